@@ -1,0 +1,43 @@
+# `make` lists the targets. Everything happens inside .venv; nothing else is touched.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all check bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## create .venv and install mdgan with all it needs (about two minutes, 6 GB)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "mdgan needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[dev,plots]'
+	@touch $@
+
+demo: $(STAMP) ## train a server and 4 workers on real digits (about a minute and a half)
+	$(BIN)/mdgan train --dataset digits --world-size 5
+
+test: $(STAMP) ## run the default tests
+	$(BIN)/python -m pytest
+
+test-all: $(STAMP) ## run every test, the slow ones too
+	$(BIN)/python -m pytest -m ''
+
+check: $(STAMP) ## format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(STAMP) ## measure start-up, iterations per second and memory on this machine
+	$(BIN)/python -m benchmarks.training
+
+clean: ## remove .venv, caches and runs/
+	rm -rf $(VENV) runs .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,136 @@
+"""Any folder of pictures, for a worker's own private data; each is read when it is drawn.
+
+Pictures lie in `--data-dir` or below it, of any size; they are shrunk to SHAPE and centre cropped.
+For another size or for grey, copy this file into your `--datasets-dir` and change SHAPE: (1, H, W)
+makes grey. H = W = 4·2^k, since the models are DCGANs (Radford et al. 2016) that double and halve.
+
+Every worker has its own data: give each its folder, `--data-dir 'photos/{rank}'`.
+"""
+
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.data import ImageFilesPartitioner
+from mdgan.errors import BadInput
+
+SHAPE: tuple[int, int, int] = (3, 64, 64)
+Z_DIM = 100
+DEFAULTS = {"partition": "none"}
+
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif")
+
+
+class Partitioner(ImageFilesPartitioner):
+    """Pictures and their classes: each subfolder of the data folder is one, in sorted order.
+
+    Pictures that lie directly in the data folder are a class of their own, the first, named after
+    it. Subfolders without pictures do not count. Hidden files are left out.
+    """
+
+    shape = SHAPE
+
+    def find(self, data_dir: Path) -> tuple[list[Path], Tensor]:
+        """Lists the pictures, class by class, sorted by path.
+
+        Args:
+            data_dir: a worker's own folder.
+
+        Returns:
+            The n paths; labels, int64 [n], numbered as far as this folder has classes.
+
+        Raises:
+            BadInput: there is no such folder, or no picture in it.
+        """
+        expected = f"a folder of pictures ({' '.join(_SUFFIXES)}), or of one subfolder a class"
+        if not data_dir.is_dir():
+            raise BadInput(f"--data-dir {data_dir}: no such folder; expected {expected}")
+        loose = [path for path in sorted(data_dir.iterdir()) if _is_picture(path)]
+        classes = [(data_dir.resolve().name, loose)]
+        for folder in sorted(path for path in data_dir.iterdir() if _is_shown(path)):
+            if folder.is_dir():
+                classes.append((folder.name, _pictures_below(folder)))
+        classes = [(name, pictures) for name, pictures in classes if pictures]
+        if not classes:
+            raise BadInput(f"--data-dir {data_dir}: no picture in it; expected {expected}")
+        self.class_names = tuple(name for name, _ in classes)
+        sizes = torch.tensor([len(pictures) for _, pictures in classes])
+        labels = torch.arange(len(classes)).repeat_interleave(sizes)
+        return [path for _, pictures in classes for path in pictures], labels
+
+
+def _pictures_below(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if all(not part.startswith(".") for part in path.relative_to(folder).parts)
+        and _is_picture(path)
+    )
+
+
+def _is_picture(path: Path) -> bool:
+    return _is_shown(path) and path.suffix.lower() in _SUFFIXES and path.is_file()
+
+
+def _is_shown(path: Path) -> bool:
+    return not path.name.startswith(".")
+
+
+def _widths() -> list[int]:
+    """The channels of D's layers from the picture inwards: 64, 128, … up to 512, k of them.
+
+    Raises:
+        ValueError: SHAPE is none that the models can be built for.
+    """
+    channels, height, width = SHAPE
+    doublings = (height // 4).bit_length() - 1
+    if channels not in (1, 3) or height != width or doublings < 1 or height != 4 * 2**doublings:
+        raise ValueError(
+            f"SHAPE = {SHAPE}: must be (1 or 3, H, W) with H = W one of 8, 16, 32, 64, 128, …"
+        )
+    return [min(512, 64 * 2**layer) for layer in range(doublings)]
+
+
+_WIDTHS = _widths()
+
+
+class Generator(nn.Sequential):
+    """z of 100 → 4×4 → doubled until H×W, in [−1, 1]; for 64×64 the same as CelebA's."""
+
+    def __init__(self) -> None:
+        layers: list[nn.Module] = [
+            nn.Unflatten(1, (Z_DIM, 1, 1)),
+            nn.ConvTranspose2d(Z_DIM, _WIDTHS[-1], 4, 1, 0, bias=False),
+        ]
+        for wide, narrow in pairwise(reversed(_WIDTHS)):
+            layers += [
+                nn.BatchNorm2d(wide),
+                nn.ReLU(),
+                nn.ConvTranspose2d(wide, narrow, 4, 2, 1, bias=False),
+            ]
+        super().__init__(
+            *layers,
+            nn.BatchNorm2d(_WIDTHS[0]),
+            nn.ReLU(),
+            nn.ConvTranspose2d(_WIDTHS[0], SHAPE[0], 4, 2, 1, bias=False),
+            nn.Tanh(),
+        )
+
+
+class Discriminator(nn.Sequential):
+    """H×W → halved until 4×4 → one logit; for 64×64 the same as CelebA's."""
+
+    def __init__(self) -> None:
+        layers: list[nn.Module] = [
+            nn.Conv2d(SHAPE[0], _WIDTHS[0], 4, 2, 1, bias=False),
+            nn.LeakyReLU(0.2),
+        ]
+        for narrow, wide in pairwise(_WIDTHS):
+            layers += [
+                nn.Conv2d(narrow, wide, 4, 2, 1, bias=False),
+                nn.BatchNorm2d(wide),
+                nn.LeakyReLU(0.2),
+            ]
+        super().__init__(*layers, nn.Conv2d(_WIDTHS[-1], 1, 4, 1, 0, bias=False), nn.Flatten())

@@ -1,0 +1,61 @@
+"""The baseline: one generator and one discriminator that see all data in one process.
+
+Deliberately the textbook form, with the generator's gradient taken end to end through D(G(z))
+instead of through feedback: MD-GAN with one worker must equal it bit for bit.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.algorithms.losses import Term
+from mdgan.algorithms.mdgan import Worker
+from mdgan.algorithms.randomness import RandomState
+
+
+class StandaloneGAN:
+    """Goodfellow et al. 2014, Algorithm 1, on two generated batches as in MD-GAN."""
+
+    def __init__(
+        self,
+        generator: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        worker: Worker,
+        *,
+        z_dim: int,
+        batch_size: int,
+        kappa: int,
+        generator_loss: Term,
+        noise: torch.Generator,
+        random_state: RandomState,
+    ) -> None:
+        self.generator = generator
+        self._optimizer = optimizer
+        self._worker = worker
+        self._z_dim = z_dim
+        self._batch_size = batch_size
+        self._kappa = kappa
+        self._generator_loss = generator_loss
+        self._noise = noise
+        self._random_state = random_state
+
+    def step(self) -> tuple[Tensor, Tensor]:
+        """One iteration: L discriminator steps, then one generator step.
+
+        Returns:
+            J_disc and J_gen, scalars.
+        """
+        device = next(self.generator.parameters()).device
+        b = self._batch_size
+        z = torch.randn(self._kappa * b, self._z_dim, generator=self._noise).to(device)
+        with self._random_state.in_place():
+            samples = self.generator(z)
+        judged, fake = samples[:b], samples[b : 2 * b] if self._kappa > 1 else samples[:b]
+        discriminator_loss = self._worker.learn(fake.detach())
+        with self._worker.random_state.in_place():
+            generator_loss = self._generator_loss(self._worker.discriminator.model(judged))
+            parameters = [p for p in self.generator.parameters() if p.requires_grad]
+            gradients = torch.autograd.grad(generator_loss, parameters)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self._optimizer.step()
+        return discriminator_loss, generator_loss.detach()

@@ -1,0 +1,45 @@
+"""The command line: one command a file; each parses and calls one function."""
+
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+
+from mdgan import __version__
+from mdgan.cli.datasets import datasets
+from mdgan.cli.sample import sample
+from mdgan.cli.train import standalone, train
+from mdgan.errors import BadInput
+
+_STARTED = time.monotonic()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="mdgan")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Train one GAN over data that cannot be moved (MD-GAN, Hardy et al. 2019)."""
+    context.obj = _STARTED
+
+
+for _command in (train, standalone, sample, datasets):
+    cli.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line. Bad input is one line on the standard error and exit status 2."""
+    try:
+        status = cli.main(arguments, prog_name="mdgan", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        status = 0
+    except click.ClickException as error:
+        print("mdgan: " + " ".join(error.format_message().split()), file=sys.stderr)
+        status = 2
+    except BadInput as error:
+        print(f"mdgan: {error}", file=sys.stderr)
+        status = 2
+    except (click.Abort, KeyboardInterrupt):
+        status = 130
+    sys.exit(status if isinstance(status, int) else 0)

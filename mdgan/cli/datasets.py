@@ -1,0 +1,57 @@
+"""`mdgan datasets`: what there is to train on."""
+
+from pathlib import Path
+
+import click
+
+_DATASETS_DIR = click.option(
+    "--datasets-dir", metavar="DIR", help="Folder with your own dataset files, looked at first."
+)
+
+
+@click.group(invoke_without_command=True)
+@_DATASETS_DIR
+@click.pass_context
+def datasets(context: click.Context, datasets_dir: str | None) -> None:
+    """List the dataset files found, with shape and size of both models."""
+    if context.invoked_subcommand is None:
+        from mdgan.launch.catalogue import list_datasets
+
+        print(list_datasets(datasets_dir))
+
+
+@datasets.command()
+@click.argument("name")
+@_DATASETS_DIR
+@click.option("--data-dir", metavar="DIR", help="Folder that holds the data.  [default: data/NAME]")
+@click.option("--partition", default="iid", show_default=True, metavar="SCHEME", help="Scheme.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=4,
+    show_default=True,
+    help="Number of workers N.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the scheme.")
+@click.option(
+    "-o",
+    "output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Picture to write, .png or .svg.  [default: NAME-partition.png]",
+)
+def show(
+    name: str,
+    datasets_dir: str | None,
+    data_dir: str | None,
+    partition: str,
+    workers: int,
+    seed: int,
+    output: Path | None,
+) -> None:
+    """Draw who would hold which classes of data set NAME."""
+    from mdgan.launch.catalogue import draw_partition
+
+    output = output or Path(f"{name}-partition.png")
+    draw_partition(name, datasets_dir, data_dir, partition, workers, seed, output)
+    print(f"{output}: {name} divided {partition} over {workers} workers")

@@ -1,0 +1,56 @@
+"""`mdgan train` and `mdgan standalone`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mdgan.cli.options import read_layers, settings_options
+
+_NOT_STANDALONE = (
+    *("world_size", "swap", "swap_interval", "swap_epochs", "partition", "workers_per_host"),
+    *("transport", "backend", "ranks", "master_addr", "master_port", "network_interface"),
+    "connect_timeout",
+)
+
+
+@click.command()
+@settings_options(leave_out=("algorithm",))
+@click.option("--dry-run", is_flag=True, help="Print the settings and who would hold what; stop.")
+@click.pass_obj
+def train(started: float, /, config: Path | None, dry_run: bool, **flags: Any) -> int:
+    """Train a GAN with MD-GAN: rank 0 is the server, ranks 1.. are workers.
+
+    Without --ranks every rank runs on this machine. To use several machines, start the same command
+    on each with its own --ranks and rank 0's --master-addr.
+    """
+    return _run("mdgan", started, read_layers(config, flags), dry_run)
+
+
+@click.command()
+@settings_options(leave_out=("algorithm", *_NOT_STANDALONE))
+@click.option("--dry-run", is_flag=True, help="Print the settings and the data held; stop.")
+@click.pass_obj
+def standalone(started: float, /, config: Path | None, dry_run: bool, **flags: Any) -> int:
+    """Train the same models in one process that holds all data: the baseline."""
+    return _run("standalone", started, read_layers(config, flags), dry_run)
+
+
+def _run(algorithm: str, started: float, layers: list[dict[str, Any]], dry_run: bool) -> int:
+    # Both must be set before torch is imported. Waiting threads that spin slow their neighbours
+    # down several times over; asking the driver for GPUs would make forking impossible.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    from mdgan.launch.describe import describe
+    from mdgan.launch.launcher import launch
+    from mdgan.launch.plan import make_plan
+
+    plan = make_plan(*layers, algorithm=algorithm, show_all=dry_run, launched=started)
+    for warning in plan.warnings:
+        print(f"mdgan: warning: {warning}", file=sys.stderr)
+    if dry_run:
+        print(describe(plan))
+        return 0
+    return launch(plan)

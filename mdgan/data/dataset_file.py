@@ -1,0 +1,214 @@
+"""Dataset files: `<name>.py` with a Partitioner, two models and two constants.
+
+The convention is Darmanger and Gombas' (section 6.4). A file may also hold `DEFAULTS`, settings
+that suit its models where the user gives none.
+"""
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.algorithms.randomness import RandomState
+from mdgan.config import Experiment, names
+from mdgan.data.images import Shape
+from mdgan.data.partitioner import Partitioner
+from mdgan.errors import BadInput
+from mdgan.settings import suggest
+
+REQUIRED = ("Partitioner", "Generator", "Discriminator", "SHAPE", "Z_DIM")
+
+
+@dataclass(frozen=True)
+class DatasetFile:
+    """A loaded dataset file.
+
+    Attributes:
+        name: what `--dataset` says.
+        path: where it was found.
+        sha256: of its text; ranks with different files are refused.
+        shape: SHAPE, (C, H, W).
+        z_dim: Z_DIM, the length of G's input.
+        partitioner: Partitioner, called with the data folder.
+        generator: Generator, called without arguments.
+        discriminator: Discriminator, called without arguments; returns logits.
+        defaults: DEFAULTS, settings by name.
+    """
+
+    name: str
+    path: Path
+    sha256: str
+    shape: Shape
+    z_dim: int
+    partitioner: Callable[[Path], Partitioner]
+    generator: Callable[[], nn.Module]
+    discriminator: Callable[[], nn.Module]
+    defaults: Mapping[str, Any]
+
+    def open(self, data_dir: Path) -> Partitioner:
+        """Reads the data.
+
+        Raises:
+            BadInput: files are missing or damaged.
+        """
+        try:
+            source = self.partitioner(data_dir)
+        except BadInput:
+            raise
+        except Exception as error:  # whatever a reader raises on bad files, the user gets one line
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise BadInput(
+                f"--dataset {self.name}: cannot read the data in {data_dir}: {reason}"
+            ) from error
+        if len(source) == 0:
+            raise BadInput(f"--dataset {self.name}: no sample in {data_dir}; check --data-dir")
+        return source
+
+
+def shipped_folder() -> Path:
+    """The folder of the dataset files that come with mdgan."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "shipped_datasets"
+    return installed if installed.is_dir() else package.parent / "datasets"
+
+
+def find_all(datasets_dir: str | None) -> dict[str, Path]:
+    """All dataset files by name; those in the user's folder come first.
+
+    Raises:
+        BadInput: the user's folder does not exist.
+    """
+    folders = [shipped_folder()]
+    if datasets_dir is not None:
+        if not Path(datasets_dir).is_dir():
+            raise BadInput(f"--datasets-dir {datasets_dir}: no such folder")
+        folders.append(Path(datasets_dir))
+    return {
+        path.stem: path.resolve()
+        for folder in folders
+        for path in sorted(folder.glob("*.py"))
+        if not path.stem.startswith("_")
+    }
+
+
+def load(name: str, datasets_dir: str | None) -> DatasetFile:
+    """Finds and loads one dataset file.
+
+    Raises:
+        BadInput: there is none of that name, it cannot be imported, or lacks one of its five names.
+    """
+    found = find_all(datasets_dir)
+    if name not in found:
+        raise BadInput(
+            f"--dataset {name}: not found among {', '.join(sorted(found))}{suggest(name, found)}"
+        )
+    return load_path(found[name])
+
+
+def load_path(path: Path) -> DatasetFile:
+    """Loads the dataset file at a path; errors as `load`."""
+    module = _import(path)
+    missing = [item for item in REQUIRED if not hasattr(module, item)]
+    if missing:
+        raise BadInput(
+            f"{path}: lacks {', '.join(missing)}; a dataset file defines {', '.join(REQUIRED)}"
+        )
+    shape, z_dim = module.SHAPE, module.Z_DIM
+    if not (
+        isinstance(shape, tuple)
+        and len(shape) == 3
+        and all(isinstance(size, int) and size > 0 for size in shape)
+    ):
+        raise BadInput(f"{path}: SHAPE = {shape!r} must be (channels, height, width)")
+    if not isinstance(z_dim, int) or z_dim < 1:
+        raise BadInput(f"{path}: Z_DIM = {z_dim!r} must be a positive integer")
+    defaults = getattr(module, "DEFAULTS", {})
+    for key in defaults:
+        if key not in names(Experiment):
+            raise BadInput(
+                f"{path}: DEFAULTS has unknown key {key!r}{suggest(key, names(Experiment))}"
+            )
+    return DatasetFile(
+        name=path.stem,
+        path=path,
+        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        shape=shape,
+        z_dim=z_dim,
+        partitioner=module.Partitioner,
+        generator=module.Generator,
+        discriminator=module.Discriminator,
+        defaults=defaults,
+    )
+
+
+def _import(path: Path) -> ModuleType:
+    module_name = f"mdgan_dataset_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # the user's own code: any mistake in it is theirs to read
+        del sys.modules[module_name]
+        reason = " ".join(str(error).split())
+        raise BadInput(f"{path}: cannot be imported: {type(error).__name__}: {reason}") from error
+    return module
+
+
+def build_model(kind: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """Builds one model with its initial weights drawn from a seed; nobody else's draws change."""
+    with RandomState(seed, torch.device("cpu")).in_place():
+        return kind().train()
+
+
+@torch.no_grad()
+def check_models(dataset: DatasetFile) -> None:
+    """Runs both models once on a batch of two.
+
+    Raises:
+        BadInput: a model fails, or its output does not fit SHAPE or one logit a sample.
+    """
+    z = torch.zeros(2, dataset.z_dim)
+    samples = _try(dataset, "Generator", dataset.generator, z, f"[b, Z_DIM={dataset.z_dim}]")
+    if tuple(samples.shape[1:]) != dataset.shape:
+        raise BadInput(
+            f"{dataset.path}: Generator gives {list(samples.shape[1:])} a sample, "
+            f"SHAPE says {list(dataset.shape)}"
+        )
+    logits = _try(
+        dataset, "Discriminator", dataset.discriminator, samples, f"[b, *{dataset.shape}]"
+    )
+    if logits.numel() != 2 or logits.shape[0] != 2:
+        raise BadInput(
+            f"{dataset.path}: Discriminator gives {list(logits.shape)} for 2 samples, "
+            "must give one logit a sample"
+        )
+
+
+def _try(
+    dataset: DatasetFile, name: str, kind: Callable[[], nn.Module], given: Tensor, shape: str
+) -> Tensor:
+    try:
+        output = build_model(kind, 0)(given)
+    except Exception as error:  # the user's own code: any mistake in it is theirs to read
+        reason = " ".join(str(error).split())
+        raise BadInput(
+            f"{dataset.path}: {name} fails on a batch {shape}: {type(error).__name__}: {reason}"
+        ) from error
+    if not isinstance(output, Tensor):
+        raise BadInput(f"{dataset.path}: {name} returns {type(output).__name__}, not a tensor")
+    return output
+
+
+def num_parameters(model: nn.Module) -> int:
+    """The number of trainable numbers in a model, |w| or |θ|."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)

@@ -1,0 +1,57 @@
+"""From picture files to tensors."""
+
+from pathlib import Path
+
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+from torchvision.transforms import functional as transforms
+
+from mdgan.errors import BadInput
+
+Shape = tuple[int, int, int]
+"""(C, H, W)."""
+
+
+def image_to_tensor(image: Image.Image, shape: Shape) -> Tensor:
+    """Resizes the shorter side, crops the centre, converts to grey or RGB.
+
+    Args:
+        image: a picture of any size and mode.
+        shape: (C, H, W) with C = 1 (grey) or 3 (RGB).
+
+    Returns:
+        float32 [C, H, W] in [−1, 1].
+    """
+    channels, height, width = shape
+    image = image.convert("L" if channels == 1 else "RGB")
+    scale = max(height / image.height, width / image.width)
+    size = [max(height, round(image.height * scale)), max(width, round(image.width * scale))]
+    image = transforms.center_crop(transforms.resize(image, size, antialias=True), [height, width])
+    pixels: Tensor = transforms.pil_to_tensor(image)
+    return pixels_to_float(pixels)
+
+
+def read_image(path: Path, shape: Shape) -> Tensor:
+    """Reads one picture file as `image_to_tensor` gives it.
+
+    Raises:
+        BadInput: the file cannot be read as a picture.
+    """
+    try:
+        with Image.open(path) as image:
+            return image_to_tensor(image, shape)
+    except (OSError, UnidentifiedImageError, ValueError, SyntaxError) as error:
+        raise BadInput(
+            f"{path}: cannot read this picture ({error}); remove or repair it"
+        ) from error
+
+
+def pixels_to_float(pixels: Tensor) -> Tensor:
+    """Pixels, uint8 in [0, 255], to float32 in [−1, 1]."""
+    return pixels.to(torch.float32).div_(127.5).sub_(1.0)
+
+
+def float_to_pixels(images: Tensor) -> Tensor:
+    """Float in [−1, 1] to uint8 in [0, 255], rounded; values outside are clamped."""
+    return images.add(1.0).mul(127.5).round().clamp(0, 255).to(torch.uint8)

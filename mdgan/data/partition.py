@@ -1,0 +1,159 @@
+"""Who holds what: the schemes of `--partition`, each a pure function of labels, N and seed.
+
+Every scheme returns one sorted index tensor a worker. `iid`, `sorted`, `dirichlet` and `shards`
+give every sample to exactly one worker; `classes` too if N·K covers all classes; `fegan` samples.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mdgan.algorithms.randomness import derive_seed
+from mdgan.errors import BadInput
+
+Indices = NDArray[np.int64]
+Parts = list[Indices]
+
+_DIRICHLET_ATTEMPTS = 100
+
+
+def partition(labels: Tensor, scheme: str, num_workers: int, seed: int) -> list[Tensor]:
+    """Divides a data set over workers.
+
+    Args:
+        labels: int64 [n].
+        scheme: a checked `--partition` value other than `none`.
+        num_workers: N.
+        seed: the run's seed.
+
+    Returns:
+        For each worker 1..N in turn, int64 indices in increasing order, none empty.
+
+    Raises:
+        BadInput: fewer samples than workers, or a worker that would get nothing.
+    """
+    if len(labels) < num_workers:
+        raise BadInput(
+            f"{num_workers} workers but only {len(labels)} samples: use fewer workers or more data"
+        )
+    name, _, text = scheme.partition(":")
+    numbers = [float(number) for number in text.split(",")] if text else []
+    random = np.random.default_rng(derive_seed(seed, "partition", scheme, num_workers))
+    parts = SCHEMES[name](labels.numpy(), num_workers, random, *numbers)
+    for worker, part in enumerate(parts, start=1):
+        if len(part) == 0:
+            raise BadInput(
+                f"--partition {scheme}: worker {worker} of {num_workers} would hold no sample; "
+                "use fewer workers, a larger number in the scheme, or another --seed"
+            )
+    return [torch.from_numpy(np.sort(part)) for part in parts]
+
+
+def _iid(labels: Indices, num_workers: int, random: np.random.Generator) -> Parts:
+    """A random split into N parts of equal size (± 1)."""
+    return np.array_split(random.permutation(len(labels)), num_workers)
+
+
+def _sorted(labels: Indices, num_workers: int, random: np.random.Generator) -> Parts:
+    """Sorted by class, then cut into N consecutive parts of equal size (± 1)."""
+    return np.array_split(_by_class(labels, random), num_workers)
+
+
+def _shards(labels: Indices, num_workers: int, random: np.random.Generator, k: float) -> Parts:
+    """Sorted by class, cut into N·K pieces, K random pieces a worker (McMahan et al. 2017, §3)."""
+    pieces = np.array_split(_by_class(labels, random), num_workers * int(k))
+    order = random.permutation(len(pieces)).reshape(num_workers, int(k))
+    return [np.concatenate([pieces[piece] for piece in row]) for row in order]
+
+
+def _dirichlet(
+    labels: Indices, num_workers: int, random: np.random.Generator, alpha: float
+) -> Parts:
+    """Every class divided in proportions drawn from Dir(α) (Yurochkin et al. 2019, section 4).
+
+    Drawn anew while some worker would hold nothing, up to a fixed number of attempts.
+    """
+    parts: Parts = []
+    for _ in range(_DIRICHLET_ATTEMPTS):
+        held: list[Parts] = [[] for _ in range(num_workers)]
+        for label in np.unique(labels):
+            members = random.permutation(np.flatnonzero(labels == label))
+            shares = random.dirichlet(np.full(num_workers, alpha))
+            if not np.isfinite(shares).all():  # α so small that every share underflows
+                shares = np.eye(num_workers)[random.integers(num_workers)]
+            cuts = np.round(np.cumsum(shares)[:-1] * len(members)).astype(np.int64)
+            for worker, piece in enumerate(np.split(members, cuts)):
+                held[worker].append(piece)
+        parts = [np.concatenate(pieces) for pieces in held]
+        if all(len(part) for part in parts):
+            break
+    return parts
+
+
+def _classes(labels: Indices, num_workers: int, random: np.random.Generator, k: float) -> Parts:
+    """K classes a worker, dealt in turn so that all are used equally; holders share a class."""
+    present = np.unique(labels)
+    per_worker = int(k)
+    if per_worker > len(present):
+        raise BadInput(
+            f"--partition classes:{per_worker}: the data has only {len(present)} classes"
+        )
+    dealt = np.resize(random.permutation(present), num_workers * per_worker)
+    hands = dealt.reshape(num_workers, per_worker)
+    parts: list[Parts] = [[] for _ in range(num_workers)]
+    for label in present:
+        holders = [worker for worker in range(num_workers) if label in hands[worker]]
+        members = random.permutation(np.flatnonzero(labels == label))
+        for holder, piece in zip(
+            holders, np.array_split(members, max(1, len(holders))), strict=False
+        ):
+            parts[holder].append(piece)
+    return [np.concatenate(pieces) for pieces in parts]
+
+
+def _fegan(
+    labels: Indices,
+    num_workers: int,
+    random: np.random.Generator,
+    max_classes: float,
+    max_samples: float,
+) -> Parts:
+    """FeGAN's engine (Guerraoui et al. 2020, section 4).
+
+    Worker i of n gets r_c random classes, r_c ∈ [1, max_class·i/n], and r_s samples of each,
+    r_s ∈ [1, min(i², max_samples·i/n)], drawn anew for each class.
+
+    Workers draw independently, so two may hold the same sample; r_s is capped by the class size.
+    """
+    present = np.unique(labels)
+    parts: Parts = []
+    for i in range(1, num_workers + 1):
+        most_classes = max(1, int(max_classes * i / num_workers))
+        most_samples = max(1, int(min(i**2, max_samples * i / num_workers)))
+        num_classes = min(int(random.integers(1, most_classes + 1)), len(present))
+        pieces: Parts = []
+        for label in random.choice(present, num_classes, replace=False):
+            members = np.flatnonzero(labels == label)
+            num_samples = min(int(random.integers(1, most_samples + 1)), len(members))
+            pieces.append(random.choice(members, num_samples, replace=False))
+        parts.append(np.concatenate(pieces))
+    return parts
+
+
+def _by_class(labels: Indices, random: np.random.Generator) -> Indices:
+    """All indices sorted by class, in random order within a class."""
+    shuffled = random.permutation(len(labels))
+    return shuffled[np.argsort(labels[shuffled], kind="stable")]
+
+
+SCHEMES: dict[str, Callable[..., Parts]] = {
+    "iid": _iid,
+    "sorted": _sorted,
+    "dirichlet": _dirichlet,
+    "shards": _shards,
+    "classes": _classes,
+    "fegan": _fegan,
+}

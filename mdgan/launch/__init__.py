@@ -1,0 +1,1 @@
+"""Starts ranks: checks everything first, then forks processes, or runs in this one."""

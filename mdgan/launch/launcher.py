@@ -1,0 +1,249 @@
+"""Starts this machine's ranks as forks of one process that has imported torch, and minds them.
+
+Spawning N interpreters that each import torch costs seconds and hundreds of megabytes a process; a
+fork of one that did, and that has read the data, costs milliseconds and shares the memory.
+"""
+
+import gc
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+
+from mdgan.config import as_settings
+from mdgan.errors import BadInput, Interrupted
+from mdgan.launch.plan import Plan
+from mdgan.launch.process import run_alone, run_everything, run_host, run_server
+from mdgan.observe.run_directory import RunDirectory
+from mdgan.roles.host import ServerLost
+from mdgan.roles.server import AllWorkersLost
+from mdgan.transport.rendezvous import listen
+
+_GRACE_SECONDS = 4.0
+_SERVER_FIRST_SECONDS = 2.5
+_DEFAULT_PORT = 29500
+
+STOPPED = 130
+"""Exit status of a process that was asked to stop, as shells have it for Ctrl-C."""
+
+
+def launch(plan: Plan) -> int:
+    """Runs this machine's ranks to the end.
+
+    Returns:
+        The exit status: 0 done, 1 failed, 2 bad input, 128 + n ended by signal n.
+
+    Raises:
+        BadInput: an address, port or output folder cannot be used; nothing was started.
+    """
+    _preload()
+    if plan.experiment.algorithm == "standalone":
+        run = _claim(plan)
+        return run_guarded(lambda: run_alone(plan, run))
+    if plan.deployment.transport == "memory":
+        run = _claim(plan)
+        return run_guarded(lambda: run_everything(plan, run))
+    if plan.torchrun is not None:
+        return _one_of_torchrun(plan)
+    return _fork_all(plan)
+
+
+def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
+    """Runs a role; turns the ways in which it may end into a line and an exit status.
+
+    Args:
+        work: runs the role.
+        tells: whether to say that the server stopped or is gone; one of the ranks here does.
+    """
+    try:
+        work()
+    except BadInput as error:
+        print(f"mdgan: {error}", file=sys.stderr)
+        return 2
+    except Interrupted as error:
+        if tells and str(error):
+            print(f"mdgan: stopped: {error}", file=sys.stderr)
+        return STOPPED
+    except (ServerLost, AllWorkersLost) as error:
+        if tells:
+            print(f"mdgan: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _preload() -> None:
+    """Imports what the first optimizer step would import in every process (over a second each)."""
+    import torch._dynamo  # noqa: F401
+
+
+def _claim(plan: Plan) -> RunDirectory:
+    name = f"{plan.dataset.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    run = RunDirectory.claim(Path(plan.deployment.out or f"runs/{name}"))
+    run.write_config(as_settings(plan.experiment, plan.deployment))
+    return run
+
+
+def _one_of_torchrun(plan: Plan) -> int:
+    torchrun = plan.torchrun
+    assert torchrun is not None
+    if not plan.ranks.serves:
+        (workers,) = plan.ranks.hosts
+        return run_guarded(lambda: run_host(plan, workers, None, torchrun.process_here))
+    listener = None
+    if not torchrun.store_is_up:
+        listener = listen(torchrun.master_addr, torchrun.master_port)
+    run = _claim(plan)
+    return run_guarded(lambda: run_server(plan, run, listener))
+
+
+def _fork_all(plan: Plan) -> int:
+    listener: socket.socket | None = None
+    port = plan.deployment.master_port
+    work: list[tuple[str, Callable[[], None]]] = []
+    if plan.ranks.serves:
+        if port is None:
+            port = 0 if plan.ranks.everyone else _DEFAULT_PORT
+        listener = listen(plan.deployment.master_addr, port)
+        port = listener.getsockname()[1]
+        run = _claim(plan)
+        work.append(("rank 0", lambda: run_server(plan, run, listener)))
+    for index, workers in enumerate(plan.ranks.hosts):
+        name = "rank " + "-".join(map(str, sorted({workers[0], workers[-1]})))
+        process_here = index + plan.ranks.serves
+        work.append(
+            (name, lambda w=workers, p=process_here: run_host(plan, w, port, p))  # type: ignore[misc] # mypy cannot infer defaults of a lambda
+        )
+    family = Family(keep=listener)
+    tells = work[0][0]
+    for name, role in work:
+        family.fork(name, role, tells=name == tells)
+    if listener is not None:
+        listener.close()
+    gc.unfreeze()
+    return family.mind(server="rank 0" if plan.ranks.serves else None)
+
+
+class _StopSignal(Exception):
+    """Ctrl-C or SIGTERM reached the launcher."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Family:
+    """The launcher's children. None outlives it, however it ends."""
+
+    def __init__(self, keep: socket.socket | None) -> None:
+        self._names: dict[int, str] = {}
+        self._keep = keep
+        # Held open by the launcher alone: its end, by whatever cause, is the children's signal.
+        self._lifeline, self._launcher_alive = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        gc.collect()
+        gc.freeze()  # a collection in a child would copy every shared page it touches
+        self._stopping = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def fork(self, name: str, role: Callable[[], None], *, tells: bool) -> None:
+        """Starts a child that runs a role and ends with its exit status."""
+        child = os.fork()
+        if child:
+            self._names[child] = name
+            return
+        status = 1
+        try:
+            os.close(self._launcher_alive)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher passes it on
+            signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))  # until the role is ready
+            threading.Thread(target=self._watch_launcher, daemon=True).start()
+            if self._keep is not None and name != "rank 0":
+                self._keep.close()
+            status = run_guarded(role, tells=tells)
+        except BaseException:
+            print(f"mdgan: {name} failed", file=sys.stderr)
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)  # the parent's own clean-up is not the child's to run
+
+    def mind(self, server: str | None) -> int:
+        """Waits for the children; ends the rest when the server ends or cannot start.
+
+        Args:
+            server: the name of the server's process if it runs here.
+
+        Returns:
+            The exit status of the server, or the worst of the hosts' where it runs elsewhere.
+        """
+        worst = 0
+        try:
+            while self._names:
+                name, status = self._wait()
+                if status < 0:
+                    print(f"mdgan: {name} was killed by signal {-status}", file=sys.stderr)
+                    status = 128 - status
+                if name == server:  # hosts leave by themselves when the server says stop
+                    self._reap_until(time.monotonic() + _GRACE_SECONDS)
+                    return status
+                if server is None:
+                    worst = max(worst, status)
+                elif status == 2:  # it could not join; without it training will not begin
+                    return status
+        except _StopSignal as signalled:
+            worst = 128 + signalled.number
+        finally:
+            self._stopping = True
+            self._end_all(server)
+        return worst
+
+    def _wait(self) -> tuple[str, int]:
+        child, status = os.wait()
+        return self._names.pop(child), os.waitstatus_to_exitcode(status)
+
+    def _end_all(self, server: str | None) -> None:
+        """The server first, so that it can save the run and tell the hosts; then the others."""
+        begin = time.monotonic()
+        servers = [child for child, name in self._names.items() if name == server]
+        self._signal(servers, signal.SIGTERM)
+        if servers:
+            self._reap_until(begin + _SERVER_FIRST_SECONDS)
+        self._signal(list(self._names), signal.SIGTERM)
+        self._reap_until(begin + _GRACE_SECONDS)
+        self._signal(list(self._names), signal.SIGKILL)
+        while self._names:
+            self._wait()
+
+    def _signal(self, children: list[int], number: signal.Signals) -> None:
+        for child in children:
+            os.kill(child, number)  # not yet reaped, so the number is still its own
+
+    def _reap_until(self, deadline: float) -> None:
+        while self._names and time.monotonic() < deadline:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if child:
+                self._names.pop(child)
+                os.waitstatus_to_exitcode(status)
+            else:
+                time.sleep(0.01)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if not self._stopping:
+            self._stopping = True
+            raise _StopSignal(number)
+
+    def _watch_launcher(self) -> None:
+        os.read(self._lifeline, 1)  # returns when the launcher is gone
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_GRACE_SECONDS)
+        os._exit(1)

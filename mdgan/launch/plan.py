@@ -1,0 +1,180 @@
+"""Everything that is checked and read before anything starts."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mdgan import __version__
+from mdgan.config import Deployment, Experiment, build_deployment, build_experiment
+from mdgan.data import dataset_file
+from mdgan.data.dataset_file import DatasetFile
+from mdgan.data.partition import partition
+from mdgan.data.partitioner import Partitioner
+from mdgan.data.shard import Shard
+from mdgan.errors import BadInput
+from mdgan.launch.machine import check_nccl, resolve_device
+from mdgan.launch.ranks import LocalRanks, Torchrun, local_ranks
+from mdgan.roles.setup import make_shard
+from mdgan.transport.rendezvous import check_interface
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked run, as far as this machine is concerned.
+
+    Attributes:
+        experiment: what is computed.
+        deployment: where this machine takes part.
+        dataset: the dataset file.
+        ranks: who runs here.
+        holdings: for each worker here, the data it draws from and which of it, int64 [m].
+        torchrun: set if this is one of torchrun's processes.
+        warnings: one line each, worth a look but no reason to stop.
+        launched: when the user started it, by the machine's monotonic clock.
+    """
+
+    experiment: Experiment
+    deployment: Deployment
+    dataset: DatasetFile
+    ranks: LocalRanks
+    holdings: Mapping[int, tuple[Partitioner, Tensor]]
+    torchrun: Torchrun | None
+    warnings: tuple[str, ...]
+    launched: float
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must be equal on every rank, by name."""
+        return {
+            "version": __version__,
+            **asdict(self.experiment),
+            "dataset_sha256": self.dataset.sha256,
+        }
+
+    def shard(self, worker: int) -> Shard:
+        """The shard of one of the workers here."""
+        source, indices = self.holdings[worker]
+        return make_shard(worker, source, indices, self.experiment.seed)
+
+
+def make_plan(
+    *settings: Mapping[str, Any],
+    algorithm: str = "mdgan",
+    show_all: bool = False,
+    launched: float | None = None,
+) -> Plan:
+    """Resolves and checks settings, loads the dataset file, reads the data of the workers here.
+
+    Args:
+        settings: flags, then the config file; then come the dataset's defaults, then ours.
+        algorithm: `mdgan` or `standalone`.
+        show_all: read what every worker holds, for `--dry-run`.
+        launched: when the user started it, by the machine's monotonic clock; now if not given.
+
+    Raises:
+        BadInput: anything cannot work; nothing has been started or written.
+    """
+    torch.set_num_threads(1)  # the launcher forks: it must not have a pool of threads
+    torchrun = Torchrun.from_environment() if algorithm == "mdgan" else None
+    deployment = build_deployment(*settings)
+    layers: list[Mapping[str, Any]] = [{"algorithm": algorithm}, *settings]
+    if torchrun is not None:
+        layers.append({"world_size": torchrun.world_size(deployment.workers_per_host or 1)})
+    before_defaults = build_experiment(*layers)
+    dataset = dataset_file.load(before_defaults.dataset, deployment.datasets_dir)
+    experiment = build_experiment(*layers, dataset.defaults)
+    ranks = local_ranks(experiment, deployment, torchrun)
+    _check_machine(deployment, ranks, torchrun)
+    dataset_file.check_models(dataset)
+    if algorithm == "standalone":
+        holdings = _hold_everything(experiment, deployment, dataset)
+    else:
+        wanted = list(range(1, experiment.world_size)) if show_all else ranks.workers()
+        holdings = _hold(experiment, deployment, dataset, wanted)
+    return Plan(
+        experiment,
+        deployment,
+        dataset,
+        ranks,
+        holdings,
+        torchrun,
+        _warnings(experiment, holdings),
+        time.monotonic() if launched is None else launched,
+    )
+
+
+def _check_machine(deployment: Deployment, ranks: LocalRanks, torchrun: Torchrun | None) -> None:
+    resolve_device(deployment.device, 0)
+    if deployment.backend == "nccl":
+        check_nccl(torchrun.processes_here if torchrun else ranks.num_processes)
+    if deployment.network_interface is not None:
+        check_interface(deployment.network_interface)
+    if deployment.master_port == 0 and not ranks.everyone and torchrun is None:
+        raise BadInput("--master-port 0: ranks on other machines could not know the port; name one")
+
+
+def data_dir(deployment: Deployment, dataset: DatasetFile, rank: int) -> Path:
+    """The folder that holds one worker's data."""
+    given = deployment.data_dir or f"data/{dataset.name}"
+    return Path(given.replace("{rank}", str(rank))).expanduser()
+
+
+def _hold(
+    experiment: Experiment, deployment: Deployment, dataset: DatasetFile, workers: list[int]
+) -> dict[int, tuple[Partitioner, Tensor]]:
+    if not workers:
+        return {}
+    sources: dict[Path, Partitioner] = {}
+    for worker in workers:
+        folder = data_dir(deployment, dataset, worker)
+        if folder not in sources:
+            sources[folder] = dataset.open(folder)
+            _check_batch(experiment, sources[folder], folder)
+    if experiment.partition == "none":
+        own = {worker: sources[data_dir(deployment, dataset, worker)] for worker in workers}
+        return {worker: (source, torch.arange(len(source))) for worker, source in own.items()}
+    if len(sources) > 1:
+        raise BadInput(
+            f"--partition {experiment.partition}: divides one folder, but --data-dir "
+            f"{deployment.data_dir} gives each rank its own; use --partition none"
+        )
+    (source,) = sources.values()
+    parts = partition(source.labels, experiment.partition, experiment.num_workers, experiment.seed)
+    return {worker: (source, parts[worker - 1]) for worker in workers}
+
+
+def _hold_everything(
+    experiment: Experiment, deployment: Deployment, dataset: DatasetFile
+) -> dict[int, tuple[Partitioner, Tensor]]:
+    folder = data_dir(deployment, dataset, 1)
+    source = dataset.open(folder)
+    _check_batch(experiment, source, folder)
+    return {1: (source, torch.arange(len(source)))}
+
+
+def _check_batch(experiment: Experiment, source: Partitioner, folder: Path) -> None:
+    if experiment.batch_size > len(source):
+        raise BadInput(
+            f"--batch-size {experiment.batch_size}: larger than the whole data set of "
+            f"{len(source)} samples ({experiment.dataset} in {folder})"
+        )
+
+
+def _warnings(
+    experiment: Experiment, holdings: Mapping[int, tuple[Partitioner, Tensor]]
+) -> tuple[str, ...]:
+    small = [
+        worker for worker, (_, indices) in holdings.items() if len(indices) < experiment.batch_size
+    ]
+    if not small:
+        return ()
+    ranks = ", ".join(map(str, small[:10])) + (", …" if len(small) > 10 else "")
+    return (
+        f"{len(small)} worker(s) hold fewer samples than a batch of {experiment.batch_size}, so "
+        f"their batches repeat samples: rank(s) {ranks}",
+    )

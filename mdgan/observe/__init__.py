@@ -1,0 +1,1 @@
+"""What people see of a run: its folder, the progress line, pictures."""

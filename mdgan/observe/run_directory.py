@@ -1,0 +1,131 @@
+"""The folder of a run. Every file in it is complete whenever it is there."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as safetensors_bytes
+from torch import Tensor
+
+from mdgan.errors import BadInput
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file so that nobody ever sees half of it: temporary name, flush, rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class RunDirectory:
+    """Paths, writing and reading of one run.
+
+    Holds `config.json` (settings that `--config` takes back), `run.json` (what it runs on and how
+    far it is), `metrics.jsonl`, `samples/<iteration>.png` and `generator.safetensors`.
+
+    Attributes:
+        path: the folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def claim(cls, path: Path) -> "RunDirectory":
+        """Makes a new run's folder.
+
+        Raises:
+            BadInput: it holds something already, or cannot be written.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            occupied = any(path.iterdir())
+            if not occupied:
+                (path / "samples").mkdir()
+        except OSError as error:
+            raise BadInput(f"--out {path}: cannot write there ({error.strerror})") from error
+        if occupied:
+            what = "another run" if (path / "run.json").exists() else "files"
+            raise BadInput(f"--out {path}: has {what} in it; name a new folder")
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> "RunDirectory":
+        """Opens an existing run's folder.
+
+        Raises:
+            BadInput: it is not one.
+        """
+        if not (path / "run.json").is_file():
+            raise BadInput(f"{path}: not a run; give the --out folder of `mdgan train`")
+        return cls(path)
+
+    def write_config(self, settings: Mapping[str, Any]) -> None:
+        """Writes `config.json`."""
+        self._write_json("config.json", settings)
+
+    def write_status(self, status: Mapping[str, Any]) -> None:
+        """Writes `run.json`."""
+        self._write_json("run.json", status)
+
+    def read_status(self) -> dict[str, Any]:
+        """Reads `run.json`.
+
+        Raises:
+            BadInput: it is damaged.
+        """
+        path = self.path / "run.json"
+        try:
+            status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise BadInput(f"{path}: damaged ({error})") from error
+        return status
+
+    def append_metrics(self, record: Mapping[str, Any]) -> None:
+        """Appends one line to `metrics.jsonl`, in one write."""
+        with (self.path / "metrics.jsonl").open("ab", buffering=0) as file:
+            file.write(json.dumps(record).encode() + b"\n")
+
+    def write_samples(self, iteration: int, png: bytes) -> Path:
+        """Writes `samples/<iteration>.png` and returns its path."""
+        path = self.path / "samples" / f"{iteration:07d}.png"
+        write_whole(path, png)
+        return path
+
+    def write_generator(self, state: Mapping[str, Tensor], iteration: int) -> None:
+        """Writes `generator.safetensors`, the generator after an iteration."""
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+        data = safetensors_bytes(tensors, metadata={"iteration": str(iteration)})
+        write_whole(self.path / "generator.safetensors", data)
+
+    def read_generator(self) -> tuple[dict[str, Tensor], int]:
+        """The newest generator: its state and the iteration it is from.
+
+        Raises:
+            BadInput: none is there yet, or it is damaged.
+        """
+        path = self.path / "generator.safetensors"
+        if not path.exists():
+            raise BadInput(f"{self.path}: has no generator yet; wait for the first iteration")
+        try:
+            with safe_open(path, framework="pt") as file:
+                state: dict[str, torch.Tensor] = {
+                    name: file.get_tensor(name)
+                    for name in file.keys()  # noqa: SIM118 - safe_open gives no mapping
+                }
+                return state, int(file.metadata()["iteration"])
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"{path}: damaged ({error})") from error
+
+    def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        write_whole(self.path / name, (json.dumps(content, indent=2) + "\n").encode())

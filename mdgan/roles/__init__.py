@@ -1,0 +1,1 @@
+"""Who does what, when: the server's loop, the host's loop, and the standalone baseline."""

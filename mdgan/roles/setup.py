@@ -1,0 +1,81 @@
+"""From settings to learners: models, optimizers and random streams, the same on every rank."""
+
+import torch
+from torch import nn
+
+from mdgan.algorithms.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
+from mdgan.algorithms.mdgan import Discriminator, GeneratorLearner, Worker, resolve_kappa
+from mdgan.algorithms.randomness import RandomState, derive_seed, generator_for
+from mdgan.algorithms.standalone import StandaloneGAN
+from mdgan.config import Experiment
+from mdgan.data.dataset_file import DatasetFile, build_model
+from mdgan.data.partitioner import Partitioner
+from mdgan.data.shard import Shard
+
+
+def make_generator_learner(
+    dataset: DatasetFile, experiment: Experiment, device: torch.device
+) -> GeneratorLearner:
+    """The server's learner, with w drawn from the seed."""
+    generator = _make_generator(dataset, experiment, device)
+    return GeneratorLearner(
+        generator,
+        _adam(generator, experiment.generator_lr, experiment),
+        z_dim=dataset.z_dim,
+        batch_size=experiment.batch_size,
+        noise=generator_for(experiment.seed, "noise"),
+        random_state=RandomState(derive_seed(experiment.seed, "server"), device),
+    )
+
+
+def make_worker(
+    rank: int, dataset: DatasetFile, experiment: Experiment, shard: Shard, device: torch.device
+) -> Worker:
+    """The worker of one rank. All start with the same θ (Hardy et al., section IV-A)."""
+    model = build_model(dataset.discriminator, derive_seed(experiment.seed, "discriminator"))
+    model = model.to(device)
+    return Worker(
+        Discriminator(model, _adam(model, experiment.discriminator_lr, experiment)),
+        shard,
+        RandomState(derive_seed(experiment.seed, "worker", rank), device),
+        batch_size=experiment.batch_size,
+        local_steps=experiment.local_steps,
+        discriminator_loss=DISCRIMINATOR_LOSSES[experiment.discriminator_loss],
+        generator_loss=GENERATOR_LOSSES[experiment.generator_loss],
+    )
+
+
+def make_shard(rank: int, source: Partitioner, indices: torch.Tensor, seed: int) -> Shard:
+    """The shard of one rank, which draws its batches from a random stream of its own."""
+    return Shard(source, indices, generator_for(seed, "shard", rank))
+
+
+def make_standalone(
+    dataset: DatasetFile, experiment: Experiment, shard: Shard, device: torch.device
+) -> StandaloneGAN:
+    """The baseline, with every random stream as MD-GAN with one worker has it."""
+    generator = _make_generator(dataset, experiment, device)
+    return StandaloneGAN(
+        generator,
+        _adam(generator, experiment.generator_lr, experiment),
+        make_worker(1, dataset, experiment, shard, device),
+        z_dim=dataset.z_dim,
+        batch_size=experiment.batch_size,
+        kappa=resolve_kappa(experiment.kappa, 1),
+        generator_loss=GENERATOR_LOSSES[experiment.generator_loss],
+        noise=generator_for(experiment.seed, "noise"),
+        random_state=RandomState(derive_seed(experiment.seed, "server"), device),
+    )
+
+
+def _make_generator(
+    dataset: DatasetFile, experiment: Experiment, device: torch.device
+) -> nn.Module:
+    seed = derive_seed(experiment.seed, "generator")
+    return build_model(dataset.generator, seed).to(device)
+
+
+def _adam(model: nn.Module, lr: float, experiment: Experiment) -> torch.optim.Adam:
+    """Adam with its whole update fused into one kernel."""
+    betas = (experiment.beta1, experiment.beta2)
+    return torch.optim.Adam(model.parameters(), lr=lr, betas=betas, fused=True)

@@ -1,0 +1,110 @@
+"""The contract between roles and whatever carries their messages.
+
+A lost peer is a value, not an exception: `receive` yields `Lost`, and a `send` to a peer that is
+gone does nothing.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mdgan.messages import Message
+
+SERVER = 0
+"""The server's number as a peer. Hosts are numbered by their first worker."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message arrived.
+
+    Attributes:
+        sender: the host's number, or `SERVER`.
+        message: what it sent.
+    """
+
+    sender: int
+    message: Message
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A host was admitted and its link is open.
+
+    Attributes:
+        host: its number.
+        hello: what it said of itself.
+    """
+
+    host: int
+    hello: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A peer is gone, with what it held.
+
+    Attributes:
+        peer: the host's number, or `SERVER`.
+        reason: one line.
+    """
+
+    peer: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """This process was asked to stop (`interrupt`)."""
+
+
+class ServerTransport(Protocol):
+    """The server's end."""
+
+    def send(self, host: int, message: Message) -> None:
+        """Sends without waiting for arrival; the tensors are copied before it returns."""
+
+    def receive(self, timeout_seconds: float) -> Received | Joined | Lost | Asked | None:
+        """The next event from any host, or None when the time is up."""
+
+    def drop(self, host: int) -> None:
+        """Ends the link to a host that is of no more use; no `Lost` follows."""
+
+    def interrupt(self) -> None:
+        """Makes `receive` yield `Asked`; may be called from a signal handler."""
+
+    def close(self) -> None:
+        """Says goodbye to every host and frees everything."""
+
+
+class HostTransport(Protocol):
+    """A host's end."""
+
+    def send(self, message: Message) -> None:
+        """Sends to the server without waiting for arrival."""
+
+    def receive(self, timeout_seconds: float) -> Received | Lost | Asked | None:
+        """The next event from the server, or None when the time is up."""
+
+    def exchange(
+        self, iteration: int, outgoing: Mapping[int, Message], incoming: Collection[int]
+    ) -> Mapping[int, Message | Lost]:
+        """Sends at most one message to each of some hosts and receives one from each of others.
+
+        Every host concerned calls it for the same iteration; nobody's memory is received into while
+        it is still being sent.
+
+        Args:
+            iteration: the same at every host concerned.
+            outgoing: by receiving host.
+            incoming: the hosts that send one here.
+
+        Returns:
+            For every host in `incoming`, its message, or `Lost` if it did not come in time.
+        """
+
+    def interrupt(self) -> None:
+        """Makes `receive` yield `Asked`; may be called from a signal handler."""
+
+    def close(self) -> None:
+        """Says goodbye to the server and frees everything."""

@@ -1,0 +1,69 @@
+"""How a run is spread over processes must not change a bit of its generator."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes import QUICK, Finished, finish, generator_bytes, read_status, run, start
+
+SPREADS = {
+    "a process per worker": [],
+    "two workers per process": ["--workers-per-host", "2"],
+    "one process for all workers": ["--workers-per-host", "5"],
+    "memory, one host": ["--transport", "memory"],
+    "memory, a host per worker": ["--transport", "memory", "--workers-per-host", "1"],
+}
+
+
+def check(result: Finished, folder: Path, iterations: int = 12) -> bytes:
+    assert result.status == 0, result
+    assert read_status(folder)["state"] == "finished"
+    assert read_status(folder)["iteration"] == iterations
+    return generator_bytes(folder)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["--swap", "pairs", "--swap-interval", "3"],
+        ["--swap", "derangement", "--swap-interval", "2", "--kappa", "3", "--local-steps", "2"],
+    ],
+    ids=["pairs", "derangement"],
+)
+def test_any_spread_gives_the_same_generator(tmp_path: Path, settings: list[str]) -> None:
+    generators = {}
+    for name, flags in SPREADS.items():
+        out = f"run-{len(generators)}"
+        arguments = ["train", "--world-size", "6", *QUICK, *settings, *flags, "--out", out]
+        generators[name] = check(run(*arguments, cwd=tmp_path), tmp_path / out)
+    assert len(set(generators.values())) == 1, {
+        name: hash(generator) for name, generator in generators.items()
+    }
+
+
+def test_one_worker_equals_standalone(tmp_path: Path) -> None:
+    alone = run("standalone", *QUICK, "--out", "alone", cwd=tmp_path)
+    spread = run("train", "--world-size", "2", *QUICK, "--out", "spread", cwd=tmp_path)
+    assert check(alone, tmp_path / "alone") == check(spread, tmp_path / "spread")
+
+
+def test_another_seed_gives_another_generator(tmp_path: Path) -> None:
+    generators = set()
+    for seed in ("0", "1"):
+        flags = ["--transport", "memory", "--world-size", "3", "--seed", seed, "--out", seed]
+        generators.add(check(run("train", *QUICK, *flags, cwd=tmp_path), tmp_path / seed))
+    assert len(generators) == 2
+
+
+def test_torchrun_gives_the_same_generator(tmp_path: Path) -> None:
+    flags = [*QUICK, "--swap-interval", "4"]
+    ours = run("train", "--world-size", "4", *flags, "--out", "ours", cwd=tmp_path)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    theirs = finish(
+        start(
+            [*torchrun, "--nproc-per-node", "4", "-m", "mdgan", "train", *flags, "--out", "theirs"],
+            tmp_path,
+        )
+    )
+    assert check(ours, tmp_path / "ours") == check(theirs, tmp_path / "theirs")

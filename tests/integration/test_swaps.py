@@ -1,0 +1,48 @@
+"""Swaps over real processes: what arrives is, bit for bit, what was given."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.processes import QUICK, read_events, read_metrics, run
+
+
+@pytest.mark.parametrize(
+    ("world_size", "swap"), [(5, "pairs"), (6, "pairs"), (6, "derangement")]
+)
+def test_every_discriminator_arrives_whole(tmp_path: Path, world_size: int, swap: str) -> None:
+    flags = ["--world-size", str(world_size), "--swap", swap, "--swap-interval", "1"]
+    result = run("train", *QUICK, *flags, "--out", "run", cwd=tmp_path)
+    assert result.status == 0, result
+    swaps = read_events(tmp_path / "run", "swap")
+    workers = {str(rank) for rank in range(1, world_size)}
+    assert [event["iteration"] for event in swaps] == list(range(1, 12))
+    sat_out_before: list[int] = []
+    for event in swaps:
+        assert event["exact"] is True
+        assert set(event["given"]) | {str(rank) for rank in event["sits_out"]} == workers
+        for giver, taker in event["moves"]:
+            assert giver != taker
+            assert event["taken"][str(taker)] == event["given"][str(giver)]
+        # Discriminators that were trained on different data differ, or the hashes say nothing.
+        assert len(set(event["given"].values())) == len(event["given"])
+        if swap == "pairs":
+            assert all([taker, giver] in event["moves"] for giver, taker in event["moves"])
+            assert len(event["sits_out"]) == (world_size - 1) % 2
+            assert not event["sits_out"] or event["sits_out"] != sat_out_before
+            sat_out_before = event["sits_out"]
+
+
+def test_swap_epochs_follows_the_shard_size(tmp_path: Path) -> None:
+    flags = ["--transport", "memory", "--world-size", "4", "--batch-size", "100", "--out", "run"]
+    quick = [*QUICK, *flags, "--swap-epochs", "0.5"]
+    assert run("train", *quick, cwd=tmp_path).status == 0
+    iterations = [event["iteration"] for event in read_events(tmp_path / "run", "swap")]
+    assert iterations == [3, 6, 9]  # 0.5 · 599 / 100 ≈ 3; nobody swaps after the last iteration
+
+
+def test_no_swap_when_never(tmp_path: Path) -> None:
+    flags = ["--transport", "memory", "--swap-interval", "0", "--out", "run"]
+    assert run("train", *QUICK, *flags, cwd=tmp_path).status == 0
+    assert read_metrics(tmp_path / "run")
+    assert read_events(tmp_path / "run", "swap") == []

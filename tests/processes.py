@@ -1,0 +1,162 @@
+"""Running mdgan as users do: real processes, watched until the last of them is gone."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+MDGAN = [sys.executable, "-m", "mdgan"]
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+QUICK = ["--iterations", "12", "--batch-size", "8", "--threads", "1", "--sample-interval", "0"]
+"""Flags of a run that is over soon and equal, bit for bit, however it is spread."""
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """This process's environment, as a user's shell would have it."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("OMP_", "TORCH", "PYTEST"))
+    }
+    return {**kept, **changes}
+
+
+def run(*arguments: str, cwd: Path, timeout: float = 90, **changes: str) -> "Finished":
+    """Runs `mdgan` with arguments to its end."""
+    return finish(start([*MDGAN, *arguments], cwd, **changes), timeout)
+
+
+class Finished:
+    """What a command left behind: `status`, `output` and `errors`."""
+
+    def __init__(self, status: int, output: str, errors: str) -> None:
+        self.status = status
+        self.output = output
+        self.errors = errors
+
+    def __repr__(self) -> str:
+        return f"status {self.status}\n--- output\n{self.output}\n--- errors\n{self.errors}"
+
+
+def start(command: list[str], cwd: Path, **changes: str) -> "subprocess.Popen[str]":
+    """Starts a command in a session of its own."""
+    return subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=environment(**changes),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: "subprocess.Popen[str]", timeout: float = 90) -> Finished:
+    """Waits for a command, and insists that it leaves no process behind."""
+    try:
+        output, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, errors = process.communicate()
+        raise AssertionError(f"not over in {timeout} s:\n{output}\n{errors}") from None
+    result = Finished(process.returncode, output, errors)
+    orphans = session_members(process.pid)
+    if orphans:
+        os.killpg(process.pid, signal.SIGKILL)
+    assert not orphans, f"left behind: {orphans}\n{result}"
+    return result
+
+
+def session_members(leader: int) -> list[int]:
+    """The living processes of a session; the dead that nobody has reaped do not count."""
+    members = []
+    for process in psutil.process_iter():
+        try:
+            alive = process.status() != psutil.STATUS_ZOMBIE
+            if alive and process.pid != leader and os.getsid(process.pid) == leader:
+                members.append(process.pid)
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            continue
+    return members
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    """Waits for something to become true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.02)  # between two looks, not instead of one
+
+
+@contextmanager
+def training(folder: Path, *arguments: str, name: str = "run") -> Iterator["Training"]:
+    """A run in the background that has begun to iterate; ended with the block at the latest."""
+    process = start([*MDGAN, *arguments, "--out", name], folder)
+    try:
+        begun = Training(process, folder / name)
+        wait_until(lambda: bool(begun.metrics()) or process.poll() is not None, "first iterations")
+        assert process.poll() is None, finish(process)
+        yield begun
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+class Training:
+    """A run under way."""
+
+    def __init__(self, process: "subprocess.Popen[str]", folder: Path) -> None:
+        self.process = process
+        self.folder = folder
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """What it has recorded so far."""
+        return read_metrics(self.folder)
+
+    def server(self) -> int:
+        """The server's process."""
+        return int(read_status(self.folder)["process"])
+
+    def hosts(self) -> list[int]:
+        """The host processes, in the order of their ranks."""
+        children = psutil.Process(self.process.pid).children()
+        return sorted(child.pid for child in children if child.pid != self.server())
+
+    def has_reached(self, iteration: int) -> bool:
+        """Whether an iteration is recorded."""
+        return any(record["iteration"] >= iteration for record in self.metrics())
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The complete lines of a run's metrics.jsonl."""
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def read_events(folder: Path, name: str) -> list[dict[str, Any]]:
+    """A run's events of one name."""
+    return [record for record in read_metrics(folder) if record.get("event") == name]
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """A run's run.json."""
+    status: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    return status
+
+
+def generator_bytes(folder: Path) -> bytes:
+    """A run's final generator as it lies on disk; equal bytes are equal bits."""
+    return (folder / "generator.safetensors").read_bytes()

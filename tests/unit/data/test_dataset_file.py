@@ -1,0 +1,268 @@
+"""Finding, loading and checking dataset files; a user's mistake is told in one line."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from mdgan.data.dataset_file import (
+    DatasetFile,
+    build_model,
+    check_models,
+    find_all,
+    load,
+    num_parameters,
+)
+from mdgan.data.shard import Shard
+from mdgan.errors import BadInput
+
+RECIPE = '''
+"""Black and white bars: upright ones are class 0, level ones class 1."""
+
+import torch
+from torch import nn
+
+from mdgan.data import InMemoryPartitioner
+
+SHAPE = (1, 4, 4)
+Z_DIM = 5
+
+
+class Partitioner(InMemoryPartitioner):
+    def read(self, data_dir):
+        upright = torch.tensor([0, 255, 0, 255], dtype=torch.uint8).repeat(6, 1, 4, 1)
+        return torch.cat([upright, upright.mT]), torch.tensor([0] * 6 + [1] * 6)
+
+
+class Generator(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(Z_DIM, 16), nn.Tanh(), nn.Unflatten(1, SHAPE))
+
+
+class Discriminator(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(16, 1))
+'''
+
+
+def load_text(text: str, tmp_path: Path) -> DatasetFile:
+    (tmp_path / "bars.py").write_text(text, encoding="utf-8")
+    return load("bars", str(tmp_path))
+
+
+def changed(old: str, new: str) -> str:
+    assert old in RECIPE
+    return RECIPE.replace(old, new)
+
+
+def refusal(text: str, tmp_path: Path) -> str:
+    """What the user reads of a file that cannot be used; one line that names the file."""
+    with pytest.raises(BadInput) as caught:
+        check_models(load_text(text, tmp_path))
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    assert str(tmp_path / "bars.py") in message
+    return message
+
+
+def test_the_recipe(tmp_path: Path) -> None:
+    bars = load_text(RECIPE, tmp_path)
+    assert (bars.name, bars.shape, bars.z_dim) == ("bars", (1, 4, 4), 5)
+    assert bars.defaults == {}
+    check_models(bars)
+    assert num_parameters(bars.generator()) == 5 * 16 + 16
+    source = bars.open(tmp_path / "ignored")
+    assert len(source) == 12
+    shard = Shard(source, torch.arange(6, 12), torch.Generator().manual_seed(0))
+    level = torch.tensor([-1.0, 1.0, -1.0, 1.0]).repeat(8, 1, 4, 1).mT
+    assert torch.equal(shard.next_batch(8), level)
+
+
+def test_the_shipped_files_are_found() -> None:
+    assert set(find_all(None)) >= {"digits", "mnist", "cifar10", "celeba", "folder"}
+
+
+def test_unknown_name_lists_what_there_is_and_suggests_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "bars.py").write_text(RECIPE, encoding="utf-8")
+    with pytest.raises(BadInput) as caught:
+        load("mnits", str(tmp_path))
+    message = str(caught.value)
+    assert (
+        "--dataset mnits: not found among bars, celeba, cifar10, digits, folder, mnist" in message
+    )
+    assert message.endswith("; did you mean 'mnist'?")
+
+
+def test_unknown_name_near_to_nothing() -> None:
+    with pytest.raises(BadInput) as caught:
+        load("xyzzyxyzzy", None)
+    assert "did you mean" not in str(caught.value)
+
+
+def test_datasets_dir_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no such folder") as caught:
+        load("digits", str(tmp_path / "absent"))
+    assert str(tmp_path / "absent") in str(caught.value)
+
+
+def test_a_users_file_comes_before_a_shipped_one(tmp_path: Path) -> None:
+    (tmp_path / "digits.py").write_text(RECIPE, encoding="utf-8")
+    assert load("digits", str(tmp_path)).shape == (1, 4, 4)
+    assert load("digits", None).shape == (1, 8, 8)
+
+
+def test_names_with_an_underscore_are_no_datasets(tmp_path: Path) -> None:
+    (tmp_path / "_helper.py").write_text("", encoding="utf-8")
+    assert "_helper" not in find_all(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "old"),
+    [
+        ("Partitioner", "class Partitioner("),
+        ("Generator", "class Generator("),
+        ("Discriminator", "class Discriminator("),
+        ("Z_DIM", "Z_DIM = 5"),
+        ("SHAPE", "SHAPE = (1, 4, 4)"),
+    ],
+)
+def test_one_of_the_five_names_is_missing(name: str, old: str, tmp_path: Path) -> None:
+    message = refusal(changed(old, old.replace(name, "Other")), tmp_path)
+    assert f"lacks {name};" in message
+    assert "Partitioner, Generator, Discriminator, SHAPE, Z_DIM" in message
+
+
+def test_an_empty_file_lacks_everything(tmp_path: Path) -> None:
+    message = refusal("", tmp_path)
+    assert "lacks Partitioner, Generator, Discriminator, SHAPE, Z_DIM;" in message
+
+
+def test_syntax_error(tmp_path: Path) -> None:
+    message = refusal(changed("Z_DIM = 5", "Z_DIM = = 5"), tmp_path)
+    assert "SyntaxError" in message
+    assert "line 10" in message
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [("import absent_module", "absent_module"), ("raise ValueError('two\\nlines')", "two lines")],
+)
+def test_error_while_importing(statement: str, reason: str, tmp_path: Path) -> None:
+    assert reason in refusal(changed("Z_DIM = 5", f"Z_DIM = 5\n{statement}"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "shape", ["4", "(4, 4)", "[1, 4, 4]", "(1, 4, 0)", "(1, 4, -4)", "(1, 4.0, 4)", "('1', 4, 4)"]
+)
+def test_wrong_shape(shape: str, tmp_path: Path) -> None:
+    message = refusal(changed("SHAPE = (1, 4, 4)", f"SHAPE = {shape}"), tmp_path)
+    assert f"SHAPE = {shape} must be (channels, height, width)" in message
+
+
+@pytest.mark.parametrize("z_dim", ["0", "-5", "5.0", "'5'", "None"])
+def test_wrong_z_dim(z_dim: str, tmp_path: Path) -> None:
+    message = refusal(changed("Z_DIM = 5", f"Z_DIM = {z_dim}"), tmp_path)
+    assert f"Z_DIM = {z_dim} must be a positive integer" in message
+
+
+def test_generator_of_wrong_output(tmp_path: Path) -> None:
+    message = refusal(changed("nn.Unflatten(1, SHAPE)", "nn.Unflatten(1, (1, 2, 8))"), tmp_path)
+    assert "Generator gives [1, 2, 8] a sample, SHAPE says [1, 4, 4]" in message
+
+
+def test_generator_that_does_not_take_z(tmp_path: Path) -> None:
+    message = refusal(changed("nn.Linear(Z_DIM, 16)", "nn.Linear(7, 16)"), tmp_path)
+    assert "Generator fails on a batch [b, Z_DIM=5]: RuntimeError" in message
+
+
+def test_generator_that_cannot_be_built(tmp_path: Path) -> None:
+    message = refusal(changed("nn.Linear(Z_DIM, 16)", "nn.Linear(Z_DIM)"), tmp_path)
+    assert "Generator fails" in message
+    assert "TypeError" in message
+
+
+def test_discriminator_that_does_not_take_samples(tmp_path: Path) -> None:
+    message = refusal(changed("nn.Linear(16, 1)", "nn.Linear(17, 1)"), tmp_path)
+    assert "Discriminator fails on a batch [b, *(1, 4, 4)]: RuntimeError" in message
+
+
+@pytest.mark.parametrize(
+    ("layers", "shape"),
+    [
+        ("nn.Flatten(), nn.Linear(16, 2)", [2, 2]),
+        ("nn.Flatten(0), nn.Linear(32, 1)", [1]),
+        ("nn.Linear(4, 1)", [2, 1, 4, 1]),
+    ],
+)
+def test_discriminator_of_wrong_output(layers: str, shape: list[int], tmp_path: Path) -> None:
+    message = refusal(changed("nn.Flatten(), nn.Linear(16, 1)", layers), tmp_path)
+    assert f"Discriminator gives {shape} for 2 samples, must give one logit a sample" in message
+
+
+def test_discriminator_that_returns_no_tensor(tmp_path: Path) -> None:
+    text = RECIPE + "\n    def forward(self, images):\n        return [0.0, 0.0]\n"
+    assert "Discriminator returns list, not a tensor" in refusal(text, tmp_path)
+
+
+@pytest.mark.parametrize("layers", ["nn.Linear(16, 1)", "nn.Linear(16, 1), nn.Flatten(0)"])
+def test_logits_may_be_a_column_or_flat(layers: str, tmp_path: Path) -> None:
+    check_models(load_text(changed("nn.Linear(16, 1)", layers), tmp_path))
+
+
+def test_defaults_are_taken_over(tmp_path: Path) -> None:
+    text = changed("Z_DIM = 5", "Z_DIM = 5\nDEFAULTS = {'batch_size': 4}")
+    assert load_text(text, tmp_path).defaults == {"batch_size": 4}
+
+
+@pytest.mark.parametrize("key", ["batch_sise", "device"])
+def test_defaults_with_an_unknown_key(key: str, tmp_path: Path) -> None:
+    message = refusal(changed("Z_DIM = 5", f"Z_DIM = 5\nDEFAULTS = {{'{key}': 4}}"), tmp_path)
+    assert f"DEFAULTS has unknown key '{key}'" in message
+    assert ("did you mean 'batch_size'?" in message) == (key == "batch_sise")
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("raise OSError('two\\n  lines')", "two lines"),
+        ("raise KeyError", "KeyError"),
+        ("return torch.zeros(0, 1, 4, 4), torch.zeros(0).long()", "no sample"),
+    ],
+)
+def test_data_that_cannot_be_read(statement: str, reason: str, tmp_path: Path) -> None:
+    signature = "def read(self, data_dir):\n"
+    bars = load_text(changed(signature, f"{signature}        {statement}\n"), tmp_path)
+    with pytest.raises(BadInput) as caught:
+        bars.open(tmp_path / "data")
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    assert "--dataset bars:" in message
+    assert str(tmp_path / "data") in message
+    assert reason in message
+
+
+def test_bad_input_of_a_partitioner_passes_unchanged(tmp_path: Path) -> None:
+    signature = "def read(self, data_dir):\n"
+    statement = "from mdgan.errors import BadInput; raise BadInput('my own words')"
+    bars = load_text(changed(signature, f"{signature}        {statement}\n"), tmp_path)
+    with pytest.raises(BadInput, match=r"^my own words$"):
+        bars.open(tmp_path)
+
+
+def test_the_hash_follows_the_text(tmp_path: Path) -> None:
+    first, again = load_text(RECIPE, tmp_path), load_text(RECIPE, tmp_path)
+    other = load_text(RECIPE + "\n", tmp_path)
+    assert first.sha256 == again.sha256
+    assert first.sha256 != other.sha256
+
+
+def test_weights_depend_on_the_seed_alone(tmp_path: Path) -> None:
+    bars = load_text(RECIPE, tmp_path)
+    outside = torch.get_rng_state()
+    first = build_model(bars.generator, 3).state_dict()
+    torch.testing.assert_close(torch.get_rng_state(), outside, rtol=0, atol=0)
+    torch.rand(7)
+    again = build_model(bars.generator, 3).state_dict()
+    other = build_model(bars.generator, 4).state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)

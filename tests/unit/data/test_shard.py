@@ -1,0 +1,114 @@
+"""How a worker draws real batches."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mdgan.data.partitioner import InMemoryPartitioner
+from mdgan.data.shard import Shard
+
+SOURCE_SIZE = 100
+
+
+class Numbers(InMemoryPartitioner):
+    """Sample i is the number i, so that a batch tells which samples were drawn."""
+
+    def __init__(self) -> None:
+        self.pixels = torch.arange(SOURCE_SIZE, dtype=torch.float32).reshape(-1, 1, 1, 1)
+        super().__init__(Path())
+
+    def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
+        return self.pixels, torch.zeros(SOURCE_SIZE, dtype=torch.int64)
+
+
+def make_shard(indices: Tensor, seed: int = 0) -> Shard:
+    return Shard(Numbers(), indices, torch.Generator().manual_seed(seed))
+
+
+def draw(shard: Shard, *batch_sizes: int) -> list[int]:
+    batches = [shard.next_batch(batch_size) for batch_size in batch_sizes]
+    assert [tuple(batch.shape) for batch in batches] == [(size, 1, 1, 1) for size in batch_sizes]
+    return torch.cat(batches).flatten().long().tolist()
+
+
+all_indices = st.sets(st.integers(0, SOURCE_SIZE - 1), min_size=1).map(
+    lambda chosen: torch.tensor(sorted(chosen))
+)
+all_batch_sizes = st.lists(st.integers(1, 30), min_size=1, max_size=12)
+seeds = st.integers(0, 2**63 - 1)
+
+
+@settings(deadline=None, max_examples=60)
+@given(all_indices, all_batch_sizes, seeds)
+def test_without_replacement_until_used_up(
+    indices: Tensor, batch_sizes: list[int], seed: int
+) -> None:
+    drawn = draw(make_shard(indices, seed), *batch_sizes)
+    size = len(indices)
+    rounds = [drawn[start : start + size] for start in range(0, len(drawn), size)]
+    for one in rounds[:-1]:
+        assert sorted(one) == indices.tolist()
+    assert len(set(rounds[-1])) == len(rounds[-1])
+    assert set(rounds[-1]) <= set(indices.tolist())
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 12), st.integers(2, 5), seeds)
+def test_a_batch_larger_than_the_shard_repeats_it_evenly(size: int, times: int, seed: int) -> None:
+    drawn = draw(make_shard(torch.arange(size), seed), times * size)
+    assert torch.bincount(torch.tensor(drawn)).tolist() == [times] * size
+
+
+@settings(deadline=None, max_examples=30)
+@given(all_indices, all_batch_sizes, seeds)
+def test_the_seed_decides_and_the_batch_size_does_not(
+    indices: Tensor, batch_sizes: list[int], seed: int
+) -> None:
+    drawn = draw(make_shard(indices, seed), *batch_sizes)
+    assert draw(make_shard(indices, seed), *batch_sizes) == drawn
+    assert draw(make_shard(indices, seed), sum(batch_sizes)) == drawn
+
+
+def test_every_round_has_its_own_order() -> None:
+    shard = make_shard(torch.arange(50))
+    first, second = draw(shard, 50), draw(shard, 50)
+    assert first != second
+    assert first != sorted(first)
+    assert draw(make_shard(torch.arange(50), seed=1), 50) != first
+
+
+def test_only_its_own_generator_is_used() -> None:
+    outside = torch.get_rng_state()
+    expected = draw(make_shard(torch.arange(20)), 50)
+    shard = make_shard(torch.arange(20))
+    torch.rand(3)
+    drawn = draw(shard, 25)
+    torch.rand(5)
+    assert drawn + draw(shard, 25) == expected
+    torch.set_rng_state(outside)
+    draw(shard, 25)
+    assert torch.equal(torch.get_rng_state(), outside)
+
+
+def test_nothing_is_copied() -> None:
+    source, indices = Numbers(), torch.arange(10, 20)
+    shard = Shard(source, indices, torch.Generator().manual_seed(0))
+    assert shard.indices.data_ptr() == indices.data_ptr()
+    assert len(shard) == 10
+    source.pixels += 1000
+    assert sorted(draw(shard, 10)) == list(range(1010, 1020))
+
+
+def test_a_batch_belongs_to_whoever_drew_it() -> None:
+    shard = make_shard(torch.arange(10))
+    shard.next_batch(10).fill_(-1)
+    assert sorted(draw(shard, 10)) == list(range(10))
+
+
+def test_an_empty_shard_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one sample"):
+        make_shard(torch.empty(0, dtype=torch.int64))

@@ -1,0 +1,243 @@
+"""MNIST, CIFAR-10 and CelebA as torchvision lays them out: read exactly, or refused in one line."""
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mdgan.data.dataset_file import load
+from mdgan.errors import BadInput
+from tests.unit.dataset_formats import (
+    CIFAR10_CLASSES,
+    Written,
+    python2_pickle,
+    write_celeba,
+    write_cifar10,
+    write_mnist,
+)
+
+NUM_SAMPLES = 23
+WRITERS: dict[str, Callable[[Path, int], Written]] = {
+    "mnist": write_mnist,
+    "cifar10": write_cifar10,
+    "celeba": write_celeba,
+}
+FILES = {
+    "mnist": [
+        f"MNIST/raw/{prefix}-{kind}-ubyte"
+        for prefix in ("train", "t10k")
+        for kind in ("images-idx3", "labels-idx1")
+    ],
+    "cifar10": [
+        f"cifar-10-batches-py/{name}"
+        for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta")
+    ],
+    "celeba": [
+        f"celeba/{name}.txt"
+        for name in (
+            "list_attr_celeba",
+            "list_bbox_celeba",
+            "list_landmarks_align_celeba",
+            "list_eval_partition",
+            "identity_CelebA",
+        )
+    ],
+}
+ALL_FILES = [(name, file) for name, files in FILES.items() for file in files]
+FILES_READ = [(name, file) for name, file in ALL_FILES if "t10k" not in file and "test" not in file]
+
+
+def refusal(name: str, data_dir: Path) -> str:
+    """What the user reads; it must be one line."""
+    with pytest.raises(BadInput) as caught:
+        load(name, None).open(data_dir)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    return message
+
+
+def as_floats(pixels: "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]") -> torch.Tensor:
+    return torch.from_numpy(pixels).to(torch.float32) / 127.5 - 1
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_pixels_and_labels_are_read_back_exactly(name: str, tmp_path: Path) -> None:
+    written = WRITERS[name](tmp_path, NUM_SAMPLES)
+    dataset = load(name, None)
+    source = dataset.open(tmp_path)
+    images = source.images(torch.arange(NUM_SAMPLES))
+    assert images.shape == (NUM_SAMPLES, *dataset.shape)
+    assert images.dtype == torch.float32
+    assert images.min() >= -1
+    assert images.max() <= 1
+    assert torch.equal(images, as_floats(written.pixels))
+    assert source.labels.dtype == torch.int64
+    assert source.labels.tolist() == written.labels.tolist()
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_any_indices_in_any_order(name: str, tmp_path: Path) -> None:
+    WRITERS[name](tmp_path, 5)
+    source = load(name, None).open(tmp_path)
+    every = source.images(torch.arange(5))
+    chosen = torch.tensor([4, 0, 0, 2])
+    assert torch.equal(source.images(chosen), every[chosen])
+
+
+def test_celeba_faces_are_shrunk_and_centre_cropped(tmp_path: Path) -> None:
+    written = write_celeba(tmp_path, 4)
+    source = load("celeba", None).open(tmp_path)
+    faces = [Image.fromarray(pixels.transpose(1, 2, 0)) for pixels in written.pixels]
+    shrunk = [
+        np.asarray(face.resize((64, 78), Image.Resampling.BILINEAR).crop((0, 7, 64, 71)))
+        for face in faces
+    ]
+    images = source.images(torch.arange(4))
+    assert images.dtype == torch.float32
+    assert torch.equal(images, as_floats(np.stack(shrunk).transpose(0, 3, 1, 2)))
+    assert source.labels.tolist() == written.labels.tolist()
+    assert source.labels.dtype == torch.int64
+
+
+def test_class_names(tmp_path: Path) -> None:
+    for name, write in WRITERS.items():
+        write(tmp_path, 10)
+        names = load(name, None).open(tmp_path).class_names
+        assert (
+            names == {"mnist": (), "cifar10": CIFAR10_CLASSES, "celeba": ("not male", "male")}[name]
+        )
+
+
+def test_cifar10_pickled_by_python_3_is_read_too(tmp_path: Path) -> None:
+    written = write_cifar10(tmp_path, NUM_SAMPLES)
+    for path in (tmp_path / "cifar-10-batches-py").iterdir():
+        content = pickle.loads(path.read_bytes(), encoding="latin1")
+        path.write_bytes(pickle.dumps(content))
+    source = load("cifar10", None).open(tmp_path)
+    assert torch.equal(source.images(torch.arange(NUM_SAMPLES)), as_floats(written.pixels))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_nothing_there(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "absent"
+    message = refusal(name, folder)
+    assert str(folder) in message
+    assert "download=True" in message
+    assert all(Path(file).name in message for file in FILES[name])
+
+
+@pytest.mark.parametrize(("name", "file"), ALL_FILES)
+def test_one_file_missing(name: str, file: str, tmp_path: Path) -> None:
+    WRITERS[name](tmp_path, 7)
+    (tmp_path / file).unlink()
+    message = refusal(name, tmp_path)
+    assert f"{(tmp_path / file).parent} lacks {Path(file).name};" in message
+    assert "download=True" in message
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5])
+@pytest.mark.parametrize(("name", "file"), FILES_READ)
+def test_truncated_file(name: str, file: str, keep: float, tmp_path: Path) -> None:
+    WRITERS[name](tmp_path, 7)
+    whole = (tmp_path / file).read_bytes()
+    (tmp_path / file).write_bytes(whole[: int(len(whole) * keep)])
+    message = refusal(name, tmp_path)
+    assert Path(file).name in message
+    assert str((tmp_path / file).parent) in message
+
+
+@pytest.mark.parametrize(("name", "file"), FILES_READ)
+def test_something_else_under_that_name(name: str, file: str, tmp_path: Path) -> None:
+    WRITERS[name](tmp_path, 7)
+    (tmp_path / file).write_bytes(b"<html>\n<body>quota exceeded</body>\n</html>\n")
+    assert Path(file).name in refusal(name, tmp_path)
+
+
+def test_mnist_files_that_do_not_belong_together(tmp_path: Path) -> None:
+    write_mnist(tmp_path, 8)
+    labels = (tmp_path / FILES["mnist"][1]).read_bytes()
+    write_mnist(tmp_path, 9)
+    (tmp_path / FILES["mnist"][1]).write_bytes(labels)
+    assert "9 images but 8 labels" in refusal("mnist", tmp_path)
+
+
+def test_mnist_label_out_of_range(tmp_path: Path) -> None:
+    write_mnist(tmp_path, 3)
+    labels = tmp_path / FILES["mnist"][1]
+    labels.write_bytes(labels.read_bytes()[:-1] + b"\x0a")
+    assert "label 10" in refusal("mnist", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("labels", "shape"),
+    [([0, 1, 2], (2, 3072)), ([0, 10], (2, 3072)), ([0, 1], (2, 3071)), ([0, 1], (2, 3, 1024))],
+)
+def test_cifar10_batch_of_wrong_content(
+    labels: list[int], shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    write_cifar10(tmp_path, 7)
+    path = tmp_path / "cifar-10-batches-py" / "data_batch_3"
+    path.write_bytes(python2_pickle({"labels": labels, "data": np.zeros(shape, np.uint8)}))
+    assert str(path) in refusal("cifar10", tmp_path)
+
+
+def test_cifar10_pickle_cannot_run_code(tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+
+    class Payload:
+        def __reduce__(self) -> tuple[Callable[[str, str], object], tuple[str, str]]:
+            return open, (str(marker), "w")
+
+    write_cifar10(tmp_path, 7)
+    path = tmp_path / "cifar-10-batches-py" / "batches.meta"
+    path.write_bytes(pickle.dumps({"label_names": Payload()}))
+    message = refusal("cifar10", tmp_path)
+    assert str(path) in message
+    assert "open" in message
+    assert not marker.exists()
+
+
+def test_celeba_lists_that_do_not_belong_together(tmp_path: Path) -> None:
+    write_celeba(tmp_path, 4)
+    attributes = tmp_path / "celeba" / "list_attr_celeba.txt"
+    lines = attributes.read_text().splitlines()
+    attributes.write_text("\n".join([*lines[:2], lines[3], lines[2], *lines[4:]]))
+    assert attributes.name in refusal("celeba", tmp_path)
+
+
+def test_celeba_attribute_of_wrong_value(tmp_path: Path) -> None:
+    write_celeba(tmp_path, 4)
+    attributes = tmp_path / "celeba" / "list_attr_celeba.txt"
+    attributes.write_text(attributes.read_text().replace("1", "7"))
+    refusal("celeba", tmp_path)
+
+
+def test_celeba_picture_missing_at_the_start(tmp_path: Path) -> None:
+    write_celeba(tmp_path, 4)
+    pictures = tmp_path / "celeba" / "img_align_celeba"
+    (pictures / "000003.jpg").unlink()
+    message = refusal("celeba", tmp_path)
+    assert f"{pictures} lacks 1 of 4 pictures, first 000003.jpg" in message
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "text"])
+def test_celeba_picture_that_cannot_be_read(damage: str, tmp_path: Path) -> None:
+    write_celeba(tmp_path, 3)
+    source = load("celeba", None).open(tmp_path)
+    path = tmp_path / "celeba" / "img_align_celeba" / "000002.jpg"
+    whole = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(
+            {"empty": b"", "cut": whole[: len(whole) // 2], "text": b"no\nway"}[damage]
+        )
+    with pytest.raises(BadInput) as caught:
+        source.images(torch.arange(3))
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert source.images(torch.tensor([0, 2])).shape == (2, 3, 64, 64)

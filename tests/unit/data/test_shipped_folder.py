@@ -1,0 +1,205 @@
+"""A worker's own folder of pictures."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mdgan.data.dataset_file import DatasetFile, check_models, load, load_path, num_parameters
+from mdgan.errors import BadInput
+from tests.unit.dataset_formats import write_image_folder
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif")
+
+
+@pytest.fixture
+def folder() -> DatasetFile:
+    return load("folder", None)
+
+
+def with_shape(shape: tuple[int, ...], tmp_path: Path) -> DatasetFile:
+    """A user's copy of the file with another SHAPE."""
+    text = load("folder", None).path.read_text(encoding="utf-8")
+    changed = text.replace("= (3, 64, 64)", f"= {shape}", 1)
+    assert changed != text or shape == (3, 64, 64)
+    copy = tmp_path / "copy.py"
+    copy.write_text(changed, encoding="utf-8")
+    return load_path(copy)
+
+
+def save(path: Path, colour: int | tuple[int, ...], mode: str = "RGB", size: int = 64) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, (size, size), colour).save(path)
+
+
+def refusal(folder: DatasetFile, data_dir: Path) -> str:
+    with pytest.raises(BadInput) as caught:
+        folder.open(data_dir)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+def test_subfolders_are_classes_in_sorted_order(folder: DatasetFile, tmp_path: Path) -> None:
+    written = write_image_folder(tmp_path, ["zebra", "ant", "bee"], 3)
+    source = folder.open(tmp_path)
+    assert source.class_names == ("ant", "bee", "zebra")
+    assert source.labels.dtype == torch.int64
+    assert source.labels.tolist() == written.labels.tolist()
+    images = source.images(torch.arange(9))
+    assert images.shape == (9, 3, 64, 64)
+    assert torch.equal(images, torch.from_numpy(written.pixels).to(torch.float32) / 127.5 - 1)
+
+
+def test_loose_pictures_are_the_first_class(folder: DatasetFile, tmp_path: Path) -> None:
+    data_dir = tmp_path / "album"
+    save(data_dir / "zoo.png", (255, 0, 0))
+    save(data_dir / "ant" / "1.png", (0, 255, 0))
+    save(data_dir / "ant" / "old" / "2.png", (0, 0, 255))
+    source = folder.open(data_dir)
+    assert source.class_names == ("album", "ant")
+    assert source.labels.tolist() == [0, 1, 1]
+    assert source.images(torch.arange(3))[:, :, 0, 0].argmax(1).tolist() == [0, 1, 2]
+
+
+def test_only_loose_pictures(folder: DatasetFile, tmp_path: Path) -> None:
+    save(tmp_path / "b.png", (0, 0, 0))
+    save(tmp_path / "a.png", (255, 255, 255))
+    source = folder.open(tmp_path)
+    assert source.class_names == (tmp_path.name,)
+    assert source.labels.tolist() == [0, 0]
+    assert source.images(torch.tensor([0]))[0].eq(1).all()
+
+
+@pytest.mark.parametrize("suffix", [*SUFFIXES, *(suffix.upper() for suffix in SUFFIXES)])
+def test_every_format(suffix: str, folder: DatasetFile, tmp_path: Path) -> None:
+    save(tmp_path / f"picture{suffix}", (255, 255, 255))
+    image = folder.open(tmp_path).images(torch.tensor([0]))[0]
+    assert image.ge(0.97).all()
+
+
+def test_what_does_not_count(folder: DatasetFile, tmp_path: Path) -> None:
+    save(tmp_path / "class" / "picture.png", (0, 0, 0))
+    save(tmp_path / "class" / ".thumbnails" / "small.png", (0, 0, 0))
+    save(tmp_path / ".hidden" / "picture.png", (0, 0, 0))
+    (tmp_path / "class" / "._picture.png").write_bytes(b"resource fork")
+    (tmp_path / "class" / "notes.txt").write_text("not a picture")
+    (tmp_path / "class" / "folder.png").mkdir()
+    (tmp_path / "empty").mkdir()
+    source = folder.open(tmp_path)
+    assert source.class_names == ("class",)
+    assert len(source) == 1
+
+
+@pytest.mark.parametrize(("mode", "colour"), [("L", 255), ("1", 1), ("LA", (255, 255))])
+def test_grey_pictures_become_rgb(
+    mode: str, colour: int | tuple[int, ...], folder: DatasetFile, tmp_path: Path
+) -> None:
+    save(tmp_path / "grey.png", colour, mode)
+    image = folder.open(tmp_path).images(torch.tensor([0]))
+    assert image.shape == (1, 3, 64, 64)
+    assert image.eq(1).all()
+
+
+def test_rgba_and_cmyk_pictures_become_rgb(folder: DatasetFile, tmp_path: Path) -> None:
+    save(tmp_path / "1.png", (255, 0, 0, 255), "RGBA")
+    save(tmp_path / "2.tif", (0, 255, 255, 0), "CMYK")
+    images = folder.open(tmp_path).images(torch.tensor([0, 1]))
+    assert images.shape == (2, 3, 64, 64)
+    assert images[:, :, 0, 0].tolist() == [[1, -1, -1], [1, -1, -1]]
+
+
+def test_a_copy_with_one_channel_makes_grey(tmp_path: Path) -> None:
+    grey = with_shape((1, 32, 32), tmp_path)
+    check_models(grey)
+    save(tmp_path / "data" / "red.png", (255, 0, 0))
+    image = grey.open(tmp_path / "data").images(torch.tensor([0]))
+    assert image.shape == (1, 1, 32, 32)
+    red = round(0.299 * 255) / 127.5 - 1  # ITU-R 601
+    torch.testing.assert_close(image, torch.full_like(image, red))
+
+
+@pytest.mark.parametrize(("width", "height"), [(128, 64), (64, 128), (100, 300), (20, 10), (9, 60)])
+def test_other_proportions_keep_the_centre(
+    width: int, height: int, folder: DatasetFile, tmp_path: Path
+) -> None:
+    side = min(width, height)
+    pixels = np.zeros((height, width, 3), np.uint8)
+    top, left = (height - side) // 2, (width - side) // 2
+    pixels[top : top + side, left : left + side] = 255
+    Image.fromarray(pixels).save(tmp_path / "picture.png")
+    image = folder.open(tmp_path).images(torch.tensor([0]))
+    assert image.shape == (1, 3, 64, 64)
+    # Pixels at the rim of the square are mixed with what was cut off.
+    assert image[:, :, 16:48, 16:48].eq(1).all()
+
+
+def test_a_picture_is_read_when_it_is_drawn(folder: DatasetFile, tmp_path: Path) -> None:
+    save(tmp_path / "1.png", (255, 255, 255))
+    source = folder.open(tmp_path)
+    save(tmp_path / "1.png", (0, 0, 0))
+    assert source.images(torch.tensor([0])).eq(-1).all()
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "text"])
+def test_unreadable_picture(damage: str, folder: DatasetFile, tmp_path: Path) -> None:
+    write_image_folder(tmp_path, ["class"], 2)
+    path = tmp_path / "class" / "0001.png"
+    source = folder.open(tmp_path)
+    whole = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(
+            {"empty": b"", "cut": whole[: len(whole) // 2], "text": b"no\nway"}[damage]
+        )
+    with pytest.raises(BadInput) as caught:
+        source.images(torch.arange(2))
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_missing_folder(folder: DatasetFile, tmp_path: Path) -> None:
+    message = refusal(folder, tmp_path / "absent")
+    assert f"{tmp_path / 'absent'}: no such folder" in message
+    assert ".png" in message
+
+
+@pytest.mark.parametrize("content", [[], ["notes.txt"], ["class/notes.txt"]])
+def test_folder_without_pictures(content: list[str], folder: DatasetFile, tmp_path: Path) -> None:
+    for name in content:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("not a picture")
+    message = refusal(folder, tmp_path)
+    assert f"{tmp_path}: no picture" in message
+    assert ".png" in message
+    assert "subfolder" in message
+
+
+def test_every_worker_has_its_own_data_by_default(folder: DatasetFile) -> None:
+    assert folder.defaults == {"partition": "none"}
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 16, 16), (1, 32, 32), (3, 128, 128)])
+def test_models_for_other_shapes(shape: tuple[int, int, int], tmp_path: Path) -> None:
+    check_models(with_shape(shape, tmp_path))
+
+
+def test_widths_stop_at_512(tmp_path: Path) -> None:
+    at_64, at_128 = load("folder", None), with_shape((3, 128, 128), tmp_path)
+    one_more_layer = 512 * 512 * 4 * 4 + 2 * 512
+    for kind in ("generator", "discriminator"):
+        small, large = (num_parameters(getattr(file, kind)()) for file in (at_64, at_128))
+        assert large - small == one_more_layer
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(3, 64, 32), (3, 48, 48), (3, 4, 4), (3, 2, 2), (2, 64, 64), (4, 64, 64), (3, 65, 65)],
+)
+def test_a_shape_that_the_models_cannot_have(shape: tuple[int, ...], tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"ValueError: SHAPE = .* must be") as caught:
+        with_shape(shape, tmp_path)
+    assert str(shape) in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1

@@ -1,0 +1,247 @@
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from mdgan.config import Deployment, Experiment
+from mdgan.errors import BadInput
+from mdgan.launch.ranks import LocalRanks, Torchrun, local_ranks, parse_ranks
+
+quick = settings(deadline=None, max_examples=80)
+TORCHRUN = {
+    "RANK": "2",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "3",
+    "MASTER_ADDR": "10.0.0.1",
+    "MASTER_PORT": "29400",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",
+    "TORCHELASTIC_RESTART_COUNT": "5",
+}
+
+
+def one_line(error: pytest.ExceptionInfo[BadInput]) -> str:
+    text = str(error.value)
+    assert len(text.splitlines()) == 1, text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("0", [0]),
+        ("0,1,2", [0, 1, 2]),
+        ("2, 0 ,1", [0, 1, 2]),
+        ("0..4", [0, 1, 2, 3, 4]),
+        ("3..3", [3]),
+        ("7..9,0..2", [0, 1, 2, 7, 8, 9]),
+        ("0..1,5,8..9", [0, 1, 5, 8, 9]),
+    ],
+)
+def test_numbers_and_ranges_are_read(text: str, ranks: list[int]) -> None:
+    assert parse_ranks(text, 10) == ranks
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "'' is no rank"),
+        (",", "'' is no rank"),
+        ("1,,2", "'' is no rank"),
+        ("1,", "'' is no rank"),
+        ("one", "'one' is no rank"),
+        ("1.5", "'1.5' is no rank"),
+        ("1-3", "'1-3' is no rank"),
+        ("1...3", "'1...3' is no rank"),
+        ("1..2..3", "'1..2..3' is no rank"),
+        ("..3", "'..3' is no rank"),
+        ("3..", "'3..' is no rank"),
+        ("4..2", "4..2 runs backwards; write 2..4"),
+        ("10", "rank 10 is outside 0..9 (--world-size 10)"),
+        ("-1", "rank -1 is outside 0..9"),
+        ("-2..3", "rank -2 is outside 0..9"),
+        ("5..10", "rank 10 is outside 0..9"),
+        ("0..99999999999999999999", "rank 99999999999999999999 is outside"),
+        ("1,1", "rank 1 is given twice"),
+        ("0..3,2..5", "rank 2 is given twice"),
+    ],
+)
+def test_ranks_that_make_no_sense_are_refused(text: str, reason: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse_ranks(text, 10)
+    assert one_line(caught).startswith(f"--ranks {text}: {reason}")
+
+
+@quick
+@given(st.text(alphabet="0123456789.,- \nx") | st.text())
+@example("1\n,x")
+@example("0..5\n")
+def test_junk_is_read_as_ranks_or_refused_in_one_line(text: str) -> None:
+    try:
+        ranks = parse_ranks(text, 12)
+    except BadInput as error:
+        assert len(str(error).splitlines()) == 1
+        assert str(error).startswith("--ranks ")
+    else:
+        assert ranks == sorted(set(ranks))
+        assert ranks
+        assert set(ranks) <= set(range(12))
+
+
+@quick
+@given(st.sets(st.integers(0, 30), min_size=1), st.data())
+def test_what_is_written_is_what_is_read(ranks: set[int], data: st.DataObject) -> None:
+    parts, left = [], sorted(ranks)
+    while left:
+        run = 1
+        while run < len(left) and left[run] == left[0] + run and data.draw(st.booleans()):
+            run += 1
+        parts.append(str(left[0]) if run == 1 else f"{left[0]}..{left[run - 1]}")
+        left = left[run:]
+    shuffled = data.draw(st.permutations(parts))
+    assert parse_ranks(",".join(shuffled), 31) == sorted(ranks)
+
+
+@pytest.mark.parametrize(
+    ("deployment", "serves", "hosts", "everyone"),
+    [
+        ({}, True, ((1,), (2,), (3,), (4,), (5,)), True),
+        ({"workers_per_host": 1}, True, ((1,), (2,), (3,), (4,), (5,)), True),
+        ({"workers_per_host": 2}, True, ((1, 2), (3, 4), (5,)), True),
+        ({"workers_per_host": 9}, True, ((1, 2, 3, 4, 5),), True),
+        ({"transport": "memory"}, True, ((1, 2, 3, 4, 5),), True),
+        ({"transport": "memory", "workers_per_host": 3}, True, ((1, 2, 3), (4, 5)), True),
+        ({"ranks": "0"}, True, (), False),
+        ({"ranks": "0..5"}, True, ((1,), (2,), (3,), (4,), (5,)), True),
+        ({"ranks": "5,4,3,2,1,0", "workers_per_host": 5}, True, ((1, 2, 3, 4, 5),), True),
+        ({"ranks": "2..5", "workers_per_host": 2}, False, ((2, 3), (4, 5)), False),
+        ({"ranks": "1,2,4,5", "workers_per_host": 3}, False, ((1, 2), (4, 5)), False),
+        ({"ranks": "0,1,3,5", "workers_per_host": 2}, True, ((1,), (3,), (5,)), False),
+    ],
+)
+def test_workers_share_processes_in_runs_of_consecutive_ranks(
+    deployment: dict[str, Any], serves: bool, hosts: tuple[tuple[int, ...], ...], everyone: bool
+) -> None:
+    found = local_ranks(Experiment(world_size=6), Deployment(**deployment), None)
+    assert found == LocalRanks(serves=serves, hosts=hosts, everyone=everyone)
+    assert found.num_processes == len(hosts) + serves
+    assert found.workers() == [worker for host in hosts for worker in host]
+
+
+@quick
+@given(st.sets(st.integers(0, 19), min_size=1), st.integers(1, 8))
+def test_grouping_loses_nobody(ranks: set[int], carried: int) -> None:
+    deployment = Deployment(ranks=",".join(map(str, ranks)), workers_per_host=carried)
+    found = local_ranks(Experiment(world_size=20), deployment, None)
+    assert found.serves == (0 in ranks)
+    assert found.workers() == sorted(ranks - {0})
+    for host in found.hosts:
+        assert 1 <= len(host) <= carried
+        assert host == tuple(range(host[0], host[-1] + 1))
+
+
+def test_ranks_outside_the_world_are_refused() -> None:
+    with pytest.raises(BadInput, match="--ranks 0..9: rank 9 is outside 0..4"):
+        local_ranks(Experiment(), Deployment(ranks="0..9"), None)
+
+
+def test_without_torchrun_there_is_nothing_to_read() -> None:
+    assert Torchrun.from_environment({}) is None
+    assert Torchrun.from_environment({"WORLD_SIZE": "4", "MASTER_ADDR": "10.0.0.1"}) is None
+
+
+def test_the_variables_of_torchrun_are_read() -> None:
+    assert Torchrun.from_environment(TORCHRUN) == Torchrun(
+        process=2,
+        num_processes=4,
+        processes_here=3,
+        process_here=1,
+        master_addr="10.0.0.1",
+        master_port=29400,
+        store_is_up=True,
+        attempt="5",
+    )
+
+
+def test_the_variables_that_only_torchrun_sets_may_be_missing() -> None:
+    needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    torchrun = Torchrun.from_environment({name: TORCHRUN[name] for name in needed})
+    assert torchrun is not None
+    assert (torchrun.processes_here, torchrun.process_here) == (1, 0)
+    assert (torchrun.store_is_up, torchrun.attempt) == (False, "0")
+
+
+@pytest.mark.parametrize("missing", ["WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"])
+def test_a_missing_variable_is_named(missing: str) -> None:
+    environment = {name: value for name, value in TORCHRUN.items() if name != missing}
+    with pytest.raises(BadInput, match=missing) as caught:
+        Torchrun.from_environment(environment)
+    text = one_line(caught)
+    assert all(name not in text for name in ("WORLD_SIZE", "MASTER_ADDR") if name != missing)
+
+
+def test_all_missing_variables_are_named() -> None:
+    with pytest.raises(BadInput, match="WORLD_SIZE, MASTER_ADDR, MASTER_PORT is not"):
+        Torchrun.from_environment({"RANK": "0"})
+
+
+@pytest.mark.parametrize(
+    "name", ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT"]
+)
+@pytest.mark.parametrize("value", ["", "two", "1.5", "1\nx"])
+def test_a_variable_that_is_no_number_is_refused(name: str, value: str) -> None:
+    with pytest.raises(BadInput, match="must be numbers") as caught:
+        Torchrun.from_environment({**TORCHRUN, name: value})
+    one_line(caught)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("RANK", "-1"), ("RANK", "4"), ("WORLD_SIZE", "0"), ("WORLD_SIZE", "-3")]
+)
+def test_a_process_outside_torchruns_own_world_is_refused(name: str, value: str) -> None:
+    with pytest.raises(BadInput, match=name):
+        Torchrun.from_environment({**TORCHRUN, name: value})
+
+
+def torchrun(process: int, num_processes: int = 4) -> Torchrun:
+    found = Torchrun.from_environment(
+        {**TORCHRUN, "RANK": str(process), "WORLD_SIZE": str(num_processes)}
+    )
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("carried", [1, 2, 5])
+def test_torchruns_processes_make_a_whole_world(carried: int) -> None:
+    world_size = torchrun(0).world_size(carried)
+    assert world_size == 1 + 3 * carried
+    experiment = Experiment(world_size=world_size)
+    deployment = Deployment(workers_per_host=carried)
+    found = [local_ranks(experiment, deployment, torchrun(process)) for process in range(4)]
+    assert [ranks.serves for ranks in found] == [True, False, False, False]
+    assert all(ranks.num_processes == 1 and not ranks.everyone for ranks in found)
+    workers = [worker for ranks in found for worker in ranks.workers()]
+    assert workers == list(range(1, world_size))
+
+
+def test_one_worker_a_process_is_torchruns_default() -> None:
+    found = local_ranks(Experiment(world_size=4), Deployment(), torchrun(2))
+    assert found == LocalRanks(serves=False, hosts=((2,),), everyone=False)
+
+
+@pytest.mark.parametrize(
+    ("deployment", "world_size", "reason"),
+    [
+        ({"ranks": "0..3"}, 4, "--ranks 0..3: torchrun says"),
+        ({"transport": "memory"}, 4, "--transport memory: needs one process"),
+        ({}, 5, "--world-size 5: torchrun started 4 processes, which makes 4 ranks"),
+        ({"workers_per_host": 2}, 4, "which makes 7 ranks with --workers-per-host 2"),
+    ],
+)
+def test_settings_that_contradict_torchrun_are_refused(
+    deployment: dict[str, Any], world_size: int, reason: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        local_ranks(Experiment(world_size=world_size), Deployment(**deployment), torchrun(1))
+    assert reason in one_line(caught)
