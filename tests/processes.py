@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 QUICK = ["--iterations", "12", "--batch-size", "8", "--threads", "1", "--sample-interval", "0"]
 """Flags of a run that is over soon and equal, bit for bit, however it is spread."""
+
+
+_started: "list[subprocess.Popen[str]]" = []
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -49,7 +51,7 @@ class Finished:
 
 def start(command: list[str], cwd: Path, **changes: str) -> "subprocess.Popen[str]":
     """Starts a command in a session of its own."""
-    return subprocess.Popen(
+    process = subprocess.Popen(
         command,
         cwd=cwd,
         env=environment(**changes),
@@ -59,6 +61,17 @@ def start(command: list[str], cwd: Path, **changes: str) -> "subprocess.Popen[st
         text=True,
         start_new_session=True,
     )
+    _started.append(process)
+    return process
+
+
+def end_all() -> None:
+    """Ends whatever a test has started and, having failed, not waited for."""
+    while _started:
+        process = _started.pop()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
 
 
 def finish(process: "subprocess.Popen[str]", timeout: float = 90) -> Finished:
@@ -98,19 +111,13 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) ->
         time.sleep(0.02)  # between two looks, not instead of one
 
 
-@contextmanager
-def training(folder: Path, *arguments: str, name: str = "run") -> Iterator["Training"]:
-    """A run in the background that has begun to iterate; ended with the block at the latest."""
+def training(folder: Path, *arguments: str, name: str = "run") -> "Training":
+    """A run in the background that has begun to iterate."""
     process = start([*MDGAN, *arguments, "--out", name], folder)
-    try:
-        begun = Training(process, folder / name)
-        wait_until(lambda: bool(begun.metrics()) or process.poll() is not None, "first iterations")
-        assert process.poll() is None, finish(process)
-        yield begun
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+    begun = Training(process, folder / name)
+    wait_until(lambda: bool(begun.metrics()) or process.poll() is not None, "first iterations")
+    assert process.poll() is None, finish(process)
+    return begun
 
 
 class Training:

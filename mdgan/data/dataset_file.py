@@ -60,6 +60,9 @@ class DatasetFile:
         """
         try:
             source = self.partitioner(data_dir)
+            if len(source) == 0:
+                raise BadInput(f"--dataset {self.name}: no sample in {data_dir}; check --data-dir")
+            self._check_samples(source)
         except BadInput:
             raise
         except Exception as error:  # whatever a reader raises on bad files, the user gets one line
@@ -67,9 +70,21 @@ class DatasetFile:
             raise BadInput(
                 f"--dataset {self.name}: cannot read the data in {data_dir}: {reason}"
             ) from error
-        if len(source) == 0:
-            raise BadInput(f"--dataset {self.name}: no sample in {data_dir}; check --data-dir")
         return source
+
+    def _check_samples(self, source: Partitioner) -> None:
+        """Checks what a Partitioner promises, on its labels and its first and last sample."""
+        labels = source.labels
+        if labels.dtype != torch.int64 or labels.dim() != 1 or labels.min() < 0:
+            raise BadInput(f"{self.path}: Partitioner's labels must be int64 [n], none negative")
+        images = source.images(torch.tensor([0, len(source) - 1]))
+        if tuple(images.shape) != (2, *self.shape) or images.dtype != torch.float32:
+            raise BadInput(
+                f"{self.path}: Partitioner gives {images.dtype} {list(images.shape[1:])} a sample, "
+                f"must give torch.float32 {list(self.shape)}"
+            )
+        if not images.abs().max() <= 1:
+            raise BadInput(f"{self.path}: Partitioner gives values outside [−1, 1]")
 
 
 def shipped_folder() -> Path:
@@ -127,9 +142,11 @@ def load_path(path: Path) -> DatasetFile:
         and all(isinstance(size, int) and size > 0 for size in shape)
     ):
         raise BadInput(f"{path}: SHAPE = {shape!r} must be (channels, height, width)")
-    if not isinstance(z_dim, int) or z_dim < 1:
+    if type(z_dim) is not int or z_dim < 1:
         raise BadInput(f"{path}: Z_DIM = {z_dim!r} must be a positive integer")
     defaults = getattr(module, "DEFAULTS", {})
+    if not isinstance(defaults, Mapping):
+        raise BadInput(f"{path}: DEFAULTS must be a dict of settings")
     for key in defaults:
         if key not in names(Experiment):
             raise BadInput(
@@ -179,10 +196,10 @@ def check_models(dataset: DatasetFile) -> None:
     """
     z = torch.zeros(2, dataset.z_dim)
     samples = _try(dataset, "Generator", dataset.generator, z, f"[b, Z_DIM={dataset.z_dim}]")
-    if tuple(samples.shape[1:]) != dataset.shape:
+    if tuple(samples.shape) != (2, *dataset.shape):
         raise BadInput(
-            f"{dataset.path}: Generator gives {list(samples.shape[1:])} a sample, "
-            f"SHAPE says {list(dataset.shape)}"
+            f"{dataset.path}: Generator gives {list(samples.shape)} for 2 vectors of noise, "
+            f"SHAPE says {[2, *dataset.shape]}"
         )
     logits = _try(
         dataset, "Discriminator", dataset.discriminator, samples, f"[b, *{dataset.shape}]"

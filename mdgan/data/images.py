@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps
 from torch import Tensor
-from torchvision.transforms import functional as transforms
+from torchvision.transforms.functional import pil_to_tensor
 
 from mdgan.errors import BadInput
 
@@ -14,7 +15,7 @@ Shape = tuple[int, int, int]
 
 
 def image_to_tensor(image: Image.Image, shape: Shape) -> Tensor:
-    """Resizes the shorter side, crops the centre, converts to grey or RGB.
+    """Turns upright, puts on white, crops the centre, resizes, converts to grey or RGB.
 
     Args:
         image: a picture of any size and mode.
@@ -24,11 +25,16 @@ def image_to_tensor(image: Image.Image, shape: Shape) -> Tensor:
         float32 [C, H, W] in [−1, 1].
     """
     channels, height, width = shape
-    image = image.convert("L" if channels == 1 else "RGB")
-    scale = max(height / image.height, width / image.width)
-    size = [max(height, round(image.height * scale)), max(width, round(image.width * scale))]
-    image = transforms.center_crop(transforms.resize(image, size, antialias=True), [height, width])
-    pixels: Tensor = transforms.pil_to_tensor(image)
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode.startswith("I"):  # 16 bits of grey, which PIL would clip instead of scale
+        upright = Image.fromarray((np.asarray(upright, dtype=np.uint32) >> 8).astype(np.uint8))
+    if upright.has_transparency_data:
+        layers = upright.convert("RGBA")
+        white = Image.new("RGBA", layers.size, "white")
+        upright = Image.alpha_composite(white, layers)
+    upright = upright.convert("L" if channels == 1 else "RGB")
+    fitted = ImageOps.fit(upright, (width, height), Image.Resampling.BILINEAR)
+    pixels: Tensor = pil_to_tensor(fitted)
     return pixels_to_float(pixels)
 
 
@@ -41,7 +47,7 @@ def read_image(path: Path, shape: Shape) -> Tensor:
     try:
         with Image.open(path) as image:
             return image_to_tensor(image, shape)
-    except (OSError, UnidentifiedImageError, ValueError, SyntaxError) as error:
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise BadInput(
             f"{path}: cannot read this picture ({error}); remove or repair it"
         ) from error

@@ -43,6 +43,8 @@ class InMemoryPartitioner(Partitioner):
 
     def __init__(self, data_dir: Path) -> None:
         self._pixels, self.labels = self.read(data_dir)
+        if len(self._pixels) != len(self.labels):
+            raise ValueError(f"{len(self._pixels)} images but {len(self.labels)} labels")
 
     @abstractmethod
     def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:

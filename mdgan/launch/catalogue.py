@@ -5,7 +5,14 @@ from pathlib import Path
 import torch
 
 from mdgan.config import Deployment, check_partition
-from mdgan.data.dataset_file import DatasetFile, find_all, load, load_path, num_parameters
+from mdgan.data.dataset_file import (
+    DatasetFile,
+    check_models,
+    find_all,
+    load,
+    load_path,
+    num_parameters,
+)
 from mdgan.data.partition import partition
 from mdgan.errors import BadInput
 from mdgan.launch.plan import data_dir as data_dir_of
@@ -35,6 +42,7 @@ def list_datasets(datasets_dir: str | None) -> str:
 
 
 def _row(dataset: DatasetFile) -> tuple[str, str, str, str, str, str]:
+    check_models(dataset)
     return (
         dataset.name,
         "×".join(map(str, dataset.shape)),

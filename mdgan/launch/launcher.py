@@ -4,6 +4,7 @@ Spawning N interpreters that each import torch costs seconds and hundreds of meg
 fork of one that did, and that has read the data, costs milliseconds and shares the memory.
 """
 
+import contextlib
 import gc
 import os
 import signal
@@ -14,21 +15,22 @@ import time
 import traceback
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from mdgan.config import as_settings
 from mdgan.errors import BadInput, Interrupted
 from mdgan.launch.plan import Plan
-from mdgan.launch.process import run_alone, run_everything, run_host, run_server
+from mdgan.launch.process import DEFAULT_PORT, run_alone, run_everything, run_host, run_server
 from mdgan.observe.run_directory import RunDirectory
-from mdgan.roles.host import ServerLost
+from mdgan.roles.host import HostFailed, ServerLost
 from mdgan.roles.server import AllWorkersLost
 from mdgan.transport.rendezvous import listen
 
 _GRACE_SECONDS = 4.0
 _SERVER_FIRST_SECONDS = 2.5
-_DEFAULT_PORT = 29500
+SERVER_NAME = "rank 0"
 
 STOPPED = 130
 """Exit status of a process that was asked to stop, as shells have it for Ctrl-C."""
@@ -43,13 +45,10 @@ def launch(plan: Plan) -> int:
     Raises:
         BadInput: an address, port or output folder cannot be used; nothing was started.
     """
-    _preload()
     if plan.experiment.algorithm == "standalone":
-        run = _claim(plan)
-        return run_guarded(lambda: run_alone(plan, run))
+        return _here(plan, run_alone)
     if plan.deployment.transport == "memory":
-        run = _claim(plan)
-        return run_guarded(lambda: run_everything(plan, run))
+        return _here(plan, run_everything)
     if plan.torchrun is not None:
         return _one_of_torchrun(plan)
     return _fork_all(plan)
@@ -71,11 +70,19 @@ def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
         if tells and str(error):
             print(f"mdgan: stopped: {error}", file=sys.stderr)
         return STOPPED
+    except HostFailed as error:
+        print(f"mdgan: {error}", file=sys.stderr)
+        return 1
     except (ServerLost, AllWorkersLost) as error:
         if tells:
             print(f"mdgan: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _here(plan: Plan, role: Callable[[Plan, RunDirectory], None]) -> int:
+    run = _claim(plan)
+    return run_guarded(partial(role, plan, run))
 
 
 def _preload() -> None:
@@ -95,39 +102,33 @@ def _one_of_torchrun(plan: Plan) -> int:
     assert torchrun is not None
     if not plan.ranks.serves:
         (workers,) = plan.ranks.hosts
-        return run_guarded(lambda: run_host(plan, workers, None, torchrun.process_here))
+        return run_guarded(partial(run_host, plan, workers, None, torchrun.process_here))
     listener = None
     if not torchrun.store_is_up:
         listener = listen(torchrun.master_addr, torchrun.master_port)
-    run = _claim(plan)
-    return run_guarded(lambda: run_server(plan, run, listener))
+    return run_guarded(partial(run_server, plan, _claim(plan), listener))
 
 
 def _fork_all(plan: Plan) -> int:
-    listener: socket.socket | None = None
-    port = plan.deployment.master_port
-    work: list[tuple[str, Callable[[], None]]] = []
-    if plan.ranks.serves:
-        if port is None:
-            port = 0 if plan.ranks.everyone else _DEFAULT_PORT
-        listener = listen(plan.deployment.master_addr, port)
-        port = listener.getsockname()[1]
-        run = _claim(plan)
-        work.append(("rank 0", lambda: run_server(plan, run, listener)))
-    for index, workers in enumerate(plan.ranks.hosts):
-        name = "rank " + "-".join(map(str, sorted({workers[0], workers[-1]})))
-        process_here = index + plan.ranks.serves
-        work.append(
-            (name, lambda w=workers, p=process_here: run_host(plan, w, port, p))  # type: ignore[misc] # mypy cannot infer defaults of a lambda
-        )
-    family = Family(keep=listener)
-    tells = work[0][0]
-    for name, role in work:
-        family.fork(name, role, tells=name == tells)
-    if listener is not None:
-        listener.close()
+    with contextlib.ExitStack() as resources:
+        listener: socket.socket | None = None
+        port = plan.deployment.master_port
+        work: list[tuple[str, Callable[[], None]]] = []
+        if plan.ranks.serves:
+            if port is None:
+                port = 0 if plan.ranks.everyone else DEFAULT_PORT
+            listener = resources.enter_context(listen(plan.deployment.master_addr, port))
+            port = listener.getsockname()[1]
+            work.append((SERVER_NAME, partial(run_server, plan, _claim(plan), listener)))
+        for index, workers in enumerate(plan.ranks.hosts):
+            name = "rank " + "-".join(map(str, sorted({workers[0], workers[-1]})))
+            work.append((name, partial(run_host, plan, workers, port, index + plan.ranks.serves)))
+        _preload()
+        family = Family(keep=listener)
+        for name, role in work:
+            family.fork(name, role, tells=name == work[0][0])
     gc.unfreeze()
-    return family.mind(server="rank 0" if plan.ranks.serves else None)
+    return family.mind()
 
 
 class _StopSignal(Exception):
@@ -166,7 +167,7 @@ class Family:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher passes it on
             signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))  # until the role is ready
             threading.Thread(target=self._watch_launcher, daemon=True).start()
-            if self._keep is not None and name != "rank 0":
+            if self._keep is not None and name != SERVER_NAME:
                 self._keep.close()
             status = run_guarded(role, tells=tells)
         except BaseException:
@@ -177,26 +178,24 @@ class Family:
             sys.stderr.flush()
             os._exit(status)  # the parent's own clean-up is not the child's to run
 
-    def mind(self, server: str | None) -> int:
+    def mind(self) -> int:
         """Waits for the children; ends the rest when the server ends or cannot start.
-
-        Args:
-            server: the name of the server's process if it runs here.
 
         Returns:
             The exit status of the server, or the worst of the hosts' where it runs elsewhere.
         """
         worst = 0
+        serves = SERVER_NAME in self._names.values()
         try:
             while self._names:
                 name, status = self._wait()
                 if status < 0:
                     print(f"mdgan: {name} was killed by signal {-status}", file=sys.stderr)
                     status = 128 - status
-                if name == server:  # hosts leave by themselves when the server says stop
+                if name == SERVER_NAME:  # hosts leave by themselves when the server says stop
                     self._reap_until(time.monotonic() + _GRACE_SECONDS)
                     return status
-                if server is None:
+                if not serves:
                     worst = max(worst, status)
                 elif status == 2:  # it could not join; without it training will not begin
                     return status
@@ -204,17 +203,17 @@ class Family:
             worst = 128 + signalled.number
         finally:
             self._stopping = True
-            self._end_all(server)
+            self._end_all()
         return worst
 
     def _wait(self) -> tuple[str, int]:
         child, status = os.wait()
         return self._names.pop(child), os.waitstatus_to_exitcode(status)
 
-    def _end_all(self, server: str | None) -> None:
+    def _end_all(self) -> None:
         """The server first, so that it can save the run and tell the hosts; then the others."""
         begin = time.monotonic()
-        servers = [child for child, name in self._names.items() if name == server]
+        servers = [child for child, name in self._names.items() if name == SERVER_NAME]
         self._signal(servers, signal.SIGTERM)
         if servers:
             self._reap_until(begin + _SERVER_FIRST_SECONDS)

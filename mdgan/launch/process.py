@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from mdgan.launch import machine
 from mdgan.launch.plan import Plan
 from mdgan.observe.run_directory import RunDirectory
 from mdgan.observe.run_observer import RunObserver
-from mdgan.roles.host import Host, ServerLost
+from mdgan.roles.host import Host, HostFailed, ServerLost
 from mdgan.roles.roster import Roster, make_hello
 from mdgan.roles.server import Server
 from mdgan.roles.setup import make_generator_learner, make_standalone, make_worker
@@ -34,6 +35,9 @@ from mdgan.transport.rendezvous import (
     open_store,
     reach_store,
 )
+
+DEFAULT_PORT = 29500
+"""torch's usual port for rank 0."""
 
 
 def timeouts_of(plan: Plan) -> Timeouts:
@@ -178,8 +182,11 @@ def _prepare_host(
 
 
 def _run_quietly(host: Host) -> None:
-    with contextlib.suppress(Interrupted, ServerLost):  # the server's thread tells
-        host.run()
+    try:
+        with contextlib.suppress(Interrupted, ServerLost):  # the server's thread tells
+            host.run()
+    except HostFailed as error:
+        print(f"mdgan: {error}", file=sys.stderr)
 
 
 def _observer(plan: Plan, run: RunDirectory, generator: torch.nn.Module) -> RunObserver:
@@ -205,7 +212,7 @@ def _master(plan: Plan) -> tuple[str, int]:
     if plan.torchrun is not None:
         return plan.torchrun.master_addr, plan.torchrun.master_port
     port = plan.deployment.master_port
-    return plan.deployment.master_addr, 29500 if port is None else port
+    return plan.deployment.master_addr, DEFAULT_PORT if port is None else port
 
 
 def _torchrun_store(plan: Plan, store: Store) -> Store:

@@ -8,13 +8,17 @@ from torch import Tensor
 from mdgan import messages
 from mdgan.algorithms.mdgan import Worker
 from mdgan.config import Timeouts
-from mdgan.errors import Interrupted
+from mdgan.errors import BadInput, Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import Asked, HostTransport, Lost, Received
 
 
 class ServerLost(RuntimeError):
     """The server is gone."""
+
+
+class HostFailed(RuntimeError):
+    """A host cannot go on, for a reason of its own; the others can."""
 
 
 class Host:
@@ -45,21 +49,27 @@ class Host:
         Raises:
             Interrupted: this process, or the server, was asked to stop before the last iteration.
             ServerLost: the server is gone.
+            HostFailed: a sample could not be read.
         """
         try:
-            self._learn_real_halves()
-            while True:
-                message = self._next_message()
-                if message.kind is Kind.BATCHES:
-                    self._answer(message)
-                elif message.kind is Kind.SWAP:
-                    self._swap(message)
-                elif message.kind is Kind.STOP:
-                    if message.fields["reason"]:
-                        raise Interrupted(message.fields["reason"])
-                    return
+            self._work()
+        except BadInput as error:
+            raise HostFailed(str(error)) from error
         finally:
             self._transport.close()
+
+    def _work(self) -> None:
+        self._learn_real_halves()
+        while True:
+            message = self._next_message()
+            if message.kind is Kind.BATCHES:
+                self._answer(message)
+            elif message.kind is Kind.SWAP:
+                self._swap(message)
+            elif message.kind is Kind.STOP:
+                if message.fields["reason"]:
+                    raise Interrupted(message.fields["reason"])
+                return
 
     def _next_message(self) -> Message:
         while True:

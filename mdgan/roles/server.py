@@ -15,7 +15,7 @@ from mdgan.errors import BadInput, Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.observe.run_observer import RunObserver
 from mdgan.roles.roster import Roster
-from mdgan.transport.base import Asked, Joined, Lost, Received, ServerTransport
+from mdgan.transport.base import Asked, Joined, Lost, Received, Refused, ServerTransport
 
 
 class AllWorkersLost(RuntimeError):
@@ -142,7 +142,9 @@ class Server:
                     f"rank(s) {ranks} did not join within {self._timeouts.connect:g} s; start them "
                     f"with --ranks {ranks}, or wait longer with --connect-timeout"
                 )
-            elif event is None:
+            elif isinstance(event, Refused):
+                self._observer.note(f"refused a host: {event.reason}")
+            elif event is None and time.monotonic() < deadline:
                 self._observer.note(f"waiting for rank(s) {','.join(map(str, absent))} to join")
         self._roster.close()
 
@@ -169,6 +171,8 @@ class Server:
                 yield event.message
             elif isinstance(event, Lost):
                 self._lose(event.peer, iteration, event.reason)
+            elif isinstance(event, Refused):
+                self._observer.note(f"refused a host: {event.reason}")
             elif isinstance(event, Asked):
                 raise Interrupted
             elif event is None:

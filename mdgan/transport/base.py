@@ -54,8 +54,23 @@ class Lost:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """A host that wanted to join was not admitted.
+
+    Attributes:
+        reason: one line.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Asked:
     """This process was asked to stop (`interrupt`)."""
+
+
+ServerEvent = Received | Joined | Lost | Refused | Asked
+HostEvent = Received | Lost | Asked
 
 
 class ServerTransport(Protocol):
@@ -64,7 +79,7 @@ class ServerTransport(Protocol):
     def send(self, host: int, message: Message) -> None:
         """Sends without waiting for arrival; the tensors are copied before it returns."""
 
-    def receive(self, timeout_seconds: float) -> Received | Joined | Lost | Asked | None:
+    def receive(self, timeout_seconds: float) -> ServerEvent | None:
         """The next event from any host, or None when the time is up."""
 
     def drop(self, host: int) -> None:
@@ -83,7 +98,7 @@ class HostTransport(Protocol):
     def send(self, message: Message) -> None:
         """Sends to the server without waiting for arrival."""
 
-    def receive(self, timeout_seconds: float) -> Received | Lost | Asked | None:
+    def receive(self, timeout_seconds: float) -> HostEvent | None:
         """The next event from the server, or None when the time is up."""
 
     def exchange(

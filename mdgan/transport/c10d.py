@@ -10,7 +10,16 @@ from typing import Any
 
 from mdgan.config import Timeouts
 from mdgan.messages import Kind, Message, bye
-from mdgan.transport.base import SERVER, Asked, Joined, Lost, Received
+from mdgan.transport.base import (
+    SERVER,
+    Asked,
+    HostEvent,
+    Joined,
+    Lost,
+    Received,
+    Refused,
+    ServerEvent,
+)
 from mdgan.transport.link import Link, LinkOpener, why_broken
 from mdgan.transport.rendezvous import Store, ask_to_join, link_name
 
@@ -70,7 +79,7 @@ class C10dServerTransport:
         self._open_link = open_link
         self._admit = admit
         self._timeouts = timeouts
-        self._inbox: queue.SimpleQueue[Received | Joined | Lost | Asked] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[ServerEvent] = queue.SimpleQueue()
         self._links: dict[int, Link] = {}
         self._readers: dict[int, _Reader] = {}
         self._closing = threading.Event()
@@ -83,7 +92,7 @@ class C10dServerTransport:
             with contextlib.suppress(RuntimeError):  # its reader reports the loss
                 self._links[host].send(message)
 
-    def receive(self, timeout_seconds: float) -> Received | Joined | Lost | Asked | None:
+    def receive(self, timeout_seconds: float) -> ServerEvent | None:
         """The next event from any host, or None when the time is up."""
         try:
             return self._inbox.get(timeout=timeout_seconds)
@@ -123,6 +132,8 @@ class C10dServerTransport:
                 self._acceptor_store.set(f"answer/{ticket}", json.dumps(answer))
                 if refusal is None:
                     self._welcome(ticket, hello)
+                else:
+                    self._inbox.put(Refused(refusal))
             ticket += 1
 
     def _await_hello(self, ticket: int) -> dict[str, Any] | None:
@@ -180,7 +191,7 @@ class C10dHostTransport:
         self._open_link = open_link
         self._host = int(hello["host"])
         self._timeouts = timeouts
-        self._inbox: queue.SimpleQueue[Received | Lost | Asked] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[HostEvent] = queue.SimpleQueue()
         self._partners: dict[int, Link] = {}
         name = ask_to_join(store, hello, timeouts.connect)
         self._server = open_link(store, name, 1)
@@ -191,7 +202,7 @@ class C10dHostTransport:
         with contextlib.suppress(RuntimeError):  # the reader reports the loss
             self._server.send(message)
 
-    def receive(self, timeout_seconds: float) -> Received | Lost | Asked | None:
+    def receive(self, timeout_seconds: float) -> HostEvent | None:
         """The next event from the server, or None when the time is up."""
         try:
             return self._inbox.get(timeout=timeout_seconds)

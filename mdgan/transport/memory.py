@@ -10,11 +10,17 @@ from typing import Any, TypeVar
 
 from mdgan.config import Timeouts
 from mdgan.messages import Kind, Message
-from mdgan.transport.base import SERVER, Asked, Joined, Lost, Received
+from mdgan.transport.base import (
+    SERVER,
+    Asked,
+    HostEvent,
+    Joined,
+    Lost,
+    Received,
+    ServerEvent,
+)
 from mdgan.transport.wire import copied
 
-_ServerEvent = Received | Joined | Lost | Asked
-_HostEvent = Received | Lost | Asked
 Event = TypeVar("Event")
 
 
@@ -46,7 +52,7 @@ class MemoryServerTransport:
     """The server's end; see `ServerTransport`."""
 
     def __init__(self, network: MemoryNetwork) -> None:
-        self.inbox: queue.SimpleQueue[_ServerEvent] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[ServerEvent] = queue.SimpleQueue()
         self._network = network
 
     def send(self, host: int, message: Message) -> None:
@@ -54,7 +60,7 @@ class MemoryServerTransport:
         if host in self._network.hosts:
             self._network.hosts[host].inbox.put(Received(SERVER, _copy(message)))
 
-    def receive(self, timeout_seconds: float) -> _ServerEvent | None:
+    def receive(self, timeout_seconds: float) -> ServerEvent | None:
         """The next event from any host, or None when the time is up."""
         return _take(self.inbox, timeout_seconds)
 
@@ -76,7 +82,7 @@ class MemoryHostTransport:
     """A host's end; see `HostTransport`."""
 
     def __init__(self, network: MemoryNetwork, host: int) -> None:
-        self.inbox: queue.SimpleQueue[_HostEvent] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[HostEvent] = queue.SimpleQueue()
         self._network = network
         self._host = host
 
@@ -84,7 +90,7 @@ class MemoryHostTransport:
         """Puts a copy into the server's inbox."""
         self._network.server.inbox.put(Received(self._host, _copy(message)))
 
-    def receive(self, timeout_seconds: float) -> _HostEvent | None:
+    def receive(self, timeout_seconds: float) -> HostEvent | None:
         """The next event from the server, or None when the time is up."""
         return _take(self.inbox, timeout_seconds)
 

@@ -32,7 +32,7 @@ def check(result: Finished, folder: Path, iterations: int = 12) -> bytes:
     ids=["pairs", "derangement"],
 )
 def test_any_spread_gives_the_same_generator(tmp_path: Path, settings: list[str]) -> None:
-    generators = {}
+    generators: dict[str, bytes] = {}
     for name, flags in SPREADS.items():
         out = f"run-{len(generators)}"
         arguments = ["train", "--world-size", "6", *QUICK, *settings, *flags, "--out", out]

@@ -33,81 +33,81 @@ def check_left_whole(running: Training, state: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_launcher_is_asked_to_stop(tmp_path: Path, number: signal.Signals) -> None:
-    with training(tmp_path, *LONG) as running:
-        begin = time.monotonic()
-        running.process.send_signal(number)
-        result = finish(running.process, timeout=20)
-        assert time.monotonic() - begin < 5
-        assert result.status == 128 + number, result
-        stopped_at = read_status(running.folder)["iteration"]
-        assert f"stopped when asked to: {stopped_at} of 100000 iterations" in result.output
-        assert "Traceback" not in result.errors
-        check_left_whole(running, "stopped")
+    running = training(tmp_path, *LONG)
+    begin = time.monotonic()
+    running.process.send_signal(number)
+    result = finish(running.process, timeout=20)
+    assert time.monotonic() - begin < 5
+    assert result.status == 128 + number, result
+    stopped_at = read_status(running.folder)["iteration"]
+    assert f"stopped when asked to: {stopped_at} of 100000 iterations" in result.output
+    assert "Traceback" not in result.errors
+    check_left_whole(running, "stopped")
 
 
 def test_ctrl_c_in_a_terminal_reaches_everybody_at_once(tmp_path: Path) -> None:
-    with training(tmp_path, *LONG) as running:
-        os.killpg(running.process.pid, signal.SIGINT)
-        result = finish(running.process, timeout=20)
-        assert result.status == 130, result
-        assert "stopped when asked to" in result.output
-        assert "lost rank" not in result.errors
-        check_left_whole(running, "stopped")
+    running = training(tmp_path, *LONG)
+    os.killpg(running.process.pid, signal.SIGINT)
+    result = finish(running.process, timeout=20)
+    assert result.status == 130, result
+    assert "stopped when asked to" in result.output
+    assert "lost rank" not in result.errors
+    check_left_whole(running, "stopped")
 
 
 def test_launcher_is_killed(tmp_path: Path) -> None:
-    with training(tmp_path, *LONG) as running:
-        running.process.kill()
-        finish(running.process, timeout=20)
-        check_left_whole(running, "stopped")
+    running = training(tmp_path, *LONG)
+    running.process.kill()
+    finish(running.process, timeout=20)
+    check_left_whole(running, "stopped")
 
 
 def test_server_is_killed(tmp_path: Path) -> None:
-    with training(tmp_path, *LONG) as running:
-        os.kill(running.server(), signal.SIGKILL)
-        result = finish(running.process, timeout=20)
-        assert result.status == 128 + signal.SIGKILL
-        assert "rank 0 was killed by signal 9" in result.errors
-        assert "Traceback" not in result.errors
+    running = training(tmp_path, *LONG)
+    os.kill(running.server(), signal.SIGKILL)
+    result = finish(running.process, timeout=20)
+    assert result.status == 128 + signal.SIGKILL
+    assert "rank 0 was killed by signal 9" in result.errors
+    assert "Traceback" not in result.errors
 
 
 def test_training_goes_on_without_a_killed_worker(tmp_path: Path) -> None:
     flags = ["--iterations", "400", "--swap-interval", "7", "--log-interval", "5"]
-    with training(tmp_path, "train", "--threads", "1", *flags) as running:
-        os.kill(running.hosts()[1], signal.SIGKILL)
-        result = finish(running.process, timeout=60)
-        assert result.status == 0, result
-        assert "lost rank(s) 2: its connection closed; 3 worker(s) left" in result.errors
-        (lost,) = read_events(running.folder, "lost")
-        assert lost["workers"] == [2]
-        after = [
-            event
-            for event in read_events(running.folder, "swap")
-            if event["iteration"] > lost["iteration"]
-        ]
-        assert after
-        assert all(event["exact"] and "2" not in event["given"] for event in after)
-        check_left_whole(running, "finished")
+    running = training(tmp_path, "train", "--threads", "1", *flags)
+    os.kill(running.hosts()[1], signal.SIGKILL)
+    result = finish(running.process, timeout=60)
+    assert result.status == 0, result
+    assert "lost rank(s) 2: its connection closed; 3 worker(s) left" in result.errors
+    (lost,) = read_events(running.folder, "lost")
+    assert lost["workers"] == [2]
+    after = [
+        event
+        for event in read_events(running.folder, "swap")
+        if event["iteration"] > lost["iteration"]
+    ]
+    assert after
+    assert all(event["exact"] and "2" not in event["given"] for event in after)
+    check_left_whole(running, "finished")
 
 
 def test_all_workers_killed(tmp_path: Path) -> None:
-    with training(tmp_path, *LONG) as running:
-        for host in running.hosts():
-            os.kill(host, signal.SIGKILL)
-        result = finish(running.process, timeout=20)
-        assert result.status == 1
-        assert "all workers are gone at iteration" in result.errors
-        assert "Traceback" not in result.errors
-        check_left_whole(running, "failed")
+    running = training(tmp_path, *LONG)
+    for host in running.hosts():
+        os.kill(host, signal.SIGKILL)
+    result = finish(running.process, timeout=20)
+    assert result.status == 1
+    assert "all workers are gone at iteration" in result.errors
+    assert "Traceback" not in result.errors
+    check_left_whole(running, "failed")
 
 
 @pytest.mark.parametrize("command", ["standalone", "memory"])
 def test_one_process_is_asked_to_stop(tmp_path: Path, command: str) -> None:
     flags = ["standalone"] if command == "standalone" else ["train", "--transport", "memory"]
-    with training(tmp_path, *flags, *LONG[1:]) as running:
-        wait_until(lambda: running.has_reached(10), "ten iterations")
-        running.process.send_signal(signal.SIGINT)
-        result = finish(running.process, timeout=20)
-        assert result.status == 130, result
-        assert "stopped when asked to" in result.output
-        check_left_whole(running, "stopped")
+    running = training(tmp_path, *flags, *LONG[1:])
+    wait_until(lambda: running.has_reached(10), "ten iterations")
+    running.process.send_signal(signal.SIGINT)
+    result = finish(running.process, timeout=20)
+    assert result.status == 130, result
+    assert "stopped when asked to" in result.output
+    check_left_whole(running, "stopped")

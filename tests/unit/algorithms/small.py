@@ -13,7 +13,7 @@ BATCH_SIZE = 5
 CPU = torch.device("cpu")
 
 
-def make_generator(seed: int = 0) -> nn.Module:
+def make_generator(seed: int = 0) -> nn.Sequential:
     with RandomState(seed, CPU).in_place():
         return nn.Sequential(
             nn.Linear(Z_DIM, 12),
@@ -26,7 +26,7 @@ def make_generator(seed: int = 0) -> nn.Module:
         )
 
 
-def make_model(seed: int = 0) -> nn.Module:
+def make_model(seed: int = 0) -> nn.Sequential:
     """A discriminator's model."""
     with RandomState(seed, CPU).in_place():
         return nn.Sequential(

@@ -40,13 +40,23 @@ def live_tensors(discriminator: Discriminator) -> dict[str, Tensor]:
     return {**model, **moments}
 
 
+def tensors_of(state: TensorDict) -> dict[str, Tensor]:
+    """The very tensors of a state, by name."""
+    tensors = {}
+    for name, tensor in state.items():
+        assert isinstance(name, str)
+        assert isinstance(tensor, Tensor)
+        tensors[name] = tensor
+    return tensors
+
+
 def test_a_state_holds_weights_buffers_and_moments() -> None:
     discriminator = trained(1)
-    state = discriminator.state()
-    assert {name.partition(".")[0] for name in state.keys()} == {"model", "optimizer"}
+    state = tensors_of(discriminator.state())
+    assert {name.partition(".")[0] for name in state} == {"model", "optimizer"}
     assert state["model.2.num_batches_tracked"] == 6
     assert state["optimizer.1.weight.step"] == 3
-    assert len(list(state.keys())) == len(live_tensors(discriminator))
+    assert len(state) == len(live_tensors(discriminator))
     assert all(not tensor.requires_grad for tensor in state.values())
 
 
@@ -60,7 +70,7 @@ def test_a_state_moves_every_bit() -> None:
 
 def test_a_state_may_come_as_a_plain_mapping() -> None:
     giver, taker = trained(1), trained(2)
-    taker.load_state({name: tensor.clone() for name, tensor in giver.state().items()})
+    taker.load_state(tensors_of(giver.state()))
     assert equal_bits(bits(taker), bits(giver))
 
 
@@ -100,18 +110,18 @@ def spoil(tensors: list[Tensor]) -> None:
 
 def test_a_state_is_a_copy() -> None:
     discriminator = trained(1)
-    state, before = discriminator.state(), bits(discriminator)
+    state, before = tensors_of(discriminator.state()), bits(discriminator)
     spoil(list(state.values()))
     assert equal_bits(bits(discriminator), before)
 
-    state = discriminator.state()
+    state = tensors_of(discriminator.state())
     kept = [tensor.clone() for tensor in state.values()]
     spoil(list(live_tensors(discriminator).values()))
     assert equal_bits(list(state.values()), kept)
 
 
 def test_a_loaded_state_is_never_aliased() -> None:
-    taker, state = trained(2), trained(1).state()
+    taker, state = trained(2), tensors_of(trained(1).state())
     taker.load_state(state)
     before, kept = bits(taker), [tensor.clone() for tensor in state.values()]
     spoil(list(state.values()))
@@ -119,7 +129,7 @@ def test_a_loaded_state_is_never_aliased() -> None:
     for given, tensor in zip(kept, state.values(), strict=True):
         assert not same_bits(given, tensor)
 
-    state = trained(1).state()
+    state = tensors_of(trained(1).state())
     taker.load_state(state)
     kept = [tensor.clone() for tensor in state.values()]
     spoil(list(live_tensors(taker).values()))

@@ -1,5 +1,6 @@
 import threading
 from itertools import pairwise, product
+from typing import NoReturn
 
 import pytest
 import torch
@@ -138,12 +139,16 @@ def test_two_threads_equal_one() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def fail_after_a_draw() -> NoReturn:
+    dropped()
+    raise ZeroDivisionError
+
+
 def test_an_exception_puts_the_outside_back_and_keeps_what_was_drawn() -> None:
     torch.manual_seed(4)
     before = torch.get_rng_state()
     state = RandomState(6, CPU)
     with pytest.raises(ZeroDivisionError), state.in_place():
-        dropped()
-        raise ZeroDivisionError
+        fail_after_a_draw()
     assert torch.equal(torch.get_rng_state(), before)
     assert equal(draws(state, 2), draws(RandomState(6, CPU), 3)[1:])

@@ -1,4 +1,5 @@
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 import torch
@@ -65,7 +66,7 @@ def test_nobody_sits_out_twice_in_a_row(seed: int, start: int, half: int, swaps:
         for number in range(start, start + swaps)
     ]
     assert all(len(one) == 1 for one in alone)
-    assert all(one != following for one, following in zip(alone, alone[1:], strict=False))
+    assert all(one != following for one, following in pairwise(alone))
 
 
 @quick

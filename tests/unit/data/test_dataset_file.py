@@ -167,7 +167,8 @@ def test_wrong_z_dim(z_dim: str, tmp_path: Path) -> None:
 
 def test_generator_of_wrong_output(tmp_path: Path) -> None:
     message = refusal(changed("nn.Unflatten(1, SHAPE)", "nn.Unflatten(1, (1, 2, 8))"), tmp_path)
-    assert "Generator gives [1, 2, 8] a sample, SHAPE says [1, 4, 4]" in message
+    assert "Generator gives [2, 1, 2, 8]" in message
+    assert "SHAPE says [2, 1, 4, 4]" in message
 
 
 def test_generator_that_does_not_take_z(tmp_path: Path) -> None:
@@ -191,6 +192,7 @@ def test_discriminator_that_does_not_take_samples(tmp_path: Path) -> None:
     [
         ("nn.Flatten(), nn.Linear(16, 2)", [2, 2]),
         ("nn.Flatten(0), nn.Linear(32, 1)", [1]),
+        ("nn.Flatten(0), nn.Linear(32, 2), nn.Unflatten(0, (1, 2))", [1, 2]),
         ("nn.Linear(4, 1)", [2, 1, 4, 1]),
     ],
 )
@@ -266,3 +268,39 @@ def test_weights_depend_on_the_seed_alone(tmp_path: Path) -> None:
     other = build_model(bars.generator, 4).state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("dtype=torch.int64", "dtype=torch.int32"), "labels must be int64"),
+        (("torch.zeros(64, 1, 4, 4)", "torch.zeros(64, 4, 4)"), "a sample, must give"),
+        (("torch.zeros(64, 1, 4, 4)", "torch.zeros(64, 1, 4, 4).double()"), "torch.float64"),
+        (("torch.zeros(64, 1, 4, 4)", "torch.full((64, 1, 4, 4), 255.0)"), "outside [−1, 1]"),
+        (("torch.zeros(64, 1, 4, 4)", "torch.zeros(63, 1, 4, 4)"), "63 images but 64 labels"),
+    ],
+)
+def test_partitioner_that_breaks_its_promise(
+    change: tuple[str, str], says: str, tmp_path: Path
+) -> None:
+    text = PROMISING.replace(*change)
+    assert text != PROMISING
+    path = tmp_path / "promising.py"
+    path.write_text(text)
+    with pytest.raises(BadInput) as refused:
+        load_path(path).open(tmp_path)
+    assert says in str(refused.value)
+
+
+PROMISING = """
+import torch
+from torch import nn
+from mdgan.data import InMemoryPartitioner
+
+SHAPE, Z_DIM = (1, 4, 4), 5
+Generator = Discriminator = nn.Module
+
+class Partitioner(InMemoryPartitioner):
+    def read(self, data_dir):
+        return torch.zeros(64, 1, 4, 4), torch.zeros(64, dtype=torch.int64)
+"""

@@ -203,3 +203,30 @@ def test_a_shape_that_the_models_cannot_have(shape: tuple[int, ...], tmp_path: P
         with_shape(shape, tmp_path)
     assert str(shape) in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_phone_pictures_are_turned_upright(tmp_path: Path) -> None:
+    pixels = np.zeros((64, 64, 3), dtype=np.uint8)
+    pixels[:32] = 255  # white above, black below
+    turned = Image.fromarray(pixels).rotate(90)
+    exif = turned.getexif()
+    exif[0x0112] = 6  # "turn me a quarter clockwise to show me"
+    turned.save(tmp_path / "phone.png", exif=exif)
+    (image,) = load("folder", None).open(tmp_path).images(torch.tensor([0]))
+    assert image[:, :31].min() > 0.9
+    assert image[:, 33:].max() < -0.9
+
+
+def test_sixteen_bit_grey_is_scaled_not_clipped(tmp_path: Path) -> None:
+    ramp = np.linspace(0, 65535, 64 * 64).reshape(64, 64).astype(np.uint16)
+    Image.fromarray(ramp).save(tmp_path / "scan.png")
+    (image,) = load("folder", None).open(tmp_path).images(torch.tensor([0]))
+    assert abs(image.mean().item()) < 0.02
+    assert image[0, 0, 0] == -1
+    assert image[0, -1, -1] == 1
+
+
+def test_transparent_pixels_are_white(tmp_path: Path) -> None:
+    Image.new("RGBA", (64, 64), (255, 0, 0, 0)).save(tmp_path / "clear.png")
+    (image,) = load("folder", None).open(tmp_path).images(torch.tensor([0]))
+    assert image.min() == 1

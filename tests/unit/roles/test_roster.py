@@ -148,7 +148,7 @@ json_values = st.recursive(
 @settings(deadline=None, max_examples=80)
 @given(
     st.fixed_dictionaries(
-        {}, optional={name: json_values for name in ("workers", "num_samples", "identity")}
+        {}, optional=dict.fromkeys(("workers", "num_samples", "identity"), json_values)
     )
 )
 def test_whatever_is_said_there_is_an_answer(said: dict[str, Any]) -> None:

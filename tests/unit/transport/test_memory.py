@@ -23,8 +23,8 @@ def note(iteration: int, value: float = 0.0, **fields: Any) -> Message:
 
 def value_of(message: Message | Lost) -> float:
     assert isinstance(message, Message)
-    assert message.tensors["w"].unique().numel() == 1
-    return float(message.tensors["w"][0])
+    (value,) = set(message.tensors["w"].tolist())
+    return float(value)
 
 
 def in_threads(*works: Callable[[], None]) -> None:

@@ -199,6 +199,15 @@ def test_random_bytes_behind_the_right_beginning_announce_no_more_than_allowed(
     assert 0 <= header.fields_bytes <= header.body_bytes <= wire.MOST_BYTES
 
 
+def test_a_body_too_large_to_be_true_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    header, body = encode(sample_message())
+    monkeypatch.setattr(wire, "MOST_BYTES", len(body))
+    decode_header(header)
+    monkeypatch.setattr(wire, "MOST_BYTES", len(body) - 1)
+    with pytest.raises(WireError):
+        decode_header(header)
+
+
 def test_a_body_of_another_length_is_refused() -> None:
     header, body = encode(sample_message())
     announced = decode_header(header)

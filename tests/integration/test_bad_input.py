@@ -1,0 +1,198 @@
+"""Bad input: one line that names the value and the way out, status 2, and nothing started."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mdgan.cli import main
+from tests.unit.dataset_formats import write_mnist
+
+TRAIN = ["train", "--out", "run"]
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    yield tmp_path
+    assert not (tmp_path / "run").exists()
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line with which a command is refused."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    captured = capsys.readouterr()
+    assert ended.value.code == 2, captured
+    assert captured.out == ""
+    assert captured.err.startswith("mdgan: ")
+    assert captured.err.count("\n") == 1, captured.err
+    return captured.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--dataset", "digit"], ["digit", "cifar10", "mnist", "did you mean 'digits'?"]),
+        (["--datasets-dir", "nowhere"], ["--datasets-dir nowhere"]),
+        (["--dataset", "mnist"], ["data/mnist", "download=True"]),
+        (["--dataset", "cifar10"], ["data/cifar10", "download=True"]),
+        (["--dataset", "celeba"], ["data/celeba"]),
+        (["--dataset", "folder"], ["data/folder"]),
+        (["--world-size", "1"], ["--world-size 1", "at least 2"]),
+        (["--kappa", "0"], ["--kappa 0", "at least 1"]),
+        (["--kappa", "5"], ["--kappa 5", "4 worker(s)"]),
+        (["--kappa", "many"], ["--kappa", "'many'", "auto"]),
+        (["--batch-size", "0"], ["--batch-size 0", "at least 1"]),
+        (["--batch-size", "1798"], ["--batch-size 1798", "1797 samples"]),
+        (["--iterations", "0"], ["--iterations 0"]),
+        (["--iterations", "x"], ["--iterations", "'x'"]),
+        (["--world-size", "1799", "--kappa", "2"], ["1798 workers", "1797 samples"]),
+        (["--partition", "random"], ["--partition random", "iid", "fegan"]),
+        (["--partition", "classes:11"], ["classes:11", "10 classes"]),
+        (["--partition", "dirichlet:0"], ["dirichlet:0", "above 0"]),
+        (["--partition", "dirichlet:0.0001", "--world-size", "90"], ["would hold no sample"]),
+        (["--ranks", "0..5"], ["rank 5 is outside 0..4"]),
+        (["--ranks", "1,2,1"], ["rank 1 is given twice"]),
+        (["--ranks", "3..1"], ["3..1", "1..3"]),
+        (["--ranks", "one"], ["'one'", "0,1,2"]),
+        (["--swap-interval", "5", "--swap-epochs", "1"], ["--swap-interval 5", "--swap-epochs"]),
+        (["--master-addr", "192.0.2.77"], ["192.0.2.77", "127.0.0.1"]),
+        (["--master-addr", "0.0.0.0"], ["0.0.0.0", "127.0.0.1"]),
+        (["--master-addr", "no.such.host.invalid"], ["no.such.host.invalid", "unknown host"]),
+        (["--master-port", "70000"], ["--master-port 70000"]),
+        (["--ranks", "0,1", "--master-port", "0"], ["--master-port 0", "name one"]),
+        (["--network-interface", "eth99"], ["eth99", "there are", "lo"]),
+        (["--device", "cuda"], ["--device cuda", "--device cpu"]),
+        (["--device", "mps"], ["--device mps", "--device cpu"]),
+        (["--backend", "nccl"], ["--backend nccl", "--backend gloo"]),
+        (["--backend", "nccl", "--device", "cuda"], ["--device cuda", "no CUDA GPU"]),
+        (["--threads", "0"], ["--threads 0"]),
+        (["--connect-timeout", "0"], ["--connect-timeout 0"]),
+        (["--generator-lr", "nan"], ["--generator-lr nan"]),
+        (["--seed", "-1"], ["--seed -1"]),
+        (["--config", "none.json"], ["none.json", "cannot read"]),
+        (["--frobnicate"], ["--frobnicate"]),
+        (["--transport", "memory", "--ranks", "0"], ["--ranks 0", "--transport memory"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_train_refuses(
+    capsys: pytest.CaptureFixture[str], flags: list[str], says: list[str]
+) -> None:
+    line = refusal(capsys, *TRAIN, *flags)
+    for part in says:
+        assert part in line
+
+
+def test_device_that_is_there_in_name_only() -> None:
+    """The two refusals above hold on machines without those GPUs, as every test machine is."""
+    import torch
+
+    assert torch.cuda.device_count() == 0
+    assert not torch.backends.mps.is_available()
+
+
+def test_config_file_with_unknown_key(
+    capsys: pytest.CaptureFixture[str], empty_folder: Path
+) -> None:
+    (empty_folder / "settings.json").write_text('{"batchsize": 3}')
+    line = refusal(capsys, *TRAIN, "--config", "settings.json")
+    assert "'batchsize'" in line
+    assert "'batch_size'" in line
+
+
+def test_damaged_data_file(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
+    write_mnist(empty_folder / "data", 50)
+    images = empty_folder / "data" / "MNIST" / "raw" / "train-images-idx3-ubyte"
+    images.write_bytes(images.read_bytes()[:1000])
+    line = refusal(capsys, *TRAIN, "--dataset", "mnist", "--data-dir", "data")
+    assert "data" in line
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("SHAPE = (1, 4, 4)", ""), "lacks SHAPE"),
+        (("Linear(5, 16)", "Linear(6, 16)"), "Generator fails"),
+        (("Unflatten(1, SHAPE)", "Unflatten(1, (4, 2, 2))"), "Generator gives [2, 4, 2, 2]"),
+        (("Linear(16, 1)", "Linear(16, 3)"), "Discriminator gives [2, 3]"),
+        (("Linear(16, 1)", "Linear(17, 1)"), "Discriminator fails"),
+        (("import torch", "import torhc"), "torhc"),
+    ],
+)
+def test_dataset_file_that_does_not_fit(
+    capsys: pytest.CaptureFixture[str],
+    empty_folder: Path,
+    change: tuple[str, str],
+    says: str,
+) -> None:
+    text = (
+        "import torch\nfrom torch import nn\nfrom mdgan.data import InMemoryPartitioner\n"
+        "SHAPE = (1, 4, 4)\nZ_DIM = 5\n"
+        "class Partitioner(InMemoryPartitioner):\n"
+        "    def read(self, data_dir):\n"
+        "        return torch.zeros(64, 1, 4, 4), torch.zeros(64, dtype=torch.int64)\n"
+        "class Generator(nn.Sequential):\n    def __init__(self):\n"
+        "        super().__init__(nn.Linear(5, 16), nn.Tanh(), nn.Unflatten(1, SHAPE))\n"
+        "class Discriminator(nn.Sequential):\n    def __init__(self):\n"
+        "        super().__init__(nn.Flatten(), nn.Linear(16, 1))\n"
+    )
+    folder = empty_folder / "mine"
+    folder.mkdir()
+    (folder / "tiny.py").write_text(text.replace(*change))
+    line = refusal(capsys, *TRAIN, "--dataset", "tiny", "--datasets-dir", "mine")
+    assert "tiny.py" in line
+    assert says in line
+
+
+def test_output_folder_with_another_run(
+    capsys: pytest.CaptureFixture[str], empty_folder: Path
+) -> None:
+    other = empty_folder / "taken"
+    other.mkdir()
+    (other / "run.json").write_text("{}")
+    line = refusal(capsys, "train", "--out", "taken")
+    assert "taken" in line
+    assert "another run" in line
+    assert [path.name for path in other.iterdir()] == ["run.json"]
+
+
+def test_output_folder_that_cannot_be_made(
+    capsys: pytest.CaptureFixture[str], empty_folder: Path
+) -> None:
+    (empty_folder / "file").write_text("in the way")
+    assert "file/run" in refusal(capsys, "train", "--transport", "memory", "--out", "file/run")
+
+
+def test_torchrun_contradictions(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    assert "WORLD_SIZE" in refusal(capsys, *TRAIN)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    assert "--world-size 9" in refusal(capsys, *TRAIN, "--world-size", "9")
+    assert "--ranks 0" in refusal(capsys, *TRAIN, "--ranks", "0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["sample", "nowhere"], "nowhere: not a run"),
+        (["sample", "nowhere", "-n", "0"], "'-n'"),
+        (["datasets", "show", "digit"], "did you mean 'digits'?"),
+        (["datasets", "show", "digits", "--partition", "none"], "--partition none"),
+        (["datasets", "show", "digits", "-o", "x.gif"], ".png or .svg"),
+        (["datasets", "show", "digits", "-o", "no/where.png"], "no/where.png"),
+        (["standalone", "--batch-size", "4000"], "--batch-size 4000"),
+        (["trian"], "trian"),
+    ],
+)
+def test_other_commands_refuse(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    assert says in refusal(capsys, *arguments)

@@ -1,0 +1,49 @@
+"""Training on files in the data sets' real formats."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.processes import QUICK, generator_bytes, read_status, run
+from tests.unit import dataset_formats
+
+FEW = ["--iterations", "2", *QUICK[2:]]
+
+
+@pytest.mark.parametrize(
+    "num_workers",
+    [4, 5, pytest.param(2, marks=pytest.mark.slow), pytest.param(10, marks=pytest.mark.slow)],
+)
+def test_cifar10(tmp_path: Path, num_workers: int) -> None:
+    dataset_formats.write_cifar10(tmp_path / "data", 100)
+    flags = ["--dataset", "cifar10", "--data-dir", "data", "--world-size", str(num_workers + 1)]
+    result = run("train", *FEW, *flags, "--swap-interval", "1", "--out", "run", cwd=tmp_path)
+    assert result.status == 0, result
+    assert read_status(tmp_path / "run")["iteration"] == 2
+
+
+@pytest.mark.parametrize(
+    ("dataset", "write"),
+    [
+        ("mnist", lambda folder: dataset_formats.write_mnist(folder, 60)),
+        ("celeba", lambda folder: dataset_formats.write_celeba(folder, 24)),
+    ],
+)
+def test_memory(tmp_path: Path, dataset: str, write: Callable[[Path], object]) -> None:
+    write(tmp_path / "data" / dataset)
+    flags = ["--dataset", dataset, "--transport", "memory", "--world-size", "3", "--out", "run"]
+    result = run("train", *FEW, *flags, cwd=tmp_path)
+    assert result.status == 0, result
+
+
+def test_every_rank_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    for rank in (1, 2):
+        folder = tmp_path / f"hospital-{rank}"
+        dataset_formats.write_image_folder(folder, ["scan"], 9 + rank, seed=rank)
+    flags = ["--dataset", "folder", "--data-dir", "hospital-{rank}", "--world-size", "3"]
+    together = run("train", *FEW, *flags, "--out", "a", cwd=tmp_path)
+    assert together.status == 0, together
+    again = run("train", *FEW, *flags, "--transport", "memory", "--out", "b", cwd=tmp_path)
+    assert again.status == 0, again
+    assert generator_bytes(tmp_path / "a") == generator_bytes(tmp_path / "b")

@@ -1,0 +1,90 @@
+"""Ranks that are started apart find each other, or are told in one line why not."""
+
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.processes import MDGAN, QUICK, Finished, finish, read_status, run, start
+from tests.unit.dataset_formats import write_mnist
+
+
+@pytest.fixture
+def port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def train(*flags: str, port: int) -> list[str]:
+    return [*MDGAN, "train", *QUICK, "--master-port", str(port), *flags]
+
+
+def check_refused(result: Finished, *parts: str) -> None:
+    assert result.status == 2, result
+    for part in parts:
+        assert part in result.errors, result
+    assert "Traceback" not in result.errors
+
+
+def test_ranks_started_apart(tmp_path: Path, port: int) -> None:
+    workers = start(train("--world-size", "3", "--ranks", "1..2", port=port), tmp_path)
+    server = train("--world-size", "3", "--ranks", "0", "--out", "run", port=port)
+    results = [finish(start(server, tmp_path)), finish(workers)]
+    assert [result.status for result in results] == [0, 0], results
+    assert read_status(tmp_path / "run")["state"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--batch-size", "9"], "rank 1 has batch_size = 9, rank 0 has batch_size = 8"),
+        (["--dataset", "mnist"], "rank 1 has dataset = mnist, rank 0 has dataset = digits"),
+    ],
+)
+def test_a_rank_with_other_settings_is_told_which(
+    tmp_path: Path, port: int, flags: list[str], says: str
+) -> None:
+    write_mnist(tmp_path / "data" / "mnist", 40)
+    pair = ["--world-size", "2", "--connect-timeout", "60"]
+    serving = start(train(*pair, "--ranks", "0", "--out", "run", port=port), tmp_path)
+    worker = finish(start(train(*pair, "--ranks", "1", *flags, port=port), tmp_path))
+    check_refused(worker, "refused", says, "same settings")
+    serving.terminate()
+    assert f"refused a host: {says}" in finish(serving).errors
+
+
+def test_a_rank_that_is_there_already(tmp_path: Path, port: int) -> None:
+    trio = ["--world-size", "3", "--connect-timeout", "60"]
+    serving = start(train(*trio, "--ranks", "0,1", "--out", "run", port=port), tmp_path)
+    worker = finish(start(train(*trio, "--ranks", "1", port=port), tmp_path))
+    check_refused(worker, "rank 1 has joined already")
+    serving.terminate()
+    assert finish(serving).status == 128 + signal.SIGTERM
+
+
+def test_workers_that_never_come(tmp_path: Path, port: int) -> None:
+    flags = ["--world-size", "3", "--connect-timeout", "1", "--ranks", "0", "--out", "run"]
+    result = finish(start(train(*flags, port=port), tmp_path))
+    check_refused(result, "rank(s) 1,2 did not join within 1 s", "--ranks 1,2")
+    assert result.errors.count("\n") == 1, result
+
+
+def test_no_server(tmp_path: Path, port: int) -> None:
+    flags = ["--ranks", "1", "--connect-timeout", "1"]
+    result = finish(start(train(*flags, port=port), tmp_path))
+    check_refused(result, f"no server answers at 127.0.0.1:{port} after 1 s")
+    assert result.errors.count("\n") == 1, result
+
+
+def test_port_in_use(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = run("train", "--master-port", str(port), "--out", "run", cwd=tmp_path)
+    check_refused(result, f"--master-port {port}", "in use")
+    assert result.errors.count("\n") == 1, result
+    assert not (tmp_path / "run").exists()

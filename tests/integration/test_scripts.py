@@ -1,0 +1,56 @@
+"""The launch scripts, in the report's convention (Darmanger and Gombas, section 6.5)."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.processes import QUICK, REPOSITORY, Finished, finish, start
+
+SCRIPTS = REPOSITORY / "scripts"
+
+
+def script(name: str, *arguments: str, cwd: Path, **environment: str) -> Finished:
+    command = [str(SCRIPTS / name), *arguments]
+    return finish(start(command, cwd, python=sys.executable, **environment))
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return config
+
+
+def test_distributed_from_any_folder(tmp_path: Path) -> None:
+    result = script(
+        "run-distributed.sh",
+        *["0..3", *QUICK, "--master-port", "0", "--beta1", "0.4"],
+        cwd=tmp_path,
+        world_size="4",
+        swap_interval="2",
+        beta1="0.3",
+        out="here",
+    )
+    assert result.status == 0, result
+    config = config_of(tmp_path / "here")
+    assert (config["world_size"], config["swap_interval"]) == (4, 2)  # from the environment
+    assert config["beta1"] == 0.4  # flags after the ranks win
+    assert config["seed"] == 1  # from the shared file
+
+
+def test_standalone_from_any_folder(tmp_path: Path) -> None:
+    result = script("run-standalone.sh", *QUICK, cwd=tmp_path, out="alone", generator_lr="0.001")
+    assert result.status == 0, result
+    assert config_of(tmp_path / "alone")["generator_lr"] == 0.001
+
+
+def test_exit_status_is_passed_on(tmp_path: Path) -> None:
+    refused = script("run-distributed.sh", "0..9", cwd=tmp_path, world_size="4")
+    assert refused.status == 2
+    assert "rank 9 is outside 0..3" in refused.errors
+    assert script("run-standalone.sh", "--batch-size", "0", cwd=tmp_path).status == 2
+
+
+def test_ranks_are_asked_for(tmp_path: Path) -> None:
+    result = script("run-distributed.sh", cwd=tmp_path)
+    assert result.status == 2
+    assert result.errors.startswith("usage: run-distributed.sh RANKS")

@@ -1,0 +1,85 @@
+"""`run-distributed.sh` on several machines, as the README's VM recipe has it."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import namespaces
+from tests.processes import (
+    QUICK,
+    REPOSITORY,
+    finish,
+    generator_bytes,
+    read_events,
+    read_metrics,
+    run,
+    start,
+    wait_until,
+)
+
+pytestmark = pytest.mark.skipif(
+    not namespaces.available(), reason="needs root and `ip` to make network namespaces"
+)
+
+SCRIPT = str(REPOSITORY / "scripts" / "run-distributed.sh")
+FLAGS = [*QUICK, "--swap-interval", "3", "--seed", "5"]
+
+
+def arguments(world_size: str, first: namespaces.Machine) -> dict[str, str]:
+    """The script's arguments, as a user gives them by the environment."""
+    return {"world_size": world_size, "master_addr": first.address, "python": sys.executable}
+
+
+def test_three_machines_give_the_generator_of_one(tmp_path: Path) -> None:
+    with namespaces.machines(3) as (first, second, third):
+        rank_0 = arguments("6", first)
+        spread = [
+            # The workers' machines are ready before the server is: they wait for it.
+            start([*second.prefix, SCRIPT, "2,3", *FLAGS], tmp_path, **rank_0),
+            start([*third.prefix, SCRIPT, "4..5", *FLAGS], tmp_path, **rank_0),
+            start([*first.prefix, SCRIPT, "0..1", *FLAGS, "--out", "spread"], tmp_path, **rank_0),
+        ]
+        results = [finish(process) for process in spread]
+    assert [result.status for result in results] == [0, 0, 0], results
+    flags = ["--world-size", "6", "--transport", "memory", "--out", "one"]
+    assert run("train", *FLAGS, *flags, cwd=tmp_path).status == 0
+    assert generator_bytes(tmp_path / "spread") == generator_bytes(tmp_path / "one")
+    swaps = read_events(tmp_path / "spread", "swap")
+    assert len(swaps) == 3
+    assert all(event["exact"] for event in swaps)
+
+
+def test_ports_listen_only_on_the_given_address_and_a_lost_machine_is_survived(
+    tmp_path: Path,
+) -> None:
+    long = ["--iterations", "200", "--log-interval", "1", "--threads", "1", "--swap-interval", "5"]
+    with namespaces.machines(2) as (first, second):
+        rank_0 = arguments("4", first)
+        far = start([*second.prefix, SCRIPT, "2..3", *long], tmp_path, **rank_0)
+        near = start([*first.prefix, SCRIPT, "0,1", *long, "--out", "run"], tmp_path, **rank_0)
+        wait_until(lambda: bool(read_metrics(tmp_path / "run")), "first iteration")
+        assert namespaces.listening_addresses(first) == {first.address}
+        assert namespaces.listening_addresses(second) == {second.address}
+        os.killpg(far.pid, signal.SIGKILL)
+        assert finish(far).status == -signal.SIGKILL
+        result = finish(near)
+    assert result.status == 0, result
+    assert "1 worker(s) left" in result.errors
+    assert read_metrics(tmp_path / "run")[-1]["iteration"] == 200
+
+
+def test_server_stopped_on_its_machine_ends_the_others(tmp_path: Path) -> None:
+    long = ["--iterations", "100000", "--log-interval", "1", "--threads", "1"]
+    with namespaces.machines(2) as (first, second):
+        rank_0 = arguments("3", first)
+        far = start([*second.prefix, SCRIPT, "1..2", *long], tmp_path, **rank_0)
+        near = start([*first.prefix, SCRIPT, "0", *long, "--out", "run"], tmp_path, **rank_0)
+        wait_until(lambda: bool(read_metrics(tmp_path / "run")), "first iteration")
+        near.send_signal(signal.SIGTERM)
+        results = finish(near, timeout=20), finish(far, timeout=20)
+    assert results[0].status == 128 + signal.SIGTERM, results
+    assert results[1].status == 130, results
+    assert results[1].errors.count("the server was asked to stop after iteration") == 1

@@ -1,0 +1,77 @@
+"""Several machines out of one: network namespaces with addresses of their own, on one switch."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One namespace: `prefix` before a command runs it there."""
+
+    name: str
+    address: str
+
+    @property
+    def prefix(self) -> list[str]:
+        return ["ip", "netns", "exec", self.name]
+
+
+def available() -> bool:
+    """Whether this machine lets us make namespaces."""
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        return False
+    probe = f"mdgan-probe-{os.getpid()}"
+    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, check=False)
+    subprocess.run(["ip", "netns", "delete", probe], capture_output=True, check=False)
+    return made.returncode == 0
+
+
+@contextmanager
+def machines(count: int) -> Iterator[list[Machine]]:
+    """Makes machines that reach each other and nothing else; removes them afterwards."""
+    switch = f"mdgan-{os.getpid()}-switch"
+    made = [Machine(f"mdgan-{os.getpid()}-{n}", f"10.77.0.{n}") for n in range(1, count + 1)]
+    try:
+        _ip("netns", "add", switch)
+        _ip("-n", switch, "link", "add", "bridge", "type", "bridge")
+        _ip("-n", switch, "link", "set", "bridge", "up")
+        for number, machine in enumerate(made):
+            _ip("netns", "add", machine.name)
+            port = f"port{number}"
+            _ip(
+                "-n",
+                switch,
+                "link",
+                "add",
+                port,
+                "type",
+                "veth",
+                "peer",
+                "eth0",
+                "netns",
+                machine.name,
+            )
+            _ip("-n", switch, "link", "set", port, "master", "bridge", "up")
+            _ip("-n", machine.name, "address", "add", f"{machine.address}/24", "dev", "eth0")
+            _ip("-n", machine.name, "link", "set", "eth0", "up")
+            _ip("-n", machine.name, "link", "set", "lo", "up")
+        yield made
+    finally:
+        for name in [switch, *(machine.name for machine in made)]:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+
+
+def listening_addresses(machine: Machine) -> set[str]:
+    """The addresses on which anybody listens on a machine."""
+    answer = subprocess.run(
+        [*machine.prefix, "ss", "-Hltn"], capture_output=True, text=True, check=True
+    )
+    return {line.split()[3].rpartition(":")[0] for line in answer.stdout.splitlines()}
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
