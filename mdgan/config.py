@@ -157,7 +157,7 @@ class Experiment:
         if self.swap_interval is not None:
             return self.swap_interval
         epochs = 1.0 if self.swap_epochs is None else self.swap_epochs
-        return max(1, round(mean_shard_size * epochs / self.batch_size))
+        return max(1, round(min(mean_shard_size * epochs / self.batch_size, 2.0**63)))
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"--config {path}: cannot read it ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"--config {path}: not a JSON file ({error})") from error
     if not isinstance(settings, dict):
         raise BadInput(f"--config {path}: must hold one JSON object of settings")

@@ -5,8 +5,11 @@ class BadInput(ValueError):
     """Something that the user gave cannot work.
 
     The text is one line that names the value and the way out. Whoever catches it at the top
-    prints that line and ends with status 2.
+    prints that line and ends with status 2. Line breaks in what the user gave become spaces.
     """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(" ".join(text.splitlines()))
 
 
 class Interrupted(Exception):

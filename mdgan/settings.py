@@ -59,7 +59,10 @@ def check_types(settings: Any) -> None:
         if choices and value not in choices:
             raise BadInput(f"{flag(item.name)} {value}: must be one of {', '.join(choices)}")
         if isinstance(value, int) and not isinstance(value, bool) and float in kinds(item):
-            object.__setattr__(settings, item.name, float(value))
+            try:
+                object.__setattr__(settings, item.name, float(value))
+            except OverflowError as error:
+                raise BadInput(f"{flag(item.name)} {value}: too large a number") from error
         elif value in (None, "auto") and item.default == value:
             continue
         elif isinstance(value, bool) or type(value) not in kinds(item):

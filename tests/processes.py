@@ -1,5 +1,6 @@
 """Running mdgan as users do: real processes, watched until the last of them is gone."""
 
+import io
 import json
 import os
 import signal
@@ -7,10 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from mdgan.cli import main
 
 MDGAN = [sys.executable, "-m", "mdgan"]
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -35,6 +39,21 @@ def environment(**changes: str) -> dict[str, str]:
 def run(*arguments: str, cwd: Path, timeout: float = 90, **changes: str) -> "Finished":
     """Runs `mdgan` with arguments to its end."""
     return finish(start([*MDGAN, *arguments], cwd, **changes), timeout)
+
+
+def run_here(*arguments: str, cwd: Path) -> "Finished":
+    """Runs a command that needs one process in this one, which has imported torch already."""
+    output, errors = io.StringIO(), io.StringIO()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with chdir(cwd), redirect_stdout(output), redirect_stderr(errors):
+            main(arguments)
+    except SystemExit as ended:
+        return Finished(int(str(ended.code)), output.getvalue(), errors.getvalue())
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    raise AssertionError("main() ends with an exit status")
 
 
 class Finished:
@@ -83,7 +102,9 @@ def finish(process: "subprocess.Popen[str]", timeout: float = 90) -> Finished:
         output, errors = process.communicate()
         raise AssertionError(f"not over in {timeout} s:\n{output}\n{errors}") from None
     result = Finished(process.returncode, output, errors)
-    orphans = session_members(process.pid)
+    deadline = time.monotonic() + 5
+    while (orphans := session_members(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.02)  # what was killed takes a moment to be gone
     if orphans:
         os.killpg(process.pid, signal.SIGKILL)
     assert not orphans, f"left behind: {orphans}\n{result}"

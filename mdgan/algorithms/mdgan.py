@@ -178,21 +178,43 @@ class Discriminator:
         Raises:
             KeyError, RuntimeError: a tensor is missing or has another shape; nothing changed.
         """
-        model = {
-            name.removeprefix("model."): value
-            for name, value in state.items()
-            if name.startswith("model.")
+        parts = [name.partition(".") for name in state.keys()]  # noqa: SIM118 - a TensorDict too
+        model = {name: state[f"model.{name}"] for part, _, name in parts if part == "model"}
+        optimizer = {name: state[f"optimizer.{name}"] for part, _, name in parts if part != "model"}
+        _check_same_shapes(model, self.model.state_dict())
+        moments = {
+            name: _with_prefix(optimizer, f"{name}.") for name, _ in self.model.named_parameters()
         }
+        kinds = {frozenset(own) for own in moments.values() if own}
+        if len(kinds) > 1 or sum(map(len, moments.values())) != len(optimizer):
+            raise KeyError("the optimizer state is incomplete, or of another model")
+        for name, parameter in self.model.named_parameters():
+            for key, value in moments[name].items():
+                if value.shape not in ((), parameter.shape):
+                    raise RuntimeError(f"{name}.{key} has shape {list(value.shape)}")
         self.model.load_state_dict(model)
         for name, parameter in self.model.named_parameters():
-            prefix = f"optimizer.{name}."
             self.optimizer.state[parameter] = {
-                key.removeprefix(prefix): value.to(parameter.device, copy=True)
-                if value.dim()
-                else value.clone()
-                for key, value in state.items()
-                if key.startswith(prefix)
+                key: value.to(parameter.device, copy=True) for key, value in moments[name].items()
             }
+
+
+def _with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
+
+
+def _check_same_shapes(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    if given.keys() != own.keys():
+        raise KeyError(f"tensors that do not fit: {sorted(given.keys() ^ own.keys())}")
+    for name, tensor in own.items():
+        if given[name].shape != tensor.shape:
+            raise RuntimeError(
+                f"{name} has shape {list(given[name].shape)}, not {list(tensor.shape)}"
+            )
 
 
 class Worker:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from mdgan.cli.options import read_layers, settings_options
+from mdgan.launch.resolve import resolve
 
 _NOT_STANDALONE = (
     *("world_size", "swap", "swap_interval", "swap_epochs", "partition", "workers_per_host"),
@@ -24,7 +25,8 @@ def train(started: float, /, config: Path | None, dry_run: bool, **flags: Any) -
     """Train a GAN with MD-GAN: rank 0 is the server, ranks 1.. are workers.
 
     Without --ranks every rank runs on this machine. To use several machines, start the same command
-    on each with its own --ranks and rank 0's --master-addr.
+    on each with its own --ranks and rank 0's --master-addr. A dataset file may bring defaults of
+    its own; --dry-run shows what holds.
     """
     return _run("mdgan", started, read_layers(config, flags), dry_run)
 
@@ -39,10 +41,13 @@ def standalone(started: float, /, config: Path | None, dry_run: bool, **flags: A
 
 
 def _run(algorithm: str, started: float, layers: list[dict[str, Any]], dry_run: bool) -> int:
-    # Both must be set before torch is imported. Waiting threads that spin slow their neighbours
-    # down several times over; asking the driver for GPUs would make forking impossible.
+    resolve(layers, algorithm)  # a wrong flag is answered at once, before torch is imported
+    # These must be set before torch is imported. Waiting threads that spin slow their neighbours
+    # down several times over; asking the driver for GPUs would make forking impossible; and
+    # what c10d warns about, we tell ourselves.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from mdgan.launch.describe import describe
     from mdgan.launch.launcher import launch
     from mdgan.launch.plan import make_plan

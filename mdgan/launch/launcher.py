@@ -13,11 +13,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from mdgan.config import as_settings
 from mdgan.errors import BadInput, Interrupted
@@ -30,6 +31,7 @@ from mdgan.transport.rendezvous import listen
 
 _GRACE_SECONDS = 4.0
 _SERVER_FIRST_SECONDS = 2.5
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SERVER_NAME = "rank 0"
 
 STOPPED = 130
@@ -124,11 +126,7 @@ def _fork_all(plan: Plan) -> int:
             name = "rank " + "-".join(map(str, sorted({workers[0], workers[-1]})))
             work.append((name, partial(run_host, plan, workers, port, index + plan.ranks.serves)))
         _preload()
-        family = Family(keep=listener)
-        for name, role in work:
-            family.fork(name, role, tells=name == work[0][0])
-    gc.unfreeze()
-    return family.mind()
+        return Family(listener).run(work)
 
 
 class _StopSignal(Exception):
@@ -140,70 +138,91 @@ class _StopSignal(Exception):
 
 
 class Family:
-    """The launcher's children. None outlives it, however it ends."""
+    """The launcher's children. None outlives it, however it ends.
 
-    def __init__(self, keep: socket.socket | None) -> None:
+    Args:
+        listener: the server's socket, which its process alone may keep.
+    """
+
+    def __init__(self, listener: socket.socket | None) -> None:
         self._names: dict[int, str] = {}
-        self._keep = keep
+        self._listener = listener
+        self._stopping = False
         # Held open by the launcher alone: its end, by whatever cause, is the children's signal.
         self._lifeline, self._launcher_alive = os.pipe()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        gc.collect()
-        gc.freeze()  # a collection in a child would copy every shared page it touches
-        self._stopping = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
 
-    def fork(self, name: str, role: Callable[[], None], *, tells: bool) -> None:
-        """Starts a child that runs a role and ends with its exit status."""
-        child = os.fork()
-        if child:
-            self._names[child] = name
-            return
-        status = 1
-        try:
-            os.close(self._launcher_alive)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher passes it on
-            signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))  # until the role is ready
-            threading.Thread(target=self._watch_launcher, daemon=True).start()
-            if self._keep is not None and name != SERVER_NAME:
-                self._keep.close()
-            status = run_guarded(role, tells=tells)
-        except BaseException:
-            print(f"mdgan: {name} failed", file=sys.stderr)
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)  # the parent's own clean-up is not the child's to run
+    def run(self, work: Sequence[tuple[str, Callable[[], None]]]) -> int:
+        """Forks a child for each role and waits for them; ends the rest when the server ends.
 
-    def mind(self) -> int:
-        """Waits for the children; ends the rest when the server ends or cannot start.
+        Args:
+            work: names and roles; the first tells if the server stops or is gone.
 
         Returns:
             The exit status of the server, or the worst of the hosts' where it runs elsewhere.
         """
-        worst = 0
-        serves = SERVER_NAME in self._names.values()
+        for number in _STOP_SIGNALS:
+            signal.signal(number, self._on_signal)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        gc.collect()
+        gc.freeze()  # a collection in a child would copy every shared page it touches
         try:
-            while self._names:
-                name, status = self._wait()
-                if status < 0:
-                    print(f"mdgan: {name} was killed by signal {-status}", file=sys.stderr)
-                    status = 128 - status
-                if name == SERVER_NAME:  # hosts leave by themselves when the server says stop
-                    self._reap_until(time.monotonic() + _GRACE_SECONDS)
-                    return status
-                if not serves:
-                    worst = max(worst, status)
-                elif status == 2:  # it could not join; without it training will not begin
-                    return status
+            for name, role in work:
+                self._fork(name, partial(run_guarded, role, tells=name == work[0][0]))
+            if self._listener is not None:
+                self._listener.close()
+            return self._mind()
         except _StopSignal as signalled:
-            worst = 128 + signalled.number
+            return 128 + signalled.number
         finally:
             self._stopping = True
             self._end_all()
+            gc.unfreeze()
+
+    def _fork(self, name: str, role: Callable[[], int]) -> None:
+        # A signal between the fork and the child's own handlers would raise the launcher's in it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        child = os.fork()
+        if child == 0:
+            self._be_child(name, role)
+        self._names[child] = name
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+
+    def _be_child(self, name: str, role: Callable[[], int]) -> NoReturn:
+        status = 1
+        try:
+            os.close(self._launcher_alive)
+            if self._listener is not None and name != SERVER_NAME:
+                self._listener.close()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher passes it on
+            signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))  # until the role is ready
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+            threading.Thread(target=self._watch_launcher, daemon=True).start()
+            status = role()
+        except BaseException:
+            print(f"mdgan: {name} failed", file=sys.stderr)
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(OSError):  # nobody may be listening any more
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(status)  # the parent's own clean-up is not the child's to run
+
+    def _mind(self) -> int:
+        worst = 0
+        serves = SERVER_NAME in self._names.values()
+        while self._names:
+            name, status = self._wait()
+            if status < 0:
+                print(f"mdgan: {name} was killed by signal {-status}", file=sys.stderr)
+                status = 128 - status
+            if name == SERVER_NAME:  # hosts leave by themselves when the server says stop
+                self._reap_until(time.monotonic() + _GRACE_SECONDS)
+                return status
+            if not serves:
+                worst = max(worst, status)
+            elif status == 2:  # it could not join; without it training will not begin
+                return status
         return worst
 
     def _wait(self) -> tuple[str, int]:
@@ -229,10 +248,9 @@ class Family:
 
     def _reap_until(self, deadline: float) -> None:
         while self._names and time.monotonic() < deadline:
-            child, status = os.waitpid(-1, os.WNOHANG)
+            child, _ = os.waitpid(-1, os.WNOHANG)
             if child:
                 self._names.pop(child)
-                os.waitstatus_to_exitcode(status)
             else:
                 time.sleep(0.01)
 

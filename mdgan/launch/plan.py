@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mdgan import __version__
-from mdgan.config import Deployment, Experiment, build_deployment, build_experiment
+from mdgan.config import Deployment, Experiment
 from mdgan.data import dataset_file
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.partition import partition
@@ -19,6 +19,7 @@ from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
 from mdgan.launch.machine import check_nccl, resolve_device
 from mdgan.launch.ranks import LocalRanks, Torchrun, local_ranks
+from mdgan.launch.resolve import resolve
 from mdgan.roles.setup import make_shard
 from mdgan.transport.rendezvous import check_interface
 
@@ -80,14 +81,10 @@ def make_plan(
         BadInput: anything cannot work; nothing has been started or written.
     """
     torch.set_num_threads(1)  # the launcher forks: it must not have a pool of threads
-    torchrun = Torchrun.from_environment() if algorithm == "mdgan" else None
-    deployment = build_deployment(*settings)
-    layers: list[Mapping[str, Any]] = [{"algorithm": algorithm}, *settings]
-    if torchrun is not None:
-        layers.append({"world_size": torchrun.world_size(deployment.workers_per_host or 1)})
-    before_defaults = build_experiment(*layers)
-    dataset = dataset_file.load(before_defaults.dataset, deployment.datasets_dir)
-    experiment = build_experiment(*layers, dataset.defaults)
+    resolved = resolve(settings, algorithm)
+    deployment, torchrun = resolved.deployment, resolved.torchrun
+    dataset = dataset_file.load(resolved.experiment.dataset, deployment.datasets_dir)
+    experiment = resolved.with_defaults(dataset.defaults)
     ranks = local_ranks(experiment, deployment, torchrun)
     _check_machine(deployment, ranks, torchrun)
     dataset_file.check_models(dataset)

@@ -71,7 +71,7 @@ class Torchrun:
             missing = ", ".join(name for name in needed if name not in there)
             raise BadInput(f"RANK is set, as torchrun does, but {missing} is not; set all or none")
         try:
-            return cls(
+            torchrun = cls(
                 process=int(environment["RANK"]),
                 num_processes=int(environment["WORLD_SIZE"]),
                 processes_here=int(environment.get("LOCAL_WORLD_SIZE", "1")),
@@ -83,6 +83,11 @@ class Torchrun:
             )
         except ValueError as error:
             raise BadInput(f"torchrun's variables must be numbers: {error}") from error
+        if not 0 <= torchrun.process < torchrun.num_processes:
+            raise BadInput(
+                f"RANK {torchrun.process}: must be in [0, WORLD_SIZE {torchrun.num_processes})"
+            )
+        return torchrun
 
     def world_size(self, workers_per_host: int) -> int:
         """The number of ranks when each of torchrun's other processes carries W workers."""

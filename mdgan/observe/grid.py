@@ -31,13 +31,14 @@ def draw_samples(generator: nn.Module, num_samples: int, z_dim: int, seed: int) 
     device = next(generator.parameters()).device
     noise = generator_for(seed, "samples")
     z = torch.stack([torch.randn(z_dim, generator=noise) for _ in range(num_samples)])
-    was_training = generator.training
+    was_training = {module: module.training for module in generator.modules()}
     generator.eval()
     try:
         with RandomState(derive_seed(seed, "sampling"), device).in_place():
             parts = [generator(part.to(device)).cpu() for part in torch.split(z, _AT_ONCE)]
     finally:
-        generator.train(was_training)
+        for module, training in was_training.items():
+            module.training = training
     return torch.cat(parts).float()
 
 

@@ -86,9 +86,11 @@ class RunDirectory:
         """
         path = self.path / "run.json"
         try:
-            status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            status = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise BadInput(f"{path}: damaged ({error})") from error
+        if not isinstance(status, dict):
+            raise BadInput(f"{path}: damaged (not a JSON object)")
         return status
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
@@ -104,7 +106,10 @@ class RunDirectory:
 
     def write_generator(self, state: Mapping[str, Tensor], iteration: int) -> None:
         """Writes `generator.safetensors`, the generator after an iteration."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+        tensors = {
+            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for name, tensor in state.items()
+        }
         data = safetensors_bytes(tensors, metadata={"iteration": str(iteration)})
         write_whole(self.path / "generator.safetensors", data)
 

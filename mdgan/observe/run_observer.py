@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ class RunObserver:
         seed: of the samples.
         iterations: I.
         sample_interval: iterations between two grids; 0 for none but the last.
-        log_interval: iterations between two metrics.
+        log_interval: iterations between two metrics, besides the first and last iteration.
         status: what `run.json` holds besides how far the run is.
         launched: when the user started it, by the machine's monotonic clock.
     """
@@ -72,7 +73,7 @@ class RunObserver:
             losses: float32 [N, 2], J_disc and J_gen of every worker that answered.
             num_workers: N, the live workers.
         """
-        log = number % self._log_interval == 0 or number == self._iterations
+        log = number in (1, self._iterations) or number % self._log_interval == 0
         show = self._progress.due() or number == self._iterations
         if log or show:
             discriminator_loss, generator_loss = losses.mean(dim=0).tolist()
@@ -83,8 +84,8 @@ class RunObserver:
                 {
                     "iteration": number,
                     "seconds": round(time.monotonic() - self._began, 3),
-                    "generator_loss": generator_loss,
-                    "discriminator_loss": discriminator_loss,
+                    "generator_loss": _finite(generator_loss),
+                    "discriminator_loss": _finite(discriminator_loss),
                     "workers": num_workers,
                 }
             )
@@ -128,3 +129,8 @@ class RunObserver:
         self._run.write_status(
             {**self._status, "state": state, "iteration": iteration, "seconds": seconds}
         )
+
+
+def _finite(value: float) -> float | None:
+    """The value, or None where JSON has no word for it."""
+    return value if isfinite(value) else None

@@ -37,7 +37,10 @@ class Roster:
             workers = [int(worker) for worker in hello["workers"]]
             theirs: Mapping[str, Any] = hello["identity"]
             samples = {int(rank): int(count) for rank, count in hello["num_samples"].items()}
-        except (KeyError, TypeError, ValueError, AttributeError):
+            well_formed = isinstance(theirs, dict) and hello["host"] == workers[0]
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
+            well_formed = False
+        if not well_formed:
             return "its hello is malformed; use the same version of mdgan everywhere"
         for name, ours in self._identity.items():
             if theirs.get(name) != ours:
@@ -45,6 +48,8 @@ class Roster:
                     f"rank {workers[0]} has {name} = {theirs.get(name)}, rank 0 has {name} = "
                     f"{ours}; start every rank with the same settings"
                 )
+        if len(set(workers)) < len(workers):
+            return f"ranks {workers}: one is given twice"
         with self._lock:
             if not self._open:
                 return "training has begun without it"

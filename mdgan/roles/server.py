@@ -97,7 +97,7 @@ class Server:
         swap_every = self._experiment.swap_every(self._roster.mean_shard_size)
         for i in range(1, self._experiment.iterations + 1):
             # 1. Generate κ batches in one forward pass.
-            workers = self._roster.workers()
+            workers = self._live_workers(i)
             kappa = resolve_kappa(self._experiment.kappa, len(workers))
             generated = self._learner.generate(kappa)
 
@@ -181,7 +181,13 @@ class Server:
                     self._transport.drop(host)
                     self._lose(host, iteration, f"no answer in {self._timeouts.answer:g} s")
         if not answered:
+            self._live_workers(iteration)
+
+    def _live_workers(self, iteration: int) -> list[int]:
+        workers = self._roster.workers()
+        if not workers:
             raise AllWorkersLost(f"all workers are gone at iteration {iteration}")
+        return workers
 
     def _lose(self, host: int, iteration: int, reason: str) -> None:
         workers = self._roster.lose(host)

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import queue
 import threading
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
@@ -20,6 +19,7 @@ from mdgan.transport.base import (
     Refused,
     ServerEvent,
 )
+from mdgan.transport.inbox import Inbox
 from mdgan.transport.link import Link, LinkOpener, why_broken
 from mdgan.transport.rendezvous import Store, ask_to_join, link_name
 
@@ -34,7 +34,7 @@ _TICKET_PATIENCE_SECONDS = 5.0
 class _Reader:
     """The one thread that receives on a link and feeds an inbox, until BYE or the link breaks."""
 
-    def __init__(self, peer: int, link: Link, inbox: "queue.SimpleQueue[Any]") -> None:
+    def __init__(self, peer: int, link: Link, inbox: Inbox[Any]) -> None:
         self.silenced = False
         self._peer = peer
         self._link = link
@@ -79,7 +79,7 @@ class C10dServerTransport:
         self._open_link = open_link
         self._admit = admit
         self._timeouts = timeouts
-        self._inbox: queue.SimpleQueue[ServerEvent] = queue.SimpleQueue()
+        self._inbox: Inbox[ServerEvent] = Inbox()
         self._links: dict[int, Link] = {}
         self._readers: dict[int, _Reader] = {}
         self._closing = threading.Event()
@@ -94,10 +94,7 @@ class C10dServerTransport:
 
     def receive(self, timeout_seconds: float) -> ServerEvent | None:
         """The next event from any host, or None when the time is up."""
-        try:
-            return self._inbox.get(timeout=timeout_seconds)
-        except queue.Empty:
-            return None
+        return self._inbox.take(timeout_seconds)
 
     def drop(self, host: int) -> None:
         """Ends the link to a host that is of no more use; no `Lost` follows."""
@@ -113,10 +110,11 @@ class C10dServerTransport:
         """Says goodbye to every host, waits a moment for theirs, and stops admitting."""
         self._closing.set()
         limit = timedelta(seconds=self._timeouts.farewell)
-        for link in self._links.values():
+        links = list(self._links.values())
+        for link in links:
             with contextlib.suppress(RuntimeError):
                 link.send(bye())
-        for link in self._links.values():
+        for link in links:
             with contextlib.suppress(RuntimeError):
                 link.flush(limit)
         for host in list(self._links):
@@ -191,7 +189,7 @@ class C10dHostTransport:
         self._open_link = open_link
         self._host = int(hello["host"])
         self._timeouts = timeouts
-        self._inbox: queue.SimpleQueue[HostEvent] = queue.SimpleQueue()
+        self._inbox: Inbox[HostEvent] = Inbox()
         self._partners: dict[int, Link] = {}
         name = ask_to_join(store, hello, timeouts.connect)
         self._server = open_link(store, name, 1)
@@ -204,10 +202,7 @@ class C10dHostTransport:
 
     def receive(self, timeout_seconds: float) -> HostEvent | None:
         """The next event from the server, or None when the time is up."""
-        try:
-            return self._inbox.get(timeout=timeout_seconds)
-        except queue.Empty:
-            return None
+        return self._inbox.take(timeout_seconds)
 
     def exchange(
         self, iteration: int, outgoing: Mapping[int, Message], incoming: Collection[int]

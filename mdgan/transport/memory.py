@@ -3,10 +3,10 @@
 The roles are the same as over c10d; what is sent is copied, as a network would.
 """
 
-import queue
 from collections.abc import Collection, Mapping
+from copy import deepcopy
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from mdgan.config import Timeouts
 from mdgan.messages import Kind, Message
@@ -19,9 +19,8 @@ from mdgan.transport.base import (
     Received,
     ServerEvent,
 )
+from mdgan.transport.inbox import Inbox
 from mdgan.transport.wire import copied
-
-Event = TypeVar("Event")
 
 
 class MemoryNetwork:
@@ -35,7 +34,7 @@ class MemoryNetwork:
         self.timeouts = timeouts
         self.server = MemoryServerTransport(self)
         self.hosts: dict[int, MemoryHostTransport] = {}
-        self._mail: dict[tuple[int, int], queue.SimpleQueue[Message]] = {}
+        self._mail: dict[tuple[int, int], Inbox[Message]] = {}
 
     def join(self, host: int, hello: Mapping[str, Any]) -> "MemoryHostTransport":
         """Adds a host and tells the server."""
@@ -43,30 +42,36 @@ class MemoryNetwork:
         self.server.inbox.put(Joined(host, hello))
         return self.hosts[host]
 
-    def mail(self, sender: int, receiver: int) -> "queue.SimpleQueue[Message]":
+    def mail(self, sender: int, receiver: int) -> Inbox[Message]:
         """The queue from one host to another."""
-        return self._mail.setdefault((sender, receiver), queue.SimpleQueue())
+        return self._mail.setdefault((sender, receiver), Inbox())
 
 
 class MemoryServerTransport:
     """The server's end; see `ServerTransport`."""
 
     def __init__(self, network: MemoryNetwork) -> None:
-        self.inbox: queue.SimpleQueue[ServerEvent] = queue.SimpleQueue()
+        self.inbox: Inbox[ServerEvent] = Inbox()
         self._network = network
+        self._dropped: set[int] = set()
+
+    def deliver(self, host: int, event: ServerEvent) -> None:
+        """Takes what a host sends, unless it was dropped."""
+        if host not in self._dropped:
+            self.inbox.put(event)
 
     def send(self, host: int, message: Message) -> None:
         """Puts a copy into the host's inbox."""
-        if host in self._network.hosts:
+        if host not in self._dropped and host in self._network.hosts:
             self._network.hosts[host].inbox.put(Received(SERVER, _copy(message)))
 
     def receive(self, timeout_seconds: float) -> ServerEvent | None:
         """The next event from any host, or None when the time is up."""
-        return _take(self.inbox, timeout_seconds)
+        return self.inbox.take(timeout_seconds)
 
     def drop(self, host: int) -> None:
         """Forgets a host."""
-        self._network.hosts.pop(host, None)
+        self._dropped.add(host)
 
     def interrupt(self) -> None:
         """Makes `receive` yield `Asked`."""
@@ -82,21 +87,21 @@ class MemoryHostTransport:
     """A host's end; see `HostTransport`."""
 
     def __init__(self, network: MemoryNetwork, host: int) -> None:
-        self.inbox: queue.SimpleQueue[HostEvent] = queue.SimpleQueue()
+        self.inbox: Inbox[HostEvent] = Inbox()
         self._network = network
         self._host = host
 
     def send(self, message: Message) -> None:
         """Puts a copy into the server's inbox."""
-        self._network.server.inbox.put(Received(self._host, _copy(message)))
+        self._network.server.deliver(self._host, Received(self._host, _copy(message)))
 
     def receive(self, timeout_seconds: float) -> HostEvent | None:
         """The next event from the server, or None when the time is up."""
-        return _take(self.inbox, timeout_seconds)
+        return self.inbox.take(timeout_seconds)
 
     def exchange(
         self,
-        iteration: int,  # noqa: ARG002 - queues have no links to open anew
+        iteration: int,
         outgoing: Mapping[int, Message],
         incoming: Collection[int],
     ) -> dict[int, Message | Lost]:
@@ -105,9 +110,10 @@ class MemoryHostTransport:
             self._network.mail(self._host, receiver).put(_copy(message))
         arrived: dict[int, Message | Lost] = {}
         for sender in incoming:
-            message_or_none = _take(
-                self._network.mail(sender, self._host), self._network.timeouts.swap
-            )
+            mail, limit = self._network.mail(sender, self._host), self._network.timeouts.swap
+            message_or_none = mail.take(limit)
+            while message_or_none is not None and message_or_none.iteration != iteration:
+                message_or_none = mail.take(limit)  # it came too late for an earlier exchange
             arrived[sender] = message_or_none or Lost(sender, "no discriminator came in time")
         return arrived
 
@@ -117,16 +123,9 @@ class MemoryHostTransport:
 
     def close(self) -> None:
         """Tells the server that this host is gone, unless it was the server that ended."""
-        self._network.server.inbox.put(Lost(self._host, "the host has ended"))
+        self._network.server.deliver(self._host, Lost(self._host, "the host has ended"))
 
 
 def _copy(message: Message) -> Message:
     assert message.kind is not Kind.BYE, "queues need no farewell"
-    return replace(message, tensors=copied(message.tensors))
-
-
-def _take(inbox: "queue.SimpleQueue[Event]", timeout_seconds: float) -> Event | None:
-    try:
-        return inbox.get(timeout=timeout_seconds)
-    except queue.Empty:
-        return None
+    return replace(message, fields=deepcopy(message.fields), tensors=copied(message.tensors))

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from mdgan.messages import Kind, Message
 
-_HEADER = struct.Struct("<4sBxxxqQQI")
+_HEADER = struct.Struct("<4sIqQQI")
+_HEADER_CHECKSUM = struct.Struct("<I")
 _MAGIC = b"mdg1"
-HEADER_BYTES = _HEADER.size
+HEADER_BYTES = _HEADER.size + _HEADER_CHECKSUM.size
 MOST_BYTES = 1 << 34
 """The largest body that is believed; a header that announces more is damaged."""
 _ALIGNMENT = 16
@@ -63,6 +64,7 @@ def encode(message: Message) -> tuple[Tensor, Tensor]:
     packed = _HEADER.pack(
         _MAGIC, message.kind, message.iteration, fields_bytes, len(body), checksum
     )
+    packed += _HEADER_CHECKSUM.pack(zlib.crc32(packed))
     return torch.frombuffer(bytearray(packed), dtype=torch.uint8), body
 
 
@@ -72,9 +74,13 @@ def decode_header(header: Tensor) -> Header:
     Raises:
         WireError: it is not one.
     """
-    magic, kind, *rest = _HEADER.unpack(header.numpy().tobytes())
+    packed = header.numpy().tobytes()
+    magic, kind, *rest = _HEADER.unpack_from(packed)
+    (checksum,) = _HEADER_CHECKSUM.unpack_from(packed, _HEADER.size)
     if magic != _MAGIC:
         raise WireError(f"not a message of this version of mdgan (starts with {magic!r})")
+    if checksum != zlib.crc32(packed[: _HEADER.size]):
+        raise WireError("checksum of a header does not fit")
     if kind not in set(Kind):
         raise WireError(f"unknown kind of message {kind}")
     decoded = Header(Kind(kind), *rest)
@@ -95,6 +101,8 @@ def decode(header: Header, body: Tensor) -> Message:
         text = json.loads(body[: header.fields_bytes].numpy().tobytes())
         rest = body[header.fields_bytes :]
         tensors = {name: _view(rest, *entry) for name, *entry in text["tensors"]}
+        if not isinstance(text["fields"], dict):
+            raise TypeError("its fields are no object")
         return Message(header.kind, header.iteration, text["fields"], tensors)
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
         raise WireError(f"damaged {header.kind.name} message: {error}") from error

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from mdgan.cli import main
-from tests.processes import QUICK, finish, read_metrics, run, training, wait_until
+from tests.processes import QUICK, finish, read_metrics, run, run_here, training, wait_until
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -36,7 +36,7 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_run_folder(finished_run: Path) -> None:
     pictures = sorted(path.name for path in (finished_run / "samples").iterdir())
     assert pictures == ["0000000.png", "0000005.png", "0000010.png", "0000012.png"]
-    assert [record["iteration"] for record in read_metrics(finished_run)] == [4, 8, 12]
+    assert [record["iteration"] for record in read_metrics(finished_run)] == [1, 4, 8, 12]
     for record in read_metrics(finished_run):
         assert 0 < record["generator_loss"] < 10
         assert record["workers"] == 2
@@ -92,7 +92,7 @@ def test_sample_of_a_running_run(tmp_path: Path) -> None:
     flags = ["--iterations", "100000", "--sample-interval", "3", "--log-interval", "1"]
     running = training(tmp_path, "train", "--threads", "1", *flags)
     wait_until(lambda: running.has_reached(7), "the second grid")
-    result = run("sample", "run", "-n", "4", "-o", "now.png", cwd=tmp_path)
+    result = run_here("sample", "run", "-n", "4", "-o", "now.png", cwd=tmp_path)
     assert result.status == 0, result
     iteration = re.search(r"after iteration (\d+)", result.output)
     assert iteration is not None
@@ -118,7 +118,7 @@ def test_dry_run(
 
 def test_small_shards_are_warned_about(tmp_path: Path) -> None:
     flags = ["--transport", "memory", "--world-size", "4", "--batch-size", "700", "--out", "run"]
-    result = run("train", "--iterations", "2", *flags, cwd=tmp_path)
+    result = run_here("train", "--iterations", "2", *flags, cwd=tmp_path)
     assert result.status == 0, result
     assert "warning: 3 worker(s) hold fewer samples than a batch of 700" in result.errors
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import QUICK, generator_bytes, read_status, run
+from tests.processes import QUICK, generator_bytes, read_status, run, run_here
 from tests.unit import dataset_formats
 
 FEW = ["--iterations", "2", *QUICK[2:]]
@@ -33,7 +33,7 @@ def test_cifar10(tmp_path: Path, num_workers: int) -> None:
 def test_memory(tmp_path: Path, dataset: str, write: Callable[[Path], object]) -> None:
     write(tmp_path / "data" / dataset)
     flags = ["--dataset", dataset, "--transport", "memory", "--world-size", "3", "--out", "run"]
-    result = run("train", *FEW, *flags, cwd=tmp_path)
+    result = run_here("train", *FEW, *flags, cwd=tmp_path)
     assert result.status == 0, result
 
 
@@ -44,6 +44,6 @@ def test_every_rank_has_a_folder_of_its_own(tmp_path: Path) -> None:
     flags = ["--dataset", "folder", "--data-dir", "hospital-{rank}", "--world-size", "3"]
     together = run("train", *FEW, *flags, "--out", "a", cwd=tmp_path)
     assert together.status == 0, together
-    again = run("train", *FEW, *flags, "--transport", "memory", "--out", "b", cwd=tmp_path)
+    again = run_here("train", *FEW, *flags, "--transport", "memory", "--out", "b", cwd=tmp_path)
     assert again.status == 0, again
     assert generator_bytes(tmp_path / "a") == generator_bytes(tmp_path / "b")

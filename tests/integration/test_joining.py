@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import MDGAN, QUICK, Finished, finish, read_status, run, start
+from tests.processes import MDGAN, QUICK, Finished, finish, read_status, run, start, wait_until
 from tests.unit.dataset_formats import write_mnist
 
 
@@ -58,11 +58,14 @@ def test_a_rank_with_other_settings_is_told_which(
 
 def test_a_rank_that_is_there_already(tmp_path: Path, port: int) -> None:
     trio = ["--world-size", "3", "--connect-timeout", "60"]
-    serving = start(train(*trio, "--ranks", "0,1", "--out", "run", port=port), tmp_path)
-    worker = finish(start(train(*trio, "--ranks", "1", port=port), tmp_path))
-    check_refused(worker, "rank 1 has joined already")
+    serving = start(train(*trio, "--ranks", "0", "--out", "run", port=port), tmp_path)
+    twins = [start(train(*trio, "--ranks", "1", port=port), tmp_path) for _ in range(2)]
+    wait_until(lambda: any(twin.poll() is not None for twin in twins), "one of two is refused")
+    refused, admitted = sorted(twins, key=lambda twin: twin.poll() is None)
+    check_refused(finish(refused), "rank 1 has joined already")
     serving.terminate()
     assert finish(serving).status == 128 + signal.SIGTERM
+    assert "the server was asked to stop" in finish(admitted).errors
 
 
 def test_workers_that_never_come(tmp_path: Path, port: int) -> None:

@@ -5,15 +5,37 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import QUICK, Finished, finish, generator_bytes, read_status, run, start
+from tests.processes import (
+    QUICK,
+    Finished,
+    finish,
+    generator_bytes,
+    read_status,
+    run,
+    run_here,
+    start,
+)
 
-SPREADS = {
+PROCESSES = {
     "a process per worker": [],
     "two workers per process": ["--workers-per-host", "2"],
     "one process for all workers": ["--workers-per-host", "5"],
+}
+MEMORY = {
     "memory, one host": ["--transport", "memory"],
     "memory, a host per worker": ["--transport", "memory", "--workers-per-host", "1"],
 }
+PAIRS = ["--swap", "pairs", "--swap-interval", "3"]
+DERANGEMENT = [
+    "--swap",
+    "derangement",
+    "--swap-interval",
+    "2",
+    "--kappa",
+    "3",
+    "--local-steps",
+    "2",
+]
 
 
 def check(result: Finished, folder: Path, iterations: int = 12) -> bytes:
@@ -23,27 +45,21 @@ def check(result: Finished, folder: Path, iterations: int = 12) -> bytes:
     return generator_bytes(folder)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["--swap", "pairs", "--swap-interval", "3"],
-        ["--swap", "derangement", "--swap-interval", "2", "--kappa", "3", "--local-steps", "2"],
-    ],
-    ids=["pairs", "derangement"],
-)
+@pytest.mark.parametrize("settings", [PAIRS, DERANGEMENT], ids=["pairs", "derangement"])
 def test_any_spread_gives_the_same_generator(tmp_path: Path, settings: list[str]) -> None:
     generators: dict[str, bytes] = {}
-    for name, flags in SPREADS.items():
+    for name, flags in {**PROCESSES, **MEMORY}.items():
         out = f"run-{len(generators)}"
+        start_run = run_here if name in MEMORY else run
         arguments = ["train", "--world-size", "6", *QUICK, *settings, *flags, "--out", out]
-        generators[name] = check(run(*arguments, cwd=tmp_path), tmp_path / out)
+        generators[name] = check(start_run(*arguments, cwd=tmp_path), tmp_path / out)
     assert len(set(generators.values())) == 1, {
         name: hash(generator) for name, generator in generators.items()
     }
 
 
 def test_one_worker_equals_standalone(tmp_path: Path) -> None:
-    alone = run("standalone", *QUICK, "--out", "alone", cwd=tmp_path)
+    alone = run_here("standalone", *QUICK, "--out", "alone", cwd=tmp_path)
     spread = run("train", "--world-size", "2", *QUICK, "--out", "spread", cwd=tmp_path)
     assert check(alone, tmp_path / "alone") == check(spread, tmp_path / "spread")
 
@@ -52,17 +68,19 @@ def test_another_seed_gives_another_generator(tmp_path: Path) -> None:
     generators = set()
     for seed in ("0", "1"):
         flags = ["--transport", "memory", "--world-size", "3", "--seed", seed, "--out", seed]
-        generators.add(check(run("train", *QUICK, *flags, cwd=tmp_path), tmp_path / seed))
+        generators.add(check(run_here("train", *QUICK, *flags, cwd=tmp_path), tmp_path / seed))
     assert len(generators) == 2
 
 
 def test_torchrun_gives_the_same_generator(tmp_path: Path) -> None:
     flags = [*QUICK, "--swap-interval", "4"]
-    ours = run("train", "--world-size", "4", *flags, "--out", "ours", cwd=tmp_path)
+    ours = run_here(
+        "train", "--transport", "memory", "--world-size", "3", *flags, "--out", "ours", cwd=tmp_path
+    )
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     theirs = finish(
         start(
-            [*torchrun, "--nproc-per-node", "4", "-m", "mdgan", "train", *flags, "--out", "theirs"],
+            [*torchrun, "--nproc-per-node", "3", "-m", "mdgan", "train", *flags, "--out", "theirs"],
             tmp_path,
         )
     )

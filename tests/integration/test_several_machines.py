@@ -15,7 +15,7 @@ from tests.processes import (
     generator_bytes,
     read_events,
     read_metrics,
-    run,
+    run_here,
     start,
     wait_until,
 )
@@ -45,7 +45,7 @@ def test_three_machines_give_the_generator_of_one(tmp_path: Path) -> None:
         results = [finish(process) for process in spread]
     assert [result.status for result in results] == [0, 0, 0], results
     flags = ["--world-size", "6", "--transport", "memory", "--out", "one"]
-    assert run("train", *FLAGS, *flags, cwd=tmp_path).status == 0
+    assert run_here("train", *FLAGS, *flags, cwd=tmp_path).status == 0
     assert generator_bytes(tmp_path / "spread") == generator_bytes(tmp_path / "one")
     swaps = read_events(tmp_path / "spread", "swap")
     assert len(swaps) == 3

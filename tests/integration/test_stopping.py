@@ -12,7 +12,7 @@ from tests.processes import (
     finish,
     read_events,
     read_status,
-    run,
+    run_here,
     training,
     wait_until,
 )
@@ -25,7 +25,7 @@ def check_left_whole(running: Training, state: str) -> None:
     leftovers = [path for path in running.folder.rglob("*") if path.name.endswith(".tmp")]
     assert leftovers == []
     assert read_status(running.folder)["state"] == state
-    sampled = run(
+    sampled = run_here(
         "sample", str(running.folder), "-n", "4", "-o", "x.png", cwd=running.folder.parent
     )
     assert sampled.status == 0, sampled

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import QUICK, read_events, read_metrics, run
+from tests.processes import QUICK, read_events, read_metrics, run, run_here
 
 
 @pytest.mark.parametrize(("world_size", "swap"), [(5, "pairs"), (6, "pairs"), (6, "derangement")])
@@ -34,13 +34,13 @@ def test_every_discriminator_arrives_whole(tmp_path: Path, world_size: int, swap
 def test_swap_epochs_follows_the_shard_size(tmp_path: Path) -> None:
     flags = ["--transport", "memory", "--world-size", "4", "--batch-size", "100", "--out", "run"]
     quick = [*QUICK, *flags, "--swap-epochs", "0.5"]
-    assert run("train", *quick, cwd=tmp_path).status == 0
+    assert run_here("train", *quick, cwd=tmp_path).status == 0
     iterations = [event["iteration"] for event in read_events(tmp_path / "run", "swap")]
     assert iterations == [3, 6, 9]  # 0.5 · 599 / 100 ≈ 3; nobody swaps after the last iteration
 
 
 def test_no_swap_when_never(tmp_path: Path) -> None:
     flags = ["--transport", "memory", "--swap-interval", "0", "--out", "run"]
-    assert run("train", *QUICK, *flags, cwd=tmp_path).status == 0
+    assert run_here("train", *QUICK, *flags, cwd=tmp_path).status == 0
     assert read_metrics(tmp_path / "run")
     assert read_events(tmp_path / "run", "swap") == []

@@ -288,7 +288,7 @@ def test_partitioner_that_breaks_its_promise(
     path = tmp_path / "promising.py"
     path.write_text(text)
     with pytest.raises(BadInput) as refused:
-        load_path(path).open(tmp_path)
+        load("promising", str(tmp_path)).open(tmp_path)
     assert says in str(refused.value)
 
 

@@ -1,0 +1,1 @@
+"""What is fast, against what, measured in one run."""

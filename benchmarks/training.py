@@ -1,0 +1,120 @@
+"""Start-up, speed and memory of whole runs over real processes, as users start them.
+
+    python -m benchmarks.training [--quick]
+
+Prints one row a configuration: seconds from the command to the first iteration, the speed of the
+second half of the run, and the memory of all processes together (PSS, which counts shared pages
+once). Run it on an otherwise idle machine.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Case:
+    """One configuration to measure."""
+
+    name: str
+    flags: tuple[str, ...]
+    iterations: int
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured of one."""
+
+    first_iteration_seconds: float
+    iteration_seconds: float
+    whole_seconds: float
+    pss_bytes: int
+    processes: int
+
+
+def cases(*, quick: bool) -> list[Case]:
+    cifar = ["--dataset", "cifar10_noise", "--datasets-dir", str(HERE / "datasets")]
+    cifar += ["--batch-size", "10"]
+    return [
+        Case("digits, 4 workers", ("--world-size", "5"), 300 if quick else 2000),
+        Case("digits, standalone", (), 300 if quick else 2000),
+        *(
+            Case(
+                f"CIFAR-10 shapes, b = 10, {n} workers", (*cifar, "--world-size", str(n + 1)), count
+            )
+            for n, count in ((4, 60), (10, 40), (20, 30))
+            if not (quick and n > 4)
+        ),
+    ]
+
+
+def measure(case: Case, folder: Path) -> Figures:
+    algorithm = "standalone" if "standalone" in case.name else "train"
+    out = folder / case.name.replace(" ", "-").replace(",", "")
+    interval = str(max(1, case.iterations // 20))
+    flags = ["--iterations", str(case.iterations), "--log-interval", interval]
+    flags += ["--sample-interval", "0"]
+    begin = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mdgan", algorithm, *flags, *case.flags, "--out", str(out)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    first = None
+    pss_bytes = processes = 0
+    while process.poll() is None:
+        time.sleep(0.05 if first is None else 0.5)
+        done = iterations_done(out)
+        if done and first is None:
+            first = time.monotonic() - begin - (done[-1]["seconds"] - done[0]["seconds"])
+        if done and done[-1]["iteration"] > case.iterations / 2 and not pss_bytes:
+            pss_bytes, processes = memory(process.pid)
+    whole = time.monotonic() - begin
+    assert process.returncode == 0, f"{case.name} ended with status {process.returncode}"
+    assert first is not None
+    done = iterations_done(out)
+    half = done[len(done) // 2 :]
+    speed = (half[-1]["seconds"] - half[0]["seconds"]) / (
+        half[-1]["iteration"] - half[0]["iteration"]
+    )
+    return Figures(first, speed, whole, pss_bytes, processes)
+
+
+def iterations_done(run: Path) -> list[dict[str, float]]:
+    path = run / "metrics.jsonl"
+    if not path.exists():
+        return []
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    return [record for record in records if "seconds" in record]
+
+
+def memory(launcher: int) -> tuple[int, int]:
+    """The PSS of a launcher and its ranks, in bytes, and how many processes that is."""
+    parent = psutil.Process(launcher)
+    family = [parent, *parent.children(recursive=True)]
+    return sum(process.memory_full_info().pss for process in family), len(family)
+
+
+def main() -> None:
+    print(f"{'':38} {'first it.':>9} {'s/it.':>8} {'it./s':>7} {'whole':>7} {'PSS':>8}  processes")
+    with tempfile.TemporaryDirectory() as folder:
+        for case in cases(quick="--quick" in sys.argv[1:]):
+            got = measure(case, Path(folder))
+            print(
+                f"{case.name:38} {got.first_iteration_seconds:7.1f} s {got.iteration_seconds:8.4f} "
+                f"{1 / got.iteration_seconds:7.1f} {got.whole_seconds:5.0f} s "
+                f"{got.pss_bytes / 2**20:5.0f} MB  {got.processes}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

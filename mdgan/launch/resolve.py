@@ -1,0 +1,48 @@
+"""Which settings hold: flags, file, torchrun, dataset defaults. Without torch, so it is quick."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mdgan.config import Deployment, Experiment, build_deployment, build_experiment
+from mdgan.launch.ranks import Torchrun
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Checked settings, as far as they are known without the dataset file.
+
+    Attributes:
+        experiment: what is computed, before the dataset file's defaults.
+        deployment: where this machine takes part.
+        torchrun: set if this is one of torchrun's processes.
+        layers: where the settings come from, the strongest first.
+    """
+
+    experiment: Experiment
+    deployment: Deployment
+    torchrun: Torchrun | None
+    layers: tuple[Mapping[str, Any], ...]
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Experiment:
+        """The experiment with a dataset file's defaults where the user gave nothing."""
+        return build_experiment(*self.layers, defaults)
+
+
+def resolve(settings: Sequence[Mapping[str, Any]], algorithm: str) -> Resolved:
+    """Checks what the user gave.
+
+    Args:
+        settings: flags, then the config file.
+        algorithm: `mdgan` or `standalone`.
+
+    Raises:
+        BadInput: a value, or torchrun's environment, cannot work.
+    """
+    torchrun = Torchrun.from_environment() if algorithm == "mdgan" else None
+    deployment = build_deployment(*settings)
+    layers = ({"algorithm": algorithm}, *settings)
+    if torchrun is not None:
+        world_size = torchrun.world_size(deployment.workers_per_host or 1)
+        layers = (*layers, {"world_size": world_size})
+    return Resolved(build_experiment(*layers), deployment, torchrun, layers)
