@@ -13,8 +13,8 @@ from mdgan.data import InMemoryPartitioner
 SHAPE = (1, 8, 8)
 Z_DIM = 100
 DEFAULTS = {
-    "iterations": 5000,
-    "batch_size": 32,
+    "iterations": 3500,
+    "batch_size": 64,
     "generator_lr": 5e-4,
     "discriminator_lr": 1e-3,
 }

@@ -41,11 +41,13 @@ def standalone(started: float, /, config: Path | None, dry_run: bool, **flags: A
 
 
 def _run(algorithm: str, started: float, layers: list[dict[str, Any]], dry_run: bool) -> int:
-    resolve(layers, algorithm)  # a wrong flag is answered at once, before torch is imported
-    # These must be set before torch is imported. Waiting threads that spin slow their neighbours
-    # down several times over; asking the driver for GPUs would make forking impossible; and
-    # what c10d warns about, we tell ourselves.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Before torch is imported a wrong flag is answered at once, and these still have an effect.
+    resolved = resolve(layers, algorithm)
+    if algorithm == "mdgan" and resolved.deployment.transport == "c10d":
+        # Threads that spin while they wait slow neighbouring processes down several times over.
+        # Where there are none, spinning is what makes small models fast.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Asking the driver for GPUs would make forking impossible; what c10d warns about, we tell.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from mdgan.launch.describe import describe

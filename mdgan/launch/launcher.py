@@ -5,6 +5,7 @@ fork of one that did, and that has read the data, costs milliseconds and shares 
 """
 
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -31,6 +32,7 @@ from mdgan.transport.rendezvous import listen
 
 _GRACE_SECONDS = 4.0
 _SERVER_FIRST_SECONDS = 2.5
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SERVER_NAME = "rank 0"
 
@@ -72,6 +74,11 @@ def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
         if tells and str(error):
             print(f"mdgan: stopped: {error}", file=sys.stderr)
         return STOPPED
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        print(f"mdgan: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
     except HostFailed as error:
         print(f"mdgan: {error}", file=sys.stderr)
         return 1

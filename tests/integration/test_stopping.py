@@ -1,6 +1,7 @@
 """However a run ends, nothing is left behind: no process, no half-written file."""
 
 import os
+import shlex
 import signal
 import time
 from pathlib import Path
@@ -8,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.processes import (
+    MDGAN,
     Training,
     finish,
     read_events,
     read_status,
     run_here,
+    start,
     training,
     wait_until,
 )
@@ -111,3 +114,14 @@ def test_one_process_is_asked_to_stop(tmp_path: Path, command: str) -> None:
     assert result.status == 130, result
     assert "stopped when asked to" in result.output
     check_left_whole(running, "stopped")
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    """No file may exceed 100 KB here, which is where a full disk would cut the generator."""
+    command = shlex.join([*MDGAN, *LONG, "--out", "run"])
+    result = finish(start(["bash", "-c", f"ulimit -f 100; exec {command}"], tmp_path))
+    assert result.status == 1, result
+    assert "mdgan: cannot write run/generator.safetensors: File too large" in result.errors
+    assert "Traceback" not in result.errors
+    assert not list((tmp_path / "run").rglob("*.tmp"))
+    assert not (tmp_path / "run" / "generator.safetensors").exists()
