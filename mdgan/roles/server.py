@@ -133,7 +133,7 @@ class Server:
                 self._roster.joined(event.host, [int(n) for n in event.hello["workers"]])
             elif isinstance(event, Lost):
                 self._roster.lose(event.peer)
-                raise BadInput(f"the process of rank {event.peer} ended before training began")
+                raise BadInput(f"rank {event.peer} was lost before training began: {event.reason}")
             elif isinstance(event, Asked):
                 raise Interrupted
             elif left <= 0:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from mdgan.config import Timeouts
+from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message, bye
 from mdgan.transport.base import (
     SERVER,
@@ -175,7 +176,7 @@ class C10dHostTransport:
         timeouts: all time limits.
 
     Raises:
-        BadInput: the server refused this host or did not answer.
+        BadInput: the server refused this host, did not answer, or cannot be linked to.
     """
 
     def __init__(
@@ -192,7 +193,13 @@ class C10dHostTransport:
         self._inbox: Inbox[HostEvent] = Inbox()
         self._partners: dict[int, Link] = {}
         name = ask_to_join(store, hello, timeouts.connect)
-        self._server = open_link(store, name, 1)
+        try:
+            self._server = open_link(store, name, 1)
+        except RuntimeError as error:
+            raise BadInput(
+                "the server admitted this host, but no link to it could be opened "
+                f"({why_broken(error)}): machines must reach each other on every port above 1023"
+            ) from error
         self._reader = _Reader(SERVER, self._server, self._inbox)
 
     def send(self, message: Message) -> None:

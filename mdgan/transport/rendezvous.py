@@ -7,6 +7,7 @@ Only JSON passes through the store.
 import json
 import socket
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -20,10 +21,12 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from torch.distributed import Store as Store  # type: ignore[attr-defined] # see above
 
 from mdgan.errors import BadInput
+from mdgan.transport.inbox import Inbox
 
 _ATTEMPT_SECONDS = 5.0
 _RETRY_SECONDS = 0.1
 _TELL_SECONDS = 10.0
+_LEAST_SECONDS = 1.0
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -128,21 +131,27 @@ def reach_store(host: str, port: int, timeout_seconds: float) -> Store:
     Raises:
         BadInput: nobody answers in time.
     """
+    begin = time.monotonic()
     _await_listener(host, port, timeout_seconds)
-    try:
-        return TCPStore(
-            host,
-            port,
-            world_size=None,
-            is_master=False,
-            timeout=timedelta(seconds=timeout_seconds),
-            wait_for_workers=False,
-        )
-    except (dist.DistError, RuntimeError) as error:
+    left = max(_LEAST_SECONDS, timeout_seconds - (time.monotonic() - begin))
+    answer: Inbox[Store | Exception] = Inbox()
+    # torch waits without limit for the first word of a server that is no store.
+    threading.Thread(target=_connect, args=(host, port, left, answer), daemon=True).start()
+    store = answer.take(left)
+    if store is None or isinstance(store, Exception):
         raise BadInput(
-            f"whatever listens at {host}:{port} is no mdgan server; check --master-addr and "
-            "--master-port"
-        ) from error
+            f"whatever listens at {host}:{port} is no mdgan server, or hangs; check --master-addr "
+            "and --master-port"
+        )
+    return store
+
+
+def _connect(host: str, port: int, timeout_seconds: float, answer: "Inbox[Any]") -> None:
+    try:
+        limit = timedelta(seconds=timeout_seconds)
+        answer.put(TCPStore(host, port, None, False, timeout=limit, wait_for_workers=False))
+    except (dist.DistError, RuntimeError) as error:
+        answer.put(error)
 
 
 def _await_listener(host: str, port: int, timeout_seconds: float) -> None:

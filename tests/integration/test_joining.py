@@ -82,6 +82,15 @@ def test_no_server(tmp_path: Path, port: int) -> None:
     assert result.errors.count("\n") == 1, result
 
 
+def test_something_else_listens(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        flags = ["--ranks", "1", "--connect-timeout", "1"]
+        result = finish(start(train(*flags, port=port), tmp_path))
+    check_refused(result, f"whatever listens at 127.0.0.1:{port} is no mdgan server")
+    assert result.errors.count("\n") == 1, result
+
+
 def test_port_in_use(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
