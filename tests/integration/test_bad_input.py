@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from mdgan.cli import main
 from tests.unit.dataset_formats import write_mnist
@@ -65,10 +66,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--master-port", "70000"], ["--master-port 70000"]),
         (["--ranks", "0,1", "--master-port", "0"], ["--master-port 0", "name one"]),
         (["--network-interface", "eth99"], ["eth99", "there are", "lo"]),
-        (["--device", "cuda"], ["--device cuda", "--device cpu"]),
-        (["--device", "mps"], ["--device mps", "--device cpu"]),
         (["--backend", "nccl"], ["--backend nccl", "--backend gloo"]),
-        (["--backend", "nccl", "--device", "cuda"], ["--device cuda", "no CUDA GPU"]),
         (["--threads", "0"], ["--threads 0"]),
         (["--connect-timeout", "0"], ["--connect-timeout 0"]),
         (["--generator-lr", "nan"], ["--generator-lr nan"]),
@@ -87,12 +85,25 @@ def test_train_refuses(
         assert part in line
 
 
-def test_device_that_is_there_in_name_only() -> None:
-    """The two refusals above hold on machines without those GPUs, as every test machine is."""
-    import torch
+@pytest.mark.skipif(torch.cuda.device_count() > 0, reason="this machine has a CUDA GPU")
+def test_cuda_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    for flags in (["--device", "cuda"], ["--device", "cuda", "--backend", "nccl"]):
+        line = refusal(capsys, *TRAIN, *flags)
+        assert "--device cuda: no CUDA GPU found here; use --device cpu" in line
 
-    assert torch.cuda.device_count() == 0
-    assert not torch.backends.mps.is_available()
+
+@pytest.mark.skipif(torch.backends.mps.is_available(), reason="this machine has an Apple GPU")
+def test_apple_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    line = refusal(capsys, *TRAIN, "--device", "mps")
+    assert "--device mps: no Apple GPU found here; use --device cpu" in line
+
+
+def test_fewer_gpus_than_processes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    line = refusal(capsys, *TRAIN, "--device", "cuda", "--backend", "nccl")
+    assert "needs a GPU for each of the 5 processes here, found 2" in line
 
 
 def test_config_file_with_unknown_key(

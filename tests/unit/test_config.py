@@ -167,8 +167,8 @@ def test_nccl_needs_processes_and_gpus(values: dict[str, str]) -> None:
 
 
 def test_nccl_on_gpus_is_allowed() -> None:
-    Deployment(backend="nccl", device="cuda")
-    Deployment(backend="nccl", device="auto")
+    for device in ("cuda", "auto"):
+        assert Deployment(backend="nccl", device=device).backend == "nccl"
 
 
 def test_ranks_make_no_sense_in_one_process() -> None:
