@@ -128,7 +128,11 @@ def _fork_all(plan: Plan) -> int:
                 port = 0 if plan.ranks.everyone else DEFAULT_PORT
             listener = resources.enter_context(listen(plan.deployment.master_addr, port))
             port = listener.getsockname()[1]
-            work.append((SERVER_NAME, partial(run_server, plan, _claim(plan), listener)))
+            run = _claim(plan)
+            count = plan.ranks.num_processes
+            processes = "1 process" if count == 1 else f"{count} processes"
+            print(f"starting {processes} for {run.path}", file=sys.stderr, flush=True)
+            work.append((SERVER_NAME, partial(run_server, plan, run, listener)))
         for index, workers in enumerate(plan.ranks.hosts):
             name = "rank " + "-".join(map(str, sorted({workers[0], workers[-1]})))
             work.append((name, partial(run_host, plan, workers, port, index + plan.ranks.serves)))

@@ -72,7 +72,8 @@ def test_workers_that_never_come(tmp_path: Path, port: int) -> None:
     flags = ["--world-size", "3", "--connect-timeout", "1", "--ranks", "0", "--out", "run"]
     result = finish(start(train(*flags, port=port), tmp_path))
     check_refused(result, "rank(s) 1,2 did not join within 1 s", "--ranks 1,2")
-    assert result.errors.count("\n") == 1, result
+    assert result.errors.startswith("starting 1 process for run\n")
+    assert result.errors.count("\n") == 2, result
 
 
 def test_no_server(tmp_path: Path, port: int) -> None:
