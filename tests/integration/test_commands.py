@@ -45,9 +45,8 @@ def test_run_folder(finished_run: Path) -> None:
 def test_config_of_a_run_starts_the_same_run(
     capsys: pytest.CaptureFixture[str], finished_run: Path, tmp_path: Path
 ) -> None:
-    again = run(
-        "train", "--config", str(finished_run / "config.json"), "--out", "again", cwd=tmp_path
-    )
+    flags = ["--config", str(finished_run / "config.json"), "--transport", "memory"]
+    again = run_here("train", *flags, "--out", "again", cwd=tmp_path)
     assert again.status == 0, again
     ours, theirs = (
         folder / "generator.safetensors" for folder in (finished_run, tmp_path / "again")

@@ -13,7 +13,7 @@ FEW = ["--iterations", "2", *QUICK[2:]]
 
 @pytest.mark.parametrize(
     "num_workers",
-    [4, 5, pytest.param(2, marks=pytest.mark.slow), pytest.param(10, marks=pytest.mark.slow)],
+    [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 4, 10))],
 )
 def test_cifar10(tmp_path: Path, num_workers: int) -> None:
     dataset_formats.write_cifar10(tmp_path / "data", 100)
