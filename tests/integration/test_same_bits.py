@@ -45,7 +45,13 @@ def check(result: Finished, folder: Path, iterations: int = 12) -> bytes:
     return generator_bytes(folder)
 
 
-@pytest.mark.parametrize("settings", [PAIRS, DERANGEMENT], ids=["pairs", "derangement"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(PAIRS, id="pairs"),
+        pytest.param(DERANGEMENT, id="derangement", marks=pytest.mark.slow),
+    ],
+)
 def test_any_spread_gives_the_same_generator(tmp_path: Path, settings: list[str]) -> None:
     generators: dict[str, bytes] = {}
     for name, flags in {**PROCESSES, **MEMORY}.items():

@@ -34,7 +34,9 @@ def check_left_whole(running: Training, state: str) -> None:
     assert sampled.status == 0, sampled
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_launcher_is_asked_to_stop(tmp_path: Path, number: signal.Signals) -> None:
     running = training(tmp_path, *LONG)
     begin = time.monotonic()
