@@ -127,7 +127,7 @@ def test_a_bad_deployment_value_is_named_with_its_flag(name: str, value: Any, sh
 
 @pytest.mark.parametrize("name", ["algorithm", "partition", "swap", "generator_loss"])
 def test_a_value_with_a_line_break_is_still_refused_in_one_line(name: str) -> None:
-    refusal(Experiment, {name: "first\nsecond"})
+    assert f"{flag(name)} first second" in refusal(Experiment, {name: "first\nsecond"})
 
 
 @pytest.mark.parametrize("kind", [Experiment, Deployment])

@@ -4,15 +4,6 @@ import pytest
 import torch
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Bits are compared here, and how sums are split over threads decides bits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def double_precision() -> Iterator[None]:
     before = torch.get_default_dtype()

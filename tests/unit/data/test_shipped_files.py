@@ -213,7 +213,7 @@ def test_celeba_attribute_of_wrong_value(tmp_path: Path) -> None:
     write_celeba(tmp_path, 4)
     attributes = tmp_path / "celeba" / "list_attr_celeba.txt"
     attributes.write_text(attributes.read_text().replace("1", "7"))
-    refusal("celeba", tmp_path)
+    assert str(tmp_path) in refusal("celeba", tmp_path)
 
 
 def test_celeba_picture_missing_at_the_start(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
 import io
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -10,14 +9,6 @@ from torch import Tensor, nn
 from mdgan.observe.grid import draw_samples, grid_png
 
 Z_DIM = 5
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def generator() -> nn.Sequential:
