@@ -24,6 +24,12 @@ class Kind(IntEnum):
     SWAPPED = 5
     STOP = 6
     BYE = 7
+    CLOCK = 8
+    SPANS = 9
+    EXTRACTOR = 10
+    REAL = 11
+    GENERATOR = 12
+    SCORES = 13
 
 
 @dataclass(frozen=True)
@@ -158,6 +164,71 @@ def stop(iteration: int, reason: str) -> Message:
         field `reason`: empty if every iteration was done.
     """
     return Message(Kind.STOP, iteration, fields={"reason": reason})
+
+
+def clock(now: float) -> Message:
+    """Either way, while a link is set up.
+
+    Returns:
+        field `now`: the sender's monotonic clock, in seconds.
+    """
+    return Message(Kind.CLOCK, 0, fields={"now": now})
+
+
+def spans(
+    iteration: int,
+    rows: Sequence[Mapping[str, Any]],
+    sent_bytes: Mapping[str, int],
+    received_bytes: Mapping[str, int],
+) -> Message:
+    """Host → server, about once a second: what it did when, and what it has moved so far.
+
+    Returns:
+        fields `rows` (see `Tracer.take`), `sent_bytes` and `received_bytes` (by kind).
+    """
+    fields = {
+        "rows": list(rows),
+        "sent_bytes": dict(sent_bytes),
+        "received_bytes": dict(received_bytes),
+    }
+    return Message(Kind.SPANS, iteration, fields=fields)
+
+
+def extractor(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Message:
+    """Scorer → server → hosts: the network whose features the scores are made of.
+
+    Returns:
+        fields and tensors as `metrics.extractor.pack` gives them; field `reason` alone if there is
+        no such network.
+    """
+    return Message(Kind.EXTRACTOR, 0, fields=fields, tensors=tensors)
+
+
+def real(iteration: int, statistics: Mapping[str, Tensor], reason: str = "") -> Message:
+    """Host → server → scorer: sums over the features of real samples, never a sample.
+
+    Returns:
+        tensors as `RealStatistics.tensors` gives them; field `reason`: why there are none.
+    """
+    return Message(Kind.REAL, iteration, fields={"reason": reason}, tensors=statistics)
+
+
+def generator(iteration: int, state: Mapping[str, Tensor], fields: Mapping[str, Any]) -> Message:
+    """Server → scorer: a generator to be scored.
+
+    Returns:
+        tensors by the generator's own names.
+    """
+    return Message(Kind.GENERATOR, iteration, fields=fields, tensors=state)
+
+
+def scores(iteration: int, record: Mapping[str, Any]) -> Message:
+    """Scorer → server: what a generator is worth.
+
+    Returns:
+        fields: the record for `metrics.jsonl`.
+    """
+    return Message(Kind.SCORES, iteration, fields=record)
 
 
 def bye() -> Message:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mdgan.messages import Message
+from mdgan.transport.traffic import Traffic
 
 SERVER = 0
 """The server's number as a peer. Hosts are numbered by their first worker."""
@@ -21,10 +22,12 @@ class Received:
     Attributes:
         sender: the host's number, or `SERVER`.
         message: what it sent.
+        num_bytes: what it took on the way.
     """
 
     sender: int
     message: Message
+    num_bytes: int
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,20 @@ HostEvent = Received | Lost | Asked
 
 
 class ServerTransport(Protocol):
-    """The server's end."""
+    """The server's end.
 
-    def send(self, host: int, message: Message) -> None:
-        """Sends without waiting for arrival; the tensors are copied before it returns."""
+    Attributes:
+        traffic: bytes moved so far.
+    """
+
+    traffic: Traffic
+
+    def send(self, host: int, message: Message) -> int:
+        """Sends without waiting for arrival; the tensors are copied before it returns.
+
+        Returns:
+            The bytes it takes; 0 if the host is gone.
+        """
 
     def receive(self, timeout_seconds: float) -> ServerEvent | None:
         """The next event from any host, or None when the time is up."""
@@ -93,10 +106,22 @@ class ServerTransport(Protocol):
 
 
 class HostTransport(Protocol):
-    """A host's end."""
+    """A host's end.
 
-    def send(self, message: Message) -> None:
-        """Sends to the server without waiting for arrival."""
+    Attributes:
+        traffic: bytes moved so far.
+        clock_offset_seconds: what to add to this machine's monotonic clock to get the server's.
+    """
+
+    traffic: Traffic
+    clock_offset_seconds: float
+
+    def send(self, message: Message) -> int:
+        """Sends to the server without waiting for arrival.
+
+        Returns:
+            The bytes it takes; 0 if the server is gone.
+        """
 
     def receive(self, timeout_seconds: float) -> HostEvent | None:
         """The next event from the server, or None when the time is up."""

@@ -20,9 +20,11 @@ from mdgan.transport.base import (
     Refused,
     ServerEvent,
 )
+from mdgan.transport.clock import ask_clock, tell_clock
 from mdgan.transport.inbox import Inbox
 from mdgan.transport.link import Link, LinkOpener, why_broken
 from mdgan.transport.rendezvous import Store, ask_to_join, link_name
+from mdgan.transport.traffic import Traffic
 
 Admit = Callable[[Mapping[str, Any]], str | None]
 """From a hello to None (welcome) or the reason why not."""
@@ -45,8 +47,11 @@ class _Reader:
 
     def _read(self) -> None:
         try:
-            while (message := self._link.receive()).kind is not Kind.BYE:
-                self._put(Received(self._peer, message))
+            while True:
+                message, num_bytes = self._link.receive()
+                if message.kind is Kind.BYE:
+                    break
+                self._put(Received(self._peer, message, num_bytes))
             self._put(Lost(self._peer, "it said goodbye"))
         except RuntimeError as error:
             self._put(Lost(self._peer, why_broken(error)))
@@ -80,6 +85,7 @@ class C10dServerTransport:
         self._open_link = open_link
         self._admit = admit
         self._timeouts = timeouts
+        self.traffic = Traffic()
         self._inbox: Inbox[ServerEvent] = Inbox()
         self._links: dict[int, Link] = {}
         self._readers: dict[int, _Reader] = {}
@@ -87,15 +93,20 @@ class C10dServerTransport:
         self._acceptor = threading.Thread(target=self._accept, name="acceptor", daemon=True)
         self._acceptor.start()
 
-    def send(self, host: int, message: Message) -> None:
+    def send(self, host: int, message: Message) -> int:
         """Sends without waiting for arrival; nothing happens if the host is gone."""
         if host in self._links:
             with contextlib.suppress(RuntimeError):  # its reader reports the loss
-                self._links[host].send(message)
+                num_bytes = self._links[host].send(message)
+                return self.traffic.count_sent(message.kind, num_bytes)
+        return 0
 
     def receive(self, timeout_seconds: float) -> ServerEvent | None:
         """The next event from any host, or None when the time is up."""
-        return self._inbox.take(timeout_seconds)
+        event = self._inbox.take(timeout_seconds)
+        if isinstance(event, Received):
+            self.traffic.count_received(event.message.kind, event.num_bytes)
+        return event
 
     def drop(self, host: int) -> None:
         """Ends the link to a host that is of no more use; no `Lost` follows."""
@@ -158,6 +169,7 @@ class C10dServerTransport:
         host = int(hello["host"])
         try:
             link = self._open_link(self._acceptor_store, link_name(ticket), 0)
+            tell_clock(link, timedelta(seconds=self._timeouts.link))
         except RuntimeError as error:
             self._inbox.put(Lost(host, f"its link did not open: {why_broken(error)}"))
             return
@@ -190,11 +202,14 @@ class C10dHostTransport:
         self._open_link = open_link
         self._host = int(hello["host"])
         self._timeouts = timeouts
+        self.traffic = Traffic()
         self._inbox: Inbox[HostEvent] = Inbox()
         self._partners: dict[int, Link] = {}
         name = ask_to_join(store, hello, timeouts.connect)
         try:
             self._server = open_link(store, name, 1)
+            limit = timedelta(seconds=timeouts.link)
+            self.clock_offset_seconds = ask_clock(self._server, limit)
         except RuntimeError as error:
             raise BadInput(
                 "the server admitted this host, but no link to it could be opened "
@@ -202,14 +217,18 @@ class C10dHostTransport:
             ) from error
         self._reader = _Reader(SERVER, self._server, self._inbox)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message) -> int:
         """Sends to the server without waiting for arrival; nothing happens if it is gone."""
         with contextlib.suppress(RuntimeError):  # the reader reports the loss
-            self._server.send(message)
+            return self.traffic.count_sent(message.kind, self._server.send(message))
+        return 0
 
     def receive(self, timeout_seconds: float) -> HostEvent | None:
         """The next event from the server, or None when the time is up."""
-        return self._inbox.take(timeout_seconds)
+        event = self._inbox.take(timeout_seconds)
+        if isinstance(event, Received):
+            self.traffic.count_received(event.message.kind, event.num_bytes)
+        return event
 
     def exchange(
         self, iteration: int, outgoing: Mapping[int, Message], incoming: Collection[int]
@@ -221,7 +240,8 @@ class C10dHostTransport:
         for receiver, message in outgoing.items():
             if receiver in self._partners:
                 with contextlib.suppress(RuntimeError):
-                    self._partners[receiver].send(message)
+                    num_bytes = self._partners[receiver].send(message)
+                    self.traffic.count_sent(message.kind, num_bytes)
         return {sender: self._receive_from(sender) for sender in incoming}
 
     def interrupt(self) -> None:
@@ -254,7 +274,10 @@ class C10dHostTransport:
         if sender not in self._partners:
             return Lost(sender, "no link to it could be opened")
         try:
-            return self._partners[sender].receive(timedelta(seconds=self._timeouts.swap))
+            limit = timedelta(seconds=self._timeouts.swap)
+            message, num_bytes = self._partners[sender].receive(limit)
+            self.traffic.count_received(message.kind, num_bytes)
+            return message
         except RuntimeError as error:
             del self._partners[sender]
             return Lost(sender, why_broken(error))

@@ -47,8 +47,11 @@ class Link:
         self._bodies, self._device = bodies or (headers, torch.device("cpu"))
         self._in_flight: list[tuple[dist.Work, Tensor]] = []
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message) -> int:
         """Starts sending a copy of a message, after the one before has left.
+
+        Returns:
+            The bytes it takes.
 
         Raises:
             RuntimeError: the peer is gone.
@@ -60,6 +63,7 @@ class Link:
             (self._headers.send([header], self._peer, _HEADER_TAG), header),
             (self._bodies.send([body], self._peer, _BODY_TAG), body),
         ]
+        return len(header) + len(body)
 
     def flush(self, timeout: timedelta) -> None:
         """Waits until everything sent has left.
@@ -71,8 +75,11 @@ class Link:
         for work, _ in in_flight:
             work.wait(timeout)
 
-    def receive(self, timeout: timedelta = _FOREVER) -> Message:
+    def receive(self, timeout: timedelta = _FOREVER) -> tuple[Message, int]:
         """Waits for the next message.
+
+        Returns:
+            The message and the bytes it took.
 
         Raises:
             RuntimeError: the peer is gone, sent no message, or the time is up and the link
@@ -83,7 +90,7 @@ class Link:
         header = wire.decode_header(packed)
         body = torch.empty(header.body_bytes, dtype=torch.uint8, device=self._device)
         self._bodies.recv([body], self._peer, _BODY_TAG).wait(timeout)
-        return wire.decode(header, body.cpu())
+        return wire.decode(header, body.cpu()), len(packed) + len(body)
 
 
 def why_broken(error: RuntimeError) -> str:

@@ -20,7 +20,8 @@ from mdgan.transport.base import (
     ServerEvent,
 )
 from mdgan.transport.inbox import Inbox
-from mdgan.transport.wire import copied
+from mdgan.transport.traffic import Traffic
+from mdgan.transport.wire import copied, encoded_bytes
 
 
 class MemoryNetwork:
@@ -51,6 +52,7 @@ class MemoryServerTransport:
     """The server's end; see `ServerTransport`."""
 
     def __init__(self, network: MemoryNetwork) -> None:
+        self.traffic = Traffic()
         self.inbox: Inbox[ServerEvent] = Inbox()
         self._network = network
         self._dropped: set[int] = set()
@@ -60,14 +62,20 @@ class MemoryServerTransport:
         if host not in self._dropped:
             self.inbox.put(event)
 
-    def send(self, host: int, message: Message) -> None:
+    def send(self, host: int, message: Message) -> int:
         """Puts a copy into the host's inbox."""
-        if host not in self._dropped and host in self._network.hosts:
-            self._network.hosts[host].inbox.put(Received(SERVER, _copy(message)))
+        if host in self._dropped or host not in self._network.hosts:
+            return 0
+        num_bytes = encoded_bytes(message)
+        self._network.hosts[host].inbox.put(Received(SERVER, _copy(message), num_bytes))
+        return self.traffic.count_sent(message.kind, num_bytes)
 
     def receive(self, timeout_seconds: float) -> ServerEvent | None:
         """The next event from any host, or None when the time is up."""
-        return self.inbox.take(timeout_seconds)
+        event = self.inbox.take(timeout_seconds)
+        if isinstance(event, Received):
+            self.traffic.count_received(event.message.kind, event.num_bytes)
+        return event
 
     def drop(self, host: int) -> None:
         """Forgets a host."""
@@ -87,17 +95,24 @@ class MemoryHostTransport:
     """A host's end; see `HostTransport`."""
 
     def __init__(self, network: MemoryNetwork, host: int) -> None:
+        self.traffic = Traffic()
+        self.clock_offset_seconds = 0.0
         self.inbox: Inbox[HostEvent] = Inbox()
         self._network = network
         self._host = host
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message) -> int:
         """Puts a copy into the server's inbox."""
-        self._network.server.deliver(self._host, Received(self._host, _copy(message)))
+        num_bytes = encoded_bytes(message)
+        self._network.server.deliver(self._host, Received(self._host, _copy(message), num_bytes))
+        return self.traffic.count_sent(message.kind, num_bytes)
 
     def receive(self, timeout_seconds: float) -> HostEvent | None:
         """The next event from the server, or None when the time is up."""
-        return self.inbox.take(timeout_seconds)
+        event = self.inbox.take(timeout_seconds)
+        if isinstance(event, Received):
+            self.traffic.count_received(event.message.kind, event.num_bytes)
+        return event
 
     def exchange(
         self,
@@ -108,6 +123,7 @@ class MemoryHostTransport:
         """Sends and receives one message a host; see `HostTransport.exchange`."""
         for receiver, message in outgoing.items():
             self._network.mail(self._host, receiver).put(_copy(message))
+            self.traffic.count_sent(message.kind, encoded_bytes(message))
         arrived: dict[int, Message | Lost] = {}
         for sender in incoming:
             mail, limit = self._network.mail(sender, self._host), self._network.timeouts.swap
@@ -115,6 +131,9 @@ class MemoryHostTransport:
             while message_or_none is not None and message_or_none.iteration != iteration:
                 message_or_none = mail.take(limit)  # it came too late for an earlier exchange
             arrived[sender] = message_or_none or Lost(sender, "no discriminator came in time")
+            if message_or_none is not None:
+                kind = message_or_none.kind
+                self.traffic.count_received(kind, encoded_bytes(message_or_none))
         return arrived
 
     def interrupt(self) -> None:

@@ -49,16 +49,11 @@ class Header(NamedTuple):
 
 def encode(message: Message) -> tuple[Tensor, Tensor]:
     """A message as two fresh uint8 CPU tensors: the header [HEADER_BYTES] and the body."""
-    table: list[list[Any]] = []
-    offset = 0
-    for name, tensor in message.tensors.items():
-        table.append([name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape), offset])
-        offset += _padded(tensor.numel() * tensor.element_size())
-    text = json.dumps({"fields": message.fields, "tensors": table}, separators=(",", ":")).encode()
-    fields_bytes = _padded(len(text))
-    body = torch.empty(fields_bytes + offset, dtype=torch.uint8)
-    body[:fields_bytes] = torch.frombuffer(bytearray(text.ljust(fields_bytes)), dtype=torch.uint8)
-    for (_, _, _, start), tensor in zip(table, message.tensors.values(), strict=True):
+    text, starts, tensors_bytes = _layout(message)
+    fields_bytes = len(text)
+    body = torch.empty(fields_bytes + tensors_bytes, dtype=torch.uint8)
+    body[:fields_bytes] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    for start, tensor in zip(starts, message.tensors.values(), strict=True):
         _place(body, fields_bytes + start, tensor)
     checksum = zlib.crc32(body.numpy().data)
     packed = _HEADER.pack(
@@ -66,6 +61,23 @@ def encode(message: Message) -> tuple[Tensor, Tensor]:
     )
     packed += _HEADER_CHECKSUM.pack(zlib.crc32(packed))
     return torch.frombuffer(bytearray(packed), dtype=torch.uint8), body
+
+
+def encoded_bytes(message: Message) -> int:
+    """How many bytes a message takes, header and body, without encoding its tensors."""
+    text, _, tensors_bytes = _layout(message)
+    return HEADER_BYTES + len(text) + tensors_bytes
+
+
+def _layout(message: Message) -> tuple[bytes, list[int], int]:
+    """The JSON part, padded; where each tensor begins behind it; the bytes of all tensors."""
+    table: list[list[Any]] = []
+    offset = 0
+    for name, tensor in message.tensors.items():
+        table.append([name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape), offset])
+        offset += _padded(tensor.numel() * tensor.element_size())
+    text = json.dumps({"fields": message.fields, "tensors": table}, separators=(",", ":")).encode()
+    return text.ljust(_padded(len(text))), [row[3] for row in table], offset
 
 
 def decode_header(header: Tensor) -> Header:

@@ -1,0 +1,76 @@
+"""A pipe between a process and its child, which speak messages."""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import torch
+
+from mdgan.messages import Message
+from mdgan.transport import wire
+
+
+class ChannelClosed(RuntimeError):
+    """The process at the other end is gone."""
+
+
+class Channel:
+    """One end of a pipe.
+
+    Args:
+        connection: this end; the other end must be closed in this process.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def send(self, message: Message) -> None:
+        """Sends a message, waiting while the pipe is full.
+
+        Raises:
+            ChannelClosed: nobody is there.
+        """
+        header, body = wire.encode(message)
+        try:
+            self._connection.send_bytes(header.numpy().tobytes() + body.numpy().tobytes())
+        except (OSError, ValueError) as error:
+            raise ChannelClosed from error
+
+    def receive(self, timeout_seconds: float | None = None) -> Message | None:
+        """The next message, or None when the time is up.
+
+        Args:
+            timeout_seconds: how long to wait; None without limit.
+
+        Raises:
+            ChannelClosed: nobody is there, and nothing is left to be read.
+        """
+        try:
+            if not self._connection.poll(timeout_seconds):
+                return None
+            data = torch.frombuffer(bytearray(self._connection.recv_bytes()), dtype=torch.uint8)
+        except (OSError, EOFError) as error:
+            raise ChannelClosed from error
+        header = wire.decode_header(data[: wire.HEADER_BYTES].clone())
+        return wire.decode(header, data[wire.HEADER_BYTES :])
+
+    def close(self) -> None:
+        """Closes this end."""
+        self._connection.close()
+
+    def read_all(self, put: Callable[[Message], None], at_end: Callable[[], None]) -> None:
+        """Reads in a thread of its own, so that whoever sends never waits for long.
+
+        Args:
+            put: called with every message.
+            at_end: called when the other end is closed.
+        """
+
+        def read() -> None:
+            with contextlib.suppress(ChannelClosed):
+                while (message := self.receive()) is not None:
+                    put(message)
+            at_end()
+
+        threading.Thread(target=read, name="channel", daemon=True).start()

@@ -1,0 +1,91 @@
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from multiprocessing import Pipe
+
+import pytest
+import torch
+
+from mdgan import messages
+from mdgan.messages import Kind, Message
+from mdgan.transport.channel import Channel, ChannelClosed
+from mdgan.transport.inbox import Inbox
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Channel, Channel]]:
+    first, second = Pipe()
+    yield Channel(first), Channel(second)
+    for connection in (first, second):
+        connection.close()
+
+
+def test_messages_arrive_whole_and_in_order(ends: tuple[Channel, Channel]) -> None:
+    here, there = ends
+    for i in range(3):
+        here.send(messages.generator(i, {"w": torch.arange(5) + i}, {"seconds": 0.5}))
+    for i in range(3):
+        message = there.receive(1)
+        assert message is not None
+        assert (message.kind, message.iteration, message.fields) == (
+            *(Kind.GENERATOR, i, {"seconds": 0.5}),
+        )
+        assert message.tensors["w"].tolist() == [i, i + 1, i + 2, i + 3, i + 4]
+    assert there.receive(0) is None
+
+
+def test_both_ways(ends: tuple[Channel, Channel]) -> None:
+    here, there = ends
+    here.send(messages.stop(1, "there"))
+    there.send(messages.stop(2, "back"))
+    for end, text in ((there, "there"), (here, "back")):
+        message = end.receive(1)
+        assert message is not None
+        assert message.fields == {"reason": text}
+
+
+def test_nobody_at_the_other_end(ends: tuple[Channel, Channel]) -> None:
+    here, there = ends
+    here.send(messages.stop(1, "last words"))
+    here.close()
+    message = there.receive(1)
+    assert message is not None
+    assert message.fields == {"reason": "last words"}
+    with pytest.raises(ChannelClosed):
+        there.receive(1)
+    with pytest.raises(ChannelClosed):
+        there.send(messages.stop(1, ""))
+    with pytest.raises(ChannelClosed):
+        here.receive(1)
+
+
+def test_who_sends_does_not_wait_for_a_busy_reader(ends: tuple[Channel, Channel]) -> None:
+    here, there = ends
+    inbox: Inbox[Message] = Inbox()
+    ended = threading.Event()
+    there.read_all(inbox.put, ended.set)
+    large = {"w": torch.zeros(1 << 18)}  # far more than a pipe holds
+    for i in range(8):
+        here.send(messages.generator(i, large, {}))
+    assert [message.iteration for message in iter(lambda: inbox.take(0.5), None)] == [*range(8)]
+    assert not ended.is_set()
+    here.close()
+    assert ended.wait(10)
+
+
+def test_a_process_that_dies_closes_its_end() -> None:
+    ours, theirs = Pipe()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            ours.close()
+            Channel(theirs).receive(30)
+        os._exit(0)
+    theirs.close()
+    channel = Channel(ours)
+    channel.send(messages.stop(1, "go"))
+    with pytest.raises(ChannelClosed):
+        channel.receive(30)
+    os.waitpid(child, 0)
+    channel.close()

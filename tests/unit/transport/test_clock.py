@@ -1,0 +1,77 @@
+import queue
+import threading
+import time
+from datetime import timedelta
+from typing import cast
+
+import pytest
+
+from mdgan import messages
+from mdgan.messages import Message
+from mdgan.transport import clock
+from mdgan.transport.link import Link
+
+LIMIT = timedelta(seconds=10)
+AHEAD = 5000.0
+
+
+class QueueLink:
+    """One end of a link made of queues, which may take its time."""
+
+    def __init__(self, put: "queue.Queue[Message]", get: "queue.Queue[Message]") -> None:
+        self._put = put
+        self._get = get
+        self.delays_seconds: list[float] = []
+        self.asked = 0
+
+    def send(self, message: Message) -> int:
+        if self.delays_seconds:
+            time.sleep(self.delays_seconds.pop(0))  # the journey
+        self._put.put(message)
+        return 0
+
+    def receive(self, timeout: timedelta) -> tuple[Message, int]:
+        message = self._get.get(timeout=timeout.total_seconds())
+        self.asked += 1
+        return message, 0
+
+
+def pair() -> tuple[QueueLink, QueueLink]:
+    there: queue.Queue[Message] = queue.Queue()
+    back: queue.Queue[Message] = queue.Queue()
+    return QueueLink(there, back), QueueLink(back, there)
+
+
+def offset(host: QueueLink, server: QueueLink) -> float:
+    """What a host finds out about a server whose clock is `AHEAD` seconds ahead."""
+
+    class Ahead(QueueLink):
+        def send(self, message: Message) -> int:
+            return server.send(messages.clock(message.fields["now"] + AHEAD))
+
+        def receive(self, timeout: timedelta) -> tuple[Message, int]:
+            return server.receive(timeout)
+
+    shifted = cast(Link, Ahead(queue.Queue(), queue.Queue()))
+    thread = threading.Thread(target=clock.tell_clock, args=(shifted, LIMIT))
+    thread.start()
+    found = clock.ask_clock(cast(Link, host), LIMIT)
+    thread.join(10)
+    assert not thread.is_alive(), "both sides must agree on the number of questions"
+    return found
+
+
+def test_the_offset_is_found() -> None:
+    assert offset(*pair()) == pytest.approx(AHEAD, abs=0.02)
+
+
+def test_slow_answers_do_not_spoil_it_while_one_is_quick() -> None:
+    host, server = pair()
+    server.delays_seconds = [0.1, 0.2, 0.0, 0.1, 0.2]
+    assert offset(host, server) == pytest.approx(AHEAD, abs=0.04)
+
+
+def test_a_lopsided_journey_costs_half_of_it_at_most() -> None:
+    host, server = pair()
+    server.delays_seconds = [0.1] * 5
+    assert AHEAD - 0.08 < offset(host, server) < AHEAD + 0.001

@@ -1,0 +1,59 @@
+from hypothesis import given, settings
+
+from mdgan.config import Timeouts
+from mdgan.messages import Kind, Message
+from mdgan.transport.base import Received
+from mdgan.transport.memory import MemoryNetwork
+from mdgan.transport.wire import encode, encoded_bytes
+from tests.unit.transport.test_memory import in_threads, note
+from tests.unit.transport.test_wire import messages
+
+
+def size(message: Message) -> int:
+    header, body = encode(message)
+    return len(header) + len(body)
+
+
+@settings(deadline=None, max_examples=60)
+@given(messages)
+def test_bytes_are_known_without_encoding(message: Message) -> None:
+    assert encoded_bytes(message) == size(message)
+
+
+def test_both_ends_count_what_would_go_over_a_wire() -> None:
+    network = MemoryNetwork(Timeouts())
+    host = network.join(1, {})
+    network.server.receive(1)
+    there, back = note(1, text="more to say"), Message(Kind.FEEDBACK, 1, {"workers": [1]})
+    for _ in range(3):
+        assert network.server.send(1, there) == size(there)
+        event = host.receive(1)
+        assert isinstance(event, Received)
+        assert event.num_bytes == size(there)
+    assert host.send(back) == size(back)
+    network.server.receive(1)
+    assert network.server.traffic.sent == {"DISCRIMINATORS": 3 * size(there)}
+    assert network.server.traffic.received == {"FEEDBACK": size(back)}
+    assert host.traffic.sent == network.server.traffic.received
+    assert host.traffic.received == network.server.traffic.sent
+
+
+def test_what_nobody_gets_is_not_counted() -> None:
+    network = MemoryNetwork(Timeouts())
+    assert network.server.send(7, note(1)) == 0
+    network.join(1, {})
+    network.server.drop(1)
+    assert network.server.send(1, note(1)) == 0
+    assert network.server.traffic.sent.total() == 0
+
+
+def test_what_partners_exchange_is_counted_at_both() -> None:
+    network = MemoryNetwork(Timeouts())
+    one, two = network.join(1, {}), network.join(2, {})
+    parcel = note(4)
+    in_threads(
+        lambda: [one.exchange(4, {2: parcel}, [2])].clear(),
+        lambda: [two.exchange(4, {1: parcel}, [1])].clear(),
+    )
+    for host in (one, two):
+        assert host.traffic.sent == host.traffic.received == {"DISCRIMINATORS": size(parcel)}
