@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from mdgan.algorithms.losses import DiscriminatorLoss, Term
 from mdgan.algorithms.randomness import RandomState
+from mdgan.algorithms.stages import Stage, unobserved
 
 
 class Assignment(NamedTuple):
@@ -106,7 +107,7 @@ class GeneratorLearner:
         self._generated: Tensor | None = None
 
     def generate(self, kappa: int) -> Tensor:
-        """X = G(z), z ~ N(0, I), in one forward pass whose graph is kept for `update`.
+        """X = G(z), z ~ N(0, I), in one forward pass whose graph is kept for `backward`.
 
         Args:
             kappa: κ.
@@ -121,20 +122,23 @@ class GeneratorLearner:
         self._generated = samples.view(kappa, self._batch_size, *samples.shape[1:])
         return self._generated.detach()
 
-    def update(self, output_gradient: Tensor) -> None:
-        """One backward pass whatever N is, then one optimizer step (Algorithm 1, lines 37-40).
+    def backward(self, output_gradient: Tensor) -> None:
+        """One backward pass whatever N is (Algorithm 1, lines 37-38).
 
         Args:
             output_gradient: C from `aggregate`, [κ, b, C, H, W].
         """
-        assert self._generated is not None, "update() follows generate()"
+        assert self._generated is not None, "backward() follows generate()"
         gradients = torch.autograd.grad(
             self._generated, self._parameters, grad_outputs=output_gradient
         )
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
-        self.optimizer.step()
         self._generated = None
+
+    def step(self) -> None:
+        """One optimizer step with the gradient of `backward` (Algorithm 1, lines 39-40)."""
+        self.optimizer.step()
 
 
 class Discriminator:
@@ -263,11 +267,12 @@ class Worker:
             loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         self._real_loss = loss.detach()
 
-    def learn(self, fake: Tensor) -> Tensor:
+    def learn(self, fake: Tensor, stage: Stage = unobserved) -> Tensor:
         """L local steps of J_disc = Ã(X_r) + B̃(X^(d)) (Algorithm 1, lines 6-8).
 
         Args:
             fake: X^(d), [b, C, H, W].
+            stage: what the stages `real half`, `fake half` and `local step` run in.
 
         Returns:
             J_disc before the last step, a scalar.
@@ -275,12 +280,15 @@ class Worker:
         model, optimizer = self.discriminator.model, self.discriminator.optimizer
         loss = torch.zeros(())
         for _ in range(self._local_steps):
-            self.learn_real_half()
+            if self._real_loss is None:
+                with stage("real half"):
+                    self.learn_real_half()
             assert self._real_loss is not None
-            with self.random_state.in_place():
+            with stage("fake half"), self.random_state.in_place():
                 fake_loss = self._loss.fake(model(fake))
                 fake_loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
-            optimizer.step()
+            with stage("local step"):
+                optimizer.step()
             loss = self._real_loss + fake_loss.detach()
             self._real_loss = None
         return loss

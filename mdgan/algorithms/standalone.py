@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from mdgan.algorithms.losses import Term
 from mdgan.algorithms.mdgan import Worker
 from mdgan.algorithms.randomness import RandomState
+from mdgan.algorithms.stages import Stage, unobserved
 
 
 class StandaloneGAN:
@@ -38,8 +39,12 @@ class StandaloneGAN:
         self._noise = noise
         self._random_state = random_state
 
-    def step(self) -> tuple[Tensor, Tensor]:
+    def step(self, stage: Stage = unobserved) -> tuple[Tensor, Tensor]:
         """One iteration: L discriminator steps, then one generator step.
+
+        Args:
+            stage: what the stages `generate`, `real half`, `fake half`, `local step`, `aggregate`
+                (the backward pass through D and G) and `step` run in.
 
         Returns:
             J_disc and J_gen, scalars.
@@ -47,15 +52,16 @@ class StandaloneGAN:
         device = next(self.generator.parameters()).device
         b = self._batch_size
         z = torch.randn(self._kappa * b, self._z_dim, generator=self._noise).to(device)
-        with self._random_state.in_place():
+        with stage("generate"), self._random_state.in_place():
             samples = self.generator(z)
         judged, fake = samples[:b], samples[b : 2 * b] if self._kappa > 1 else samples[:b]
-        discriminator_loss = self._worker.learn(fake.detach())
-        with self._worker.random_state.in_place():
+        discriminator_loss = self._worker.learn(fake.detach(), stage)
+        with stage("aggregate"), self._worker.random_state.in_place():
             generator_loss = self._generator_loss(self._worker.discriminator.model(judged))
             parameters = [p for p in self.generator.parameters() if p.requires_grad]
             gradients = torch.autograd.grad(generator_loss, parameters)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        self._optimizer.step()
+        with stage("step"):
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
+            self._optimizer.step()
         return discriminator_loss, generator_loss.detach()

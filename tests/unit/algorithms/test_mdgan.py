@@ -96,7 +96,8 @@ def gradient_by_feedback(
 ) -> list[Tensor]:
     assignment = assign(sorted(workers), kappa)
     feedbacks = feedback_of_all(workers, learner.generate(kappa), assignment)
-    learner.update(aggregate(feedbacks, assignment, kappa))
+    learner.backward(aggregate(feedbacks, assignment, kappa))
+    learner.step()
     return gradients_in(learner)
 
 
@@ -224,7 +225,8 @@ def test_an_update_is_one_adam_step_on_that_gradient_alone() -> None:
     for iteration in range(3):
         gradients = torch.stack([images(iteration), images(iteration + 50)])
         learner.generate(2)
-        learner.update(gradients)
+        learner.backward(gradients)
+        learner.step()
 
         noise = generator_for(0, "noise")
         z = [torch.randn(2 * BATCH_SIZE, Z_DIM, generator=noise) for _ in range(iteration + 1)]
@@ -253,7 +255,8 @@ def test_frozen_parameters_stay() -> None:
     )
     last = generator.get_parameter("4.weight").clone()
     learner.generate(1)
-    learner.update(images(0).unsqueeze(0))
+    learner.backward(images(0).unsqueeze(0))
+    learner.step()
     assert same_bits(frozen, before)
     assert not torch.equal(generator.get_parameter("4.weight"), last)
 
@@ -262,8 +265,9 @@ def test_an_update_needs_a_generation_of_its_own() -> None:
     learner = make_learner()
     gradient = images(0).unsqueeze(0)
     with pytest.raises(AssertionError, match="follows generate"):
-        learner.update(gradient)
+        learner.backward(gradient)
     learner.generate(1)
-    learner.update(gradient)
+    learner.backward(gradient)
+    learner.step()
     with pytest.raises(AssertionError, match="follows generate"):
-        learner.update(gradient)
+        learner.backward(gradient)

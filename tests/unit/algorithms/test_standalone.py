@@ -59,7 +59,8 @@ def run_mdgan(kappa: int, local_steps: int, loss: str) -> tuple[list[Tensor], li
         feedback, generator_loss = worker.feedback(generated[assignment[1].judge])
         if iteration < ITERATIONS:
             worker.learn_real_half()
-        learner.update(aggregate({1: feedback}, assignment, kappa))
+        learner.backward(aggregate({1: feedback}, assignment, kappa))
+        learner.step()
         losses += [discriminator_loss, generator_loss]
     discriminator = worker.discriminator
     bits = all_bits(learner.generator, learner.optimizer)
