@@ -1,5 +1,8 @@
 """CelebA: 202,599 faces, 178×218 RGB (Liu et al. 2015), here 64×64: shrunk, centre cropped.
 
+Workers train on torchvision's "train" and "valid" splits, 182,637 faces; its "test" split, 19,962
+faces of other people, is held out.
+
 Read from `<data-dir>/celeba`, where torchvision puts it; nothing is downloaded here, and every
 picture is decoded when it is drawn. The models are DCGANs (Darmanger and Gombas, appendix A.3). The
 report lists no activations for them, and without any they would be linear: these have DCGAN's
@@ -22,6 +25,8 @@ SHAPE = (3, 64, 64)
 Z_DIM = 100
 
 _PICTURES = "img_align_celeba"
+_SPLITS = "list_eval_partition.txt"
+_TRAIN, _VALID, _TEST = 0, 1, 2
 
 
 class _Files(datasets.CelebA):  # type: ignore[misc]  # torchvision ships no types
@@ -41,13 +46,18 @@ class _Files(datasets.CelebA):  # type: ignore[misc]  # torchvision ships no typ
         first, expected = self.__dict__.setdefault("_first_list", (filename, table.index))
         if table.index != expected:
             raise ValueError(f"{filename} names other pictures than {first}")
+        if filename == _SPLITS:
+            self.splits: Tensor = table.data.flatten()
+            if not self.splits.ge(_TRAIN).logical_and(self.splits.le(_TEST)).all():
+                raise ValueError(f"{filename}: a split must be {_TRAIN}, {_VALID} or {_TEST}")
         return table
 
 
-class Partitioner(Base):
-    """All faces, in two classes by the attribute `Male`."""
+class _Faces(Base):
+    """The faces of some splits, in two classes by the attribute `Male`."""
 
     class_names = ("not male", "male")
+    splits: tuple[int, ...]
 
     def __init__(self, data_dir: Path) -> None:
         """Reads the lists, not yet the pictures.
@@ -78,17 +88,20 @@ class Partitioner(Base):
             male = self._files.attr[:, self._files.attr_names.index("Male")]
             if not male.ge(0).logical_and(male.le(1)).all():
                 raise ValueError("an attribute must be -1 or 1")
+            chosen = torch.isin(self._files.splits, torch.tensor(self.splits))
         except Exception as error:  # the reader indexes and converts whatever it finds
             reason = " ".join(str(error).split()) or type(error).__name__
             raise BadInput(
                 f"--dataset celeba: a list in {self._folder} is damaged ({reason}); {self._remedy}"
             ) from error
-        self.labels = male.clone()  # a view would keep the other 39 attributes in memory
+        self._positions = chosen.nonzero().squeeze(1)
+        self.labels = male[chosen]
         self._check_complete()
 
     def _check_complete(self) -> None:
         present = {path.name for path in (self._folder / _PICTURES).iterdir()}
-        missing = [name for name in self._files.filename if name not in present]
+        names = [self._files.filename[position] for position in self._positions.tolist()]
+        missing = [name for name in names if name not in present]
         if missing:
             raise BadInput(
                 f"--dataset celeba: {self._folder / _PICTURES} lacks {len(missing)} of "
@@ -107,16 +120,28 @@ class Partitioner(Base):
         Raises:
             BadInput: a picture is gone or cannot be decoded.
         """
-        return torch.stack([self._decode(index) for index in indices.tolist()])
+        return torch.stack([self._decode(at) for at in self._positions[indices].tolist()])
 
-    def _decode(self, index: int) -> Tensor:
+    def _decode(self, position: int) -> Tensor:
         try:
-            image: Tensor = self._files[index][0]
+            image: Tensor = self._files[position][0]
         except Exception as error:  # whatever a decoder raises, the user gets the file's name
-            path = self._folder / _PICTURES / self._files.filename[index]
+            path = self._folder / _PICTURES / self._files.filename[position]
             reason = " ".join(str(error).split()) or type(error).__name__
             raise BadInput(f"{path}: cannot read this picture ({reason}); restore it") from error
         return image
+
+
+class Partitioner(_Faces):
+    """The faces that are not held out, in two classes by the attribute `Male`."""
+
+    splits = (_TRAIN, _VALID)
+
+
+class HeldOut(_Faces):
+    """The "test" split, faces of other people; no worker trains on them."""
+
+    splits = (_TEST,)
 
 
 def _shrink(picture: Image.Image) -> Tensor:

@@ -1,4 +1,4 @@
-"""CIFAR-10: 50,000 training pictures of ten kinds of things, 32×32 RGB (Krizhevsky).
+"""CIFAR-10: 50,000 pictures of ten kinds of things and 10,000 held out, 32×32 RGB (Krizhevsky).
 
 Read from `<data-dir>/cifar-10-batches-py`, where torchvision puts it; nothing is downloaded here.
 The models are DCGANs (Darmanger and Gombas, appendix A.2). The report gives no slope for LeakyReLU
@@ -55,7 +55,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class Partitioner(InMemoryPartitioner):
-    """The training set with its ten classes; the 10,000 test pictures stay unseen."""
+    """The training set with its ten classes."""
 
     def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
         """Reads torchvision's files, each checked before the reader unpickles it.
@@ -69,30 +69,49 @@ class Partitioner(InMemoryPartitioner):
         Raises:
             BadInput: a file is missing or damaged.
         """
-        folder = data_dir / _Files.base_folder
-        download = (
-            f'python -c "from torchvision.datasets import CIFAR10; '
-            f"CIFAR10('{data_dir.as_posix()}', download=True)\""
-        )
-        batches = [name for name, _ in _Files.train_list]
-        names = [*batches, *(name for name, _ in _Files.test_list), _Files.meta["filename"]]
-        missing = [name for name in names if not (folder / name).is_file()]
-        if missing:
-            raise BadInput(
-                f"--dataset cifar10: {folder} lacks {', '.join(missing)}; download with: {download}"
-            )
-        for name in [*batches, _Files.meta["filename"]]:
-            try:
-                _check(folder / name)
-            except Exception as error:  # a damaged pickle raises whatever its bytes happen to spell
-                reason = " ".join(str(error).split()) or type(error).__name__
-                raise BadInput(
-                    f"--dataset cifar10: {folder / name} is damaged or no CIFAR-10 file "
-                    f"({reason}); delete it, then download with: {download}"
-                ) from error
-        files = _Files(root=data_dir, train=True, download=False)
+        files = _read(data_dir, train=True)
         self.class_names = tuple(files.classes)
-        return torch.from_numpy(files.data).permute(0, 3, 1, 2), torch.tensor(files.targets)
+        return _tensors(files)
+
+
+class HeldOut(InMemoryPartitioner):
+    """The 10,000 test pictures with their ten classes; no worker trains on them."""
+
+    def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
+        """Reads torchvision's files, as Partitioner does."""
+        files = _read(data_dir, train=False)
+        self.class_names = tuple(files.classes)
+        return _tensors(files)
+
+
+def _tensors(files: _Files) -> tuple[Tensor, Tensor]:
+    return torch.from_numpy(files.data).permute(0, 3, 1, 2), torch.tensor(files.targets)
+
+
+def _read(data_dir: Path, train: bool) -> _Files:
+    folder = data_dir / _Files.base_folder
+    download = (
+        f'python -c "from torchvision.datasets import CIFAR10; '
+        f"CIFAR10('{data_dir.as_posix()}', download=True)\""
+    )
+    training = [name for name, _ in _Files.train_list]
+    test = [name for name, _ in _Files.test_list]
+    names = [*training, *test, _Files.meta["filename"]]
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise BadInput(
+            f"--dataset cifar10: {folder} lacks {', '.join(missing)}; download with: {download}"
+        )
+    for name in [*(training if train else test), _Files.meta["filename"]]:
+        try:
+            _check(folder / name)
+        except Exception as error:  # a damaged pickle raises whatever its bytes happen to spell
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise BadInput(
+                f"--dataset cifar10: {folder / name} is damaged or no CIFAR-10 file "
+                f"({reason}); delete it, then download with: {download}"
+            ) from error
+    return _Files(root=data_dir, train=train, download=False)
 
 
 def _check(path: Path) -> None:

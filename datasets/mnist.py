@@ -1,4 +1,4 @@
-"""MNIST: 60,000 handwritten digits, 28×28 grey (LeCun, Cortes and Burges).
+"""MNIST: 60,000 handwritten digits and 10,000 held out, 28×28 grey (LeCun, Cortes and Burges).
 
 Read from `<data-dir>/MNIST/raw`, where torchvision puts it; nothing is downloaded here. The models
 are multi-layer perceptrons (Darmanger and Gombas, appendix A.1).
@@ -24,7 +24,7 @@ _FILES = (
 
 
 class Partitioner(InMemoryPartitioner):
-    """The training set with its classes 0-9; the 10,000 test digits stay unseen."""
+    """The training set with its classes 0-9."""
 
     def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
         """Reads torchvision's files.
@@ -38,27 +38,40 @@ class Partitioner(InMemoryPartitioner):
         Raises:
             BadInput: a file is missing or damaged.
         """
-        folder = data_dir / "MNIST" / "raw"
-        download = (
-            f'python -c "from torchvision.datasets import MNIST; '
-            f"MNIST('{data_dir.as_posix()}', download=True)\""
+        return _read(data_dir, train=True)
+
+
+class HeldOut(InMemoryPartitioner):
+    """The 10,000 test digits with their classes 0-9; no worker trains on them."""
+
+    def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
+        """Reads torchvision's files, as Partitioner does."""
+        return _read(data_dir, train=False)
+
+
+def _read(data_dir: Path, train: bool) -> tuple[Tensor, Tensor]:
+    folder = data_dir / "MNIST" / "raw"
+    download = (
+        f'python -c "from torchvision.datasets import MNIST; '
+        f"MNIST('{data_dir.as_posix()}', download=True)\""
+    )
+    missing = [name for name in _FILES if not (folder / name).is_file()]
+    if missing:
+        raise BadInput(
+            f"--dataset mnist: {folder} lacks {', '.join(missing)}; download with: {download}"
         )
-        missing = [name for name in _FILES if not (folder / name).is_file()]
-        if missing:
-            raise BadInput(
-                f"--dataset mnist: {folder} lacks {', '.join(missing)}; download with: {download}"
-            )
-        try:
-            files = datasets.MNIST(root=data_dir, train=True, download=False)
-            pixels, labels = files.data.unsqueeze(1), files.targets
-            _check(pixels, labels)
-        except Exception as error:  # the reader asserts, indexes and reshapes what it finds
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise BadInput(
-                f"--dataset mnist: {_FILES[0]} or {_FILES[1]} in {folder} is damaged ({reason}); "
-                f"delete both, then download with: {download}"
-            ) from error
-        return pixels, labels
+    try:
+        files = datasets.MNIST(root=data_dir, train=train, download=False)
+        pixels, labels = files.data.unsqueeze(1), files.targets
+        _check(pixels, labels)
+    except Exception as error:  # the reader asserts, indexes and reshapes what it finds
+        reason = " ".join(str(error).split()) or type(error).__name__
+        images_file, labels_file = _FILES[:2] if train else _FILES[2:]
+        raise BadInput(
+            f"--dataset mnist: {images_file} or {labels_file} in {folder} is damaged ({reason}); "
+            f"delete both, then download with: {download}"
+        ) from error
+    return pixels, labels
 
 
 def _check(pixels: Tensor, labels: Tensor) -> None:

@@ -1,7 +1,8 @@
 """Dataset files: `<name>.py` with a Partitioner, two models and two constants.
 
 The convention is Darmanger and Gombas' (section 6.4). A file may also hold `DEFAULTS`, settings
-that suit its models where the user gives none.
+that suit its models where the user gives none, and `HeldOut`, a second Partitioner, of samples
+that no worker trains on.
 """
 
 import hashlib
@@ -37,6 +38,8 @@ class DatasetFile:
         shape: SHAPE, (C, H, W).
         z_dim: Z_DIM, the length of G's input.
         partitioner: Partitioner, called with the data folder.
+        held_out: HeldOut, called with the data folder: samples that no worker trains on and that
+            the server may hold; None if the file defines none.
         generator: Generator, called without arguments.
         discriminator: Discriminator, called without arguments; returns logits.
         defaults: DEFAULTS, settings by name.
@@ -48,6 +51,7 @@ class DatasetFile:
     shape: Shape
     z_dim: int
     partitioner: Callable[[Path], Partitioner]
+    held_out: Callable[[Path], Partitioner] | None
     generator: Callable[[], nn.Module]
     discriminator: Callable[[], nn.Module]
     defaults: Mapping[str, Any]
@@ -58,11 +62,28 @@ class DatasetFile:
         Raises:
             BadInput: files are missing or damaged.
         """
+        return self._open("Partitioner", self.partitioner, data_dir)
+
+    def open_held_out(self, data_dir: Path) -> Partitioner:
+        """Reads the samples that no worker trains on.
+
+        Raises:
+            BadInput: the file defines no HeldOut, or files are missing or damaged.
+        """
+        if self.held_out is None:
+            raise BadInput(
+                f"--dataset {self.name}: {self.path} defines no HeldOut, a Partitioner of samples "
+                "that no worker trains on; add one"
+            )
+        return self._open("HeldOut", self.held_out, data_dir)
+
+    def _open(self, what: str, kind: Callable[[Path], Partitioner], data_dir: Path) -> Partitioner:
         try:
-            source = self.partitioner(data_dir)
+            source = kind(data_dir)
             if len(source) == 0:
-                raise BadInput(f"--dataset {self.name}: no sample in {data_dir}; check --data-dir")
-            self._check_samples(source)
+                which = "sample" if what == "Partitioner" else "held-out sample"
+                raise BadInput(f"--dataset {self.name}: no {which} in {data_dir}; check --data-dir")
+            self._check_samples(what, source)
         except BadInput:
             raise
         except Exception as error:  # whatever a reader raises on bad files, the user gets one line
@@ -72,19 +93,19 @@ class DatasetFile:
             ) from error
         return source
 
-    def _check_samples(self, source: Partitioner) -> None:
+    def _check_samples(self, what: str, source: Partitioner) -> None:
         """Checks what a Partitioner promises, on its labels and its first and last sample."""
         labels = source.labels
         if labels.dtype != torch.int64 or labels.dim() != 1 or labels.min() < 0:
-            raise BadInput(f"{self.path}: Partitioner's labels must be int64 [n], none negative")
+            raise BadInput(f"{self.path}: {what}'s labels must be int64 [n], none negative")
         images = source.images(torch.tensor([0, len(source) - 1]))
         if tuple(images.shape) != (2, *self.shape) or images.dtype != torch.float32:
             raise BadInput(
-                f"{self.path}: Partitioner gives {images.dtype} {list(images.shape[1:])} a sample, "
+                f"{self.path}: {what} gives {images.dtype} {list(images.shape[1:])} a sample, "
                 f"must give torch.float32 {list(self.shape)}"
             )
         if not images.abs().max() <= 1:
-            raise BadInput(f"{self.path}: Partitioner gives values outside [−1, 1]")
+            raise BadInput(f"{self.path}: {what} gives values outside [−1, 1]")
 
 
 def shipped_folder() -> Path:
@@ -152,6 +173,9 @@ def load_path(path: Path) -> DatasetFile:
             raise BadInput(
                 f"{path}: DEFAULTS has unknown key {key!r}{suggest(key, names(Experiment))}"
             )
+    held_out = getattr(module, "HeldOut", None)
+    if held_out is not None and not callable(held_out):
+        raise BadInput(f"{path}: HeldOut = {held_out!r} must be a Partitioner, or be left out")
     return DatasetFile(
         name=path.stem,
         path=path,
@@ -159,6 +183,7 @@ def load_path(path: Path) -> DatasetFile:
         shape=shape,
         z_dim=z_dim,
         partitioner=module.Partitioner,
+        held_out=held_out,
         generator=module.Generator,
         discriminator=module.Discriminator,
         defaults=defaults,

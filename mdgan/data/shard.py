@@ -1,5 +1,7 @@
 """What one worker owns, and how batches are drawn from it."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -23,6 +25,23 @@ class Shard:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def pieces(self, size: int) -> Iterator[Tensor]:
+        """Every sample once, in a fixed order; does not change what `next_batch` draws.
+
+        Args:
+            size: of a piece; the last may be smaller.
+
+        Yields:
+            float32 [size, C, H, W] in [−1, 1].
+        """
+        for indices in torch.split(self.indices, size):
+            yield self._source.images(indices)
+
+    def class_counts(self) -> list[int]:
+        """The number of samples of each class, from class 0 to the highest here."""
+        counts: list[int] = torch.bincount(self._source.labels[self.indices]).tolist()
+        return counts
 
     def next_batch(self, batch_size: int) -> Tensor:
         """Draws without replacement until the shard is used up, then reshuffles and goes on.

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from mdgan.data.dataset_file import (
     DatasetFile,
@@ -76,6 +77,81 @@ def test_the_recipe(tmp_path: Path) -> None:
     shard = Shard(source, torch.arange(6, 12), torch.Generator().manual_seed(0))
     level = torch.tensor([-1.0, 1.0, -1.0, 1.0]).repeat(8, 1, 4, 1).mT
     assert torch.equal(shard.next_batch(8), level)
+
+
+HELD_OUT = """
+
+class HeldOut(InMemoryPartitioner):
+    def read(self, data_dir):
+        return torch.ones(2, 1, 4, 4), torch.tensor([0, 1])
+"""
+
+
+def test_held_out_samples(tmp_path: Path) -> None:
+    bars = load_text(RECIPE + HELD_OUT, tmp_path)
+    source = bars.open_held_out(tmp_path)
+    assert source.labels.tolist() == [0, 1]
+    assert torch.equal(source.images(torch.arange(2)), torch.ones(2, 1, 4, 4))
+    assert len(bars.open(tmp_path)) == 12
+
+
+def test_a_file_without_held_out_samples(tmp_path: Path) -> None:
+    bars = load_text(RECIPE, tmp_path)
+    assert bars.held_out is None
+    with pytest.raises(BadInput, match="defines no HeldOut") as caught:
+        bars.open_held_out(tmp_path)
+    assert str(bars.path) in str(caught.value)
+
+
+def test_held_out_that_cannot_be_called(tmp_path: Path) -> None:
+    assert "HeldOut = 5 must be a Partitioner" in refusal(RECIPE + "\n\nHeldOut = 5\n", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("torch.tensor([0, 1])", "torch.tensor([0, -1])", "HeldOut's labels must be int64"),
+        ("torch.ones(2, 1, 4, 4)", "torch.ones(2, 4, 4)", "HeldOut gives torch.float32 [4, 4]"),
+        ("torch.ones(2, 1, 4, 4)", "torch.ones(2, 1, 4, 4) * 2", "HeldOut gives values outside"),
+        ("torch.tensor([0, 1])", "torch.tensor([0])", "2 images but 1 labels"),
+        ("return torch.ones(2", "raise OSError('gone'); (2", "cannot read the data in"),
+        (
+            "torch.ones(2, 1, 4, 4), torch.tensor([0, 1])",
+            "torch.ones(0, 1, 4, 4), torch.ones(0).long()",
+            "no held-out sample",
+        ),
+    ],
+)
+def test_held_out_samples_that_break_the_promise(
+    old: str, new: str, says: str, tmp_path: Path
+) -> None:
+    assert old in HELD_OUT
+    bars = load_text(RECIPE + HELD_OUT.replace(old, new), tmp_path)
+    with pytest.raises(BadInput) as caught:
+        bars.open_held_out(tmp_path)
+    assert says in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_digits_are_trained_on_or_held_out_never_both(tmp_path: Path) -> None:
+    digits = load("digits", None)
+    source, held_out = digits.open(tmp_path), digits.open_held_out(tmp_path)
+    assert (len(source), len(held_out)) == (1438, 359)
+    assert set(source.labels.tolist()) == set(held_out.labels.tolist()) == set(range(10))
+    rows = torch.cat([part.images(torch.arange(len(part))) for part in (source, held_out)])
+    whole = load_digits()
+    expected = torch.tensor(whole.images, dtype=torch.float32) / 8 - 1
+    is_held_out = torch.tensor([index % 5 == 4 for index in range(1797)])
+    assert torch.equal(rows[:1438, 0], expected[~is_held_out])
+    assert torch.equal(rows[1438:, 0], expected[is_held_out])
+    labels = torch.tensor(whole.target)
+    assert torch.equal(held_out.labels, labels[is_held_out])
+    assert torch.equal(source.labels, labels[~is_held_out])
+
+
+def test_which_shipped_files_hold_samples_out() -> None:
+    holding = {name for name in find_all(None) if load(name, None).held_out is not None}
+    assert holding == {"digits", "mnist", "cifar10", "celeba"}
 
 
 def test_the_shipped_files_are_found() -> None:

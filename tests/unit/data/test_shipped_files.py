@@ -49,12 +49,16 @@ FILES = {
 }
 ALL_FILES = [(name, file) for name, files in FILES.items() for file in files]
 FILES_READ = [(name, file) for name, file in ALL_FILES if "t10k" not in file and "test" not in file]
+FILES_HELD_OUT = [
+    (name, file) for name, file in ALL_FILES if "train-" not in file and "data_batch" not in file
+]
 
 
-def refusal(name: str, data_dir: Path) -> str:
+def refusal(name: str, data_dir: Path, held_out: bool = False) -> str:
     """What the user reads; it must be one line."""
+    dataset = load(name, None)
     with pytest.raises(BadInput) as caught:
-        load(name, None).open(data_dir)
+        (dataset.open_held_out if held_out else dataset.open)(data_dir)
     message = str(caught.value)
     assert len(message.splitlines()) == 1
     return message
@@ -79,24 +83,43 @@ def test_pixels_and_labels_are_read_back_exactly(name: str, tmp_path: Path) -> N
     assert source.labels.tolist() == written.labels.tolist()
 
 
+@pytest.mark.parametrize(("name", "num_held_out"), [("mnist", 5), ("cifar10", 6)])
+def test_held_out_pixels_and_labels_are_read_back_exactly(
+    name: str, num_held_out: int, tmp_path: Path
+) -> None:
+    WRITERS[name](tmp_path, 30)
+    written = {"mnist": write_mnist, "cifar10": write_cifar10}[name](
+        tmp_path / "expected", num_held_out, seed=1
+    )
+    held_out = load(name, None).open_held_out(tmp_path)
+    assert torch.equal(held_out.images(torch.arange(num_held_out)), as_floats(written.pixels))
+    assert held_out.labels.tolist() == written.labels.tolist()
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_any_indices_in_any_order(name: str, tmp_path: Path) -> None:
-    WRITERS[name](tmp_path, 5)
+    WRITERS[name](tmp_path, 8)
     source = load(name, None).open(tmp_path)
     every = source.images(torch.arange(5))
     chosen = torch.tensor([4, 0, 0, 2])
     assert torch.equal(source.images(chosen), every[chosen])
 
 
-def test_celeba_faces_are_shrunk_and_centre_cropped(tmp_path: Path) -> None:
-    written = write_celeba(tmp_path, 4)
-    source = load("celeba", None).open(tmp_path)
+@pytest.mark.parametrize("held_out", [False, True])
+def test_celeba_faces_are_shrunk_and_centre_cropped(held_out: bool, tmp_path: Path) -> None:
+    everything = write_celeba(tmp_path, 7)
+    is_test = np.arange(7) % 3 == 2
+    chosen = is_test if held_out else ~is_test
+    written = Written(everything.pixels[chosen], everything.labels[chosen])
+    dataset = load("celeba", None)
+    source = (dataset.open_held_out if held_out else dataset.open)(tmp_path)
+    assert len(source) == chosen.sum()
     faces = [Image.fromarray(pixels.transpose(1, 2, 0)) for pixels in written.pixels]
     shrunk = [
         np.asarray(face.resize((64, 64), Image.Resampling.BILINEAR, box=(0, 20, 178, 198)))
         for face in faces
     ]
-    images = source.images(torch.arange(4))
+    images = source.images(torch.arange(len(source)))
     assert images.dtype == torch.float32
     assert torch.equal(images, as_floats(np.stack(shrunk).transpose(0, 3, 1, 2)))
     assert source.labels.tolist() == written.labels.tolist()
@@ -106,10 +129,10 @@ def test_celeba_faces_are_shrunk_and_centre_cropped(tmp_path: Path) -> None:
 def test_class_names(tmp_path: Path) -> None:
     for name, write in WRITERS.items():
         write(tmp_path, 10)
-        names = load(name, None).open(tmp_path).class_names
-        assert (
-            names == {"mnist": (), "cifar10": CIFAR10_CLASSES, "celeba": ("not male", "male")}[name]
-        )
+        dataset = load(name, None)
+        names = {"mnist": (), "cifar10": CIFAR10_CLASSES, "celeba": ("not male", "male")}[name]
+        assert dataset.open(tmp_path).class_names == names
+        assert dataset.open_held_out(tmp_path).class_names == names
 
 
 def test_cifar10_pickled_by_python_3_is_read_too(tmp_path: Path) -> None:
@@ -148,6 +171,28 @@ def test_truncated_file(name: str, file: str, keep: float, tmp_path: Path) -> No
     message = refusal(name, tmp_path)
     assert Path(file).name in message
     assert str((tmp_path / file).parent) in message
+
+
+@pytest.mark.parametrize(("name", "file"), FILES_HELD_OUT)
+def test_truncated_held_out_file(name: str, file: str, tmp_path: Path) -> None:
+    WRITERS[name](tmp_path, 12)
+    whole = (tmp_path / file).read_bytes()
+    (tmp_path / file).write_bytes(whole[: len(whole) // 2])
+    message = refusal(name, tmp_path, held_out=True)
+    assert Path(file).name in message
+    assert str((tmp_path / file).parent) in message
+
+
+def test_celeba_without_a_test_picture(tmp_path: Path) -> None:
+    write_celeba(tmp_path, 2)
+    assert "no held-out sample in" in refusal("celeba", tmp_path, held_out=True)
+
+
+def test_celeba_unknown_split(tmp_path: Path) -> None:
+    write_celeba(tmp_path, 4)
+    splits = tmp_path / "celeba" / "list_eval_partition.txt"
+    splits.write_text(splits.read_text().replace("jpg 2", "jpg 3"))
+    assert "list_eval_partition.txt: a split must be 0, 1 or 2" in refusal("celeba", tmp_path)
 
 
 @pytest.mark.parametrize(("name", "file"), FILES_READ)
@@ -219,14 +264,24 @@ def test_celeba_attribute_of_wrong_value(tmp_path: Path) -> None:
 def test_celeba_picture_missing_at_the_start(tmp_path: Path) -> None:
     write_celeba(tmp_path, 4)
     pictures = tmp_path / "celeba" / "img_align_celeba"
-    (pictures / "000003.jpg").unlink()
+    (pictures / "000002.jpg").unlink()
     message = refusal("celeba", tmp_path)
-    assert f"{pictures} lacks 1 of 4 pictures, first 000003.jpg" in message
+    assert f"{pictures} lacks 1 of 3 pictures, first 000002.jpg" in message
+
+
+def test_celeba_workers_need_no_held_out_picture_and_the_server_no_other(tmp_path: Path) -> None:
+    write_celeba(tmp_path, 6)
+    pictures = tmp_path / "celeba" / "img_align_celeba"
+    (pictures / "000003.jpg").unlink()
+    assert len(load("celeba", None).open(tmp_path)) == 4
+    assert "lacks 1 of 2 pictures" in refusal("celeba", tmp_path, held_out=True)
+    (pictures / "000006.jpg").rename(pictures / "000003.jpg")
+    assert "first 000006.jpg" in refusal("celeba", tmp_path, held_out=True)
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "cut", "text"])
 def test_celeba_picture_that_cannot_be_read(damage: str, tmp_path: Path) -> None:
-    write_celeba(tmp_path, 3)
+    write_celeba(tmp_path, 5)
     source = load("celeba", None).open(tmp_path)
     path = tmp_path / "celeba" / "img_align_celeba" / "000002.jpg"
     whole = path.read_bytes()

@@ -1,0 +1,197 @@
+"""What turns images into features, in which generated and real samples are compared."""
+
+import copy
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.algorithms.randomness import RandomState
+from mdgan.data.images import Shape
+from mdgan.errors import BadInput
+
+CPU = torch.device("cpu")
+WANTED = "features [n, d] with d ≥ 2, or (features, logits [n, K]) with K ≥ 2, floating point"
+
+
+@dataclass(frozen=True)
+class Features:
+    """What an extractor sees in n samples.
+
+    Attributes:
+        values: float64 [n, d], all finite.
+        probabilities: float64 [n, K], p(y | x) of the classes; None if the extractor has none.
+    """
+
+    values: Tensor
+    probabilities: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, indices: Tensor) -> "Features":
+        chosen = None if self.probabilities is None else self.probabilities[indices]
+        return Features(self.values[indices], chosen)
+
+
+def gather(pieces: Iterable[Features]) -> Features:
+    """The features of several pieces as one; there must be at least one piece."""
+    whole = list(pieces)
+    probabilities = [piece.probabilities for piece in whole if piece.probabilities is not None]
+    return Features(
+        torch.cat([piece.values for piece in whole]),
+        torch.cat(probabilities) if probabilities else None,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Extractor:
+    """A fixed network from images to features.
+
+    Attributes:
+        kind: "classifier", "inception" or "file": how it is built and whether it can travel.
+        name: for people.
+        sha256: of the weights or of the file they come from, the same on every machine.
+        shape: (C, H, W) of the images it takes; None if it takes several.
+        num_features: d.
+        num_classes: K; 0 if it has no classes.
+        accuracy: share of test samples whose class it tells; None if nobody measured.
+        network: in evaluation mode; from float32 [n, C, H, W] in [−1, 1] to features [n, d], or
+            to features and logits [n, K].
+        device: where the network is.
+        num_at_once: how many images it is given together, which bounds the memory.
+    """
+
+    kind: str
+    name: str
+    sha256: str
+    shape: Shape | None
+    num_features: int
+    num_classes: int
+    accuracy: float | None
+    network: nn.Module
+    device: torch.device = CPU
+    num_at_once: int = 500
+
+    @torch.no_grad()
+    def __call__(self, images: Tensor) -> Features:
+        """The features of some images; torch's default generators stay as they were.
+
+        Args:
+            images: float32 [n, C, H, W] in [−1, 1], on any device.
+
+        Returns:
+            Features of n samples, on the CPU.
+
+        Raises:
+            BadInput: the images have another shape or pixels that are not finite; or the network
+                fails, gives another shape, or features that are not finite.
+        """
+        if self.shape is not None and tuple(images.shape[1:]) != self.shape:
+            raise BadInput(
+                f"{self.name}: takes images {list(self.shape)}, got {list(images.shape[1:])}"
+            )
+        _refuse_pixels_that_are_not_finite(images)
+        if len(images) == 0:
+            nothing = torch.empty(0, self.num_classes, dtype=torch.float64)
+            values = torch.empty(0, self.num_features, dtype=torch.float64)
+            return Features(values, nothing if self.num_classes else None)
+        with RandomState(0, self.device).in_place():
+            parts = [self._extract(part) for part in torch.split(images, self.num_at_once)]
+        values = torch.cat([part for part, _ in parts])
+        logits = [part for _, part in parts if part is not None]
+        self._refuse_features_that_are_not_finite(values, logits)
+        return Features(values, torch.cat(logits).softmax(1) if logits else None)
+
+    def _extract(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
+        values, logits = run_network(self.name, self.network, images.to(self.device))
+        num_classes = 0 if logits is None else logits.shape[1]
+        if (values.shape[1], num_classes) != (self.num_features, self.num_classes):
+            raise BadInput(
+                f"{self.name}: gives {values.shape[1]} features and {num_classes} classes for "
+                f"{len(images)} images, but {self.num_features} and {self.num_classes} before; "
+                "their number must be fixed"
+            )
+        return values.cpu().double(), None if logits is None else logits.cpu().double()
+
+    def _refuse_features_that_are_not_finite(self, values: Tensor, logits: list[Tensor]) -> None:
+        bad = ~torch.cat([values, *([torch.cat(logits)] if logits else [])], dim=1).isfinite()
+        samples = bad.any(dim=1).nonzero().flatten().tolist()
+        if samples:
+            first = int(bad[samples[0]].nonzero()[0])
+            what = f"feature {first}" if first < self.num_features else "a class"
+            raise BadInput(
+                f"{self.name}: {len(samples)} of {len(values)} samples have features that are not "
+                f"finite, first {what} of sample {samples[0]}; name another with --extractor FILE"
+            )
+
+    def to(self, device: torch.device) -> "Extractor":
+        """The same extractor on a device; this one stays where it is."""
+        if device == self.device:
+            return self
+        return replace(self, network=copy.deepcopy(self.network).to(device), device=device)
+
+    def describe(self) -> dict[str, Any]:
+        """What to write beside scores: two scores compare only if these agree."""
+        return {
+            "name": self.name,
+            "sha256": self.sha256,
+            "features": self.num_features,
+            "classes": self.num_classes,
+            "accuracy": self.accuracy,
+        }
+
+
+def affordable_at_once(shape: Shape) -> int:
+    """How many images of a shape to give a network together: 16 MiB of pixels, at most 500."""
+    return max(1, min(500, (1 << 22) // math.prod(shape)))
+
+
+def run_network(name: str, network: nn.Module, images: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Calls a network and checks that what it gives are features, and logits if two.
+
+    Returns:
+        Features, floating [n, d]; logits, floating [n, K], or None.
+
+    Raises:
+        BadInput: it fails or gives anything else.
+    """
+    try:
+        output = network(images)
+    except Exception as error:  # it may be the user's own: any mistake in it is theirs to read
+        reason = " ".join(str(error).split())
+        raise BadInput(
+            f"{name}: fails on images {list(images.shape)}: {type(error).__name__}: {reason}"
+        ) from error
+    parts = list(output) if isinstance(output, tuple | list) else [output]
+    usable = all(
+        isinstance(part, Tensor)
+        and part.is_floating_point()
+        and part.dim() == 2
+        and len(part) == len(images)
+        and part.shape[1] >= 2
+        for part in parts
+    )
+    if not usable or len(parts) not in (1, 2):
+        given = ", ".join(_described(part) for part in parts) or "nothing"
+        raise BadInput(f"{name}: gives {given} for {len(images)} images, must give {WANTED}")
+    return parts[0], parts[1] if len(parts) == 2 else None
+
+
+def _described(part: object) -> str:
+    if isinstance(part, Tensor):
+        return f"{str(part.dtype).removeprefix('torch.')} {list(part.shape)}"
+    return type(part).__name__
+
+
+def _refuse_pixels_that_are_not_finite(images: Tensor) -> None:
+    bad = ~images.flatten(1).isfinite().all(dim=1)
+    if bad.any():
+        raise BadInput(
+            f"{int(bad.sum())} of {len(images)} samples have pixels that are not finite, first "
+            f"sample {int(bad.nonzero()[0])}; a generator that makes such has diverged: lower "
+            "--generator-lr and --discriminator-lr"
+        )

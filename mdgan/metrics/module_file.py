@@ -1,0 +1,118 @@
+"""A user's own extractor: a TorchScript file, or a class in a Python file."""
+
+import importlib.util
+import io
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from mdgan.algorithms.randomness import RandomState
+from mdgan.data.images import Shape
+from mdgan.errors import BadInput
+from mdgan.metrics.checksum import read_bytes
+from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once, run_network
+
+_KINDS = "a TorchScript file ending in .pt, or FILE.py:NAME with the name of an nn.Module class"
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of the file's bytes, and of the class's name in it if it is Python.
+
+    Raises:
+        BadInput: it cannot be read or is no extractor file.
+    """
+    file, name = _split(path)
+    _, sha256 = read_bytes(file)
+    return sha256 + (f":{name}" if name else "")
+
+
+def from_file(path: Path, shape: Shape) -> Extractor:
+    """The user's extractor, tried on two images.
+
+    It takes float32 [n, C, H, W] in [−1, 1] and gives features [n, d], or features and logits
+    [n, K]. It runs in evaluation mode. A Python file runs as the user's own code does.
+
+    Args:
+        path: `FILE.pt`, read by `torch.jit.load`, or `FILE.py:NAME`, a class without arguments
+            that loads its own weights. Exported programs (.pt2) are refused: torch unpickles parts
+            of them without a guard.
+        shape: (C, H, W) of the data set.
+
+    Raises:
+        BadInput: it cannot be read, run, or gives something else.
+    """
+    file, name = _split(path)
+    sha256 = digest(path)
+    with RandomState(0, CPU).in_place():
+        network = _from_python(file, name) if name else _from_torchscript(file)
+        network.eval()
+        for parameter in network.parameters():
+            parameter.requires_grad_(False)
+        with torch.no_grad():
+            values, logits = run_network(f"--extractor {path}", network, torch.zeros(2, *shape))
+    return Extractor(
+        kind="file",
+        name=f"{file.name}:{name}" if name else file.name,
+        sha256=sha256,
+        shape=shape,
+        num_features=values.shape[1],
+        num_classes=0 if logits is None else logits.shape[1],
+        accuracy=None,
+        network=network,
+        num_at_once=affordable_at_once(shape),
+    )
+
+
+def _split(path: Path) -> tuple[Path, str]:
+    """The file, and the name of the class in it if it is a Python file, else nothing."""
+    file, colon, name = str(path).rpartition(":")
+    if colon and file.endswith(".py") and name.isidentifier():
+        return Path(file), name
+    if path.suffix != ".pt":
+        way_out = "; save it with torch.jit.save instead" if path.suffix == ".pt2" else ""
+        raise BadInput(f"--extractor {path}: must be {_KINDS}{way_out}")
+    return path, ""
+
+
+def _from_torchscript(file: Path) -> nn.Module:
+    content, _ = read_bytes(file)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # deprecated, but the one that is safe
+            network: nn.Module = torch.jit.load(  # type: ignore[no-untyped-call]  # torch's own
+                io.BytesIO(content), map_location="cpu"
+            )
+    except (RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise BadInput(
+            f"--extractor {file}: no TorchScript file ({reason}); write it with torch.jit.save"
+        ) from error
+    return network
+
+
+def _from_python(file: Path, name: str) -> nn.Module:
+    module_name = f"mdgan_extractor_{file.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+        kind = getattr(module, name, None)
+        network = None if kind is None else kind()
+    except Exception as error:  # the user's own code: any mistake in it is theirs to read
+        reason = " ".join(str(error).split())
+        raise BadInput(
+            f"--extractor {file}:{name}: cannot be built: {type(error).__name__}: {reason}"
+        ) from error
+    if network is None:
+        raise BadInput(f"--extractor {file}:{name}: the file defines no {name}")
+    if not isinstance(network, nn.Module):
+        raise BadInput(
+            f"--extractor {file}:{name}: makes {type(network).__name__}, must make an nn.Module"
+        )
+    return network

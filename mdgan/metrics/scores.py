@@ -1,0 +1,192 @@
+"""All scores of a generator at one moment, and of each that is left out the reason."""
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+
+from mdgan.algorithms.randomness import derive_seed, generator_for
+from mdgan.metrics.classes import class_divergence, class_histogram, classes_covered
+from mdgan.metrics.extractor import Extractor, Features
+from mdgan.metrics.fid import Moments, frechet_distance, why_no_distance
+from mdgan.metrics.inception_score import inception_score
+from mdgan.metrics.kid import LEAST_SAMPLES, kernel_distance
+from mdgan.metrics.precision_recall import NUM_NEIGHBOURS, precision_recall
+from mdgan.metrics.real_statistics import RealStatistics
+
+LEAST_FOR_FID = 2048
+"""The length of Inception's features, the least that its covariance can do with; below it FID's
+bias towards high values is large with any extractor."""
+
+MOST_PAIRS = 5000
+
+_NOT_FINITE = "the result is not finite"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What was measured, ready for JSON: every number is finite.
+
+    Attributes:
+        n: number of generated samples.
+        n_real: number of real samples that the statistics are of.
+        n_held_out: number of held-out samples; 0 without.
+        n_pairs: the equal number of generated and of held-out samples, drawn at random, that KID,
+            precision, recall, density and coverage compare; 0 without.
+        extractor: its `describe()`.
+        scores: those computed, of fid, kid, kid_std, inception_score, precision, recall, density,
+            coverage, classes_covered and class_kl (nats).
+        left_out: of the others, and of the floor, the reason in one line.
+        warnings: one line each.
+        floor: `fid` of one half of the real samples to the other, if it can be computed, and `n`,
+            the sizes of the halves.
+        real: `inception_score` of all real samples, and `classes`, how many are predicted in them;
+            empty if the extractor has no classes.
+        class_histogram: predicted classes of the generated samples, K numbers.
+        real_class_histogram: of the real ones.
+    """
+
+    n: int
+    n_real: int
+    n_held_out: int
+    n_pairs: int
+    extractor: dict[str, Any]
+    scores: dict[str, float | int] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    floor: dict[str, Any] = field(default_factory=dict)
+    real: dict[str, float | int] = field(default_factory=dict)
+    class_histogram: list[int] = field(default_factory=list)
+    real_class_histogram: list[int] = field(default_factory=list)
+
+    def as_record(self) -> dict[str, Any]:
+        """All of it as JSON knows it."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
+
+def score(
+    generated: Features,
+    real: RealStatistics,
+    held_out: Features | None,
+    extractor: Extractor,
+    seed: int,
+) -> Scores:
+    """Compares generated samples with real ones in the features of one extractor.
+
+    Args:
+        generated: of n ≥ 1 samples.
+        real: of all real samples that the workers told of.
+        held_out: of samples that no worker trains on; None if the server may hold none.
+        extractor: what all three come from.
+        seed: decides which samples are compared in pairs; torch's default generators stay.
+
+    Raises:
+        ValueError: no generated sample, or features of different extractors.
+    """
+    if len(generated) == 0:
+        raise ValueError("no generated sample to score")
+    num_features = {generated.values.shape[1], real.num_features, extractor.num_features}
+    if held_out is not None:
+        num_features.add(held_out.values.shape[1])
+    if len(num_features) > 1:
+        raise ValueError(f"features of different extractors: {sorted(num_features)}")
+    num_held_out = 0 if held_out is None else len(held_out)
+    scores = Scores(
+        n=len(generated),
+        n_real=real.num_samples,
+        n_held_out=num_held_out,
+        n_pairs=min(len(generated), num_held_out, MOST_PAIRS),
+        extractor=extractor.describe(),
+    )
+    _add_fid(scores, generated, real)
+    _add_pairwise(scores, generated, held_out, seed)
+    _add_classes(scores, generated, real, extractor)
+    return scores
+
+
+def _add(scores: Scores, name: str, value: float) -> None:
+    if math.isfinite(value):
+        scores.scores[name] = value
+    else:
+        scores.left_out[name] = _NOT_FINITE
+
+
+def _add_fid(scores: Scores, generated: Features, real: RealStatistics) -> None:
+    moments = Moments.of(generated.values)
+    reason = why_no_distance(moments, "generated") or why_no_distance(real.whole, "real")
+    if reason:
+        scores.left_out["fid"] = reason
+    else:
+        _add(scores, "fid", frechet_distance(real.whole, moments))
+        if scores.n < LEAST_FOR_FID:
+            scores.warnings.append(
+                f"FID from {scores.n:,} samples is biased upwards; {LEAST_FOR_FID:,} or more are "
+                "needed to compare"
+            )
+    scores.floor["n"] = [half.num_samples for half in real.halves]
+    reason = real.why_no_floor()
+    floor = math.nan if reason else real.floor()
+    if math.isfinite(floor):
+        scores.floor["fid"] = floor
+    else:
+        scores.left_out["floor"] = reason or _NOT_FINITE
+
+
+def _add_pairwise(
+    scores: Scores, generated: Features, held_out: Features | None, seed: int
+) -> None:
+    by_kernel = ("kid", "kid_std")
+    by_neighbours = ("precision", "recall", "density", "coverage")
+    if held_out is None:
+        reason = "no held-out split that the server may hold"
+        scores.left_out.update(dict.fromkeys((*by_kernel, *by_neighbours), reason))
+        return
+    n = scores.n_pairs
+    made, kept = (
+        part.values[torch.randperm(len(part), generator=generator_for(seed, "pairs", name))[:n]]
+        for name, part in (("generated", generated), ("held out", held_out))
+    )
+    if n < LEAST_SAMPLES:
+        reason = f"needs at least {LEAST_SAMPLES} generated and held-out samples each, got {n}"
+        scores.left_out.update(dict.fromkeys(by_kernel, reason))
+    else:
+        kid = kernel_distance(kept, made, derive_seed(seed, "kid"))
+        for name, value in zip(by_kernel, kid, strict=True):
+            _add(scores, name, value)
+    if n <= NUM_NEIGHBOURS:
+        reason = (
+            f"{NUM_NEIGHBOURS} nearest neighbours need at least {NUM_NEIGHBOURS + 1} generated and "
+            f"held-out samples each, got {n}"
+        )
+        scores.left_out.update(dict.fromkeys(by_neighbours, reason))
+    else:
+        for name, value in zip(by_neighbours, precision_recall(kept, made), strict=True):
+            _add(scores, name, value)
+
+
+def _add_classes(
+    scores: Scores, generated: Features, real: RealStatistics, extractor: Extractor
+) -> None:
+    against_real = ("classes_covered", "class_kl")
+    if generated.probabilities is None:
+        reason = f"extractor {extractor.name} has no classes"
+        scores.left_out.update(dict.fromkeys(("inception_score", *against_real), reason))
+        return
+    _add(scores, "inception_score", inception_score(generated.probabilities))
+    made = class_histogram(generated.probabilities)
+    scores.class_histogram.extend(made.tolist())
+    scores.real_class_histogram.extend(real.class_histogram.tolist())
+    if real.num_samples == 0:
+        scores.left_out.update(dict.fromkeys(against_real, "no statistics of real samples"))
+        return
+    scores.real["inception_score"] = real.inception_score()
+    scores.real["classes"] = int((real.class_histogram > 0).sum())
+    scores.scores["classes_covered"] = classes_covered(made, real.class_histogram)
+    strange = ((made > 0) & (real.class_histogram == 0)).nonzero().flatten().tolist()
+    if strange:
+        scores.left_out["class_kl"] = (
+            f"infinite: class {strange[0]} is generated but never predicted in the real data"
+        )
+    else:
+        _add(scores, "class_kl", class_divergence(made, real.class_histogram))

@@ -1,0 +1,173 @@
+"""The classifier learns in seconds, the same way every time, whatever the shape is."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.data import InMemoryPartitioner
+from mdgan.data.dataset_file import load
+from mdgan.data.partitioner import Partitioner
+from mdgan.errors import BadInput
+from mdgan.metrics.classifier import NUM_FEATURES, Classifier, train_classifier
+from mdgan.metrics.extractor import Extractor
+from tests.unit.metrics.small import MoreStripes, OneClass, Stripes
+
+
+@pytest.fixture(scope="module")
+def digits() -> Extractor:
+    dataset = load("digits", None)
+    return train_classifier("digits", dataset.open(Path()), dataset.open_held_out(Path()))
+
+
+def everything(source: Partitioner) -> Tensor:
+    return source.images(torch.arange(len(source)))
+
+
+def test_digits_are_told_apart(digits: Extractor) -> None:
+    assert digits.accuracy is not None
+    assert digits.accuracy >= 0.97
+    held_out = load("digits", None).open_held_out(Path())
+    probabilities = digits(everything(held_out)).probabilities
+    assert probabilities is not None
+    measured = (probabilities.argmax(1) == held_out.labels).double().mean()
+    assert float(measured) == pytest.approx(digits.accuracy)
+
+
+def test_covariance_of_digits_is_well_conditioned(digits: Extractor) -> None:
+    values = digits(everything(load("digits", None).open(Path()))).values
+    assert values.shape == (1438, NUM_FEATURES)
+    eigenvalues = torch.linalg.eigvalsh(torch.cov(values.T))
+    assert eigenvalues[0] > 1e-3
+    assert eigenvalues[-1] / eigenvalues[0] < 1e4
+    torch.testing.assert_close(values.std(0), torch.ones(64, dtype=torch.float64), rtol=0, atol=0.3)
+
+
+def test_same_seed_same_weights_and_random_numbers_are_left() -> None:
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    first = train_classifier("stripes", Stripes(), MoreStripes(), seed=3)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.rand(5)
+    with torch.no_grad():
+        again = train_classifier("stripes", Stripes(), MoreStripes(), seed=3)
+    assert first.sha256 == again.sha256
+    assert torch.equal(first(everything(Stripes())).values, again(everything(Stripes())).values)
+    assert train_classifier("stripes", Stripes(), MoreStripes(), seed=4).sha256 != first.sha256
+
+
+def test_what_it_says_of_itself() -> None:
+    extractor = train_classifier("stripes", Stripes(), MoreStripes())
+    assert extractor.describe() == {
+        "name": "classifier of stripes",
+        "sha256": extractor.sha256,
+        "features": 64,
+        "classes": 3,
+        "accuracy": 1.0,
+    }
+    assert not any(p.requires_grad for p in extractor.network.parameters())
+    assert not extractor.network.training
+
+
+class Reading(Stripes):
+    """Notes which samples are read, and how many at most at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_so_far: set[int] = set()
+        self.most_at_once = 0
+
+    def images(self, indices: Tensor) -> Tensor:
+        self.read_so_far |= set(indices.tolist())
+        self.most_at_once = max(self.most_at_once, len(indices))
+        return super().images(indices)
+
+
+def test_without_held_out_samples_a_tenth_is_kept_back() -> None:
+    class Train(Reading):
+        """Counts how often each sample is read."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.counts = torch.zeros(len(self), dtype=torch.int64)
+
+        def images(self, indices: Tensor) -> Tensor:
+            self.counts += torch.bincount(indices, minlength=len(self))
+            return super().images(indices)
+
+    source = Train()
+    assert train_classifier("stripes", source, None).accuracy == 1.0
+    assert int((source.counts <= 2).sum()) == 9  # once for the accuracy, once for the shape at most
+
+
+def test_samples_are_read_batch_by_batch() -> None:
+    source = Reading()
+    train_classifier("stripes", source, MoreStripes())
+    assert source.read_so_far == set(range(90))
+    assert source.most_at_once == 64
+
+
+def test_one_class_is_refused() -> None:
+    with pytest.raises(BadInput) as caught:
+        train_classifier("scans", OneClass(), None)
+    assert str(caught.value) == (
+        "--dataset scans has one class only; name an extractor with --extractor FILE"
+    )
+
+
+class Few(Stripes):
+    num_samples = 2
+    num_classes = 2
+
+
+def test_two_samples_are_enough_to_run() -> None:
+    assert train_classifier("few", Few(), None).accuracy in (0.0, 1.0)
+
+
+class Strange(MoreStripes):
+    """Has labels that are not in the training data."""
+
+    num_classes = 3
+
+    def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
+        images, labels = super().read(data_dir)
+        return images, torch.where(labels == 2, 17, labels)
+
+
+def test_unknown_classes_in_the_test_are_errors_of_the_classifier() -> None:
+    assert train_classifier("stripes", Stripes(), Strange()).accuracy == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 1, 1), (3, 2, 5), (1, 8, 8), (1, 28, 28), (3, 32, 32), (2, 1, 40), (3, 64, 48), (4, 9, 7)],
+)
+def test_any_shape(shape: tuple[int, int, int]) -> None:
+    features, logits = Classifier(shape, 5)(torch.randn(3, *shape))
+    assert features.shape == (3, 64)
+    assert logits.shape == (3, 5)
+
+
+@pytest.mark.parametrize("shape", [(3, 65, 64), (3, 256, 256), (1, 1, 1000), (3, 300, 200)])
+def test_large_images_cost_no_more_than_those_of_64(shape: tuple[int, int, int]) -> None:
+    model = Classifier(shape, 5)
+    assert model(torch.randn(2, *shape))[0].shape == (2, 64)
+    assert model.num_multiplications <= Classifier((3, 64, 64), 5).num_multiplications
+
+
+class Noise(InMemoryPartitioner):
+    """Nothing to learn."""
+
+    def __init__(self) -> None:
+        super().__init__(Path())
+
+    def read(self, _data_dir: Path) -> tuple[Tensor, Tensor]:
+        random = torch.Generator().manual_seed(0)
+        return torch.rand(200, 1, 4, 4, generator=random) * 2 - 1, torch.arange(200) % 2
+
+
+def test_accuracy_is_measured_on_samples_that_were_not_learnt() -> None:
+    accuracy = train_classifier("noise", Noise(), None).accuracy
+    assert accuracy is not None
+    assert 0.1 < accuracy < 0.9

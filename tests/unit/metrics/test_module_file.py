@@ -1,0 +1,186 @@
+"""A user's own extractor: good files work, bad ones are told in one line."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from mdgan.errors import BadInput
+from mdgan.metrics.module_file import digest, from_file
+from tests.unit.metrics.small import SHAPE
+
+PYTHON = """
+import torch
+from torch import nn
+
+class Pixels(nn.Module):
+    def forward(self, images):
+        return images.flatten(1)
+
+class Dropping(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(16, 5), nn.Dropout(0.5))
+
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, images):
+        return images.flatten(1), self.head(images.flatten(1))
+
+class Needing(nn.Module):
+    def __init__(self, argument):
+        super().__init__()
+
+def function():
+    return 5
+
+number = 5
+"""
+
+IMAGES = torch.rand(9, *SHAPE, generator=torch.Generator().manual_seed(0)) * 2 - 1
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(PYTHON)
+    return tmp_path / "mine.py"
+
+
+def script(model: nn.Module, path: Path) -> Path:
+    with pytest.warns(FutureWarning, match="deprecated"):
+        traced = torch.jit.trace(  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+            model.eval(), torch.zeros(2, *SHAPE)
+        )
+    traced.save(path)
+    return path
+
+
+def refusal(path: Path, shape: tuple[int, int, int] = SHAPE) -> str:
+    with pytest.raises(BadInput) as caught:
+        from_file(path, shape)
+    assert len(str(caught.value).splitlines()) == 1
+    assert str(path).split(":")[0] in str(caught.value)
+    return str(caught.value)
+
+
+def test_class_in_a_python_file(python: Path) -> None:
+    extractor = from_file(Path(f"{python}:Pixels"), SHAPE)
+    assert (extractor.num_features, extractor.num_classes) == (16, 0)
+    assert torch.equal(extractor(IMAGES).values, IMAGES.flatten(1).double())
+    file_hash = hashlib.sha256(python.read_bytes()).hexdigest()
+    assert extractor.describe() == {
+        "name": "mine.py:Pixels",
+        "sha256": f"{file_hash}:Pixels",
+        "features": 16,
+        "classes": 0,
+        "accuracy": None,
+    }
+
+
+def test_class_with_logits(python: Path) -> None:
+    extractor = from_file(Path(f"{python}:Both"), SHAPE)
+    assert (extractor.num_features, extractor.num_classes) == (16, 3)
+    probabilities = extractor(IMAGES).probabilities
+    assert probabilities is not None
+    torch.testing.assert_close(probabilities.sum(1), torch.ones(9, dtype=torch.float64))
+
+
+def test_initial_weights_are_the_same_everywhere_and_random_numbers_stay(python: Path) -> None:
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = from_file(Path(f"{python}:Dropping"), SHAPE)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(2)
+    again = from_file(Path(f"{python}:Dropping"), SHAPE)
+    assert torch.equal(first(IMAGES).values, again(IMAGES).values)
+    assert not (first(IMAGES).values == 0).any()  # dropout is off
+
+
+def test_torchscript(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 5), nn.Tanh())
+    path = script(model, tmp_path / "net.pt")
+    extractor = from_file(path, SHAPE)
+    with torch.no_grad():
+        expected = model(IMAGES).double()
+    torch.testing.assert_close(extractor(IMAGES).values, expected, rtol=0, atol=1e-6)
+    assert extractor.name == "net.pt"
+    assert extractor.sha256 == hashlib.sha256(path.read_bytes()).hexdigest() == digest(path)
+
+
+class TwoOutputs(nn.Module):
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return images.flatten(1), images.flatten(1)[:, :4]
+
+
+def test_torchscript_with_logits(tmp_path: Path) -> None:
+    extractor = from_file(script(TwoOutputs(), tmp_path / "net.pt"), SHAPE)
+    assert (extractor.num_features, extractor.num_classes) == (16, 4)
+
+
+def test_torchscript_moves(tmp_path: Path) -> None:
+    extractor = from_file(script(nn.Flatten(), tmp_path / "net.pt"), SHAPE)
+    assert extractor.to(torch.device("meta")).device.type == "meta"
+    assert extractor(IMAGES).values.shape == (9, 16)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("images", "gives float32 [2, 1, 4, 4] for 2 images, must give features [n, d]"),
+        ("images.flatten(1)[:, :1]", "gives float32 [2, 1] for 2 images"),
+        ("images.flatten(1).long()", "gives int64 [2, 16]"),
+        ("None", "gives NoneType for 2 images"),
+        ("images @ torch.ones(3)", "fails on images [2, 1, 4, 4]: RuntimeError"),
+        ("1 / 0", "ZeroDivisionError"),
+    ],
+)
+def test_wrong_output(body: str, says: str, python: Path) -> None:
+    python.write_text(PYTHON.replace("return images.flatten(1)\n", f"return {body}\n"))
+    assert says in refusal(Path(f"{python}:Pixels"))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Absent", "the file defines no Absent"),
+        ("Needing", "cannot be built: TypeError"),
+        ("function", "makes int, must make an nn.Module"),
+        ("number", "cannot be built: TypeError"),
+    ],
+)
+def test_wrong_name(name: str, says: str, python: Path) -> None:
+    assert says in refusal(Path(f"{python}:{name}"))
+
+
+def test_syntax_error(python: Path) -> None:
+    python.write_text("class Pixels(:\n")
+    assert "SyntaxError" in refusal(Path(f"{python}:Pixels"))
+
+
+@pytest.mark.parametrize("content", [b"", b"no\nmodel", b"PK\x03\x04 not really a zip"])
+def test_damaged_torchscript(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "net.pt"
+    path.write_bytes(content)
+    assert "write it with torch.jit.save" in refusal(path)
+
+
+def test_a_pickled_module_is_not_torchscript(tmp_path: Path) -> None:
+    path = tmp_path / "net.pt"
+    torch.save(nn.Flatten(), path)
+    assert "no TorchScript file" in refusal(path)
+
+
+@pytest.mark.parametrize("name", ["net.pt2", "net.pth", "net", "mine.py", "mine.py:", "a.py:b c"])
+def test_files_of_other_kinds(name: str, tmp_path: Path) -> None:
+    message = refusal(tmp_path / name)
+    assert "must be a TorchScript file ending in .pt, or FILE.py:NAME" in message
+    assert ("torch.jit.save" in message) == (name == "net.pt2")
+
+
+@pytest.mark.parametrize("name", ["absent.pt", "absent.py:Net"])
+def test_absent(name: str, tmp_path: Path) -> None:
+    assert "cannot be read (No such file or directory)" in refusal(tmp_path / name)

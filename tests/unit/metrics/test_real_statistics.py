@@ -1,0 +1,193 @@
+"""What workers tell adds up to what one place with all samples would say."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load, save
+from torch import Tensor
+
+from mdgan.errors import BadInput
+from mdgan.metrics.extractor import Extractor, Features
+from mdgan.metrics.fid import Moments, frechet_distance
+from mdgan.metrics.inception_score import inception_score
+from mdgan.metrics.real_statistics import RealStatistics, halves_of
+from tests.unit.metrics.small import extractor_of, normal, with_classes
+
+EXTRACTOR = extractor_of(num_features=6, num_classes=4)
+PLAIN = extractor_of(num_features=6)
+
+
+def told_of(
+    features: Features, pieces: list[int] | None = None, extractor: Extractor = EXTRACTOR
+) -> RealStatistics:
+    """One worker's statistics, taken in piece by piece."""
+    statistics, position = RealStatistics.empty(extractor), 0
+    for size in [*(pieces or []), len(features)]:
+        piece = features[torch.arange(position, min(position + size, len(features)))]
+        statistics.add(piece, position)
+        position += len(piece)
+    return statistics
+
+
+def assert_same(a: RealStatistics, b: RealStatistics) -> None:
+    one, other = a.tensors(), b.tensors()
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        torch.testing.assert_close(tensor, other[name], rtol=1e-12, atol=1e-12)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=5),
+    pieces=st.lists(st.integers(1, 20), max_size=4),
+    seed=st.integers(0, 100),
+)
+@settings(max_examples=25, deadline=None)
+def test_any_partition_in_any_pieces_adds_up(
+    sizes: list[int], pieces: list[int], seed: int
+) -> None:
+    everything = with_classes(normal(sum(sizes), seed=seed))
+    total, start = RealStatistics.empty(EXTRACTOR), 0
+    for size in sizes:
+        total = total + told_of(everything[torch.arange(start, start + size)], pieces)
+        start += size
+    probabilities = everything.probabilities
+    assert probabilities is not None
+    assert total.num_samples == total.whole.num_samples == sum(sizes)
+    expected = Moments.of(everything.values)
+    torch.testing.assert_close(total.whole.total, expected.total)
+    torch.testing.assert_close(total.whole.outer, expected.outer)
+    torch.testing.assert_close(total.probability_sum, probabilities.sum(0))
+    counts = [int((probabilities.argmax(1) == c).sum()) for c in range(4)]
+    assert total.class_histogram.tolist() == counts
+    if sum(sizes):
+        score = inception_score(probabilities)
+        assert total.inception_score() == pytest.approx(score, rel=1e-9)
+
+
+def test_adding_is_associative_and_has_a_zero() -> None:
+    a, b, c = (told_of(with_classes(normal(n, seed=n))) for n in (5, 12, 30))
+    assert_same((a + b) + c, a + (b + c))
+    assert_same(a + b, b + a)
+    assert_same(a + RealStatistics.empty(EXTRACTOR), a)
+
+
+def test_adding_leaves_the_parts() -> None:
+    a, b = told_of(with_classes(normal(5))), told_of(with_classes(normal(6)))
+    before = {name: tensor.clone() for name, tensor in a.tensors().items()}
+    total = a + b
+    total.add(with_classes(normal(3)), 0)
+    assert (a.num_samples, b.num_samples, total.num_samples) == (5, 6, 14)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in a.tensors().items())
+
+
+def coin(position: int) -> int:
+    """SplitMix64's lowest bit, in Python's whole numbers."""
+    word = (1 << 64) - 1
+    z = (position + 1) * 0x9E3779B97F4A7C15 & word
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & word
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & word
+    return (z ^ z >> 31) & 1
+
+
+@pytest.mark.parametrize("pieces", [[], [1], [3, 3], [7, 1, 1, 1]])
+def test_halves_are_drawn_like_a_coin_at_every_position(pieces: list[int]) -> None:
+    values = normal(31)
+    statistics = told_of(with_classes(values), pieces)
+    coins = torch.tensor([coin(position) for position in range(31)])
+    parts = values[coins == 0], values[coins == 1]
+    for half, expected in zip(statistics.halves, parts, strict=True):
+        assert half.num_samples == len(expected)
+        torch.testing.assert_close(half.total, expected.sum(0))
+        torch.testing.assert_close(half.outer, expected.T @ expected)
+    expected_floor = frechet_distance(*map(Moments.of, parts))
+    assert statistics.floor() == pytest.approx(expected_floor, rel=1e-9)
+
+
+def test_halves_are_of_much_the_same_size_whatever_the_order() -> None:
+    halves = halves_of(0, 10_000)
+    assert halves.sum() == sum(coin(position) for position in range(10_000))
+    for step in (1, 2, 3, 10):
+        assert 0.45 < halves[::step].double().mean() < 0.55
+
+
+def test_the_floor_of_many_samples_is_low() -> None:
+    few, many = (told_of(with_classes(normal(n))).floor() for n in (40, 4000))
+    assert 0 < many < few / 10
+
+
+def test_too_few_for_a_floor() -> None:
+    coins = [coin(position) for position in range(40)]
+    enough = next(n for n in range(40) if min(coins[:n].count(half) for half in (0, 1)) == 7)
+    assert told_of(with_classes(normal(enough))).why_no_floor() is None
+    reason = told_of(with_classes(normal(enough - 1))).why_no_floor()
+    assert reason == (
+        "a covariance of 6 features needs at least 7 samples, got 6 in one half of the real ones"
+    )
+
+
+@pytest.mark.parametrize("extractor", [EXTRACTOR, PLAIN])
+def test_round_trip_through_a_file(extractor: Extractor) -> None:
+    features = with_classes(normal(20))
+    if extractor is PLAIN:
+        features = Features(features.values, None)
+    statistics = told_of(features, extractor=extractor)
+    back = RealStatistics.from_tensors(load(save(statistics.tensors())))
+    one, other = statistics.tensors(), back.tensors()
+    assert one.keys() == other.keys()
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+    assert {tensor.dtype for tensor in other.values()} == {torch.float64, torch.int64}
+    assert back.num_classes == extractor.num_classes
+
+
+def test_what_came_over_the_wire_is_copied() -> None:
+    tensors = {
+        name: tensor.clone() for name, tensor in told_of(with_classes(normal(9))).tensors().items()
+    }
+    statistics = RealStatistics.from_tensors(tensors)
+    for tensor in tensors.values():
+        tensor.zero_()
+    assert_same(statistics, told_of(with_classes(normal(9))))
+
+
+def test_the_number_of_tensors_does_not_depend_on_the_number_of_samples() -> None:
+    few, many = (told_of(with_classes(normal(n))).tensors() for n in (1, 1000))
+    assert {name: tensor.shape for name, tensor in few.items()} == {
+        name: tensor.shape for name, tensor in many.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("first.total", torch.zeros(6)),
+        ("first.total", torch.zeros(5, dtype=torch.float64)),
+        ("first.total", torch.full((6,), math.nan, dtype=torch.float64)),
+        ("second.outer", torch.zeros(6, dtype=torch.float64)),
+        ("second.num_samples", torch.tensor(-1)),
+        ("second.num_samples", torch.tensor(1.0)),
+        ("class_histogram", torch.tensor([9, 9, 9, 9])),
+        ("class_histogram", torch.tensor([-1, 10, 0, 0])),
+        ("class_histogram", torch.tensor(9)),
+        ("probability_sum", torch.zeros(3, dtype=torch.float64)),
+        ("negative_entropy_sum", torch.tensor(math.inf, dtype=torch.float64)),
+        ("negative_entropy_sum", None),
+    ],
+)
+def test_damaged_statistics_are_refused(name: str, tensor: Tensor | None) -> None:
+    tensors = told_of(with_classes(normal(9))).tensors()
+    del tensors[name]
+    if tensor is not None:
+        tensors[name] = tensor
+    with pytest.raises(BadInput, match="damaged statistics of real samples") as caught:
+        RealStatistics.from_tensors(tensors)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_statistics_of_different_extractors_do_not_add_up() -> None:
+    with pytest.raises(BadInput, match="give every rank the same extractor"):
+        RealStatistics.empty(EXTRACTOR) + RealStatistics.empty(PLAIN)
+    with pytest.raises(BadInput, match="6 features and 0 classes"):
+        RealStatistics.empty(EXTRACTOR).add(Features(normal(3), None), 0)

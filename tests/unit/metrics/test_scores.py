@@ -1,0 +1,255 @@
+"""All scores together: what is computed, what is left out and why."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.metrics.classes import class_histogram
+from mdgan.metrics.extractor import Features
+from mdgan.metrics.fid import Moments, frechet_distance
+from mdgan.metrics.real_statistics import RealStatistics, halves_of
+from mdgan.metrics.scores import Scores, score
+from tests.unit.metrics.small import extractor_of, normal, with_classes
+
+EXTRACTOR = extractor_of(num_features=6, num_classes=4)
+PLAIN = extractor_of(num_features=6)
+ALL = {
+    "fid",
+    "kid",
+    "kid_std",
+    "inception_score",
+    "precision",
+    "recall",
+    "density",
+    "coverage",
+    "classes_covered",
+    "class_kl",
+}
+REAL = with_classes(normal(300))
+HELD_OUT = with_classes(normal(80, seed=1))
+GENERATED = with_classes(normal(200, seed=2, shift=0.2))
+
+
+def statistics(features: Features) -> RealStatistics:
+    total = RealStatistics.empty(PLAIN if features.probabilities is None else EXTRACTOR)
+    total.add(features, 0)
+    return total
+
+
+def scored(
+    generated: Features = GENERATED,
+    real: Features = REAL,
+    held_out: Features | None = HELD_OUT,
+    seed: int = 0,
+) -> Scores:
+    extractor = PLAIN if generated.probabilities is None else EXTRACTOR
+    return score(generated, statistics(real), held_out, extractor, seed)
+
+
+def plain(features: Features) -> Features:
+    return Features(features.values, None)
+
+
+def assert_strict_json(record: dict[str, Any]) -> None:
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+
+
+def test_everything_is_computed() -> None:
+    result = scored()
+    assert set(result.scores) == ALL
+    assert result.left_out == {}
+    assert (result.n, result.n_real, result.n_held_out, result.n_pairs) == (200, 300, 80, 80)
+    assert result.extractor == EXTRACTOR.describe()
+    assert_strict_json(result.as_record())
+
+
+def test_the_record_names() -> None:
+    assert set(scored().as_record()) == {
+        "n",
+        "n_real",
+        "n_held_out",
+        "n_pairs",
+        "extractor",
+        "scores",
+        "left_out",
+        "warnings",
+        "floor",
+        "real",
+        "class_histogram",
+        "real_class_histogram",
+    }
+
+
+def test_fid_and_floor_are_those_of_all_samples() -> None:
+    result = scored()
+    expected = frechet_distance(Moments.of(REAL.values), Moments.of(GENERATED.values))
+    assert result.scores["fid"] == pytest.approx(expected, rel=1e-9)
+    halves = [REAL.values[halves_of(0, 300) == half] for half in (0, 1)]
+    floor = frechet_distance(*map(Moments.of, halves))
+    assert result.floor == {"n": [*map(len, halves)], "fid": pytest.approx(floor, rel=1e-9)}
+
+
+def test_classes_are_those_predicted() -> None:
+    result = scored()
+    assert GENERATED.probabilities is not None
+    assert REAL.probabilities is not None
+    assert result.class_histogram == class_histogram(GENERATED.probabilities).tolist()
+    assert result.real_class_histogram == class_histogram(REAL.probabilities).tolist()
+    assert result.real["classes"] == 4
+    assert 1 <= result.real["inception_score"] <= 4
+
+
+def test_the_seed_alone_decides_and_random_numbers_are_left() -> None:
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = scored(seed=3)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.rand(7)
+    assert scored(seed=3) == first
+    other = scored(seed=4)
+    assert other.scores["kid"] != first.scores["kid"]
+    assert other.scores["fid"] == first.scores["fid"]
+
+
+def test_real_against_itself_is_perfect() -> None:
+    result = scored(generated=REAL, held_out=REAL)
+    assert 0 <= result.scores["fid"] < 1e-6
+    assert result.scores["coverage"] == result.scores["precision"] == 1.0
+    assert result.scores["class_kl"] == 0.0
+    assert result.scores["classes_covered"] == 4
+    assert result.scores["inception_score"] == pytest.approx(result.real["inception_score"])
+
+
+def test_mode_collapse_is_seen() -> None:
+    assert REAL.probabilities is not None
+    one_mode = REAL[(REAL.probabilities.argmax(1) == 2).nonzero().flatten()]
+    collapsed = one_mode[torch.arange(300) % len(one_mode)]
+    good, bad = scored(with_classes(normal(300, seed=5))), scored(collapsed)
+    assert good.scores["classes_covered"] == 4
+    assert bad.scores["classes_covered"] == 1
+    assert bad.class_histogram[2] == 300
+    assert bad.scores["class_kl"] > 1.0 > 0.1 > good.scores["class_kl"]
+    assert bad.scores["fid"] > 10 * good.scores["fid"]
+    assert bad.scores["recall"] < good.scores["recall"]
+    assert bad.scores["coverage"] < good.scores["coverage"]
+    assert bad.scores["inception_score"] < 1.5 < good.scores["inception_score"]
+
+
+def test_without_held_out_samples() -> None:
+    result = scored(held_out=None)
+    assert (result.n_held_out, result.n_pairs) == (0, 0)
+    left_out = {"kid", "kid_std", "precision", "recall", "density", "coverage"}
+    assert set(result.left_out) == left_out
+    assert set(result.scores) == ALL - left_out
+    assert set(result.left_out.values()) == {"no held-out split that the server may hold"}
+
+
+def test_without_classes() -> None:
+    result = scored(plain(GENERATED), plain(REAL), plain(HELD_OUT))
+    left_out = {"inception_score", "classes_covered", "class_kl"}
+    assert set(result.left_out) == left_out
+    assert set(result.scores) == ALL - left_out
+    assert set(result.left_out.values()) == {"extractor pixels has no classes"}
+    assert (result.real, result.class_histogram, result.real_class_histogram) == ({}, [], [])
+    assert_strict_json(result.as_record())
+
+
+@pytest.mark.parametrize(
+    ("num_generated", "num_real", "says"),
+    [
+        (6, 300, "a covariance of 6 features needs at least 7 samples, got 6 generated"),
+        (200, 5, "a covariance of 6 features needs at least 7 samples, got 5 real"),
+        (200, 0, "a covariance of 6 features needs at least 7 samples, got 0 real"),
+    ],
+)
+def test_too_few_for_a_covariance(num_generated: int, num_real: int, says: str) -> None:
+    result = scored(with_classes(normal(num_generated)), with_classes(normal(num_real)))
+    assert result.left_out["fid"] == says
+    assert "fid" not in result.scores
+    assert_strict_json(result.as_record())
+
+
+def test_no_real_sample_known() -> None:
+    result = scored(real=with_classes(normal(0)))
+    assert result.left_out["class_kl"] == "no statistics of real samples"
+    assert result.left_out["classes_covered"] == "no statistics of real samples"
+    assert result.floor == {"n": [0, 0]}
+    assert "floor" in result.left_out
+    assert {"inception_score", "kid", "precision"} <= set(result.scores)
+    assert result.real == {}
+
+
+@pytest.mark.parametrize(
+    ("num", "left_out"),
+    [
+        (3, {"kid", "kid_std", "precision", "recall", "density", "coverage"}),
+        (5, {"precision", "recall", "density", "coverage"}),
+        (6, set()),
+    ],
+)
+def test_too_few_held_out_samples(num: int, left_out: set[str]) -> None:
+    result = scored(held_out=with_classes(normal(num)))
+    assert set(result.left_out) == left_out
+    assert all(f"got {num}" in reason for reason in result.left_out.values())
+
+
+def test_few_generated_samples_are_warned_of() -> None:
+    assert scored().warnings == [
+        "FID from 200 samples is biased upwards; 2,048 or more are needed to compare"
+    ]
+    assert scored(with_classes(normal(2048))).warnings == []
+
+
+def test_a_class_that_real_data_never_show() -> None:
+    def sure(classes: list[int]) -> Features:
+        probabilities = torch.eye(4, dtype=torch.float64)[torch.tensor(classes)]
+        return Features(normal(len(classes)), probabilities)
+
+    result = scored(sure([0, 1, 3] * 10), sure([0, 1, 2] * 10))
+    assert result.left_out["class_kl"] == (
+        "infinite: class 3 is generated but never predicted in the real data"
+    )
+    assert result.scores["classes_covered"] == 2
+    assert result.scores["inception_score"] == pytest.approx(3.0)
+    assert result.real == {"inception_score": pytest.approx(3.0), "classes": 3}
+    assert_strict_json(result.as_record())
+
+
+def test_results_that_are_not_finite_stay_out_of_json() -> None:
+    huge = Features(normal(50) * 1e160, None)
+    for generated, real in ((huge, plain(REAL)), (plain(GENERATED), huge)):
+        result = scored(generated, real, plain(HELD_OUT))
+        assert all(math.isfinite(value) for value in result.scores.values())
+        assert result.left_out["fid"] == "the result is not finite"
+        assert ("fid" in result.floor) == (real is not huge)
+        assert_strict_json(result.as_record())
+
+
+def test_pairs_are_equal_in_number_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mdgan.metrics.scores.MOST_PAIRS", 70)
+    assert scored().n_pairs == 70
+    assert scored(held_out=HELD_OUT[torch.arange(69)]).n_pairs == 69
+
+
+def test_held_out_samples_sorted_by_class_are_mixed() -> None:
+    modes = torch.cat([normal(100), normal(100, seed=1, shift=50.0)])
+    result = scored(plain(with_classes(modes[::4])), plain(REAL), plain(with_classes(modes)))
+    assert result.n_pairs == 50
+    assert result.scores["recall"] > 0.8
+
+
+@pytest.mark.parametrize("other", [normal(50, 5)])
+def test_features_of_different_extractors(other: Tensor) -> None:
+    with pytest.raises(ValueError, match="different extractors"):
+        scored(Features(other, None), plain(REAL), None)
+    with pytest.raises(ValueError, match="different extractors"):
+        scored(plain(GENERATED), plain(REAL), Features(other, None))
+
+
+def test_no_generated_sample() -> None:
+    with pytest.raises(ValueError, match="no generated sample"):
+        scored(with_classes(normal(0)))
