@@ -215,6 +215,31 @@ class Deployment:
         metavar="N|auto",
         default_text="auto: cores // processes here; the server takes all cores",
     )
+    eval_interval: int = setting(
+        500,
+        "Iterations between two scores (FID and others), which another process computes; 0 for "
+        "none. Shorter runs are not scored.",
+        metavar="N",
+    )
+    eval_samples: int = setting(10_000, "Samples to generate for each score.", metavar="N")
+    extractor: str = setting(
+        "classifier",
+        "Network whose features are scored: classifier (small, of the data set, trained when it is "
+        "first needed), inception, or your own file: TorchScript, or FILE.py:MODULE.",
+        metavar="NAME|FILE",
+    )
+    inception_weights: str | None = setting(
+        None, "Weights for --extractor inception; nothing is downloaded.", metavar="FILE"
+    )
+    held_out: str | None = setting(
+        None,
+        "Folder of real samples that the server may hold, for KID, precision and recall.",
+        metavar="DIR",
+        default_text="the data set's own test samples, where it has some",
+    )
+    tensorboard: bool = setting(
+        False, "Also log scalars and grids for TensorBoard, into the run's folder."
+    )
     sample_interval: int = setting(
         500, "Iterations between two sample grids; 0 for none but the last.", metavar="N"
     )
@@ -239,8 +264,20 @@ class Deployment:
             raise BadInput(f"--threads {self.threads}: must be at least 1, or auto")
         if self.master_port is not None and not 0 <= self.master_port < 65536:
             raise BadInput(f"--master-port {self.master_port}: must be in [0, 65535]")
-        if self.sample_interval < 0:
-            raise BadInput(f"--sample-interval {self.sample_interval}: must be 0 or more")
+        for name in ("sample_interval", "eval_interval"):
+            if getattr(self, name) < 0:
+                raise BadInput(f"{flag(name)} {getattr(self, name)}: must be 0 or more")
+        if self.eval_samples < 2:
+            raise BadInput(f"--eval-samples {self.eval_samples}: must be at least 2")
+        if self.inception_weights is not None and self.extractor != "inception":
+            raise BadInput(
+                f"--inception-weights {self.inception_weights}: needs --extractor inception beside "
+                f"it, not {self.extractor}"
+            )
+        if self.extractor == "inception" and self.inception_weights is None:
+            raise BadInput(
+                "--extractor inception: needs --inception-weights FILE; nothing is downloaded"
+            )
         if self.log_interval < 1:
             raise BadInput(f"--log-interval {self.log_interval}: must be at least 1")
         if not 0 < self.connect_timeout < 1e7:

@@ -65,7 +65,7 @@ def check_types(settings: Any) -> None:
                 raise BadInput(f"{flag(item.name)} {value}: too large a number") from error
         elif value in (None, "auto") and item.default == value:
             continue
-        elif isinstance(value, bool) or type(value) not in kinds(item):
+        elif type(value) not in kinds(item):
             expected = " or ".join(kind.__name__ for kind in kinds(item))
             raise BadInput(f"{flag(item.name)} {json.dumps(value)}: must be {expected}")
 
@@ -73,7 +73,9 @@ def check_types(settings: Any) -> None:
 def kinds(item: Field[Any]) -> tuple[type, ...]:
     """The Python types that a field's value may have, None and "auto" aside."""
     text = str(item.type)
-    return tuple(kind for kind in (int, float, str) if re.search(rf"\b{kind.__name__}\b", text))
+    return tuple(
+        kind for kind in (bool, int, float, str) if re.search(rf"\b{kind.__name__}\b", text)
+    )
 
 
 def suggest(name: str, known: Collection[str]) -> str:

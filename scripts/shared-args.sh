@@ -21,12 +21,16 @@ threads=${threads:-}
 seed=${seed:-1}
 sample_interval=${sample_interval:-}
 log_interval=${log_interval:-}
+eval_interval=${eval_interval:-}        # iterations between two scores; 0 for none
+eval_samples=${eval_samples:-}
+extractor=${extractor:-}                # classifier, inception, or a file of your own
+inception_weights=${inception_weights:-}
 out=${out:-}                            # the folder of the run
 python=${python:-}                      # the interpreter; .venv's, else python3
 
 shared_names=(dataset datasets_dir data_dir iterations batch_size kappa local_steps generator_loss
     discriminator_loss generator_lr discriminator_lr beta1 beta2 device threads seed
-    sample_interval log_interval out)
+    sample_interval log_interval eval_interval eval_samples extractor inception_weights out)
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 if [ -z "$python" ]; then

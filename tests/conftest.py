@@ -7,6 +7,14 @@ import pytest
 from tests import processes
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Classifiers that tests train are nobody else's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _no_process_left() -> Iterator[None]:
     """A test that fails half-way leaves no process to disturb the next."""

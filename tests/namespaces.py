@@ -73,5 +73,15 @@ def listening_addresses(machine: Machine) -> set[str]:
     return {line.split()[3].rpartition(":")[0] for line in answer.stdout.splitlines()}
 
 
+def moved_bytes(machine: Machine) -> tuple[int, int]:
+    """What has left a machine and what has reached it, by its network card's own counters."""
+    counters = [f"/sys/class/net/eth0/statistics/{way}_bytes" for way in ("tx", "rx")]
+    answer = subprocess.run(
+        [*machine.prefix, "cat", *counters], capture_output=True, text=True, check=True
+    )
+    sent, received = answer.stdout.split()
+    return int(sent), int(received)
+
+
 def _ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True)

@@ -167,6 +167,11 @@ class Training:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """What a run has recorded of its iterations."""
+    return [record for record in read_records(folder) if "event" not in record]
+
+
+def read_records(folder: Path) -> list[dict[str, Any]]:
     """The complete lines of a run's metrics.jsonl."""
     path = folder / "metrics.jsonl"
     if not path.exists():
@@ -176,7 +181,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 def read_events(folder: Path, name: str) -> list[dict[str, Any]]:
     """A run's events of one name."""
-    return [record for record in read_metrics(folder) if record.get("event") == name]
+    return [record for record in read_records(folder) if record.get("event") == name]
 
 
 def read_status(folder: Path) -> dict[str, Any]:

@@ -61,6 +61,10 @@ def _option(item: "Field[Any]") -> Callable[[Command], Command]:
     notes = [f"paper: {about['symbol']}"] if about["symbol"] else []
     if default is not None:
         notes.append(f"default: {default}")
+    if bool in kinds(item):
+        return click.option(
+            flag(item.name), item.name, is_flag=True, default=None, help=about["help"]
+        )
     kind: Any = {int: click.INT, float: click.FLOAT, str: click.STRING}[kinds(item)[0]]
     if about["choices"]:
         kind = click.Choice(about["choices"])

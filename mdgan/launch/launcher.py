@@ -24,7 +24,14 @@ from typing import NoReturn
 from mdgan.config import as_settings
 from mdgan.errors import BadInput, Interrupted
 from mdgan.launch.plan import Plan
-from mdgan.launch.process import DEFAULT_PORT, run_alone, run_everything, run_host, run_server
+from mdgan.launch.process import (
+    DEFAULT_PORT,
+    about,
+    run_alone,
+    run_everything,
+    run_host,
+    run_server,
+)
 from mdgan.observe.run_directory import RunDirectory
 from mdgan.roles.host import HostFailed, ServerLost
 from mdgan.roles.server import AllWorkersLost
@@ -103,6 +110,7 @@ def _claim(plan: Plan) -> RunDirectory:
     name = f"{plan.dataset.name}-{datetime.now():%Y%m%d-%H%M%S}"
     run = RunDirectory.claim(Path(plan.deployment.out or f"runs/{name}"))
     run.write_config(as_settings(plan.experiment, plan.deployment))
+    run.write_status({**about(plan), "state": "starting", "iteration": 0, "seconds": 0.0})
     return run
 
 

@@ -17,9 +17,11 @@ from mdgan.data.partition import partition
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
+from mdgan.launch.extractors import extractor_identity
 from mdgan.launch.machine import check_nccl, resolve_device
 from mdgan.launch.ranks import LocalRanks, Torchrun, local_ranks
 from mdgan.launch.resolve import resolve
+from mdgan.observe.tensorboard import check_tensorboard
 from mdgan.roles.setup import make_shard
 from mdgan.transport.rendezvous import check_interface
 
@@ -35,6 +37,7 @@ class Plan:
         ranks: who runs here.
         holdings: for each worker here, the data it draws from and which of it, int64 [m].
         torchrun: set if this is one of torchrun's processes.
+        extractor: what network scores are made of; see `extractor_identity`.
         warnings: one line each, worth a look but no reason to stop.
         launched: when the user started it, by the machine's monotonic clock.
     """
@@ -45,6 +48,7 @@ class Plan:
     ranks: LocalRanks
     holdings: Mapping[int, tuple[Partitioner, Tensor]]
     torchrun: Torchrun | None
+    extractor: str
     warnings: tuple[str, ...]
     launched: float
 
@@ -55,6 +59,7 @@ class Plan:
             "version": __version__,
             **asdict(self.experiment),
             "dataset_sha256": self.dataset.sha256,
+            "extractor": self.extractor,
         }
 
     def shard(self, worker: int) -> Shard:
@@ -87,6 +92,8 @@ def make_plan(
     experiment = resolved.with_defaults(dataset.defaults)
     ranks = local_ranks(experiment, deployment, torchrun)
     _check_machine(deployment, ranks, torchrun)
+    if deployment.tensorboard:
+        check_tensorboard()
     dataset_file.check_models(dataset)
     if algorithm == "standalone":
         holdings = _hold_everything(experiment, deployment, dataset)
@@ -100,6 +107,7 @@ def make_plan(
         ranks,
         holdings,
         torchrun,
+        extractor_identity(deployment),
         _warnings(experiment, holdings),
         time.monotonic() if launched is None else launched,
     )

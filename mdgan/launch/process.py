@@ -6,9 +6,10 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 
@@ -16,11 +17,17 @@ from mdgan import __version__
 from mdgan.config import Timeouts
 from mdgan.errors import Interrupted
 from mdgan.launch import machine
+from mdgan.launch.extractors import own_file
 from mdgan.launch.plan import Plan
+from mdgan.launch.scorer_process import scoring_process
 from mdgan.observe.run_directory import RunDirectory
 from mdgan.observe.run_observer import RunObserver
+from mdgan.observe.tensorboard import TensorBoardWriter
+from mdgan.observe.tracer import Tracer, traced_every
+from mdgan.roles.describer import Describer
 from mdgan.roles.host import Host, HostFailed, ServerLost
 from mdgan.roles.roster import Roster, make_hello
+from mdgan.roles.scoring import Scoring
 from mdgan.roles.server import Server
 from mdgan.roles.setup import make_generator_learner, make_standalone, make_worker
 from mdgan.roles.standalone import run_standalone
@@ -45,14 +52,15 @@ def timeouts_of(plan: Plan) -> Timeouts:
     return Timeouts(connect=plan.deployment.connect_timeout)
 
 
-def on_stop_signals(act: Callable[[], None]) -> None:
-    """Calls a function when this process is asked to stop (SIGTERM, or Ctrl-C where it counts).
+def on_stop_signals(*acts: Callable[[], None]) -> None:
+    """Calls functions when this process is asked to stop (SIGTERM, or Ctrl-C where it counts).
 
     A forked rank ignores Ctrl-C: its launcher gets it too, and tells the ranks in order.
     """
 
     def handle(_number: int, _frame: FrameType | None) -> None:
-        act()
+        for act in acts:
+            act()
 
     signal.signal(signal.SIGTERM, handle)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
@@ -67,6 +75,13 @@ def run_server(plan: Plan, run: RunDirectory, listener: socket.socket | None) ->
         run: its folder, claimed.
         listener: the bound socket of the store; None where torchrun serves one.
     """
+    with scoring_process(plan, run, [listener] if listener else []) as scoring:
+        _serve_over_c10d(plan, run, listener, scoring)
+
+
+def _serve_over_c10d(
+    plan: Plan, run: RunDirectory, listener: socket.socket | None, scoring: Scoring
+) -> None:
     torch.set_num_threads(machine.server_threads(plan.deployment))
     process_here = plan.torchrun.process_here if plan.torchrun else 0
     device = machine.resolve_device(plan.deployment.device, process_here)
@@ -89,7 +104,7 @@ def run_server(plan: Plan, run: RunDirectory, listener: socket.socket | None) ->
         roster.admit,
         timeouts,
     )
-    _serve(plan, run, transport, roster, device)
+    _serve(plan, run, transport, roster, scoring, device)
 
 
 def run_host(plan: Plan, workers: tuple[int, ...], port: int | None, process_here: int) -> None:
@@ -112,9 +127,7 @@ def run_host(plan: Plan, workers: tuple[int, ...], port: int | None, process_her
     if plan.torchrun is not None and plan.torchrun.store_is_up:
         store = _torchrun_store(plan, store)
     role = _prepare_host(plan, workers, device)
-    hello = make_hello(
-        workers[0], {worker: len(plan.shard(worker)) for worker in workers}, plan.identity
-    )
+    hello = _hello(plan, workers)
     opener = link_opener(_link_options(plan, address, device), timeouts)
     transport = C10dHostTransport(store, opener, hello, timeouts)
     on_stop_signals(transport.interrupt)
@@ -123,14 +136,18 @@ def run_host(plan: Plan, workers: tuple[int, ...], port: int | None, process_her
 
 def run_everything(plan: Plan, run: RunDirectory) -> None:
     """Is the server and every host in one process: the same roles over the memory transport."""
+    with scoring_process(plan, run) as scoring:
+        _be_everything(plan, run, scoring)
+
+
+def _be_everything(plan: Plan, run: RunDirectory, scoring: Scoring) -> None:
     torch.set_num_threads(machine.server_threads(plan.deployment))
     device = machine.resolve_device(plan.deployment.device, 0)
     network = MemoryNetwork(timeouts_of(plan))
     roster = Roster(plan.experiment.num_workers, plan.identity)
     threads = []
     for workers in plan.ranks.hosts:
-        counts = {worker: len(plan.shard(worker)) for worker in workers}
-        hello = make_hello(workers[0], counts, plan.identity)
+        hello = _hello(plan, workers)
         refusal = roster.admit(hello)
         assert refusal is None, refusal
         role = _prepare_host(plan, workers, device)(network.join(workers[0], hello))
@@ -140,7 +157,7 @@ def run_everything(plan: Plan, run: RunDirectory) -> None:
     for thread in threads:
         thread.start()
     try:
-        _serve(plan, run, network.server, roster, device)
+        _serve(plan, run, network.server, roster, scoring, device)
     finally:
         for thread in threads:
             thread.join()
@@ -148,13 +165,16 @@ def run_everything(plan: Plan, run: RunDirectory) -> None:
 
 def run_alone(plan: Plan, run: RunDirectory) -> None:
     """Is the standalone baseline."""
-    torch.set_num_threads(machine.server_threads(plan.deployment))
-    device = machine.resolve_device(plan.deployment.device, 0)
-    gan = make_standalone(plan.dataset, plan.experiment, plan.shard(1), device)
-    stop = threading.Event()
-    on_stop_signals(stop.set)
-    observer = _observer(plan, run, gan.generator)
-    run_standalone(gan, plan.experiment.iterations, observer, stop)
+    with scoring_process(plan, run) as scoring:
+        torch.set_num_threads(machine.server_threads(plan.deployment))
+        device = machine.resolve_device(plan.deployment.device, 0)
+        gan = make_standalone(plan.dataset, plan.experiment, plan.shard(1), device)
+        stop = threading.Event()
+        on_stop_signals(stop.set, scoring.abandon)
+        observer = _observer(plan, run, gan.generator)
+        counts = plan.shard(1).class_counts()
+        holdings = {"1": {"samples": sum(counts), "classes": counts}}
+        run_standalone(gan, plan.experiment.iterations, observer, scoring, holdings, stop)
 
 
 def _serve(
@@ -162,23 +182,38 @@ def _serve(
     run: RunDirectory,
     transport: ServerTransport,
     roster: Roster,
+    scoring: Scoring,
     device: torch.device,
 ) -> None:
-    on_stop_signals(transport.interrupt)
+    on_stop_signals(transport.interrupt, scoring.abandon)
     learner = make_generator_learner(plan.dataset, plan.experiment, device)
     observer = _observer(plan, run, learner.generator)
-    Server(plan.experiment, learner, transport, roster, observer, timeouts_of(plan), device).run()
+    timeouts = timeouts_of(plan)
+    Server(plan.experiment, learner, transport, roster, observer, scoring, timeouts, device).run()
 
 
 def _prepare_host(
     plan: Plan, workers: tuple[int, ...], device: torch.device
 ) -> Callable[[HostTransport], Host]:
     """Builds the workers first, so that a host that joins is ready to answer."""
+    shards = {rank: plan.shard(rank) for rank in workers}
     learners = {
-        rank: make_worker(rank, plan.dataset, plan.experiment, plan.shard(rank), device)
+        rank: make_worker(rank, plan.dataset, plan.experiment, shards[rank], device)
         for rank in workers
     }
-    return lambda transport: Host(learners, transport, timeouts_of(plan), device)
+    describer = Describer(shards, own_file(plan.deployment), device)
+    every = traced_every(plan.experiment.iterations, plan.experiment.num_workers)
+
+    def prepare(transport: HostTransport) -> Host:
+        tracer = Tracer(every, transport.clock_offset_seconds)
+        return Host(learners, transport, timeouts_of(plan), device, describer, tracer)
+
+    return prepare
+
+
+def _hello(plan: Plan, workers: Sequence[int]) -> dict[str, Any]:
+    counts = {worker: plan.shard(worker).class_counts() for worker in workers}
+    return make_hello(workers[0], counts, plan.identity)
 
 
 def _run_quietly(host: Host) -> None:
@@ -190,6 +225,7 @@ def _run_quietly(host: Host) -> None:
 
 
 def _observer(plan: Plan, run: RunDirectory, generator: torch.nn.Module) -> RunObserver:
+    wanted = plan.deployment.tensorboard
     return RunObserver(
         run,
         generator,
@@ -198,14 +234,20 @@ def _observer(plan: Plan, run: RunDirectory, generator: torch.nn.Module) -> RunO
         iterations=plan.experiment.iterations,
         sample_interval=plan.deployment.sample_interval,
         log_interval=plan.deployment.log_interval,
-        status={
-            "version": __version__,
-            "dataset_file": str(Path(plan.dataset.path).resolve()),
-            "dataset_sha256": plan.dataset.sha256,
-            "process": os.getpid(),
-        },
+        status=about(plan),
         launched=plan.launched,
+        tensorboard=TensorBoardWriter(run.path / "tensorboard") if wanted else None,
     )
+
+
+def about(plan: Plan) -> dict[str, Any]:
+    """What `run.json` says of the run from its start."""
+    return {
+        "version": __version__,
+        "dataset_file": str(Path(plan.dataset.path).resolve()),
+        "dataset_sha256": plan.dataset.sha256,
+        "process": os.getpid(),
+    }
 
 
 def _master(plan: Plan) -> tuple[str, int]:

@@ -1,16 +1,15 @@
 """Samples from a run's newest generator."""
 
-import hashlib
 import io
-import sys
 from pathlib import Path
 
 import numpy as np
 
-from mdgan.data.dataset_file import load_path
+from mdgan.algorithms.sampling import draw_samples
 from mdgan.errors import BadInput
-from mdgan.observe.grid import draw_samples, grid_png
-from mdgan.observe.run_directory import RunDirectory, write_whole
+from mdgan.launch.trained import load_trained
+from mdgan.observe.grid import grid_png
+from mdgan.observe.run_directory import write_whole
 
 
 def sample_run(path: Path, num_samples: int, seed: int, output: Path, *, as_npz: bool) -> int:
@@ -30,21 +29,8 @@ def sample_run(path: Path, num_samples: int, seed: int, output: Path, *, as_npz:
         BadInput: not a run, no generator yet, its dataset file is gone or no longer fits, or the
             output cannot be written.
     """
-    run = RunDirectory.open(path)
-    status = run.read_status()
-    state, iteration = run.read_generator()
-    source = Path(status.get("dataset_file", ""))
-    if not source.is_file():
-        raise BadInput(f"{path}: its dataset file {source} is gone; put it back")
-    if hashlib.sha256(source.read_bytes()).hexdigest() != status.get("dataset_sha256"):
-        print(f"mdgan: warning: {source} has changed since the run began", file=sys.stderr)
-    dataset = load_path(source)
-    generator = dataset.generator()
-    try:
-        generator.load_state_dict(state)
-    except RuntimeError as error:
-        raise BadInput(f"{path}: its generator no longer fits the models in {source}") from error
-    images = draw_samples(generator, num_samples, dataset.z_dim, seed)
+    trained = load_trained(path)
+    images = draw_samples(trained.generator, num_samples, trained.dataset.z_dim, seed)
     if as_npz:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, images=images.numpy())
@@ -55,4 +41,4 @@ def sample_run(path: Path, num_samples: int, seed: int, output: Path, *, as_npz:
         write_whole(output, data)
     except OSError as error:
         raise BadInput(f"-o {output}: cannot write it ({error.strerror})") from error
-    return iteration
+    return trained.iteration

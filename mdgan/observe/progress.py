@@ -16,6 +16,9 @@ class Progress:
     Args:
         total: the number of iterations.
         stream: where to write; the standard error by default.
+
+    Attributes:
+        remark: shown in every line, if there is one.
     """
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
@@ -26,6 +29,7 @@ class Progress:
         self._marks: deque[tuple[float, int]] = deque([(time.monotonic(), 0)], maxlen=_WINDOW)
         self._last_shown = -float("inf")
         self._width = 0
+        self.remark = ""
 
     def due(self) -> bool:
         """Whether it is time to show a line again."""
@@ -39,7 +43,8 @@ class Progress:
         left = (self._total - iteration) / rate if rate > 0 else float("inf")
         self._write(
             f"iteration {iteration}/{self._total} | {rate:.1f} it/s | loss G "
-            f"{generator_loss:.3f} D {discriminator_loss:.3f} | {duration(left)} left"
+            f"{generator_loss:.3f} D {discriminator_loss:.3f} | "
+            f"{self.remark}{' | ' if self.remark else ''}{duration(left)} left"
         )
 
     def rate(self) -> float:

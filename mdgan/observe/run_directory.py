@@ -2,16 +2,18 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as safetensors_bytes
-from torch import Tensor
-
+from mdgan import __version__
 from mdgan.errors import BadInput
+
+# Commands that only look at a run start quickly, without torch.
+if TYPE_CHECKING:
+    from torch import Tensor
+
+GENERATOR_FILE = "generator.safetensors"
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -37,7 +39,8 @@ class RunDirectory:
     """Paths, writing and reading of one run.
 
     Holds `config.json` (settings that `--config` takes back), `run.json` (what it runs on and how
-    far it is), `metrics.jsonl`, `samples/<iteration>.png` and `generator.safetensors`.
+    far it is), `metrics.jsonl`, `trace/<role>.jsonl`, `samples/<iteration>.png`,
+    `generator.safetensors`, and where it is scored `extractor.safetensors` and `real.safetensors`.
 
     Attributes:
         path: the folder.
@@ -58,6 +61,7 @@ class RunDirectory:
             occupied = any(path.iterdir())
             if not occupied:
                 (path / "samples").mkdir()
+                (path / "trace").mkdir()
         except OSError as error:
             raise BadInput(f"--out {path}: cannot write there ({error.strerror})") from error
         if occupied:
@@ -70,11 +74,17 @@ class RunDirectory:
         """Opens an existing run's folder.
 
         Raises:
-            BadInput: it is not one.
+            BadInput: it is not one, or one of a newer version of mdgan.
         """
         if not (path / "run.json").is_file():
             raise BadInput(f"{path}: not a run; give the --out folder of `mdgan train`")
-        return cls(path)
+        run = cls(path)
+        version = str(run.read_status().get("version", ""))
+        if _numbers(version) > _numbers(__version__):
+            raise BadInput(
+                f"{path}: a run of mdgan {version}, newer than this {__version__}; update mdgan"
+            )
+        return run
 
     def write_config(self, settings: Mapping[str, Any]) -> None:
         """Writes `config.json`."""
@@ -104,39 +114,72 @@ class RunDirectory:
         with (self.path / "metrics.jsonl").open("ab", buffering=0) as file:
             file.write(json.dumps(record).encode() + b"\n")
 
+    def append_trace(self, role: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Appends lines to `trace/<role>.jsonl`, in one write."""
+        data = b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows)
+        with (self.path / "trace" / f"{role}.jsonl").open("ab", buffering=0) as file:
+            file.write(data)
+
     def write_samples(self, iteration: int, png: bytes) -> Path:
         """Writes `samples/<iteration>.png` and returns its path."""
         path = self.path / "samples" / f"{iteration:07d}.png"
         write_whole(path, png)
         return path
 
-    def write_generator(self, state: Mapping[str, Tensor], iteration: int) -> None:
+    def write_generator(self, state: "Mapping[str, Tensor]", iteration: int) -> None:
         """Writes `generator.safetensors`, the generator after an iteration."""
-        tensors = {
-            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-            for name, tensor in state.items()
-        }
-        data = safetensors_bytes(tensors, metadata={"iteration": str(iteration)})
-        write_whole(self.path / "generator.safetensors", data)
+        self.write_tensors(GENERATOR_FILE, state, {"iteration": iteration})
 
-    def read_generator(self) -> tuple[dict[str, Tensor], int]:
+    def read_generator(self) -> "tuple[dict[str, Tensor], int]":
         """The newest generator: its state and the iteration it is from.
 
         Raises:
             BadInput: none is there yet, or it is damaged.
         """
-        path = self.path / "generator.safetensors"
-        if not path.exists():
+        if not (self.path / GENERATOR_FILE).exists():
             raise BadInput(f"{self.path}: has no generator yet; wait for the first iteration")
+        state, fields = self.read_tensors(GENERATOR_FILE)
+        return state, int(fields["iteration"])
+
+    def write_tensors(
+        self, name: str, tensors: "Mapping[str, Tensor]", fields: Mapping[str, Any]
+    ) -> None:
+        """Writes a safetensors file with JSON values beside the tensors."""
+        import torch
+        from safetensors.torch import save as safetensors_bytes
+
+        whole = {
+            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for name, tensor in tensors.items()
+        }
+        data = safetensors_bytes(whole, metadata={"fields": json.dumps(fields)})
+        write_whole(self.path / name, data)
+
+    def read_tensors(self, name: str) -> "tuple[dict[str, Tensor], dict[str, Any]]":
+        """Reads what `write_tensors` wrote.
+
+        Raises:
+            BadInput: it is not there, or damaged.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        path = self.path / name
         try:
             with safe_open(path, framework="pt") as file:
-                state: dict[str, torch.Tensor] = {
+                tensors: dict[str, Tensor] = {
                     name: file.get_tensor(name)
                     for name in file.keys()  # noqa: SIM118 - safe_open gives no mapping
                 }
-                return state, int(file.metadata()["iteration"])
+                fields: dict[str, Any] = json.loads(file.metadata()["fields"])
+                return tensors, fields
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise BadInput(f"{path}: damaged ({error})") from error
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         write_whole(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The numbers of a version, for comparing; none if it is no version."""
+    parts = version.split(".")
+    return tuple(map(int, parts)) if all(part.isdigit() for part in parts) else ()

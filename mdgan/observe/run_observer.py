@@ -1,16 +1,19 @@
 """What the rank that owns the generator tells the world: progress, metrics, pictures, status."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from mdgan.observe.grid import draw_samples, grid_png
+from mdgan.algorithms.sampling import draw_samples
+from mdgan.observe.grid import grid_png
 from mdgan.observe.progress import Progress, duration
 from mdgan.observe.run_directory import RunDirectory
+from mdgan.observe.tensorboard import TensorBoardWriter
+from mdgan.observe.tracer import Tracer
 
 _GRID_SAMPLES = 64
 
@@ -28,6 +31,10 @@ class RunObserver:
         log_interval: iterations between two metrics, besides the first and last iteration.
         status: what `run.json` holds besides how far the run is.
         launched: when the user started it, by the machine's monotonic clock.
+        tensorboard: also takes scalars and grids, if given.
+
+    Attributes:
+        tracer: of the role that owns the generator.
     """
 
     def __init__(
@@ -42,7 +49,11 @@ class RunObserver:
         log_interval: int,
         status: Mapping[str, Any],
         launched: float,
+        tensorboard: TensorBoardWriter | None = None,
     ) -> None:
+        self.tracer = Tracer()
+        self._tensorboard = tensorboard
+        self._scores: Mapping[str, Any] = {}
         self._run = run
         self._generator = generator
         self._z_dim = z_dim
@@ -59,19 +70,27 @@ class RunObserver:
         """Prints one line without disturbing the progress line."""
         self._progress.note(text)
 
-    def begin(self) -> None:
-        """Training starts now."""
+    def begin(self, holdings: Mapping[str, Any]) -> None:
+        """Training starts now.
+
+        Args:
+            holdings: what each worker holds, for the report.
+        """
         self._began = time.monotonic()
         self._write_status("running", 0)
+        self.event("holdings", 0, workers=holdings)
         self._save(0)
 
-    def iteration(self, number: int, losses: Tensor, num_workers: int) -> None:
+    def seconds(self) -> float:
+        """Seconds since training began."""
+        return round(time.monotonic() - self._began, 3)
+
+    def iteration(self, number: int, losses: Tensor) -> None:
         """One iteration is done.
 
         Args:
             number: i, from 1.
             losses: float32 [N, 2], J_disc and J_gen of every worker that answered.
-            num_workers: N, the live workers.
         """
         log = number in (1, self._iterations) or number % self._log_interval == 0
         show = self._progress.due() or number == self._iterations
@@ -83,12 +102,14 @@ class RunObserver:
             self._run.append_metrics(
                 {
                     "iteration": number,
-                    "seconds": round(time.monotonic() - self._began, 3),
+                    "seconds": self.seconds(),
                     "generator_loss": _finite(generator_loss),
                     "discriminator_loss": _finite(discriminator_loss),
-                    "workers": num_workers,
+                    "workers": len(losses),
                 }
             )
+            scalars = {"loss/generator": generator_loss, "loss/discriminator": discriminator_loss}
+            self._tell_tensorboard(number, {**scalars, "workers": len(losses)})
         if self._sample_interval and number % self._sample_interval == 0:
             self._save(number)
             self._write_status("running", number)
@@ -96,6 +117,55 @@ class RunObserver:
     def event(self, name: str, iteration: int, **details: Any) -> None:
         """Records something that happens now and then, such as a swap, in `metrics.jsonl`."""
         self._run.append_metrics({"event": name, "iteration": iteration, **details})
+
+    def scores(self, iteration: int, record: Mapping[str, Any]) -> None:
+        """Records what a generator is worth.
+
+        Args:
+            iteration: the one that it is from.
+            record: from the scorer.
+        """
+        told = {name: value for name, value in record.items() if name != "row"}
+        self._run.append_metrics({"event": "scores", **told})
+        self.spans("scorer", iteration, [record["row"]])
+        self._tell_tensorboard(
+            iteration, {f"scores/{name}": value for name, value in record["scores"].items()}
+        )
+        if not self._scores:
+            for warning in [*record["warnings"], *map(": ".join, record["left_out"].items())]:
+                self.note(f"scores: {warning}")
+        self._scores = record
+        self._progress.remark = (
+            f"FID {record['scores']['fid']:.1f}" if "fid" in record["scores"] else ""
+        )
+
+    def spans(
+        self,
+        role: str,
+        iteration: int,
+        rows: Sequence[Mapping[str, Any]],
+        sent_bytes: Mapping[str, int] | None = None,
+        received_bytes: Mapping[str, int] | None = None,
+    ) -> None:
+        """Records what a role did when, and what it has moved so far.
+
+        Args:
+            role: names the file.
+            iteration: the last one that the role was at.
+            rows: from `Tracer.take`.
+            sent_bytes: since the start, by kind of message; None where nothing is sent.
+            received_bytes: likewise.
+        """
+        lines = [{**row, "start": round(row["start"] - self._began, 6)} for row in rows]
+        if sent_bytes is not None and received_bytes is not None:
+            counts = {"sent_bytes": dict(sent_bytes), "received_bytes": dict(received_bytes)}
+            lines.append({"iteration": iteration, "seconds": self.seconds(), **counts})
+        if lines:
+            self._run.append_trace(role, lines)
+
+    def gave_up(self) -> None:
+        """Training did not even begin."""
+        self._write_status("failed", 0)
 
     def end(self, state: str, iteration: int) -> None:
         """Saves the generator and a last grid, and says where everything is.
@@ -115,20 +185,44 @@ class RunObserver:
             f"({rate:.1f} it/s), {duration(time.monotonic() - self._launched)} with start-up\n"
             f"  pictures   {picture.parent}  (last: {picture.name})\n"
             f"  generator  {self._run.path / 'generator.safetensors'}\n"
-            f"  go on      mdgan sample {self._run.path} -n 64 -o grid.png",
+            f"{_in_words(self._scores)}"
+            f"  go on      mdgan report {self._run.path}",
             flush=True,
         )
+        if self._tensorboard is not None:
+            self._tensorboard.close()
 
     def _save(self, iteration: int) -> Path:
-        self._run.write_generator(self._generator.state_dict(), iteration)
-        samples = draw_samples(self._generator, _GRID_SAMPLES, self._z_dim, self._seed)
-        return self._run.write_samples(iteration, grid_png(samples))
+        with self.tracer.span("checkpoint"):
+            self._run.write_generator(self._generator.state_dict(), iteration)
+            samples = draw_samples(self._generator, _GRID_SAMPLES, self._z_dim, self._seed)
+            png = grid_png(samples)
+            if self._tensorboard is not None:
+                self._tensorboard.grid(iteration, png)
+            return self._run.write_samples(iteration, png)
+
+    def _tell_tensorboard(self, iteration: int, scalars: Mapping[str, float]) -> None:
+        if self._tensorboard is not None:
+            self._tensorboard.scalars(iteration, scalars)
 
     def _write_status(self, state: str, iteration: int) -> None:
-        seconds = round(time.monotonic() - self._began, 3)
         self._run.write_status(
-            {**self._status, "state": state, "iteration": iteration, "seconds": seconds}
+            {**self._status, "state": state, "iteration": iteration, "seconds": self.seconds()}
         )
+
+
+def _in_words(record: Mapping[str, Any]) -> str:
+    """The line about the last scores, or nothing if there are none."""
+    scores = record.get("scores", {})
+    if "fid" not in scores:
+        return ""
+    floor = record.get("floor", {}).get("fid")
+    beside = "" if floor is None else f" (real against real {floor:.1f})"
+    classes = (
+        f", {scores['classes_covered']} classes covered" if "classes_covered" in scores else ""
+    )
+    at = f"at iteration {record['iteration']}"
+    return f"  scores     FID {scores['fid']:.1f}{beside}{classes} {at}\n"
 
 
 def _finite(value: float) -> float | None:

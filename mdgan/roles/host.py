@@ -10,7 +10,11 @@ from mdgan.algorithms.mdgan import Worker
 from mdgan.config import Timeouts
 from mdgan.errors import BadInput, Interrupted
 from mdgan.messages import Kind, Message
+from mdgan.observe.tracer import Tracer
+from mdgan.roles.describer import Describer
 from mdgan.transport.base import Asked, HostTransport, Lost, Received
+
+_LOOK_SECONDS = 1.0
 
 
 class ServerLost(RuntimeError):
@@ -29,6 +33,8 @@ class Host:
         transport: this host's end.
         timeouts: all time limits.
         device: where the workers' models live.
+        describer: tells of the real data, if the server wants scores.
+        tracer: records what this host does when.
     """
 
     def __init__(
@@ -37,7 +43,11 @@ class Host:
         transport: HostTransport,
         timeouts: Timeouts,
         device: torch.device,
+        describer: Describer,
+        tracer: Tracer,
     ) -> None:
+        self._describer = describer
+        self._tracer = tracer
         self._workers = workers
         self._transport = transport
         self._timeouts = timeouts
@@ -65,21 +75,40 @@ class Host:
             if message.kind is Kind.BATCHES:
                 self._answer(message)
             elif message.kind is Kind.SWAP:
-                self._swap(message)
+                with self._tracer.span("swap") as span:
+                    before = self._swap_bytes()
+                    self._swap(message)
+                    span.num_bytes = self._swap_bytes() - before
+                self._learn_real_halves()
+            elif message.kind is Kind.EXTRACTOR:
+                self._describer.begin(message)
             elif message.kind is Kind.STOP:
+                self._tell_spans()
                 if message.fields["reason"]:
                     raise Interrupted(message.fields["reason"])
                 return
 
     def _next_message(self) -> Message:
+        """Waits for the next message, and meanwhile describes the real data if asked to."""
         while True:
-            event = self._transport.receive(self._timeouts.answer)
-            if isinstance(event, Received):
-                return event.message
+            with self._tracer.span("receive") as span:
+                event = self._transport.receive(0.0 if self._describer.busy else _LOOK_SECONDS)
+                if isinstance(event, Received):
+                    span.num_bytes = event.num_bytes
+                    if event.message.kind is Kind.BATCHES:
+                        self._tracer.iteration = event.message.iteration
+                    return event.message
             if isinstance(event, Lost):
                 raise ServerLost(f"the server is gone: {event.reason}")
             if isinstance(event, Asked):
                 raise Interrupted
+            if self._tracer.due():  # in a stall, too, people want to see who waits for whom
+                self._tell_spans()
+            if self._describer.busy:
+                with self._tracer.span("evaluate"):
+                    answer = self._describer.step(self._tracer.iteration)
+                if answer is not None:
+                    self._transport.send(answer)
 
     def _answer(self, message: Message) -> None:
         """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
@@ -87,13 +116,20 @@ class Host:
         feedbacks: dict[int, Tensor] = {}
         discriminator_losses, generator_losses = [], []
         for rank, worker in self._workers.items():
-            discriminator_losses.append(worker.learn(generated[message.fields["train"][str(rank)]]))
-            judged = generated[message.fields["judge"][str(rank)]]
-            feedbacks[rank], generator_loss = worker.feedback(judged)
+            stage = self._tracer.of_worker(rank)
+            fake = generated[message.fields["train"][str(rank)]]
+            discriminator_losses.append(worker.learn(fake, stage))
+            with stage("feedback"):
+                judged = generated[message.fields["judge"][str(rank)]]
+                feedbacks[rank], generator_loss = worker.feedback(judged)
             generator_losses.append(generator_loss)
-        self._transport.send(
-            messages.feedback(message.iteration, feedbacks, discriminator_losses, generator_losses)
-        )
+        with self._tracer.span("send") as span:
+            answer = messages.feedback(
+                message.iteration, feedbacks, discriminator_losses, generator_losses
+            )
+            span.num_bytes = self._transport.send(answer)
+        if self._tracer.due():
+            self._tell_spans()
         # The next real half belongs to whoever holds the discriminator then.
         if not message.fields["swap_follows"] and not message.fields["last"]:
             self._learn_real_halves()
@@ -127,11 +163,20 @@ class Host:
             self._workers[taker].discriminator.load_state(state)
         taken = {taker: self._workers[taker].discriminator.digest() for taker in here}
         self._transport.send(messages.swapped(message.iteration, digests, taken))
-        self._learn_real_halves()
 
     def _learn_real_halves(self) -> None:
-        for worker in self._workers.values():
-            worker.learn_real_half()
+        for rank, worker in self._workers.items():
+            with self._tracer.span("real half", rank):
+                worker.learn_real_half()
+
+    def _swap_bytes(self) -> int:
+        traffic, kind = self._transport.traffic, Kind.DISCRIMINATORS.name
+        return traffic.sent[kind] + traffic.received[kind]
+
+    def _tell_spans(self) -> None:
+        traffic, iteration = self._transport.traffic, self._tracer.iteration
+        rows = self._tracer.take()
+        self._transport.send(messages.spans(iteration, rows, traffic.sent, traffic.received))
 
 
 def _by_taker(parcel: Message) -> dict[int, dict[str, Tensor]]:

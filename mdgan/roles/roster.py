@@ -1,7 +1,7 @@
 """Who takes part: which host carries which workers, and who may come in."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -21,6 +21,7 @@ class Roster:
         self._admitted: set[int] = set()
         self._workers_of: dict[int, list[int]] = {}
         self._samples: dict[int, int] = {}
+        self._classes: dict[int, list[int]] = {}
         self._open = True
         self._lock = threading.Lock()
 
@@ -28,7 +29,8 @@ class Roster:
         """Decides on a host that wants to join; called from the acceptor's thread.
 
         Args:
-            hello: `workers`, `num_samples` (worker → m) and `identity`, from `make_hello`.
+            hello: `workers`, `num_samples` (worker → m), `class_counts` and `identity`, from
+                `make_hello`.
 
         Returns:
             None if it is welcome, else the reason why not, for the person who started it.
@@ -37,6 +39,10 @@ class Roster:
             workers = [int(worker) for worker in hello["workers"]]
             theirs: Mapping[str, Any] = hello["identity"]
             samples = {int(rank): int(count) for rank, count in hello["num_samples"].items()}
+            classes = {
+                int(rank): [int(count) for count in counts]
+                for rank, counts in hello["class_counts"].items()
+            }
             well_formed = isinstance(theirs, dict) and hello["host"] == workers[0]
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
             well_formed = False
@@ -60,6 +66,7 @@ class Roster:
                     return f"rank {worker} has joined already; start every rank once"
             self._admitted.update(workers)
             self._samples.update(samples)
+            self._classes.update(classes)
         return None
 
     def joined(self, host: int, workers: list[int]) -> None:
@@ -76,6 +83,16 @@ class Roster:
             self._open = False
             live = [self._samples.get(worker, 0) for worker in self.workers()]
         self.mean_shard_size = sum(live) / max(1, len(live))
+
+    def holdings(self) -> dict[str, dict[str, Any]]:
+        """For every worker, how many samples it holds, and how many of each class."""
+        return {
+            str(worker): {
+                "samples": self._samples[worker],
+                "classes": self._classes.get(worker, []),
+            }
+            for worker in self.workers()
+        }
 
     def lose(self, host: int) -> list[int]:
         """A host is gone; returns the workers it carried."""
@@ -95,18 +112,19 @@ class Roster:
 
 
 def make_hello(
-    host: int, num_samples: Mapping[int, int], identity: Mapping[str, Any]
+    host: int, class_counts: Mapping[int, Sequence[int]], identity: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What a host says of itself when it joins.
 
     Args:
         host: its number, that of its first worker.
-        num_samples: m of each of its workers.
+        class_counts: the number of samples of each class, for each of its workers.
         identity: see `Roster`.
     """
     return {
         "host": host,
-        "workers": list(num_samples),
-        "num_samples": {str(worker): count for worker, count in num_samples.items()},
+        "workers": list(class_counts),
+        "num_samples": {str(worker): sum(counts) for worker, counts in class_counts.items()},
+        "class_counts": {str(worker): list(counts) for worker, counts in class_counts.items()},
         "identity": dict(identity),
     }

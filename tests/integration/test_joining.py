@@ -10,14 +10,6 @@ from tests.processes import MDGAN, QUICK, Finished, finish, read_status, run, st
 from tests.unit.dataset_formats import write_mnist
 
 
-@pytest.fixture
-def port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def train(*flags: str, port: int) -> list[str]:
     return [*MDGAN, "train", *QUICK, "--master-port", str(port), *flags]
 

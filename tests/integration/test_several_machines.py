@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mdgan.observe.recorded_run import RecordedRun
 from tests import namespaces
 from tests.processes import (
     QUICK,
@@ -72,14 +73,20 @@ def test_ports_listen_only_on_the_given_address_and_a_lost_machine_is_survived(
 
 
 def test_server_stopped_on_its_machine_ends_the_others(tmp_path: Path) -> None:
+    """The server is alone on its machine, so that all it sends and receives passes the wire."""
     long = ["--iterations", "100000", "--log-interval", "1", "--threads", "1"]
     with namespaces.machines(2) as (first, second):
         rank_0 = arguments("3", first)
         far = start([*second.prefix, SCRIPT, "1..2", *long], tmp_path, **rank_0)
         near = start([*first.prefix, SCRIPT, "0", *long, "--out", "run"], tmp_path, **rank_0)
-        wait_until(lambda: bool(read_metrics(tmp_path / "run")), "first iteration")
+        wait_until(lambda: len(read_metrics(tmp_path / "run")) > 50, "some iterations")
         near.send_signal(signal.SIGTERM)
         results = finish(near, timeout=20), finish(far, timeout=20)
+        wire = namespaces.moved_bytes(first)
     assert results[0].status == 128 + signal.SIGTERM, results
     assert results[1].status == 130, results
     assert results[1].errors.count("the server was asked to stop after iteration") == 1
+    counted = RecordedRun.read(tmp_path / "run").traces["server"].traffic[-1]
+    for bytes_counted, bytes_moved in zip((counted.sent, counted.received), wire, strict=True):
+        # Packets have headers, and joining and gloo's own words are not counted.
+        assert 0.8 * bytes_moved < sum(bytes_counted.values()) < bytes_moved

@@ -16,7 +16,7 @@ def hello(*workers: int, samples: int = 100, **differences: Any) -> dict[str, An
     """What arrives, after a journey as JSON, from a host that carries some workers."""
     said = make_hello(
         workers[0] if workers else 1,
-        dict.fromkeys(workers, samples),
+        {worker: [samples - 1, 1] for worker in workers},
         {**IDENTITY, **differences},
     )
     content: dict[str, Any] = json.loads(json.dumps(said))
@@ -24,10 +24,11 @@ def hello(*workers: int, samples: int = 100, **differences: Any) -> dict[str, An
 
 
 def test_a_hello_says_who_where_and_how_many() -> None:
-    assert make_hello(3, {3: 50, 4: 60}, IDENTITY) == {
+    assert make_hello(3, {3: [20, 30], 4: [0, 0, 60]}, IDENTITY) == {
         "host": 3,
         "workers": [3, 4],
         "num_samples": {"3": 50, "4": 60},
+        "class_counts": {"3": [20, 30], "4": [0, 0, 60]},
         "identity": IDENTITY,
     }
 
@@ -117,6 +118,9 @@ def test_nobody_may_join_after_the_close() -> None:
         {"num_samples": {"1": None}},
         {"num_samples": {"one": 100}},
         {"num_samples": {"1": float("inf")}},
+        {"class_counts": None},
+        {"class_counts": {"1": 100}},
+        {"class_counts": {"1": ["many"]}},
     ],
 )
 def test_a_malformed_hello_is_refused(damage: dict[str, Any]) -> None:
@@ -125,7 +129,7 @@ def test_a_malformed_hello_is_refused(damage: dict[str, Any]) -> None:
     assert roster.admit(hello(1)) is None
 
 
-@pytest.mark.parametrize("name", ["workers", "identity", "num_samples"])
+@pytest.mark.parametrize("name", ["workers", "identity", "num_samples", "class_counts"])
 def test_a_hello_with_something_missing_is_refused(name: str) -> None:
     said = hello(1)
     del said[name]
@@ -148,7 +152,8 @@ json_values = st.recursive(
 @settings(deadline=None, max_examples=80)
 @given(
     st.fixed_dictionaries(
-        {}, optional=dict.fromkeys(("workers", "num_samples", "identity"), json_values)
+        {},
+        optional=dict.fromkeys(("workers", "num_samples", "class_counts", "identity"), json_values),
     )
 )
 def test_whatever_is_said_there_is_an_answer(said: dict[str, Any]) -> None:

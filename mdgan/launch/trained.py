@@ -1,0 +1,67 @@
+"""A run's newest generator, loaded back together with what it takes to use it."""
+
+import hashlib
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from mdgan.config import Deployment, Experiment, build_deployment, build_experiment
+from mdgan.data.dataset_file import DatasetFile, load_path
+from mdgan.errors import BadInput
+from mdgan.observe.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What `load_trained` gives.
+
+    Attributes:
+        run: the folder.
+        dataset: the dataset file that it was trained with.
+        generator: G.
+        iteration: the one that it is from.
+    """
+
+    run: RunDirectory
+    dataset: DatasetFile
+    generator: nn.Module
+    iteration: int
+
+    def settings(self) -> tuple[Experiment, Deployment]:
+        """The settings of the run.
+
+        Raises:
+            BadInput: `config.json` is damaged.
+        """
+        path = self.run.path / "config.json"
+        try:
+            settings = json.loads(path.read_text(encoding="utf-8"))
+            return build_experiment(settings), build_deployment(settings)
+        except (OSError, ValueError, AttributeError) as error:
+            raise BadInput(f"{path}: damaged ({error})") from error
+
+
+def load_trained(path: Path) -> Trained:
+    """Loads the generator of a finished or running run.
+
+    Raises:
+        BadInput: not a run, no generator yet, or its dataset file is gone or no longer fits.
+    """
+    run = RunDirectory.open(path)
+    status = run.read_status()
+    state, iteration = run.read_generator()
+    source = Path(status.get("dataset_file", ""))
+    if not source.is_file():
+        raise BadInput(f"{path}: its dataset file {source} is gone; put it back")
+    if hashlib.sha256(source.read_bytes()).hexdigest() != status.get("dataset_sha256"):
+        print(f"mdgan: warning: {source} has changed since the run began", file=sys.stderr)
+    dataset = load_path(source)
+    generator = dataset.generator()
+    try:
+        generator.load_state_dict(state)
+    except RuntimeError as error:
+        raise BadInput(f"{path}: its generator no longer fits the models in {source}") from error
+    return Trained(run, dataset, generator, iteration)

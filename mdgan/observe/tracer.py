@@ -1,0 +1,122 @@
+"""What a role did when: spans of time, and the bytes they moved.
+
+A run may be long and its workers many, so hosts record windows of `WINDOW` iterations in a row, as
+many as keep a run's traces to some tens of megabytes. Small runs are recorded whole.
+"""
+
+import time
+from collections.abc import Callable
+from math import ceil
+from types import TracebackType
+from typing import Any
+
+WINDOW = 10
+"""Iterations in a row that are recorded, so that a timeline of ten can always be drawn."""
+
+_MOST_WORKER_ITERATIONS = 200_000
+_PASS_ON_SECONDS = 1.0
+
+
+def traced_every(iterations: int, num_workers: int) -> int:
+    """How many windows there are to each one that hosts record.
+
+    Args:
+        iterations: I.
+        num_workers: N.
+    """
+    return max(1, ceil(iterations * num_workers / _MOST_WORKER_ITERATIONS))
+
+
+class Span:
+    """One stretch of time in which a role did one thing; a context manager.
+
+    Attributes:
+        num_bytes: what moved meanwhile; set inside the block.
+    """
+
+    __slots__ = ("_tracer", "end", "iteration", "name", "num_bytes", "start", "worker")
+
+    def __init__(self, tracer: "Tracer", name: str, worker: int) -> None:
+        self._tracer = tracer
+        self.iteration = 0
+        self.name = name
+        self.worker = worker
+        self.num_bytes = 0
+
+    def __enter__(self) -> "Span":
+        self.start = time.monotonic()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end = time.monotonic()
+        self._tracer.add(self)
+
+
+class Tracer:
+    """Collects the spans of one role.
+
+    Args:
+        every: record one window in this many; see `traced_every`.
+        clock_offset_seconds: what to add to this machine's clock to get the server's.
+
+    Attributes:
+        iteration: the iteration that spans belong to from here on.
+    """
+
+    def __init__(self, every: int = 1, clock_offset_seconds: float = 0.0) -> None:
+        self.iteration = 0
+        self._every = every
+        self._offset = clock_offset_seconds
+        self._spans: list[Span] = []
+        self._taken = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether what was collected should be passed on: about once a second."""
+        return time.monotonic() - self._taken >= _PASS_ON_SECONDS
+
+    def span(self, name: str, worker: int = 0) -> Span:
+        """A span to be entered with `with`.
+
+        Args:
+            name: what is done.
+            worker: for whom; 0 if for the whole role.
+        """
+        return Span(self, name, worker)
+
+    def of_worker(self, worker: int) -> Callable[[str], Span]:
+        """`span` for one worker."""
+        return lambda name: Span(self, name, worker)
+
+    def add(self, span: Span) -> None:
+        """Keeps a span that has ended, if its iteration is recorded."""
+        if (self.iteration - 1) // WINDOW % self._every == 0 or self.iteration < 1:
+            span.iteration = self.iteration
+            self._spans.append(span)
+
+    def take(self) -> list[dict[str, Any]]:
+        """Hands out what was collected since the last call.
+
+        Returns:
+            Rows for `trace/<role>.jsonl`, one an iteration: `iteration`, `start` (seconds by the
+            server's clock) and `spans`, each [name, worker, microseconds after start, duration in
+            microseconds, bytes].
+        """
+        spans, self._spans = self._spans, []
+        self._taken = time.monotonic()
+        rows: list[dict[str, Any]] = []
+        for span in spans:
+            if not rows or rows[-1]["iteration"] != span.iteration:
+                start = round(span.start + self._offset, 6)
+                rows.append({"iteration": span.iteration, "start": start, "spans": []})
+                first = span.start
+            after, duration = (
+                round(1e6 * (span.start - first)),
+                round(1e6 * (span.end - span.start)),
+            )
+            rows[-1]["spans"].append([span.name, span.worker, after, duration, span.num_bytes])
+        return rows

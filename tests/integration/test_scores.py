@@ -1,0 +1,265 @@
+"""Scores during training and after it, as users get them."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.processes import (
+    MDGAN,
+    finish,
+    read_events,
+    read_metrics,
+    read_status,
+    run,
+    run_here,
+    start,
+    training,
+    wait_until,
+)
+from tests.unit.dataset_formats import write_mnist
+
+SHORT = ["--iterations", "40", "--batch-size", "8", "--threads", "1", "--sample-interval", "0"]
+SCORED = [*SHORT, "--eval-interval", "20", "--eval-samples", "2100"]
+
+EXTRACTORS = """
+import time
+
+import torch
+from torch import nn
+
+
+class Pixels(nn.Module):
+    def forward(self, images):
+        return images.flatten(1)[:, ::40]
+
+
+class Broken(Pixels):
+    def forward(self, images):
+        return super().forward(images) / 0 * 0
+
+
+class Flat(nn.Module):
+    def forward(self, images):
+        return images.mean((1, 2, 3))
+
+
+class Slow(Pixels):
+    def forward(self, images):
+        time.sleep(0 if len(images) < 50 else 600)
+        return super().forward(images)
+"""
+
+
+def evaluate(folder: Path, *flags: str) -> dict[str, Any]:
+    result = run_here("evaluate", str(folder), "--json", *flags, cwd=folder)
+    assert result.status == 0, result
+    record: dict[str, Any] = json.loads(result.output)
+    return record
+
+
+@pytest.fixture(scope="module")
+def scored_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three workers in processes of their own, who hold different classes."""
+    folder = tmp_path_factory.mktemp("scored")
+    flags = ["--world-size", "4", "--partition", "sorted", "--tensorboard", "--out", "run"]
+    result = run("train", *SCORED, *flags, cwd=folder)
+    assert result.status == 0, result
+    assert "FID" in result.output
+    assert "real against real" in result.output
+    return folder / "run"
+
+
+def test_scores_are_recorded_with_all_it_takes_to_compare_them(scored_run: Path) -> None:
+    records = read_events(scored_run, "scores")
+    assert [record["iteration"] for record in records] == [20, 40]
+    for record in records:
+        assert record["n"] == 2100
+        assert record["n_real"] == 1438
+        assert record["n_held_out"] == 359
+        assert record["left_out"] == {}
+        assert len(record["extractor"]["sha256"]) == 64
+        assert record["extractor"]["accuracy"] > 0.95
+        assert 0 < record["floor"]["fid"] < record["scores"]["fid"]
+        assert 1 <= record["scores"]["inception_score"] < record["real"]["inception_score"] <= 10
+        assert sum(record["class_histogram"]) == 2100
+        assert sum(record["real_class_histogram"]) == 1438
+
+
+def test_sums_of_the_workers_give_the_score_of_all_data_in_one_place(scored_run: Path) -> None:
+    """The workers never showed a sample; here all of the data are read and scored anew."""
+    (*_, trained) = read_events(scored_run, "scores")
+    central = evaluate(scored_run, "-n", "2100", "--data-dir", "unused-by-digits")
+    again = evaluate(scored_run, "-n", "2100")
+    for record in (central, again):
+        assert record["extractor"] == trained["extractor"]
+        for name in ("fid", "inception_score", "class_kl", "kid", "coverage"):
+            wanted = pytest.approx(trained["scores"][name], rel=1e-6)
+            assert record["scores"][name] == wanted, name
+        assert record["real"] == pytest.approx(trained["real"], rel=1e-9)
+    assert [record.get("by") for record in read_events(scored_run, "scores")] == [
+        *(None, None, "evaluate", "evaluate")
+    ]
+
+
+def test_what_each_worker_holds_is_recorded(scored_run: Path) -> None:
+    (held,) = read_events(scored_run, "holdings")
+    assert sum(worker["samples"] for worker in held["workers"].values()) == 1438
+    first = held["workers"]["1"]["classes"]
+    assert sum(first) == held["workers"]["1"]["samples"]
+    assert len(first) < 10, "sorted by class, the first worker does not reach the last class"
+
+
+def test_every_role_has_a_trace(scored_run: Path) -> None:
+    roles = {path.stem for path in (scored_run / "trace").iterdir()}
+    assert roles == {"server", "scorer", "host-1", "host-2", "host-3"}
+
+
+def test_tensorboard_has_scalars_and_grids(scored_run: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    log = EventAccumulator(str(scored_run / "tensorboard"))
+    log.Reload()
+    assert {"loss/generator", "scores/fid"} <= set(log.Tags()["scalars"])
+    assert [event.step for event in log.Scalars("scores/fid")] == [20, 40]
+    assert log.Tags()["images"]
+
+
+def test_evaluation_prints_a_table_and_warns_of_few_samples(scored_run: Path) -> None:
+    result = run_here("evaluate", str(scored_run), "-n", "500", cwd=scored_run)
+    assert result.status == 0, result
+    assert "500 generated samples against 1,438 real ones" in result.output
+    for name in ("FID", "KID", "precision", "coverage", "classes covered", "real against real"):
+        assert name in result.output
+    assert "2,048" in result.output
+    few = run_here("evaluate", str(scored_run), "-n", "30", cwd=scored_run)
+    assert "fid left out: a covariance of 64 features needs at least 65 samples" in few.output
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--extractor", "none.pt"], ["none.pt"]),
+        (["--extractor", "ex.py:Flat"], ["Flat", "[n, d]"]),
+        (["--extractor", "ex.py:Broken"], ["Broken", "not finite", "feature 0"]),
+        (["--extractor", "ex.py:Missing"], ["Missing"]),
+        (["--inception-weights", "ex.py"], ["ex.py", "SHA-256"]),
+        (["--extractor", "inception"], ["--inception-weights FILE"]),
+        (["-n", "1"], ["-n"]),
+    ],
+)
+def test_bad_extractors(
+    scored_run: Path, tmp_path: Path, flags: list[str], says: list[str]
+) -> None:
+    (tmp_path / "ex.py").write_text(EXTRACTORS)
+    result = run_here("evaluate", str(scored_run), *flags, cwd=tmp_path)
+    assert result.status == 2, result
+    assert len(result.errors.splitlines()) == 1, result.errors
+    assert all(text in result.errors for text in says), result.errors
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report", "trace", "watch", "sample"])
+def test_folders_that_are_no_run_or_of_a_newer_version(tmp_path: Path, command: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "newer").mkdir()
+    (tmp_path / "newer" / "run.json").write_text('{"version": "99.1.0", "state": "finished"}')
+    for folder, says in (("empty", "not a run"), ("newer", "99.1.0"), ("nowhere", "not a run")):
+        result = run_here(command, folder, cwd=tmp_path)
+        assert result.status == 2, result
+        assert len(result.errors.splitlines()) == 1, result.errors
+        assert folder in result.errors
+        assert says in result.errors
+
+
+def test_standalone_is_scored_too(tmp_path: Path) -> None:
+    result = run_here("standalone", *SCORED, "--out", "run", cwd=tmp_path)
+    assert result.status == 0, result
+    records = read_events(tmp_path / "run", "scores")
+    assert [record["iteration"] for record in records] == [20, 40]
+    assert records[-1]["n_real"] == 1438
+
+
+def test_short_runs_are_not_scored(tmp_path: Path) -> None:
+    assert run_here("standalone", *SHORT, "--out", "run", cwd=tmp_path).status == 0
+    assert read_events(tmp_path / "run", "scores") == []
+    assert read_metrics(tmp_path / "run")
+
+
+def test_data_that_must_not_be_read_here(tmp_path: Path) -> None:
+    """With every worker's own data there is nothing to train a classifier on; training goes on."""
+    flags = ["--transport", "memory", "--partition", "none", "--out", "run"]
+    result = run_here("train", *SCORED, *flags, cwd=tmp_path)
+    assert result.status == 0, result
+    assert "scores are left out: --extractor classifier needs labelled data" in result.errors
+    assert read_status(tmp_path / "run")["iteration"] == 40
+    assert read_events(tmp_path / "run", "scores") == []
+
+
+def test_a_server_without_data(tmp_path: Path, port: int) -> None:
+    """Rank 0 is started where no data are; its scores are those of the workers' data."""
+    (tmp_path / "ex.py").write_text(EXTRACTORS)
+    write_mnist(tmp_path / "private", 200)
+    same = [*SCORED, "--dataset", "mnist", "--world-size", "3", "--extractor", "ex.py:Pixels"]
+    whole = ["train", *same, "--transport", "memory", "--data-dir", "private", "--out", "whole"]
+    ended = run_here(*whole, cwd=tmp_path)
+    assert ended.status == 0, ended
+    (*_, wanted) = read_events(tmp_path / "whole", "scores")
+    assert wanted["n_real"] == 200
+    assert "kid" in wanted["scores"]
+
+    apart = [*MDGAN, "train", *same, "--master-port", str(port)]
+    server = start(
+        [*apart, "--ranks", "0", "--data-dir", "nothing-here", "--out", "alone"], tmp_path
+    )
+    hosts = start([*apart, "--ranks", "1..2", "--data-dir", "private"], tmp_path)
+    for process in (server, hosts):
+        ended = finish(process)
+        assert ended.status == 0, ended
+    (*_, found) = read_events(tmp_path / "alone", "scores")
+    assert found["scores"]["fid"] == pytest.approx(wanted["scores"]["fid"], rel=1e-6)
+    assert found["n_real"] == 200
+    assert "kid" not in found["scores"]
+    assert "held-out" in found["left_out"]["kid"]
+
+
+def test_ranks_with_other_extractors_are_refused(tmp_path: Path, port: int) -> None:
+    (tmp_path / "ex.py").write_text(EXTRACTORS)
+    apart = [*MDGAN, "train", *SCORED, "--world-size", "2", "--master-port", str(port)]
+    server = start([*apart, "--ranks", "0", "--connect-timeout", "60"], tmp_path)
+    host = finish(start([*apart, "--ranks", "1", "--extractor", "ex.py:Pixels"], tmp_path))
+    assert host.status == 2, host
+    assert "rank 1 has extractor = sha256" in host.errors
+    assert "rank 0 has extractor = classifier" in host.errors
+    server.terminate()
+    assert finish(server).status == 143
+
+
+def test_training_goes_on_without_the_scorer(tmp_path: Path) -> None:
+    flags = ["--iterations", "100000", "--log-interval", "1", "--eval-interval", "50"]
+    running = training(tmp_path, "train", "--threads", "1", "--eval-samples", "100", *flags)
+    wait_until(lambda: bool(read_events(running.folder, "scores")), "the first scores")
+    (scorer,) = psutil.Process(running.server()).children()
+    scorer.kill()
+    wait_until(lambda: bool(read_events(running.folder, "unscored")), "the loss is noted")
+    reached = read_metrics(running.folder)[-1]["iteration"]
+    wait_until(lambda: running.has_reached(reached + 20), "training goes on")
+    running.process.terminate()
+    ended = finish(running.process)
+    assert "scores are left out: the scorer is gone" in ended.errors
+
+
+def test_ctrl_c_while_the_last_generator_is_scored(tmp_path: Path) -> None:
+    (tmp_path / "ex.py").write_text(EXTRACTORS)
+    flags = ["--extractor", "ex.py:Slow", "--world-size", "2", "--out", "run"]
+    process = start([*MDGAN, "train", *SCORED, *flags], tmp_path)
+    log = tmp_path / "run" / "metrics.jsonl"
+    wait_until(lambda: log.exists() and '"iteration": 40' in log.read_text(), "the last iteration")
+    assert process.poll() is None
+    os.kill(process.pid, signal.SIGINT)
+    ended = finish(process, timeout=20)
+    assert ended.status == 130, ended
+    assert read_status(tmp_path / "run")["iteration"] == 40
