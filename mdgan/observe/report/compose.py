@@ -1,0 +1,81 @@
+"""Draws the figures of a report and puts them into its page."""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from mdgan.observe.recorded_run import RecordedRun
+from mdgan.observe.report.catalogue import SECTIONS, Entry
+from mdgan.observe.report.figures.export import inline_svg, write_files
+from mdgan.observe.report.figures.picture import Picture
+from mdgan.observe.report.figures.style import styled
+from mdgan.observe.report.numbers.subject import Subject, subjects
+from mdgan.observe.report.page.html import tag, text
+from mdgan.observe.report.page.page import Block, Chapter, page
+from mdgan.observe.report.page.strips import film_strips
+
+
+def compose(
+    runs: Sequence[RecordedRun], written: datetime, figures: Path | None
+) -> tuple[str, int, dict[str, str]]:
+    """The page of some runs.
+
+    Args:
+        runs: at least one.
+        written: when.
+        figures: where to write every drawing as PNG and SVG, if anywhere.
+
+    Returns:
+        The HTML, the number of figures in it, and name → reason for those that are not.
+
+    Raises:
+        OSError: a drawing cannot be written.
+    """
+    named = subjects(runs)
+    with styled():
+        chapters = [
+            Chapter(
+                section.name,
+                section.title,
+                [_block(entry, named, figures) for entry in section.entries],
+            )
+            for section in SECTIONS
+        ]
+    blocks = [block for chapter in chapters for block in chapter.blocks]
+    missing = {block.name: block.missing for block in blocks if block.missing}
+    return page(named, chapters, written), len(blocks) - len(missing), missing
+
+
+def _block(entry: Entry, named: Sequence[Subject], figures: Path | None) -> Block:
+    picture = entry.draw(named)
+    if isinstance(picture, str):
+        return Block(
+            entry.name, entry.title, entry.caption, entry.paper, "", picture, None, entry.wide
+        )
+    if figures is not None:
+        for panel in picture.panels:
+            name = f"{entry.name}-{_file_name(panel.label)}" if panel.label else entry.name
+            write_files(panel.figure, figures, name)
+    content = film_strips(named) if entry.name == "samples" else _drawings(entry, picture)
+    seen = picture.seen[:1].upper() + picture.seen[1:]
+    caption = f"{entry.caption} {seen}".strip()
+    return Block(
+        entry.name, entry.title, caption, entry.paper, content, "", picture.table, entry.wide
+    )
+
+
+def _drawings(entry: Entry, picture: Picture) -> str:
+    drawn = []
+    for number, panel in enumerate(picture.panels):
+        name = f"{entry.name}-{number}" if panel.label else entry.name
+        about = f"{entry.title}, {panel.label}" if panel.label else entry.title
+        svg = inline_svg(panel.figure, name, f"{about}. {entry.caption} {picture.seen}".strip())
+        note = tag("small", text(panel.note)) if panel.note else ""
+        title = tag("h4", text(panel.label), note) if panel.label else ""
+        drawn.append(tag("div", title, tag("div", svg, class_="plot"), class_="panel"))
+    return tag("div", *drawn, class_="panels")
+
+
+def _file_name(label: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "run"

@@ -1,0 +1,1 @@
+"""The figures. Everything here needs matplotlib; everything else in the report does not."""

@@ -1,0 +1,207 @@
+"""How good the generator is."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+
+from mdgan.observe.report.figures.picture import Panel, Picture, only
+from mdgan.observe.report.figures.style import (
+    SOFT,
+    iteration_axis,
+    legend,
+    line_style,
+    log_y,
+    new_figure,
+    run_colour,
+    time_axis,
+    wants_log,
+)
+from mdgan.observe.report.numbers.scores import (
+    METRICS,
+    Score,
+    not_comparable,
+    reference,
+    scores_of,
+)
+from mdgan.observe.report.numbers.subject import Subject
+from mdgan.observe.report.numbers.table import Table
+from mdgan.observe.report.numbers.values import chosen_evenly, said, said_seconds
+
+NO_SCORES = "no scores are recorded (mdgan evaluate adds some)"
+_LOG_FROM_RATIO = 15
+_MOST_ROWS = 40
+_FOUR = ("precision", "recall", "density", "coverage")
+
+
+def fid_against_iterations(subjects: Sequence[Subject]) -> Picture | str:
+    """FID against iterations, with the floor of real against real (figures 7.8 and E.6)."""
+    return _one_metric(subjects, "fid", ("floor", "fid"), "real against real")
+
+
+def fid_against_time(subjects: Sequence[Subject]) -> Picture | str:
+    """FID against training time."""
+    return _one_metric(subjects, "fid", ("floor", "fid"), "real against real", over_time=True)
+
+
+def kid_against_iterations(subjects: Sequence[Subject]) -> Picture | str:
+    """KID against iterations, with its standard deviation over subsets."""
+    return _one_metric(subjects, "kid", (), "")
+
+
+def inception_score(subjects: Sequence[Subject]) -> Picture | str:
+    """Inception score against iterations (figures 7.9 and E.7)."""
+    return _one_metric(subjects, "inception_score", ("real", "inception_score"), "real data")
+
+
+def precision_and_recall(subjects: Sequence[Subject]) -> Picture | str:
+    """Precision, recall, density and coverage against iterations."""
+    return small_multiples(subjects, _FOUR, columns=2)
+
+
+def small_multiples(
+    subjects: Sequence[Subject],
+    metrics: Sequence[str],
+    columns: int,
+    real: Sequence[tuple[str, ...]] = (),
+) -> Picture | str:
+    """Several metrics, an axes each, all runs in each.
+
+    Args:
+        subjects: the runs.
+        metrics: their names in the records.
+        columns: of axes.
+        real: for each metric, where the real data's value is recorded; empty for nowhere.
+    """
+    found = [metric for metric in metrics if any(scores_of(s.run, metric) for s in subjects)]
+    if not found:
+        return NO_SCORES
+    num_rows = -(-len(found) // columns)
+    figure = new_figure(0.35 + 1.65 * num_rows)
+    grid = figure.subplots(num_rows, columns, sharex=True, squeeze=False)
+    rows: list[tuple[str, ...]] = []
+    for place, metric in enumerate(found):
+        axes = grid[place // columns][place % columns]
+        for subject in subjects:
+            _draw(axes, subject, scores_of(subject.run, metric), over=None)
+        where = real[metrics.index(metric)] if real else ()
+        top = 1.08 * max(x.value for s in subjects for x in scores_of(s.run, metric))
+        if where:
+            top = 1.2 * max([top, *_references(axes, subjects, where, "real data")])
+        axes.set_title(METRICS[metric])
+        axes.set_ylim(0, top or 1)
+        axes.margins(x=0.03)
+        label = "iteration" if place + columns >= len(found) else ""
+        iteration_axis(axes, label, most_ticks=6 // columns)
+        rows += _rows(subjects, metric)
+    for place in range(len(found), num_rows * columns):
+        grid[place // columns][place % columns].set_visible(False)
+    if len(subjects) > 1:
+        legend(figure)
+    table = Table(("run", "score", "iteration", "time", "value"), chosen_evenly(rows, _MOST_ROWS))
+    return Picture([Panel("", figure)], _last_values(subjects, found), table)
+
+
+def _one_metric(
+    subjects: Sequence[Subject],
+    metric: str,
+    real: tuple[str, ...],
+    real_name: str,
+    over_time: bool = False,
+) -> Picture | str:
+    scored = [(s, scores_of(s.run, metric)) for s in subjects]
+    scored = [(s, [x for x in scores if not over_time or x.seconds]) for s, scores in scored]
+    scored = [(subject, scores) for subject, scores in scored if scores]
+    if not scored:
+        return NO_SCORES
+    figure = new_figure(2.75)
+    axes = figure.add_subplot()
+    if over_time:
+        over = time_axis(axes, max(x.seconds or 0.0 for _, scores in scored for x in scores))
+    else:
+        iteration_axis(axes)
+    for subject, scores in scored:
+        _draw(axes, subject, scores, over if over_time else None)
+    values = [score.value for _, scores in scored for score in scores]
+    floors = _references(axes, subjects, real, real_name) if real else []
+    axes.set_ylabel(METRICS[metric])
+    if metric == "fid" and wants_log(values, _LOG_FROM_RATIO):
+        axes.set_ylim(0.8 * min([*values, *(f for f in floors if f > 0)]), 1.2 * max(values))
+        log_y(axes)
+    elif min(values) >= 0:
+        axes.set_ylim(0, 1.12 * max([*values, *floors]))
+    axes.margins(x=0.03)
+    if len(subjects) > 1:
+        legend(figure)
+    seen = _last_values(subjects, [metric])
+    if floors:
+        seen += f" {real_name.capitalize()}: {said_range(floors)}."
+    rows = chosen_evenly(_rows(subjects, metric), _MOST_ROWS)
+    table = Table(("run", "score", "iteration", "time", "value"), rows)
+    return Picture([Panel("", figure)], seen, table)
+
+
+def _draw(axes: Axes, subject: Subject, scores: Sequence[Score], over: float | None) -> None:
+    if not scores:
+        return
+    x = [score.iteration if over is None else (score.seconds or 0.0) / over for score in scores]
+    y = [score.value for score in scores]
+    if any(score.deviation for score in scores):
+        low = [score.value - (score.deviation or 0.0) for score in scores]
+        high = [score.value + (score.deviation or 0.0) for score in scores]
+        axes.fill_between(x, low, high, color=run_colour(subject), alpha=0.2, linewidth=0)
+    axes.plot(x, y, **line_style(subject, len(x)), label=subject.label)
+
+
+def _references(
+    axes: Axes, subjects: Sequence[Subject], path: tuple[str, ...], name: str
+) -> list[float]:
+    """Dashed lines at what real data gets: one if all runs agree, else one a run."""
+    values = [(s, reference(s.run, *path)) for s in subjects]
+    known = [(subject, value) for subject, value in values if value is not None]
+    different = sorted({value for _, value in known})
+    for value in different:
+        owners = [subject for subject, of_run in known if of_run == value]
+        colour = run_colour(owners[0]) if len(different) > 1 else SOFT
+        axes.axhline(value, color=colour, linestyle=(0, (6, 3)), linewidth=1.1)
+    if different:
+        middle = different[len(different) // 2]
+        axes.annotate(
+            f"{name} {said(middle)}" if len(different) == 1 else name,
+            (0, max(different)),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 3),
+            textcoords="offset points",
+            ha="left",
+            va="bottom",
+            color=SOFT,
+        )
+    return different
+
+
+def said_range(values: Sequence[float]) -> str:
+    """One value, or the least and the greatest."""
+    low, high = said(min(values)), said(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _last_values(subjects: Sequence[Subject], metrics: Sequence[str]) -> str:
+    told = []
+    for subject in subjects:
+        last = [(metric, scores_of(subject.run, metric)) for metric in metrics]
+        values = [f"{METRICS[m]} {said(scores[-1].value)}" for m, scores in last if scores]
+        told.append(f"At the end: {', '.join(values)}")
+    return f"{only(told)} {not_comparable([s.run for s in subjects])}".strip()
+
+
+def _rows(subjects: Sequence[Subject], metric: str) -> list[tuple[str, ...]]:
+    return [
+        (
+            subject.label,
+            METRICS[metric],
+            f"{score.iteration:,}",
+            said_seconds(score.seconds),
+            said(score.value, 4) + (f" ± {said(score.deviation, 2)}" if score.deviation else ""),
+        )
+        for subject in subjects
+        for score in scores_of(subject.run, metric)
+    ]

@@ -1,0 +1,168 @@
+"""The runs of one report: what each is called, and in what they differ."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from mdgan.observe.recorded_run import RecordedRun, Trace
+from mdgan.observe.report.numbers.durations import iteration_durations, outlier_threshold
+from mdgan.observe.report.numbers.values import count, number_in
+
+_WHERE_AND_HOW_OFTEN = frozenset(
+    (
+        "data_dir",
+        "datasets_dir",
+        "ranks",
+        "master_addr",
+        "master_port",
+        "network_interface",
+        "connect_timeout",
+        "sample_interval",
+        "log_interval",
+        "out",
+        "eval_interval",
+        "eval_samples",
+        "held_out",
+        "inception_weights",
+        "tensorboard",
+    )
+)
+_MOST_PHRASES = 3
+_LONGEST_LABEL = 42
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One run of a report.
+
+    Attributes:
+        position: its place in the report, from 0; decides its colour and marker.
+        label: what it is called, different for every run of the report.
+        run: what it recorded.
+    """
+
+    position: int
+    label: str
+    run: RecordedRun
+
+    @cached_property
+    def standalone(self) -> bool:
+        """Whether it is the baseline, which has no workers."""
+        return self.run.config.get("algorithm") == "standalone"
+
+    @cached_property
+    def num_workers(self) -> int:
+        """N at the start; 0 for the baseline."""
+        return num_workers(self.run.config)
+
+    @cached_property
+    def main_trace(self) -> Trace | None:
+        """The trace of whoever owns the generator."""
+        return self.run.traces.get("standalone" if self.standalone else "server")
+
+    @cached_property
+    def durations(self) -> dict[int, float]:
+        """Seconds by complete iteration."""
+        return iteration_durations(self.main_trace.spans) if self.main_trace else {}
+
+    @cached_property
+    def threshold(self) -> float:
+        """Iterations that took more seconds than this are outliers."""
+        return outlier_threshold(list(self.durations.values()))
+
+    @cached_property
+    def outliers(self) -> set[int]:
+        """The iterations that took unusually long."""
+        return {i for i, seconds in self.durations.items() if seconds > self.threshold}
+
+    @cached_property
+    def ordinary(self) -> set[int]:
+        """The complete iterations that are no outliers."""
+        return self.durations.keys() - self.outliers
+
+
+def num_workers(config: Mapping[str, Any]) -> int:
+    """N by a run's settings; 0 for the baseline."""
+    if config.get("algorithm") == "standalone":
+        return 0
+    return max(0, int(number_in(config, "world_size") or 1) - 1)
+
+
+def subjects(runs: Sequence[RecordedRun]) -> list[Subject]:
+    """Names the runs of a report."""
+    return [Subject(n, labels(runs)[n], run) for n, run in enumerate(runs)]
+
+
+def labels(runs: Sequence[RecordedRun]) -> list[str]:
+    """A short name for every run, from what tells it from the others."""
+    plain = [_kind(run.config) for run in runs]
+    found = list(plain)
+    for name in _repeated(plain):
+        same = [n for n, label in enumerate(plain) if label == name]
+        keys = [
+            key
+            for key in differing_settings([runs[n].config for n in same])
+            if key not in _WHERE_AND_HOW_OFTEN and key != "world_size"
+        ]
+        for n in same:
+            said = [_phrase(key, runs[n].config.get(key)) for key in keys[:_MOST_PHRASES]]
+            found[n] = ", ".join([name, *(text for text in said if text)])
+    found = [_shortened(label) for label in found]
+    found = _told_apart(found, lambda n: runs[n].path.name)
+    return _told_apart(found, lambda n: f"run {n + 1}")
+
+
+def differing_settings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The settings that are not the same in all of some configurations, in order."""
+    names = list(dict.fromkeys(name for config in configs for name in config))
+    return [name for name in names if len({_as_text(config.get(name)) for config in configs}) > 1]
+
+
+def shown(value: Any) -> str:
+    """A setting's value as people read it."""
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _as_text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _kind(config: Mapping[str, Any]) -> str:
+    if config.get("algorithm") == "standalone":
+        return "standalone"
+    return count(num_workers(config), "worker")
+
+
+def _phrase(key: str, value: Any) -> str:
+    if key == "swap_interval":
+        if value is None:
+            return ""
+        return f"swap every {value}" if value else "no swap"
+    if key == "swap_epochs":
+        return "" if value is None else f"swap every {shown(value)} epochs"
+    if key in ("dataset", "partition", "generator_loss", "transport", "device", "backend"):
+        return shown(value)
+    short = {"batch_size": "b =", "kappa": "κ =", "local_steps": "L =", "iterations": "I ="}
+    return f"{short.get(key, key.replace('_', ' '))} {shown(value)}"
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_LABEL else line[: _LONGEST_LABEL - 1] + "…"
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    return [name for name, times in Counter(names).items() if times > 1]
+
+
+def _told_apart(names: Sequence[str], more: Callable[[int], str]) -> list[str]:
+    repeated = set(_repeated(names))
+    return [
+        f"{name} ({_shortened(more(n))})" if name in repeated else name
+        for n, name in enumerate(names)
+    ]

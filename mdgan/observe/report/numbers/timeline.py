@@ -1,0 +1,161 @@
+"""What every role did in a few iterations, as lanes."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median, median_low
+from typing import NamedTuple
+
+from mdgan.observe.recorded_run import RecordedSpan, Trace
+from mdgan.observe.report.numbers.durations import NOT_TRAINING
+from mdgan.observe.report.numbers.operations import first_worker, hosts_of
+from mdgan.observe.report.numbers.subject import Subject
+from mdgan.observe.tracer import WINDOW
+
+MOST_LANES = 24
+
+
+class Lane(NamedTuple):
+    """One row of a timeline.
+
+    Attributes:
+        label: who.
+        spans: operation, start and duration; seconds since the beginning of the timeline.
+    """
+
+    label: str
+    spans: list[tuple[str, float, float]]
+
+    def busy(self, seconds: float) -> float:
+        """The share of a timeline of so many seconds in which this lane was not idle."""
+        end = covered = 0.0
+        for _, start, duration in sorted(self.spans, key=lambda span: span[1]):
+            covered += max(0.0, start + duration - max(start, end))
+            end = max(end, start + duration)
+        return covered / seconds if seconds > 0 else 0.0
+
+
+class Timeline(NamedTuple):
+    """Lanes over the same stretch of time.
+
+    Attributes:
+        first: its first iteration.
+        last: its last iteration.
+        seconds: how long it is.
+        lanes: server first.
+        num_left_out: lanes that there was no room for.
+    """
+
+    first: int
+    last: int
+    seconds: float
+    lanes: list[Lane]
+    num_left_out: int
+
+
+def typical_window(subject: Subject) -> tuple[int, int] | None:
+    """Ten iterations in a row that all roles recorded and that took about as long as most do.
+
+    Returns:
+        The first and the last; fewer than ten if no ten are there; None if there are none.
+    """
+    durations = subject.durations
+    recorded = _recorded_by_all(subject)
+    windows = [range(first, first + WINDOW) for first in sorted(recorded) if first % WINDOW == 1]
+    lengths = {
+        window[0]: sum(durations[i] for i in window)
+        for window in windows
+        if all(i in recorded for i in window)
+    }
+    if len(lengths) > 1:
+        lengths.pop(1, None)  # the first ten are spent warming up
+    undisturbed = {first: x for first, x in lengths.items() if not _pauses(subject, first)}
+    lengths = undisturbed or lengths
+    if lengths:
+        middle = median_low(lengths.values())
+        first = min(lengths, key=lambda start: (abs(lengths[start] - middle), start))
+        return first, first + WINDOW - 1
+    last = max(recorded, default=0)
+    if not last:
+        return None
+    first = last
+    while first - 1 in recorded and last - first + 1 < WINDOW:
+        first -= 1
+    return first, last
+
+
+def typical_iteration(subject: Subject) -> int | None:
+    """The iteration of the typical window that is nearest to the median duration."""
+    window = typical_window(subject)
+    if window is None:
+        return None
+    middle = median(subject.durations.values())
+    inside = range(window[0], window[1] + 1)
+    return min(inside, key=lambda i: abs(subject.durations[i] - middle))
+
+
+def timeline(subject: Subject, first: int, last: int) -> Timeline:
+    """What every role did from the start of one iteration to the end of another.
+
+    Args:
+        subject: a run with the main trace of these iterations.
+        first: the first iteration.
+        last: the last iteration.
+    """
+    main = subject.main_trace
+    assert main is not None
+    begin = min(span.start for span in main.spans[first])
+    training = [span for span in main.spans[last] if span.name not in NOT_TRAINING]
+    end = max(span.start + span.seconds for span in training)
+    near = range(first - 1, last + 2)
+    lanes = [Lane("standalone" if subject.standalone else "server", _clip(main, near, begin, end))]
+    for host in hosts_of(subject.run):
+        lanes += _host_lanes(host, near, begin, end)
+    scorer = subject.run.traces.get("scorer")
+    if scorer:
+        spans = _clip(scorer, scorer.spans, begin, end)
+        lanes += [Lane("scorer", spans)] if spans else []
+    return Timeline(first, last, end - begin, lanes[:MOST_LANES], max(0, len(lanes) - MOST_LANES))
+
+
+def _pauses(subject: Subject, first: int) -> bool:
+    """Whether ten iterations were held up by scoring or by a checkpoint."""
+    spans = subject.main_trace.spans if subject.main_trace else {}
+    return any(
+        span.name in NOT_TRAINING for i in range(first, first + WINDOW) for span in spans.get(i, ())
+    )
+
+
+def _recorded_by_all(subject: Subject) -> set[int]:
+    recorded = set(subject.durations)
+    hosts = hosts_of(subject.run)
+    everywhere = [recorded & host.spans.keys() for host in hosts if host.spans]
+    common = set.intersection(*everywhere) if everywhere else recorded
+    if common or not hosts:
+        return common
+    return set.union(*everywhere)  # a host that was lost early must not hide all others
+
+
+def _host_lanes(host: Trace, near: range, begin: float, end: float) -> list[Lane]:
+    workers = sorted({s.worker for spans in host.spans.values() for s in spans} - {0})
+    if not host.spans:
+        return []
+    if len(workers) <= 1:
+        name = workers[0] if workers else first_worker(host.role)
+        return [Lane(f"worker {name}", _clip(host, near, begin, end))]
+    lanes = [Lane(f"host {workers[0]}–{workers[-1]}", _clip(host, near, begin, end, 0))]
+    return lanes + [Lane(f"worker {n}", _clip(host, near, begin, end, n)) for n in workers]
+
+
+def _clip(
+    trace: Trace,
+    iterations: range | Mapping[int, Sequence[RecordedSpan]],
+    begin: float,
+    end: float,
+    worker: int | None = None,
+) -> list[tuple[str, float, float]]:
+    clipped = []
+    for iteration in iterations:
+        for span in trace.spans.get(iteration, ()):
+            start, stop = max(span.start, begin), min(span.start + span.seconds, end)
+            if stop > start and worker in (None, span.worker):
+                clipped.append((span.name, start - begin, stop - start))
+    return clipped

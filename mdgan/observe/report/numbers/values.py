@@ -1,0 +1,116 @@
+"""Values out of records that may lack them, and values as people read them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import floor, isfinite, log10
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+
+
+def number(value: Any) -> float | None:
+    """The value if it is a finite number, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if isfinite(value) else None
+
+
+def number_in(record: Mapping[str, Any], *path: str) -> float | None:
+    """The finite number at the end of nested keys, or None."""
+    value: Any = record
+    for key in path:
+        value = mapping(value).get(key)
+    return number(value)
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """The value if it is a JSON object, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def numbers(value: Any) -> list[float]:
+    """The finite numbers of a JSON list, or of nothing."""
+    found = [number(item) for item in value] if isinstance(value, list) else []
+    return [item for item in found if item is not None]
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value below which a share of the values lies, interpolated.
+
+    Args:
+        ordered: at least one value, increasing.
+        share: in [0, 1].
+    """
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def chosen_evenly(items: Sequence[Item], most: int) -> list[Item]:
+    """At most so many of the items, the first and the last among them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(k * (len(items) - 1) / (most - 1))] for k in range(most)]
+
+
+def time_unit(seconds: Iterable[float]) -> tuple[float, str]:
+    """How many seconds the unit has in which the largest of some times reads best."""
+    largest = max(seconds, default=0.0)
+    for factor, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms")):
+        if largest >= (2 if factor > 1 else 1) * factor:
+            return factor, unit
+    return 1e-6, "µs"
+
+
+def size_unit(sizes: Iterable[float]) -> tuple[float, str]:
+    """How many bytes the unit has in which the largest of some sizes reads best."""
+    largest = max(sizes, default=0.0)
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
+        if largest >= factor:
+            return factor, unit
+    return 1.0, "bytes"
+
+
+def said(value: float | None, digits: int = 3) -> str:
+    """A number with so many significant digits, `1,234` or `0.0123`; a dash if there is none."""
+    if value is None:
+        return "–"
+    if value == 0:
+        return "0"
+    if abs(value) >= 10 ** (digits - 1):
+        return f"{value:,.0f}"
+    text = f"{value:.{digits}g}"
+    return f"{value:.{digits + 3}f}".rstrip("0") if "e" in text and abs(value) > 1e-5 else text
+
+
+def measured(value: float) -> str:
+    """A measured number with three digits, at most two of them decimals: `0.01`, `1.20`, `164`."""
+    decimals = max(0, min(2, 2 - floor(log10(value)))) if value > 0 else 0
+    return f"{value:,.{decimals}f}"
+
+
+def said_seconds(seconds: float | None) -> str:
+    """A time with its unit: `12.3 ms`."""
+    if seconds is None:
+        return "–"
+    factor, unit = time_unit([seconds])
+    return f"{measured(seconds / factor)} {unit}"
+
+
+def said_bytes(size: float | None) -> str:
+    """A size with its unit: `1.2 MB`."""
+    if size is None:
+        return "–"
+    factor, unit = size_unit([size])
+    return f"{measured(size / factor) if factor > 1 else said(size)} {unit}"
+
+
+def said_list(items: Sequence[Any], most: int = 12) -> str:
+    """Items with commas, shortened after so many."""
+    more = f" … ({len(items)} in all)" if len(items) > most else ""
+    return ", ".join(map(str, items[:most])) + more
+
+
+def count(amount: int, one: str, many: str | None = None) -> str:
+    """`1 swap`, `2,000 swaps`."""
+    return f"{amount:,} {one if amount == 1 else many or one + 's'}"

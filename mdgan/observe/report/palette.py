@@ -1,0 +1,95 @@
+"""All colours of the report, for light and for dark, one name each.
+
+Figures are drawn in the light colours, which are all different; in the page each is replaced by a
+variable of its name, so that one picture is right in both. The hues are those of Okabe and Ito
+(2008), which people of every colour vision tell apart, darkened on white and lightened on black
+until they stand out 3 : 1 (text 4.5 : 1; three light fills, named beside them, only 2.2 : 1).
+"""
+
+from typing import NamedTuple
+
+
+class Colour(NamedTuple):
+    """One colour.
+
+    Attributes:
+        light: `#rrggbb` on the light page, and in the exported figures.
+        dark: `#rrggbb` on the dark page.
+    """
+
+    light: str
+    dark: str
+
+
+SURFACES = {
+    "page": Colour("#f4f3ef", "#101418"),
+    "card": Colour("#fffffe", "#181e24"),
+}
+
+INKS = {
+    "ink": Colour("#1b2229", "#e7eaec"),
+    "soft": Colour("#56616c", "#a3aeb8"),
+}
+
+LINES = {
+    "grid": Colour("#e4e3dd", "#2a323a"),
+    "axis": Colour("#a8aaa8", "#5b6670"),
+    "idle": Colour("#efeee9", "#222a31"),
+}
+
+RUNS = {
+    "c1": Colour("#0072b2", "#5ab4ea"),
+    "c2": Colour("#d55e00", "#f58a3c"),
+    "c3": Colour("#008a65", "#2fc79a"),
+    "c4": Colour("#b4558c", "#e09ac4"),
+    "c5": Colour("#a87400", "#edb22e"),
+    "c6": Colour("#2b88bd", "#8fd0f7"),
+    "c7": Colour("#7b7300", "#e6dc4a"),
+    "c8": Colour("#4c5661", "#b9c3cc"),
+}
+
+OPERATIONS = {
+    "generate": Colour("#e09a00", "#f0b033"),
+    "send": Colour("#3f9fd6", "#56b4e9"),
+    "wait": Colour("#8a939b", "#6d7882"),
+    "receive": Colour("#899299", "#6e7983"),
+    "aggregate": Colour("#c0669a", "#d98fbd"),
+    "step": Colour("#cf5a00", "#ee7d2b"),
+    "real half": Colour("#00679f", "#3f93cb"),
+    "fake half": Colour("#7a62b0", "#a48fd6"),
+    "local step": Colour("#8f3b00", "#b0683c"),
+    "feedback": Colour("#00805d", "#23b98c"),
+    "swap": Colour("#8d8400", "#f0e442"),
+    "evaluate": Colour("#3e7a1e", "#8cc96a"),
+    "checkpoint": Colour("#7a6652", "#b39d86"),
+}
+
+KINDS = {
+    "batches": Colour("#3e9ed5", "#57b5ea"),
+    "feedback message": Colour("#00815e", "#24ba8d"),
+    "discriminators": Colour("#8e8501", "#f1e543"),
+}
+
+HEAT = Colour("#0b76b5", "#4aa8e0")
+OTHER = Colour("#6f7a84", "#8c98a3")
+
+PALETTE: dict[str, Colour] = {
+    **SURFACES,
+    **INKS,
+    **LINES,
+    **RUNS,
+    **{f"op-{name.replace(' ', '-')}": colour for name, colour in OPERATIONS.items()},
+    **{f"kind-{name.replace(' ', '-')}": colour for name, colour in KINDS.items()},
+    "heat": HEAT,
+    "other": OTHER,
+}
+
+VARIABLE_OF = {colour.light: f"var(--{name})" for name, colour in PALETTE.items()}
+"""Light colour → what stands for it in the page."""
+
+
+def css_variables() -> str:
+    """The palette as declarations that follow the colour scheme."""
+    return "".join(
+        f"--{name}:light-dark({colour.light},{colour.dark});" for name, colour in PALETTE.items()
+    )

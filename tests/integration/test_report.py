@@ -1,0 +1,168 @@
+"""`mdgan report` from the command line to the pixels of a browser."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from mdgan.cli import main
+from mdgan.observe.report.catalogue import SECTIONS
+from tests.unit.observe.fake_run import FakeRun
+
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
+    None,
+)
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome is installed")
+
+PROBE = """<!DOCTYPE html><body>
+<iframe id="wide" src="report.html" width="1400" height="900"></iframe>
+<iframe id="narrow" src="report.html" width="390" height="800"></iframe>
+<pre id="seen"></pre>
+<script>
+const look = (id) => {
+  const page = document.getElementById(id).contentDocument;
+  const root = page.documentElement;
+  const sizes = {};
+  for (const figure of page.querySelectorAll("figure")) {
+    const drawing = figure.querySelector(".plot svg, .film img");
+    const box = (drawing || figure).getBoundingClientRect();
+    sizes[figure.id] = [box.width, box.height, drawing !== null];
+  }
+  const texts = [...page.querySelectorAll("figure.card:not(.wide) .plot svg text")];
+  const height = (text) => {
+    const onto = text.getScreenCTM();
+    const style = page.defaultView.getComputedStyle(text);
+    return parseFloat(style.fontSize) * Math.hypot(onto.a, onto.b);
+  };
+  const button = page.getElementById("theme");
+  const before = getComputedStyle(page.body).backgroundColor;
+  button.click();
+  const after = getComputedStyle(page.body).backgroundColor;
+  page.querySelector(".film button").click();
+  const viewer = page.getElementById("viewer");
+  const opened = viewer.open && viewer.querySelector("img").complete;
+  viewer.close();
+  return {
+    overflow: root.scrollWidth - root.clientWidth,
+    sizes, before, after, opened,
+    smallest_text: Math.min(...texts.map(height)),
+    pictures: [...page.images].every((image) => image.complete && image.naturalWidth > 0),
+  };
+};
+addEventListener("load", () => {
+  document.getElementById("seen").textContent =
+    JSON.stringify({wide: look("wide"), narrow: look("narrow")});
+});
+</script></body>"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of two runs, and a page that looks at it in two widths."""
+    folder = tmp_path_factory.mktemp("report")
+    runs = [
+        FakeRun(workers=10, iterations=80, slow=frozenset({31}), lost={7: 60}, swap_interval=5),
+        FakeRun(workers=4, iterations=80, done=50, state="running", slow=frozenset({25})),
+        FakeRun(workers=0, iterations=80),
+    ]
+    paths = [str(fake.write(folder / f"run{n}")) for n, fake in enumerate(runs)]
+    with pytest.raises(SystemExit) as ended:
+        main(["report", *paths, "-o", str(folder / "report.html")])
+    assert ended.value.code == 0
+    (folder / "probe.html").write_text(PROBE)
+    return folder
+
+
+def browse(folder: Path, page: str, *flags: str) -> "subprocess.CompletedProcess[str]":
+    assert BROWSER is not None
+    command = [
+        BROWSER,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--hide-scrollbars",
+        "--allow-file-access-from-files",
+        "--enable-logging=stderr",
+        "--virtual-time-budget=3000",
+        f"--user-data-dir={folder / 'profile'}",
+        *flags,
+        (folder / page).as_uri(),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+
+
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["report", *arguments])
+    said = capsys.readouterr()
+    return ended.value.code, said.out, said.err
+
+
+def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = FakeRun(workers=2, iterations=8, score_interval=0).write(tmp_path / "run")
+    figures = tmp_path / "figures"
+    status, out, err = run_command(capsys, str(run), "--figures", str(figures))
+    assert status == 0
+    assert err == ""
+    first, second = out.splitlines()
+    assert re.fullmatch(rf"{re.escape(str(run / 'report.html'))}: \d+ figures", first)
+    assert second == f"{figures}: the same as PNG and SVG"
+
+
+def test_damage_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = FakeRun(workers=2, iterations=8, score_interval=0).write(tmp_path / "run")
+    with (run / "trace" / "server.jsonl").open("a") as trace:
+        trace.write('{"iteration": 9, "sta')
+    status, out, err = run_command(capsys, str(run))
+    assert status == 0
+    assert "figures" in out
+    cut = run / "trace" / "server.jsonl"
+    assert err == f"mdgan: {cut}: ends in the middle of a line, which is left out\n"
+
+
+def test_what_is_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run_command(capsys, str(tmp_path))
+    assert (status, out) == (2, "")
+    assert err == f"mdgan: {tmp_path}: not a run; give the --out folder of `mdgan train`\n"
+    assert run_command(capsys)[0] == 2
+
+
+@needs_browser
+def test_a_browser_shows_every_figure_at_every_width(folder: Path) -> None:
+    result = browse(folder, "probe.html", "--dump-dom", "--window-size=1900,1000")
+    assert "CONSOLE" not in result.stderr, result.stderr
+    seen = re.search(r'<pre id="seen">(.+?)</pre>', result.stdout)
+    assert seen is not None, result.stdout[-2000:]
+    names = {f"fig-{entry.name}" for section in SECTIONS for entry in section.entries}
+    for width, found in json.loads(seen[1]).items():
+        assert found["overflow"] == 0, width
+        assert found["sizes"].keys() == names
+        for name, (across, down, drawn) in found["sizes"].items():
+            assert drawn, (width, name)
+            assert across > 100, (width, name)
+            assert down > 40, (width, name)
+        assert found["smallest_text"] >= 10, width
+        assert found["before"] != found["after"]
+        assert found["opened"]
+        assert found["pictures"]
+
+
+@needs_browser
+@pytest.mark.parametrize(("scheme", "flag"), [("dark", "0"), ("light", "1")])
+def test_the_page_follows_the_colour_scheme(folder: Path, scheme: str, flag: str) -> None:
+    picture = folder / f"{scheme}.png"
+    settings = f"--blink-settings=preferredColorScheme={flag}"
+    browse(folder, "report.html", settings, f"--screenshot={picture}", "--window-size=1200,3000")
+    with Image.open(picture) as image:
+        assert image.size == (1200, 3000)
+        grey = image.convert("L").resize((40, 100))
+    histogram = grey.histogram()
+    dark = sum(histogram[:80]) / sum(histogram)
+    assert dark > 0.7 if scheme == "dark" else dark < 0.4

@@ -1,0 +1,139 @@
+import re
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from mdgan.observe.recorded_run import RecordedRun
+from mdgan.observe.report.catalogue import SECTIONS
+from mdgan.observe.report.compose import compose
+from tests.unit.observe.fake_run import FakeRun
+from tests.unit.observe.report.parsed_page import ParsedPage
+
+NAMES = [entry.name for section in SECTIONS for entry in section.entries]
+HOSTILE = "<script>alert('é $x^2$ \"quoted\"')</script> &amp; </style>]]>"
+
+
+def page_of(*paths: Path) -> tuple[str, dict[str, str]]:
+    html, _, missing = compose([RecordedRun.read(path) for path in paths], datetime.now(), None)
+    return html, missing
+
+
+def check(html: str, missing: dict[str, str]) -> ParsedPage:
+    """What holds for every page."""
+    page = ParsedPage(html)
+    assert page.unclosed == []
+    assert len(set(page.ids)) == len(page.ids)
+    assert set(page.references) <= set(page.ids)
+    assert [name for name in page.loads if not name.startswith("data:image/png;base64,")] == []
+    assert not re.search(r"url\((?!#)|@import|https?:", html)
+    assert sorted(page.figures) == sorted(f"fig-{name}" for name in NAMES)
+    assert page.drawn == {f"fig-{name}" for name in NAMES if name not in missing}
+    assert all(reason in page.text for reason in missing.values())
+    assert not [style for style in page.styles if re.search(r"#[0-9a-f]{6}", style)]
+    assert page.scripts == 1
+    return page
+
+
+def test_one_run_has_all_figures_that_need_no_other(tmp_path: Path) -> None:
+    path = FakeRun(iterations=60, slow=frozenset({25}), lost={3: 40}).write(tmp_path / "run")
+    html, missing = page_of(path)
+    page = check(html, missing)
+    assert missing.keys() == {"duration-workers", "operations-standalone"}
+    assert "Worker 3 was lost in iteration 40: connection closed by peer" in page.text
+    assert "All discriminators of 4 swaps arrived bit for bit." in page.text
+    assert "7488d73850bf" in page.text
+    assert "98.1 %" in page.text
+
+
+def test_runs_of_all_kinds_are_compared(tmp_path: Path) -> None:
+    fakes = {
+        "pairs": FakeRun(workers=4, iterations=60, slow=frozenset({25})),
+        "alone": FakeRun(workers=0, iterations=3000, log_interval=50, score_interval=500),
+        "odd": FakeRun(workers=7, iterations=60, swap_interval=5, inexact=frozenset({2})),
+        "going-on": FakeRun(workers=4, iterations=60, done=33, state="running", swap_interval=0),
+        "shared": FakeRun(workers=30, workers_per_host=10, iterations=30, swap_interval=10),
+    }
+    paths = [fake.write(tmp_path / name) for name, fake in fakes.items()]
+    trace = tmp_path / "going-on" / "trace" / "host-2.jsonl"
+    trace.write_bytes(trace.read_bytes()[:-30])
+    html, missing = page_of(*paths)
+    page = check(html, missing)
+    assert missing == {}
+    labels = ("standalone", "7 workers", "4 workers, no swap", "4 workers, swap every 14")
+    assert all(label in page.text for label in labels)
+    assert "1 of 11 swaps did not arrive bit for bit, after iteration 15." in page.text
+    assert "host-2.jsonl: ends in the middle of a line" in page.text
+    assert "It was not finished when this page was written" in page.text
+    assert "What differs" in page.text
+
+
+def test_a_standalone_run_says_what_it_does_not_have(tmp_path: Path) -> None:
+    html, missing = page_of(FakeRun(workers=0, iterations=20).write(tmp_path / "run"))
+    check(html, missing)
+    assert missing["operations-server"] == "the standalone baseline has no server and no workers"
+    assert missing["bytes-server"] == "a standalone run sends nothing"
+    assert missing["swap-matrix"] == "there are no two workers to swap"
+
+
+def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "run.json").write_text("{}")
+    html, missing = page_of(tmp_path)
+    check(html, missing)
+    assert missing.keys() == set(NAMES)
+
+
+def test_what_comes_out_of_files_stays_text(tmp_path: Path) -> None:
+    texts = {"dataset": HOSTILE, "partition": HOSTILE, HOSTILE: HOSTILE}
+    paths = [
+        FakeRun(workers=3, iterations=20, state=HOSTILE, config=texts).write(tmp_path / "<b>1"),
+        FakeRun(workers=3, iterations=20, config={"partition": "$a_{1}$ #1b2229"}).write(
+            tmp_path / "2"
+        ),
+    ]
+    with (paths[0] / "metrics.jsonl").open("a") as metrics:
+        metrics.write(
+            '{"event": "lost", "iteration": 3, "workers": [1], "reason": "<script>x</script>"}\n'
+            '{"event": "unscored", "iteration": 0, "reason": "<img src=x onerror=alert(1)>"}\n'
+        )
+    html, missing = page_of(*paths)
+    page = check(html, missing)
+    assert HOSTILE in page.text
+    assert "<img src=x" not in html
+    assert "$a_{1}$ #1b2229" in page.text
+
+
+def test_records_that_make_no_sense_do_not_stop_the_report(tmp_path: Path) -> None:
+    path = FakeRun(workers=2, iterations=20).write(tmp_path / "run")
+    with (path / "metrics.jsonl").open("a") as metrics:
+        for line in (
+            '{"event": "scores"}',
+            '{"event": "scores", "iteration": 5, "scores": {"fid": "low"}, "floor": 3}',
+            '{"event": "swap", "iteration": 5, "moves": 3}',
+            '{"event": "lost", "iteration": null, "workers": null}',
+            '{"event": "holdings", "iteration": 0, "workers": {"1": 5}}',
+            '{"seconds": 3}',
+            '{"iteration": 6, "seconds": "x", "generator_loss": NaN, "discriminator_loss": null}',
+        ):
+            metrics.write(line + "\n")
+    (path / "samples" / "0000010.png").write_bytes(b"\x89PNG cut off")
+    html, missing = page_of(path)
+    check(html, missing)
+
+
+@pytest.mark.parametrize("classes", [2, 60])
+def test_any_number_of_classes_is_drawn(tmp_path: Path, classes: int) -> None:
+    path = FakeRun(workers=12, iterations=20, classes=classes).write(tmp_path / "run")
+    html, missing = page_of(path)
+    check(html, missing)
+    assert "holdings" not in missing
+    assert "class-histogram" not in missing
+
+
+def test_only_our_script_may_run(tmp_path: Path) -> None:
+    html, _ = page_of(FakeRun(workers=2, iterations=3).write(tmp_path / "run"))
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', html)
+    assert policy is not None
+    assert policy[1].startswith("default-src 'none'; img-src data:;")
+    assert "script-src 'sha256-" in policy[1]

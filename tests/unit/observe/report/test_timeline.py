@@ -1,0 +1,104 @@
+from pathlib import Path
+
+import pytest
+
+from mdgan.observe.recorded_run import RecordedRun
+from mdgan.observe.report.numbers.subject import Subject, subjects
+from mdgan.observe.report.numbers.timeline import (
+    MOST_LANES,
+    Lane,
+    timeline,
+    typical_iteration,
+    typical_window,
+)
+from tests.unit.observe.fake_run import FakeRun
+
+
+def subject(folder: Path, fake: FakeRun) -> Subject:
+    return subjects([RecordedRun.read(fake.write(folder / "run"))])[0]
+
+
+def test_ten_iterations_after_the_first_ten_are_chosen(tmp_path: Path) -> None:
+    window = typical_window(subject(tmp_path, FakeRun(iterations=100, score_interval=0)))
+    assert window is not None
+    first, last = window
+    assert first % 10 == 1
+    assert first > 10
+    assert last == first + 9
+
+
+def test_iterations_that_scoring_held_up_are_not_typical(tmp_path: Path) -> None:
+    window = typical_window(subject(tmp_path, FakeRun(iterations=40, score_interval=20)))
+    assert window == (21, 30)
+
+
+def test_slow_iterations_are_not_typical(tmp_path: Path) -> None:
+    slow = frozenset({15, 35})
+    fake = FakeRun(iterations=50, slow=slow, score_interval=0)
+    found = subject(tmp_path, fake)
+    assert typical_window(found) in ((21, 30), (41, 50))
+    assert typical_iteration(found) not in slow
+
+
+def test_a_short_run_shows_what_there_is(tmp_path: Path) -> None:
+    assert typical_window(subject(tmp_path, FakeRun(iterations=4))) == (1, 4)
+
+
+def test_workers_of_long_runs_are_shown_where_they_were_recorded(tmp_path: Path) -> None:
+    fake = FakeRun(workers=20, iterations=60_000, done=300, score_interval=0, sample_interval=0)
+    found = subject(tmp_path, fake)
+    window = typical_window(found)
+    assert window is not None
+    assert set(range(window[0], window[1] + 1)) <= found.run.traces["host-1"].spans.keys()
+    assert 11 not in found.run.traces["host-1"].spans
+
+
+def test_every_role_is_a_lane(tmp_path: Path) -> None:
+    found = subject(tmp_path, FakeRun(workers=3, iterations=30))
+    lines = timeline(found, 11, 20)
+    assert [lane.label for lane in lines.lanes] == ["server", "worker 1", "worker 2", "worker 3"]
+    assert lines.seconds == pytest.approx(sum(found.durations[i] for i in range(11, 21)), abs=0.002)
+    for lane in lines.lanes:
+        assert all(
+            0 <= start <= start + took <= lines.seconds + 1e-9 for _, start, took in lane.spans
+        )
+
+
+def test_hosts_of_several_workers_have_lanes_of_their_own(tmp_path: Path) -> None:
+    found = subject(tmp_path, FakeRun(workers=4, workers_per_host=2, iterations=30))
+    names = [lane.label for lane in timeline(found, 11, 11).lanes]
+    assert names == [
+        "server",
+        "host 1–2",
+        "worker 1",
+        "worker 2",
+        "host 3–4",
+        "worker 3",
+        "worker 4",
+    ]
+
+
+def test_lanes_that_do_not_fit_are_counted(tmp_path: Path) -> None:
+    lines = timeline(subject(tmp_path, FakeRun(workers=30, iterations=12)), 11, 12)
+    assert len(lines.lanes) == MOST_LANES
+    assert lines.num_left_out == 31 - MOST_LANES
+
+
+def test_the_baseline_is_one_lane(tmp_path: Path) -> None:
+    lines = timeline(subject(tmp_path, FakeRun(workers=0, iterations=12)), 11, 12)
+    assert [lane.label for lane in lines.lanes] == ["standalone"]
+
+
+def test_busy_time_counts_overlaps_once() -> None:
+    lane = Lane("x", [("a", 0.0, 2.0), ("b", 1.0, 2.0), ("c", 5.0, 1.0)])
+    assert lane.busy(8.0) == 0.5
+    assert Lane("x", []).busy(8.0) == 0.0
+
+
+def test_a_run_without_traces_has_no_window(tmp_path: Path) -> None:
+    path = FakeRun(iterations=12).write(tmp_path / "run")
+    for file in (path / "trace").iterdir():
+        file.unlink()
+    found = subjects([RecordedRun.read(path)])[0]
+    assert typical_window(found) is None
+    assert typical_iteration(found) is None
