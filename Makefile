@@ -18,11 +18,13 @@ $(STAMP): pyproject.toml constraints.txt
 		|| { echo "mdgan needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev,plots]'
+		--constraint constraints.txt --editable '.[dev,plots,inception,tensorboard]'
 	@touch $@
 
-demo: $(STAMP) ## train a server and 4 workers on real digits (about a minute and a half)
-	$(BIN)/mdgan train --dataset digits --world-size 5
+demo: $(STAMP) ## train a server and 4 workers on real digits, and report (about two minutes)
+	@run=runs/demo-$$(date +%Y%m%d-%H%M%S) && set -x \
+		&& $(BIN)/mdgan train --dataset digits --world-size 5 --out $$run \
+		&& $(BIN)/mdgan report $$run
 
 test: $(STAMP) ## run the default tests
 	$(BIN)/python -m pytest

@@ -45,6 +45,11 @@ def cases(*, quick: bool) -> list[Case]:
     cifar += ["--batch-size", "10"]
     return [
         Case("digits, 4 workers", ("--world-size", "5"), 300 if quick else 2000),
+        Case(
+            "digits, 4 workers, scored",
+            ("--world-size", "5", "--eval-interval", "100" if quick else "500"),
+            300 if quick else 2000,
+        ),
         Case("digits, standalone", (), 300 if quick else 2000),
         *(
             Case(
@@ -61,7 +66,7 @@ def measure(case: Case, folder: Path) -> Figures:
     out = folder / case.name.replace(" ", "-").replace(",", "")
     interval = str(max(1, case.iterations // 20))
     flags = ["--iterations", str(case.iterations), "--log-interval", interval]
-    flags += ["--sample-interval", "0"]
+    flags += ["--sample-interval", "0", "--eval-interval", "0"]
     begin = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-m", "mdgan", algorithm, *flags, *case.flags, "--out", str(out)],
@@ -93,7 +98,7 @@ def iterations_done(run: Path) -> list[dict[str, float]]:
     if not path.exists():
         return []
     records = [json.loads(line) for line in path.read_text().splitlines()]
-    return [record for record in records if "seconds" in record]
+    return [record for record in records if "event" not in record]
 
 
 def memory(launcher: int) -> tuple[int, int]:

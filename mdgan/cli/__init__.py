@@ -8,8 +8,12 @@ import click
 
 from mdgan import __version__
 from mdgan.cli.datasets import datasets
+from mdgan.cli.evaluate import evaluate
+from mdgan.cli.report import report
 from mdgan.cli.sample import sample
+from mdgan.cli.trace import trace
 from mdgan.cli.train import standalone, train
+from mdgan.cli.watch import watch
 from mdgan.errors import BadInput
 
 _STARTED = time.monotonic()
@@ -23,7 +27,7 @@ def cli(context: click.Context) -> None:
     context.obj = _STARTED
 
 
-for _command in (train, standalone, sample, datasets):
+for _command in (train, standalone, watch, report, evaluate, sample, trace, datasets):
     cli.add_command(_command)
 
 

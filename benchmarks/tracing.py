@@ -1,0 +1,83 @@
+"""What recording costs: the time to record, send and write the spans of one iteration of all roles,
+as a share of an iteration.
+
+    python -m benchmarks.tracing
+
+Trains on digits with 4 workers over real processes, then replays as many spans as that run recorded
+an iteration through the same code, alone on the machine, and compares both times.
+"""
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+
+from mdgan import messages
+from mdgan.observe.recorded_run import RecordedRun
+from mdgan.observe.run_directory import RunDirectory
+from mdgan.observe.tracer import Tracer
+from mdgan.transport import wire
+
+ITERATIONS = 1000
+REPEATS = 5
+
+
+def train(folder: Path) -> RecordedRun:
+    flags = ["--world-size", "5", "--iterations", str(ITERATIONS), "--eval-interval", "0"]
+    flags += ["--sample-interval", "0", "--out", str(folder)]
+    command = [sys.executable, "-m", "mdgan", "train", *flags]
+    subprocess.run(command, check=True, capture_output=True)
+    return RecordedRun.read(folder)
+
+
+def iteration_seconds(run: RecordedRun) -> float:
+    """The median time from one iteration's first span at the server to the next one's."""
+    starts = [spans[0].start for i, spans in sorted(run.traces["server"].spans.items()) if i > 0]
+    return statistics.median(b - a for a, b in pairwise(starts))
+
+
+def spans_an_iteration(run: RecordedRun) -> dict[str, int]:
+    """How many spans each role records in a typical iteration."""
+    return {
+        role: round(statistics.median(len(spans) for i, spans in trace.spans.items() if i > 0))
+        for role, trace in run.traces.items()
+    }
+
+
+def replay_seconds(counts: dict[str, int], folder: Path) -> float:
+    """Records, sends and writes that many spans; seconds per iteration, all roles together."""
+    run = RunDirectory.claim(folder)
+    begin = time.monotonic()
+    for role, count in counts.items():
+        tracer = Tracer()
+        for i in range(1, ITERATIONS + 1):
+            tracer.iteration = i
+            for _ in range(count):
+                with tracer.span("real half", 1):
+                    pass
+            tracer.due()
+            if i % 50 == 0:  # about a second
+                rows = tracer.take()
+                if role != "server":
+                    message = messages.spans(i, rows, {"FEEDBACK": 1}, {"BATCHES": 1})
+                    header, body = wire.encode(message)
+                    rows = wire.decode(wire.decode_header(header), body).fields["rows"]
+                run.append_trace(role, rows)
+    return (time.monotonic() - begin) / ITERATIONS
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run = train(Path(folder) / "run")
+        whole, counts = iteration_seconds(run), spans_an_iteration(run)
+        costs = [replay_seconds(counts, Path(folder) / f"replay-{n}") for n in range(REPEATS)]
+    cost = statistics.median(costs)
+    print(f"digits, 4 workers: {1e3 * whole:.2f} ms an iteration, {sum(counts.values())} spans")
+    print(f"recording them: {1e6 * cost:.0f} µs of one core ({100 * cost / whole:.2f} %)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""`mdgan trace`: a run's timeline."""
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where to write.  [default: RUN/trace.json]",
+)
+def trace(run: Path, output: Path | None) -> None:
+    """Write who did what when in RUN, the --out folder of a finished or running run.
+
+    The file opens at https://ui.perfetto.dev, which reads it in the browser and sends it nowhere.
+    """
+    from mdgan.observe.chrome_trace import write_chrome_trace
+
+    output = output or run / "trace.json"
+    num_spans, damage = write_chrome_trace(run, output)
+    for line in damage:
+        print(f"mdgan: warning: {line}", file=sys.stderr)
+    print(f"{output}: {num_spans:,} spans; open it at https://ui.perfetto.dev")

@@ -1,0 +1,189 @@
+"""What the files of a run tell, taken in line by line."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from mdgan.observe.recorded_run import Trace, Traffic
+from mdgan.observe.series import Series
+from mdgan.observe.tracer import WINDOW
+
+_WAITING = ("receive", "wait")
+_PACE_SECONDS = 20.0
+_TRAFFIC_SECONDS = 5.0
+_RESUMED_SECONDS = 5.0
+
+
+class Swap(NamedTuple):
+    """A worker's last swap.
+
+    Attributes:
+        iteration: after which it took place.
+        partner: whose discriminator came.
+        mutual: whether its own went there.
+    """
+
+    iteration: int
+    partner: int
+    mutual: bool
+
+
+class Pace:
+    """How fast iterations go, of late.
+
+    Attributes:
+        iteration: the last one.
+    """
+
+    def __init__(self) -> None:
+        self.iteration = 0
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def add(self, seconds: float, iteration: int) -> None:
+        """An iteration was under way at a time since training began; it goes back on resuming."""
+        if self._marks:
+            last_seconds, last_iteration = self._marks[-1]
+            if iteration < last_iteration or seconds < last_seconds - _RESUMED_SECONDS:
+                self._marks.clear()
+            elif seconds <= last_seconds:
+                self.iteration = iteration
+                return
+        self.iteration = iteration
+        self._marks.append((seconds, iteration))
+        while len(self._marks) > 2 and self._marks[1][0] < seconds - _PACE_SECONDS:
+            self._marks.popleft()
+
+    def per_second(self) -> float:
+        """Iterations per second; 0 while unknown."""
+        if len(self._marks) < 2:
+            return 0.0
+        (then, first), (now, last) = self._marks[0], self._marks[-1]
+        return (last - first) / (now - then)
+
+
+class Metrics:
+    """What `metrics.jsonl` tells.
+
+    Attributes:
+        generator_loss: mean over the workers.
+        discriminator_loss: mean over the workers.
+        fid: of the generator.
+        fid_floor: of real data, if known.
+        lost: the events `lost`, in order.
+        gone: the workers that were lost.
+        swaps: the last swap of each worker.
+        samples: how many each worker holds.
+        pace: of the recorded iterations.
+    """
+
+    def __init__(self) -> None:
+        self.generator_loss = Series()
+        self.discriminator_loss = Series()
+        self.fid = Series()
+        self.fid_floor: float | None = None
+        self.lost: list[Mapping[str, Any]] = []
+        self.gone: set[int] = set()
+        self.swaps: dict[int, Swap] = {}
+        self.samples: dict[int, int] = {}
+        self.pace = Pace()
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """Takes in one line.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: it makes no sense.
+        """
+        iteration, event = int(record["iteration"]), record.get("event")
+        if event is None:
+            self.generator_loss.add(iteration, record["generator_loss"])
+            self.discriminator_loss.add(iteration, record["discriminator_loss"])
+            self.pace.add(float(record["seconds"]), iteration)
+        elif event == "scores":
+            self.fid.add(iteration, record["scores"].get("fid"))
+            self.fid_floor = record.get("floor", {}).get("fid", self.fid_floor)
+        elif event == "swap":
+            moves = {(int(giver), int(taker)) for giver, taker in record["moves"]}
+            for giver, taker in moves:
+                self.swaps[taker] = Swap(iteration, giver, (taker, giver) in moves)
+        elif event == "lost":
+            self.gone.update(map(int, record["workers"]))
+            self.lost.append(record)
+        elif event == "holdings":
+            held = record["workers"].items()
+            self.samples = {int(rank): int(what["samples"]) for rank, what in held}
+            self.gone.difference_update(self.samples)  # whoever tells what it holds has joined
+
+
+class Role:
+    """What one role's timeline tells.
+
+    Attributes:
+        name: of the role.
+        iteration: the last one that it told of.
+        seconds: when it told, since training began.
+        pace: of its iterations.
+        work: seconds of work by worker, then by iteration; of the last recorded iterations.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.iteration = 0
+        self.seconds = 0.0
+        self.pace = Pace()
+        self.work: dict[int, dict[int, float]] = {}
+        kind, _, first = name.partition("-")
+        if kind == "host" and first.isdigit():
+            self.work[int(first)] = {}
+        self._traffic: deque[Traffic] = deque()
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """Takes in one row.
+
+        Raises:
+            KeyError, TypeError, ValueError: it makes no sense.
+        """
+        row = Trace(self.name)
+        row.add(record)
+        for traffic in row.traffic:
+            self._at(traffic.seconds, traffic.iteration)
+            self._traffic.append(traffic)
+            while len(self._traffic) > 2 and self._traffic[1].seconds <= self._recent():
+                self._traffic.popleft()
+        for iteration, spans in row.spans.items():
+            for span in spans:
+                if span.name not in _WAITING and span.worker:
+                    self._add_work(span.worker, iteration, span.seconds)
+            if spans:
+                self._at(max(span.start + span.seconds for span in spans), iteration)
+
+    def step_seconds(self, worker: int) -> list[float]:
+        """A worker's work in each of the last iterations, without one that may be incomplete."""
+        work = [seconds for number, seconds in sorted(self.work[worker].items()) if number > 0]
+        return work[:-1] if len(work) > 1 else work
+
+    def bytes_per_second(self, *, ended: bool) -> tuple[float | None, float | None]:
+        """Bytes received and sent a second: of late, or over the whole of an ended run."""
+        if not self._traffic:
+            return None, None
+        start = Traffic(0, 0.0, {}, {})
+        before = start if ended or len(self._traffic) < 2 else self._traffic[0]
+        after = self._traffic[-1]
+        seconds = after.seconds - before.seconds
+        received = sum(after.received.values()) - sum(before.received.values())
+        sent = sum(after.sent.values()) - sum(before.sent.values())
+        if seconds <= 0 or received < 0 or sent < 0:
+            return None, None
+        return received / seconds, sent / seconds
+
+    def _at(self, seconds: float, iteration: int) -> None:
+        self.iteration, self.seconds = iteration, seconds
+        self.pace.add(seconds, iteration)
+
+    def _recent(self) -> float:
+        return self._traffic[-1].seconds - _TRAFFIC_SECONDS
+
+    def _add_work(self, worker: int, iteration: int, seconds: float) -> None:
+        work = self.work.setdefault(worker, {})
+        work[iteration] = work.get(iteration, 0.0) + seconds
+        if len(work) > WINDOW + 1:
+            del work[next(iter(work))]

@@ -1,0 +1,254 @@
+"""A run drawn in the terminal: how far it is, its curves, and its workers."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console, Group, JustifyMethod, RenderableType
+from rich.constrain import Constrain
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from mdgan.observe.progress import duration
+from mdgan.observe.watch import WatchedRun, WorkerRow
+
+_WIDTH = 100
+_MOST_WORKERS = 30
+_LEAST_WORKERS = 3
+_MOST_LOSSES = 3
+_OTHER_LINES = 14  # of a frame besides workers and losses, and the line that the cursor is on
+_QUIET_SECONDS = 30.0
+_UNKNOWN = "–"
+_CURVE_WORDS = 46  # characters beside a curve
+
+# Each column with the width that a terminal needs to have room for it and those before it.
+_COLUMNS: dict[str, tuple[JustifyMethod, int]] = {
+    "rank": ("right", 0),
+    "host": ("left", 13),
+    "state": ("left", 20),
+    "iteration": ("right", 31),
+    "step": ("right", 40),
+    "in/s": ("right", 49),
+    "out/s": ("right", 58),
+    "last swap": ("right", 71),
+    "holds": ("right", 78),
+}
+
+# The named colours follow the terminal's own theme; black and white would vanish on some.
+_STATE_STYLES = {
+    "running": "bold green",
+    "finished": "bold green",
+    "stopped": "bold yellow",
+    "failed": "bold red",
+    "alive": "green",
+    "late": "bold yellow",
+    "lost": "bold red",
+    "done": "dim",
+}
+
+
+def follow(path: Path, interval_seconds: float, *, once: bool) -> None:
+    """Shows a run until it ends: rewritten in place on a terminal, else a frame for each change.
+
+    Args:
+        path: the run's folder.
+        interval_seconds: between two looks at it.
+        once: show it as it is now, and return.
+
+    Raises:
+        BadInput: not a run.
+    """
+    run = WatchedRun(path)
+    plain = not sys.stdout.isatty()
+    console = Console(color_system=None, force_terminal=False) if plain else Console()
+    if once:
+        console.print(_frame(console, run))
+    elif plain or console.is_dumb_terminal:
+        shown = ""
+        for _ in _looks(run, interval_seconds):
+            with console.capture() as capture:
+                console.print(_frame(console, run))
+            if capture.get() != shown:
+                console.out("\n" * bool(shown) + capture.get(), end="", highlight=False)
+                shown = capture.get()
+    else:
+        with Live(console=console, auto_refresh=False) as display:
+            for _ in _looks(run, interval_seconds):
+                display.update(_frame(console, run), refresh=True)
+
+
+def _looks(run: WatchedRun, interval_seconds: float) -> Iterator[None]:
+    """Yields whenever the run may look different; last a while after its end, for late news."""
+    yield
+    while not run.ended:
+        time.sleep(interval_seconds)
+        run.update()
+        yield
+        if run.ended:
+            time.sleep(interval_seconds)
+            run.update()
+            yield
+
+
+def _frame(console: Console, run: WatchedRun) -> RenderableType:
+    width = min(console.width, _WIDTH)
+    workers, losses = run.workers(), _losses(run)
+    parts: list[RenderableType] = [_headline(run, width), _summary(run, workers)]
+    parts.append(_progress(run, width))
+    if run.metrics.generator_loss.points or run.metrics.fid.points:
+        parts += ["", _curves(run, width)]
+    if workers:
+        most = _MOST_WORKERS
+        if console.is_terminal:
+            fitting = console.height - _OTHER_LINES - len(losses)
+            most = min(most, max(_LEAST_WORKERS, fitting))
+        parts += ["", _table(_most_telling(workers, most), width)]
+        if len(workers) > most:
+            parts.append(Text(f"      … and {len(workers) - most} more", style="dim"))
+    parts += ["", *losses] if losses else []
+    return Constrain(Group(*parts), width)
+
+
+def _headline(run: WatchedRun, width: int) -> Text:
+    """The folder, whose end tells more than its beginning, and the state at the right."""
+    room = width - len(run.state) - 2
+    folder = str(run.path)
+    if len(folder) > room:
+        folder = "…" + folder[len(folder) - room + 1 :]
+    line = Text(folder.ljust(room + 2), style="bold", no_wrap=True)
+    return line.append(run.state, style=_STATE_STYLES.get(run.state, "bold"))
+
+
+def _summary(run: WatchedRun, workers: list[WorkerRow]) -> Text:
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append(f"{run.config.get('algorithm')} on {run.config.get('dataset')}")
+    if workers:
+        line.append(" · 1 worker: " if len(workers) == 1 else f" · {len(workers)} workers: ")
+        counts = Counter(row.state for row in workers)
+        present = [state for state in ("alive", "done", "late", "lost") if counts[state]]
+        parts = [Text(f"{counts[state]} {state}", _STATE_STYLES[state]) for state in present]
+        line.append_text(Text(", ").join(parts))
+    if not run.ended and run.quiet_seconds >= _QUIET_SECONDS:
+        # Coarse, so that a frame differs only now and then.
+        quiet = f"{run.quiet_seconds // 60:.0f} min" if run.quiet_seconds >= 60 else "30 s"
+        line.append(" · ").append(f"nothing new for {quiet}", style="bold yellow")
+    return line
+
+
+def _progress(run: WatchedRun, width: int) -> Text:
+    done, total, pace = run.iteration, run.iterations, run.iterations_per_second
+    told = [f"{done:,}/{total:,}"]
+    if pace > 0:
+        told.append(f"{pace:.1f} it/s" if pace >= 1 else f"{1 / pace:.1f} s/it")
+    if run.ended:
+        told.append(f"in {duration(run.seconds)}")
+    elif pace > 0:
+        told.append(f"{duration((total - done) / pace)} left")
+    text = "   ".join(told)
+    length = max(0, width - len(text) - 3)
+    filled = min(length, length * done // total) if total else 0
+    line = Text(no_wrap=True, overflow="ellipsis").append("━" * filled, style="green")
+    return line.append("─" * (length - filled), style="dim").append(f"   {text}", style="bold")
+
+
+def _curves(run: WatchedRun, width: int) -> Table:
+    metrics = run.metrics
+    table = Table.grid(padding=(0, 2), pad_edge=False)
+    for style in ("", "", "bold", "dim"):
+        table.add_column(justify="right" if style == "bold" else "left", style=style, no_wrap=True)
+    length = max(1, width - _CURVE_WORDS)
+    for name, series, style in (
+        ("G loss", metrics.generator_loss, "cyan"),
+        ("D loss", metrics.discriminator_loss, "magenta"),
+    ):
+        line = Text(series.sparkline(length, run.iteration), style=style)
+        values = series.finite()
+        between = f"{_number(min(values))} … {_number(max(values))}" if values else ""
+        table.add_row(name, line, _number(series.last), between)
+    if metrics.fid.points:
+        line = Text(metrics.fid.sparkline(length, run.iteration, logarithmic=True), style="green")
+        values = metrics.fid.finite()
+        notes = [f"best {_number(min(values))}"] if values else []
+        if metrics.fid_floor is not None:
+            notes.append(f"floor {_number(metrics.fid_floor)}")
+        table.add_row("FID", line, _number(metrics.fid.last), ", ".join(notes))
+    return table
+
+
+def _most_telling(workers: list[WorkerRow], most: int) -> list[WorkerRow]:
+    """All by rank, or if there are too many: the late, then the lost, then the slowest."""
+    if len(workers) <= most:
+        return workers
+    urgency = {"late": 0, "lost": 1}
+    return sorted(
+        workers, key=lambda row: (urgency.get(row.state, 2), -(row.step_seconds or 0.0), row.rank)
+    )[:most]
+
+
+def _table(rows: list[WorkerRow], width: int) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for title, (justify, needed) in _COLUMNS.items():
+        if needed <= width:
+            table.add_column(title, justify=justify, no_wrap=True)
+    digits = len(str(max(row.rank for row in rows)))
+    shown_roles: set[str] = set()
+    for row in rows:
+        # A process moves the bytes of all its workers together: they are told once.
+        again = row.role in shown_roles
+        shown_roles |= {row.role} if row.role else set()
+        moved = (row.received_per_second, row.sent_per_second)
+        cells: list[RenderableType] = [
+            str(row.rank),
+            row.role or _UNKNOWN,
+            Text(row.state, style=_STATE_STYLES[row.state]),
+            _UNKNOWN if row.iteration is None else f"{row.iteration:,}",
+            _time(row.step_seconds),
+            *("″" if again else _bytes(rate) for rate in moved),
+            _swap(row, digits),
+            _UNKNOWN if row.samples is None else f"{row.samples:,}",
+        ]
+        table.add_row(*cells[: len(table.columns)])
+    return table
+
+
+def _losses(run: WatchedRun) -> list[Text]:
+    """The last workers that were lost, and why."""
+    lines = []
+    for event in run.metrics.lost[-_MOST_LOSSES:]:
+        ranks = ", ".join(map(str, event["workers"]))
+        line = Text(no_wrap=True, overflow="ellipsis")
+        line.append(f"lost {ranks}", style=_STATE_STYLES["lost"])
+        line.append(f" at iteration {event['iteration']:,}: {event.get('reason', '')}")
+        lines.append(line)
+    return lines
+
+
+def _swap(row: WorkerRow, digits: int) -> str:
+    if row.swap is None:
+        return _UNKNOWN
+    return f"{row.swap.iteration:,} {'↔' if row.swap.mutual else '←'} {row.swap.partner:>{digits}}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "not finite"
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return _UNKNOWN
+    return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def _bytes(count: float | None) -> str:
+    if count is None:
+        return _UNKNOWN
+    for unit in ("B", "kB", "MB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"

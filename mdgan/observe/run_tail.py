@@ -1,0 +1,127 @@
+"""The files of a run while they are written, read on from where reading stopped."""
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+METRICS = "metrics"
+"""The name of what is in `metrics.jsonl`; everything else has the name of a role."""
+
+_FIRST_LOOK_BYTES = 1 << 18
+_REMEMBERED_BYTES = 64
+
+
+class News(NamedTuple):
+    """What one file says that it did not say before.
+
+    Attributes:
+        name: `METRICS` or a role.
+        anew: whether the file is another one now, so that what it said before is void.
+        records: the objects in its new complete lines.
+    """
+
+    name: str
+    anew: bool
+    records: list[dict[str, Any]]
+
+
+class RunTail:
+    """All files of a run that grow.
+
+    A run may be long: of a timeline that is there already only the last part is read, and nothing
+    is read twice.
+
+    Args:
+        folder: of the run.
+
+    Attributes:
+        modified: when one of them, or `run.json`, was last written to, by the file system's clock.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._status = folder / "run.json"
+        self._traces = folder / "trace"
+        self._files = {METRICS: _FileTail(folder / "metrics.jsonl", None)}
+        self.modified = 0.0
+
+    def read(self) -> list[News]:
+        """Everything new since the last call, by file."""
+        for path in sorted(self._traces.glob("*.jsonl")):
+            if path.stem not in self._files:
+                self._files[path.stem] = _FileTail(path, _FIRST_LOOK_BYTES)
+        news = [News(name, *file.read()) for name, file in self._files.items()]
+        with suppress(OSError):
+            self.modified = self._status.stat().st_mtime
+        self.modified = max(self.modified, *(file.modified for file in self._files.values()))
+        return [item for item in news if item.anew or item.records]
+
+
+class _FileTail:
+    """One file that grows.
+
+    Args:
+        path: where it is, or will be.
+        first_look_bytes: how much to read of what is there at first; None for all.
+
+    Attributes:
+        modified: when it was last written to; 0 before it is there.
+    """
+
+    def __init__(self, path: Path, first_look_bytes: int | None) -> None:
+        self._path = path
+        self._first_look = first_look_bytes
+        self._number: int | None = None
+        self._offset = 0
+        self._before = b""  # the bytes before the offset, by which a rewritten file is noticed
+        self._in_line = False  # whether the offset is inside a line, whose rest is to be left out
+        self.modified = 0.0
+
+    def read(self) -> tuple[bool, list[dict[str, Any]]]:
+        """Whether it is another file now, and the objects in its new complete lines."""
+        try:
+            with self._path.open("rb") as file:
+                anew = self._is_another(file)
+                file.seek(self._offset)
+                return anew, _objects(self._complete(file.read()))
+        except OSError:  # not there yet, or not at the moment
+            return False, []
+
+    def _is_another(self, file: BinaryIO) -> bool:
+        status = os.fstat(file.fileno())
+        self.modified = status.st_mtime
+        file.seek(self._offset - len(self._before))
+        if status.st_ino == self._number and file.read(len(self._before)) == self._before:
+            return False
+        self._number = status.st_ino
+        self._before = b""
+        self._offset = 0
+        if self._first_look is not None:
+            self._offset = max(0, status.st_size - self._first_look)
+        self._in_line = self._offset > 0
+        return True
+
+    def _complete(self, data: bytes) -> list[bytes]:
+        """The complete lines at the offset, which moves behind them."""
+        length = data.rfind(b"\n") + 1
+        self._offset += length
+        self._before = (self._before + data[:length])[-_REMEMBERED_BYTES:]
+        lines = data[:length].split(b"\n")[:-1]
+        if lines and self._in_line:
+            self._in_line = False
+            return lines[1:]
+        return lines
+
+
+def _objects(lines: list[bytes]) -> list[dict[str, Any]]:
+    """What is damaged is left out: a crash may have cut a line that others follow."""
+    found = []
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            found.append(record)
+    return found

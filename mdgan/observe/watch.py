@@ -1,0 +1,181 @@
+"""A run as it is now, finished or not."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+from mdgan.observe.live_state import Metrics, Role, Swap
+from mdgan.observe.recorded_run import read_settings
+from mdgan.observe.run_directory import RunDirectory
+from mdgan.observe.run_tail import METRICS, RunTail
+from mdgan.observe.tracer import WINDOW
+
+_LEADERS = ("server", "standalone")
+_ENDED = ("finished", "stopped", "failed")
+_LATE_SECONDS = 5.0
+_LATE_STEPS = 5
+_UNTOLD_SECONDS = 3.0
+"""Roles tell what they did about once a second, each at its own moment."""
+
+
+class WorkerRow(NamedTuple):
+    """All that is known of one worker; None where it is not known.
+
+    Attributes:
+        rank: its number.
+        role: the process that carries it.
+        state: alive, late, lost, or done once the run has ended.
+        iteration: the last one that its process told of.
+        step_seconds: mean of its work in one iteration, of late.
+        received_per_second: bytes that its process received, of late or over an ended run.
+        sent_per_second: bytes that its process sent.
+        swap: its last one.
+        samples: how many it holds.
+    """
+
+    rank: int
+    role: str | None
+    state: str
+    iteration: int | None
+    step_seconds: float | None
+    received_per_second: float | None
+    sent_per_second: float | None
+    swap: Swap | None
+    samples: int | None
+
+
+class WatchedRun:
+    """A run that is being watched; `update` brings it up to date.
+
+    Args:
+        path: its folder.
+
+    Attributes:
+        path: its folder.
+        config: its settings.
+        status: `run.json`.
+        metrics: what `metrics.jsonl` tells.
+        roles: what each timeline tells, by role.
+        quiet_seconds: how long nothing has been written.
+
+    Raises:
+        BadInput: not a run.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._tail = RunTail(path)
+        self.status: Mapping[str, Any] = RunDirectory.open(path).read_status()
+        self.config = read_settings(path / "config.json")
+        self.metrics = Metrics()
+        self.roles: dict[str, Role] = {}
+        self.quiet_seconds = 0.0
+        self.update()
+
+    def update(self) -> None:
+        """Takes in everything that was written since the last call.
+
+        Raises:
+            BadInput: the run is gone.
+        """
+        self.status = RunDirectory.open(self.path).read_status()
+        for name, anew, records in self._tail.read():
+            taker: Metrics | Role
+            if name == METRICS:
+                self.metrics = taker = Metrics() if anew else self.metrics
+            else:
+                self.roles[name] = taker = Role(name) if anew else self.roles[name]
+            for record in records:
+                try:
+                    taker.take(record)
+                except (KeyError, TypeError, ValueError, AttributeError):
+                    continue  # one line that makes no sense must not cover all others
+        self.quiet_seconds = max(0.0, time.time() - self._tail.modified)
+
+    @property
+    def state(self) -> str:
+        """What `run.json` says: running, finished, stopped or failed."""
+        return str(self.status.get("state", "running"))
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is to come."""
+        return self.state in _ENDED
+
+    @property
+    def iterations(self) -> int:
+        """I."""
+        return int(self.config.get("iterations", 0))
+
+    @property
+    def iteration(self) -> int:
+        """The last complete one of an ended run, else the last that anything tells of."""
+        recorded = int(self.status.get("iteration", 0))
+        if self.ended:
+            return recorded
+        told = (role.iteration for role in self.roles.values())
+        return max(recorded, self.metrics.pace.iteration, *told)
+
+    @property
+    def seconds(self) -> float:
+        """How long training took, as of the last word in `run.json`."""
+        return float(self.status.get("seconds", 0.0))
+
+    @property
+    def iterations_per_second(self) -> float:
+        """Of late, or over the whole of an ended run; 0 while unknown."""
+        if self.ended:
+            return self.iteration / self.seconds if self.seconds > 0 else 0.0
+        paces = [role.pace for role in self._leading()] + [self.metrics.pace]
+        known = [pace for pace in paces if pace.per_second() > 0]
+        return max(known, key=lambda pace: pace.iteration).per_second() if known else 0.0
+
+    def workers(self) -> list[WorkerRow]:
+        """All workers by rank; none in a standalone run."""
+        if self.config.get("algorithm") == "standalone":
+            return []
+        carriers = {rank: role for role in self.roles.values() for rank in role.work}
+        ranks = range(1, int(self.config.get("world_size", 1)))
+        return [self._worker(rank, carriers.get(rank)) for rank in ranks]
+
+    def _worker(self, rank: int, role: Role | None) -> WorkerRow:
+        steps = role.step_seconds(rank) if role else []
+        state = self._state_of(rank, role, steps)
+        received, sent = None, None
+        if role and state != "lost":
+            received, sent = role.bytes_per_second(ended=self.ended)
+        return WorkerRow(
+            rank=rank,
+            role=role.name if role else None,
+            state=state,
+            iteration=role.iteration if role else None,
+            step_seconds=fmean(steps) if steps else None,
+            received_per_second=received,
+            sent_per_second=sent,
+            swap=self.metrics.swaps.get(rank),
+            samples=self.metrics.samples.get(rank),
+        )
+
+    def _state_of(self, rank: int, role: Role | None, steps: list[float]) -> str:
+        if rank in self.metrics.gone:
+            return "lost"
+        if self.ended:
+            return "done"
+        return "late" if role and self._is_late(role, steps) else "alive"
+
+    def _is_late(self, role: Role, steps: list[float]) -> bool:
+        """Whether a role told nothing of what others did long ago.
+
+        Who is at the furthest iteration waits for others, however long it has been silent.
+        """
+        behind = self.iteration - role.iteration
+        newest = max(other.seconds for other in self.roles.values())
+        silent_seconds = self.quiet_seconds + newest - role.seconds
+        patience = max(_LATE_SECONDS, _LATE_STEPS * median(steps) if steps else 0.0)
+        untold = max(WINDOW, _UNTOLD_SECONDS * self.iterations_per_second)
+        return behind > untold or (behind > 0 and silent_seconds > patience)
+
+    def _leading(self) -> list[Role]:
+        return [self.roles[name] for name in _LEADERS if name in self.roles]

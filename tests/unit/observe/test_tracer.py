@@ -1,0 +1,235 @@
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdgan.observe import tracer as module
+from mdgan.observe.recorded_run import RecordedSpan, Trace
+from mdgan.observe.tracer import WINDOW, Tracer, traced_every
+
+ROUNDING_SECONDS = 1.6e-6
+
+
+class Clock:
+    """A clock that goes only when told to."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+def do(
+    tracer: Tracer, clock: Clock, name: str, seconds: float, worker: int = 0, num_bytes: int = 0
+) -> None:
+    with tracer.span(name, worker) as span:
+        clock.now += seconds
+        span.num_bytes = num_bytes
+
+
+def read_back(rows: Iterable[dict[str, Any]]) -> Trace:
+    trace = Trace("host-1")
+    for row in rows:
+        trace.add(row)
+    return trace
+
+
+def test_one_row_an_iteration_with_times_after_its_start(clock: Clock) -> None:
+    tracer = Tracer()
+    tracer.iteration = 1
+    do(tracer, clock, "receive", 0.25, num_bytes=640)
+    clock.now += 0.5
+    do(tracer, clock, "feedback", 0.125, worker=3)
+    tracer.iteration = 2
+    do(tracer, clock, "receive", 0.0)
+    assert tracer.take() == [
+        {
+            "iteration": 1,
+            "start": 1000.0,
+            "spans": [["receive", 0, 0, 250_000, 640], ["feedback", 3, 750_000, 125_000, 0]],
+        },
+        {"iteration": 2, "start": 1000.875, "spans": [["receive", 0, 0, 0, 0]]},
+    ]
+
+
+def test_what_was_taken_is_not_there_again(clock: Clock) -> None:
+    tracer = Tracer()
+    assert tracer.take() == []
+    do(tracer, clock, "send", 0.1)
+    assert len(tracer.take()) == 1
+    assert tracer.take() == []
+
+
+def test_an_iteration_that_is_taken_in_two_parts_reads_back_as_one(clock: Clock) -> None:
+    tracer = Tracer()
+    tracer.iteration = 7
+    do(tracer, clock, "receive", 0.1)
+    first = tracer.take()
+    do(tracer, clock, "send", 0.2)
+    trace = read_back(first + tracer.take())
+    assert [span.name for span in trace.spans[7]] == ["receive", "send"]
+    assert [span.start for span in trace.spans[7]] == pytest.approx([1000.0, 1000.1])
+
+
+def test_a_span_inside_another_is_kept_with_its_own_time(clock: Clock) -> None:
+    tracer = Tracer()
+    with tracer.span("swap"):
+        clock.now += 1.0
+        do(tracer, clock, "send", 2.0)
+        clock.now += 3.0
+    spans = {span.name: span for span in read_back(tracer.take()).spans[0]}
+    assert (spans["swap"].start, spans["swap"].seconds) == pytest.approx((1000.0, 6.0))
+    assert (spans["send"].start, spans["send"].seconds) == pytest.approx((1001.0, 2.0))
+
+
+def test_a_span_that_fails_is_kept(clock: Clock) -> None:
+    tracer = Tracer()
+
+    def fail() -> None:
+        with tracer.span("receive"):
+            clock.now += 1.5
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    ((span,),) = read_back(tracer.take()).spans.values()
+    assert span == RecordedSpan("receive", 0, 1000.0, 1.5, 0)
+
+
+def test_a_span_belongs_to_the_iteration_in_which_it_ends(clock: Clock) -> None:
+    tracer = Tracer()
+    tracer.iteration = 1
+    with tracer.span("receive"):
+        clock.now += 1.0
+        tracer.iteration = 2
+    assert [row["iteration"] for row in tracer.take()] == [2]
+
+
+def test_spans_of_one_worker(clock: Clock) -> None:
+    tracer = Tracer()
+    stage = tracer.of_worker(5)
+    for name in ("real half", "fake half"):
+        with stage(name):
+            clock.now += 1.0
+    (row,) = tracer.take()
+    assert [span[:2] for span in row["spans"]] == [["real half", 5], ["fake half", 5]]
+
+
+def test_times_are_by_the_servers_clock(clock: Clock) -> None:
+    tracer = Tracer(clock_offset_seconds=-900.25)
+    do(tracer, clock, "send", 1.0)
+    assert tracer.take()[0]["start"] == 99.75
+
+
+def test_it_is_due_about_once_a_second(clock: Clock) -> None:
+    tracer = Tracer()
+    assert not tracer.due()
+    clock.now += 0.99
+    assert not tracer.due()
+    clock.now += 0.02
+    assert tracer.due()
+    tracer.take()
+    assert not tracer.due()
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_windows_are_recorded_from_the_first_iteration_on(clock: Clock, every: int) -> None:
+    tracer = Tracer(every)
+    for iteration in range(4 * every * WINDOW + 1):
+        tracer.iteration = iteration
+        do(tracer, clock, "receive", 0.1)
+    recorded = [row["iteration"] for row in tracer.take()]
+    windows = [range(1 + n * every * WINDOW, 1 + (n * every + 1) * WINDOW) for n in range(4)]
+    assert recorded == [0, *(i for window in windows for i in window)]
+
+
+def test_small_runs_are_recorded_whole() -> None:
+    assert traced_every(3000, 4) == 1
+    assert traced_every(1, 1) == 1
+
+
+@given(st.integers(1, 10**7), st.integers(1, 2000))
+def test_large_runs_are_kept_small(iterations: int, num_workers: int) -> None:
+    every = traced_every(iterations, num_workers)
+    windows = -(-iterations // (WINDOW * every))
+    recorded = min(iterations, windows * WINDOW) * num_workers
+    assert recorded <= 200_000 + WINDOW * num_workers
+
+
+class Did(NamedTuple):
+    name: str
+    worker: int
+    pause: float
+    seconds: float
+    num_bytes: int
+    next_iteration: bool
+    taken: bool
+
+
+SECONDS = st.floats(0, 5, allow_subnormal=False)
+DEEDS = st.builds(
+    Did,
+    st.sampled_from(["receive", "fake half", "send"]),
+    st.integers(0, 3),
+    SECONDS,
+    SECONDS,
+    st.integers(0, 2**40),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@given(st.lists(DEEDS, max_size=60), st.integers(1, 3), st.floats(-1e6, 1e6))
+def test_nothing_is_lost_or_told_twice(deeds: list[Did], every: int, offset: float) -> None:
+    clock = Clock(5e5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "time", clock)
+        tracer = Tracer(every, offset)
+        expected: dict[int, list[RecordedSpan]] = {}
+        rows = []
+        for deed in deeds:
+            tracer.iteration += deed.next_iteration * 4
+            clock.now += deed.pause
+            if tracer.iteration == 0 or (tracer.iteration - 1) // WINDOW % every == 0:
+                span = RecordedSpan(
+                    deed.name, deed.worker, clock.now + offset, deed.seconds, deed.num_bytes
+                )
+                expected.setdefault(tracer.iteration, []).append(span)
+            do(tracer, clock, deed.name, deed.seconds, deed.worker, deed.num_bytes)
+            if deed.taken:
+                rows += tracer.take()
+        found = read_back(rows + tracer.take()).spans
+    assert found.keys() == expected.keys()
+    for iteration, spans in expected.items():
+        for told, span in zip(found[iteration], spans, strict=True):
+            assert (told.name, told.worker, told.num_bytes) == (
+                span.name,
+                span.worker,
+                span.num_bytes,
+            )
+            assert told.start == pytest.approx(span.start, rel=0, abs=ROUNDING_SECONDS)
+            assert told.seconds == pytest.approx(span.seconds, rel=0, abs=ROUNDING_SECONDS)
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=40))
+def test_spans_that_follow_each_other_overlap_by_rounding_alone(lengths: list[float]) -> None:
+    clock = Clock(12.3456789)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "time", clock)
+        tracer = Tracer()
+        for seconds in lengths:
+            do(tracer, clock, "send", seconds)
+        spans = read_back(tracer.take()).spans[0]
+    for before, after in pairwise(spans):
+        assert before.start + before.seconds <= after.start + ROUNDING_SECONDS

@@ -1,0 +1,248 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mdgan.cli.watch import watch
+from mdgan.errors import BadInput
+from tests.unit.observe.fake_run import FakeRun
+from tests.unit.observe.run_files import RunFiles
+
+ESCAPE = "\x1b"
+
+
+def command(*arguments: object, columns: int = 80) -> Result:
+    environment = {"COLUMNS": str(columns), "FORCE_COLOR": "", "NO_COLOR": ""}
+    return CliRunner().invoke(watch, [str(argument) for argument in arguments], env=environment)
+
+
+def shown(path: Path, columns: int = 80) -> list[str]:
+    """The lines of one frame, without spaces at their ends."""
+    done = command(path, "--once", columns=columns)
+    assert done.exit_code == 0, done.exception
+    assert ESCAPE not in done.stdout
+    assert all(len(line) <= columns for line in done.stdout.splitlines())
+    return [line.rstrip() for line in done.stdout.splitlines()]
+
+
+def workers(lines: list[str]) -> dict[str, list[str]]:
+    """The other cells of the table, by rank."""
+    (head,) = (number for number, line in enumerate(lines) if line.split()[:1] == ["rank"])
+    rows = {}
+    for line in lines[head + 1 :]:
+        if not line or "more" in line:
+            break
+        rank, *cells = [" ".join(cell.split()) for cell in line.split("  ") if cell.strip()]
+        rows[rank] = cells
+    return rows
+
+
+def test_a_run_in_one_picture(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run", num_workers=4, iterations=400)
+    run.holdings({1: 180, 2: 179, 3: 1800, 4: 0})
+    for iteration in range(10, 201, 10):
+        run.losses(iteration, iteration / 10, 1 - iteration / 400, 1.0 + iteration % 20 / 10)
+    run.fid(50, 128.5, 2.51)
+    run.fid(150, 16.25)
+    run.swap(100, (1, 2), (2, 1), (3, 4), (4, 3))
+    run.swap(150, (1, 3), (3, 2), (2, 1))
+    run.event("lost", 160, workers=[4], reason="Connection closed by peer")
+    run.spans("server", 200, 19.9, ("generate", 0, 0.0, 0.1))
+    run.work("host-1", [1, 2], range(191, 201), 0.0125)
+    run.work("host-3", [3], range(191, 200), 1.5)
+    run.work("host-4", [4], range(151, 161), 0.1)
+    for role, received in (("host-1", 64_000), ("host-3", 1_280_000), ("host-4", 10)):
+        for second in range(10):
+            last = 160 if role == "host-4" else 200
+            seconds = last / 10 - 10 + second
+            totals = 500 * second, received * second
+            run.traffic(role, last - 10 + second, seconds, *totals)
+    lines = shown(run.path)
+    assert lines[0].split()[-1] == "running"
+    assert lines[1] == "mdgan on digits · 4 workers: 3 alive, 1 lost"
+    assert lines[2].split()[1:] == ["200/400", "10.0", "it/s", "20", "s", "left"]
+    assert lines[2].count("━") == lines[2].count("─")
+    assert lines[4].endswith("0.500  0.500 … 0.975")
+    assert lines[5].endswith("1.000  1.000 … 2.000")
+    assert lines[6].endswith("16.25  best 16.25, floor 2.510")
+    curve = lines[4].split()[2]
+    assert list(curve) == sorted(curve, reverse=True)
+    assert set(curve) == set("▁▂▃▄▅▆▇█")
+    assert workers(lines) == {
+        "1": ["host-1", "alive", "199", "12.5 ms", "64 kB", "500 B", "150 ← 2", "180"],
+        "2": ["host-1", "alive", "199", "12.5 ms", "″", "″", "150 ← 3", "179"],
+        "3": ["host-3", "alive", "199", "1.5 s", "1.28 MB", "500 B", "150 ← 1", "1,800"],
+        "4": ["host-4", "lost", "159", "100 ms", "–", "–", "100 ↔ 3", "0"],
+    }
+    assert lines[-1] == "lost 4 at iteration 160: Connection closed by peer"
+
+
+def test_the_folder_of_a_long_name_is_told_by_its_end(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / ("long" * 30) / "the-last-part")
+    (line, *_) = shown(run.path)
+    assert line.startswith("…")
+    assert line.endswith("the-last-part  running")
+    assert len(line) == 80
+
+
+def test_a_run_that_has_just_begun_has_no_curves_and_unknown_workers(tmp_path: Path) -> None:
+    lines = shown(RunFiles(tmp_path / "run").path)
+    assert lines[1] == "mdgan on digits · 2 workers: 2 alive"
+    assert lines[2].endswith("0/1,000")
+    assert workers(lines) == {rank: ["–", "alive", *["–"] * 6] for rank in ("1", "2")}
+    assert not [line for line in lines if "loss" in line or "FID" in line]
+
+
+def test_a_run_without_timelines_still_tells_how_fast_it_is(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run")
+    for iteration in (50, 100, 150):
+        run.losses(iteration, iteration * 4.0, 0.5, 0.5)
+    assert shown(run.path)[2].split()[1:] == [
+        "150/1,000",
+        "4.0",
+        "s/it",
+        "56",
+        "min",
+        "40",
+        "s",
+        "left",
+    ]
+
+
+def test_the_pace_is_of_late(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run", iterations=10_000)
+    for iteration in range(1, 101):
+        run.losses(iteration, iteration * 1.0, 0.5, 0.5)
+    for iteration in range(110, 1001, 10):
+        run.losses(iteration, 100 + (iteration - 100) / 10, 0.5, 0.5)
+    assert "10.0 it/s" in shown(run.path)[2]
+
+
+def test_the_standalone_baseline_has_no_workers(tmp_path: Path) -> None:
+    lines = shown(FakeRun(workers=0, iterations=40).write(tmp_path / "run"))
+    assert lines[1] == "standalone on digits"
+    assert len(lines) == 7
+    assert not [line for line in lines if "rank" in line]
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
+def test_a_run_that_has_ended_is_shown_once_without_being_asked(tmp_path: Path, state: str) -> None:
+    run = FakeRun(workers=3, iterations=60, done=45, state=state).write(tmp_path / "run")
+    status = json.loads((run / "run.json").read_text())
+    done = command(run)
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert lines[0].endswith(state)
+    assert lines[1].rstrip() == "mdgan on digits · 3 workers: 3 done"
+    assert f"45/60   {45 / status['seconds']:.1f} it/s   in " in lines[2]
+    assert done.stdout.count("mdgan on digits") == 1
+
+
+def test_bytes_of_a_run_that_has_ended_are_over_all_of_it(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run", num_workers=1)
+    run.traffic("host-1", 500, 50.0, 100_000, 1_000_000)
+    run.traffic("host-1", 1000, 100.0, 100_000, 1_000_000)
+    run.status("finished", 1000, 100.0)
+    assert workers(shown(run.path))["1"][3:6] == ["–", "10 kB", "1 kB"]
+
+
+def test_a_silent_run_is_told_so(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run")
+    run.losses(1, 0.1, 0.5, 0.5)
+    for seconds, told in (
+        (20, ""),
+        (40, " · nothing new for 30 s"),
+        (200, " · nothing new for 3 min"),
+    ):
+        run.quiet_for(seconds)
+        assert shown(run.path)[1] == f"mdgan on digits · 2 workers: 2 alive{told}"
+    run.status("failed", 1, 0.1)
+    run.quiet_for(200)
+    assert shown(run.path)[1] == "mdgan on digits · 2 workers: 2 done"
+
+
+def test_who_is_silent_while_others_went_on_is_late(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run", num_workers=3)
+    run.spans("server", 12, 1.2, ("generate", 0, 0.0, 0.001))
+    for role, worker, last in (("host-1", 1, 12), ("host-2", 2, 11), ("host-3", 3, 11)):
+        run.work(role, [worker], range(1, last + 1), 2.0 if worker == 3 else 0.1)
+    run.quiet_for(2)
+    assert [cells[1] for cells in workers(shown(run.path)).values()] == ["alive"] * 3
+    run.quiet_for(8)  # more than 5 s, but not 5 steps of the slow one
+    states = [cells[1] for cells in workers(shown(run.path)).values()]
+    assert states == ["alive", "late", "alive"]
+    run.quiet_for(15)
+    states = [cells[1] for cells in workers(shown(run.path)).values()]
+    assert states == ["alive", "late", "late"]
+    run.status("stopped", 12, 1.2)
+    assert [cells[1] for cells in workers(shown(run.path)).values()] == ["done"] * 3
+
+
+def test_who_is_further_behind_than_a_window_is_late_at_once(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run", num_workers=2)
+    run.spans("server", 40, 4.0, ("generate", 0, 0.0, 0.001))
+    run.work("host-1", [1], range(1, 31), 0.01)
+    run.work("host-2", [2], range(1, 30), 0.01)
+    states = [cells[1] for cells in workers(shown(run.path)).values()]
+    assert states == ["alive", "late"]
+
+
+def test_who_joins_anew_is_lost_no_more(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run")
+    run.event("lost", 5, workers=[1, 2], reason="closed")
+    run.holdings({1: 10})
+    states = [cells[1] for cells in workers(shown(run.path)).values()]
+    assert states == ["alive", "lost"]
+
+
+def test_of_many_workers_those_with_trouble_come_first(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run", num_workers=100)
+    run.spans("server", 50, 5.0, ("generate", 0, 0.0, 0.001))
+    for rank in range(1, 101):
+        last = 20 if rank == 71 else 50
+        run.work(f"host-{rank}", [rank], range(last - 5, last + 1), rank / 1000)
+    run.event("lost", 50, workers=[33], reason="closed")
+    lines = shown(run.path)
+    assert lines[1] == "mdgan on digits · 100 workers: 98 alive, 1 late, 1 lost"
+    rows = workers(lines)
+    assert list(rows) == ["71", "33", *(str(rank) for rank in range(100, 72, -1))]
+    assert lines[lines.index("      … and 70 more") + 1] == ""
+    assert rows["100"][:4] == ["host-100", "alive", "50", "100 ms"]
+
+
+def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run")
+    for damage in (b"{", b"[]", b'{"event": "swap"}', b'{"iteration": null}', b'{"iteration": 3}'):
+        for name in ("metrics.jsonl", "trace/host-1.jsonl", "trace/scorer.jsonl"):
+            with (run.path / name).open("ab") as file:
+                file.write(damage + b"\n")
+    run.event("scores", 3, scores={"fid": 10.0}, floor=None)
+    run.losses(7, 1.0, 0.25, None)
+    lines = shown(run.path)
+    assert lines[2].endswith("7/1,000")
+    assert lines[4].rstrip().endswith("0.250  0.250 … 0.250")
+    assert lines[5].rstrip().endswith("not finite")
+
+
+@pytest.mark.parametrize("columns", [10, 20, 40, 60, 79, 80, 100, 200])
+def test_it_fits_into_any_width(tmp_path: Path, columns: int) -> None:
+    run = FakeRun(workers=12, iterations=60, done=30, state="running", lost={3: 20}).write(
+        tmp_path / "run"
+    )
+    lines = shown(run, columns)
+    assert max(map(len, lines)) <= min(columns, 100)
+    head = next(line for line in lines if line.startswith("rank"))
+    assert "…" not in head
+    assert head.endswith("holds") == (columns >= 79)
+
+
+def test_what_is_no_run_is_named(tmp_path: Path) -> None:
+    done = command(tmp_path)
+    assert isinstance(done.exception, BadInput)
+    assert str(done.exception).startswith(f"{tmp_path}: not a run")
+
+
+@pytest.mark.parametrize("interval", ["0", "-1", "x"])
+def test_an_interval_is_a_time(tmp_path: Path, interval: str) -> None:
+    assert command(tmp_path, "--interval", interval).exit_code == 2
