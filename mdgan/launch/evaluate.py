@@ -123,9 +123,8 @@ def _real(
         if described.get("sha256") == extractor.sha256:
             return RealStatistics.from_tensors(tensors)
     experiment, _ = trained.settings()
-    folders = {
-        data_dir(deployment, trained.dataset, rank) for rank in range(1, experiment.world_size)
-    }
+    ranks = [1] if experiment.algorithm == "standalone" else range(1, experiment.world_size)
+    folders = {data_dir(deployment, trained.dataset, rank) for rank in ranks}
     sources = [trained.dataset.open(folder) for folder in sorted(folders)]
     shards = [make_shard(1, source, torch.arange(len(source)), 0) for source in sources]
     return describe_all(shards, extractor)

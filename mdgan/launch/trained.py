@@ -1,7 +1,6 @@
 """A run's newest generator, loaded back together with what it takes to use it."""
 
 import hashlib
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,12 +35,8 @@ class Trained:
         Raises:
             BadInput: `config.json` is damaged.
         """
-        path = self.run.path / "config.json"
-        try:
-            settings = json.loads(path.read_text(encoding="utf-8"))
-            return build_experiment(settings), build_deployment(settings)
-        except (OSError, ValueError, AttributeError) as error:
-            raise BadInput(f"{path}: damaged ({error})") from error
+        settings = self.run.read_config()
+        return build_experiment(settings), build_deployment(settings)
 
 
 def load_trained(path: Path) -> Trained:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mdgan.errors import BadInput
 from mdgan.observe.run_directory import RunDirectory
 
 
@@ -119,7 +118,7 @@ class RecordedRun:
         records = list(_lines(path / "metrics.jsonl", damage))
         return cls(
             path=path,
-            config=read_settings(path / "config.json"),
+            config=run.read_config(),
             status=status,
             iterations=[record for record in records if "event" not in record],
             events=[record for record in records if "event" in record],
@@ -137,21 +136,6 @@ class RecordedRun:
     def named(self, event: str) -> list[dict[str, Any]]:
         """The events of one name, in order."""
         return [record for record in self.events if record["event"] == event]
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """Reads a run's `config.json`.
-
-    Raises:
-        BadInput: it is damaged.
-    """
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path}: damaged ({error})") from error
-    if not isinstance(settings, dict):
-        raise BadInput(f"{path}: damaged (not a JSON object)")
-    return settings
 
 
 def _lines(path: Path, damage: list[str]) -> Iterator[dict[str, Any]]:

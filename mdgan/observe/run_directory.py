@@ -94,20 +94,21 @@ class RunDirectory:
         """Writes `run.json`."""
         self._write_json("run.json", status)
 
+    def read_config(self) -> dict[str, Any]:
+        """Reads `config.json`.
+
+        Raises:
+            BadInput: it is damaged.
+        """
+        return self._read_json("config.json")
+
     def read_status(self) -> dict[str, Any]:
         """Reads `run.json`.
 
         Raises:
             BadInput: it is damaged.
         """
-        path = self.path / "run.json"
-        try:
-            status = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise BadInput(f"{path}: damaged ({error})") from error
-        if not isinstance(status, dict):
-            raise BadInput(f"{path}: damaged (not a JSON object)")
-        return status
+        return self._read_json("run.json")
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Appends one line to `metrics.jsonl`, in one write."""
@@ -174,6 +175,16 @@ class RunDirectory:
                 return tensors, fields
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise BadInput(f"{path}: damaged ({error})") from error
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise BadInput(f"{path}: damaged ({error})") from error
+        if not isinstance(content, dict):
+            raise BadInput(f"{path}: damaged (not a JSON object)")
+        return content
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         write_whole(self.path / name, (json.dumps(content, indent=2) + "\n").encode())

@@ -7,7 +7,6 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from mdgan.observe.live_state import Metrics, Role, Swap
-from mdgan.observe.recorded_run import read_settings
 from mdgan.observe.run_directory import RunDirectory
 from mdgan.observe.run_tail import METRICS, RunTail
 from mdgan.observe.tracer import WINDOW
@@ -67,8 +66,9 @@ class WatchedRun:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._tail = RunTail(path)
-        self.status: Mapping[str, Any] = RunDirectory.open(path).read_status()
-        self.config = read_settings(path / "config.json")
+        run = RunDirectory.open(path)
+        self.status: Mapping[str, Any] = run.read_status()
+        self.config = run.read_config()
         self.metrics = Metrics()
         self.roles: dict[str, Role] = {}
         self.quiet_seconds = 0.0
