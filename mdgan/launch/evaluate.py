@@ -15,7 +15,6 @@ import torch
 from mdgan.config import Deployment
 from mdgan.launch import machine
 from mdgan.launch.extractors import (
-    extractor_identity,
     features_of,
     make_extractor,
     open_held_out,
@@ -104,7 +103,6 @@ def _extractor(trained: Trained, deployment: Deployment, question: Question) -> 
     if not asked and (trained.run.path / EXTRACTOR_FILE).exists():
         tensors, fields = trained.run.read_tensors(EXTRACTOR_FILE)
         return unpack(fields, tensors, own_file(deployment))
-    extractor_identity(deployment)  # the user's file is there, or we say so
     folder = data_dir(deployment, trained.dataset, 1)
     return make_extractor(
         deployment,

@@ -7,12 +7,13 @@ import torch
 
 from mdgan.config import Deployment
 from mdgan.data.dataset_file import DatasetFile
+from mdgan.data.images import Shape
 from mdgan.data.partitioner import Partitioner
 from mdgan.errors import BadInput
 from mdgan.metrics.classifier_cache import cached_classifier
 from mdgan.metrics.extractor import Extractor, Features, gather
 from mdgan.metrics.inception import inception, read_weights
-from mdgan.metrics.module_file import digest, from_file
+from mdgan.metrics.module_file import from_file
 
 CLASSIFIER = "classifier"
 INCEPTION = "inception"
@@ -26,11 +27,15 @@ def own_file(deployment: Deployment) -> Path | None:
     return None if deployment.extractor == CLASSIFIER else Path(deployment.extractor)
 
 
-def extractor_identity(deployment: Deployment) -> str:
-    """What must be equal on every rank so that sums over features may be added.
+def extractor_identity(deployment: Deployment, shape: Shape) -> str:
+    """Tries the user's extractor; tells what must be equal on every rank to add up features.
+
+    Args:
+        deployment: names it.
+        shape: (C, H, W) of the images.
 
     Raises:
-        BadInput: the user's file is not there, or is another.
+        BadInput: the user's file is not there, is another, or does not give features.
     """
     file = own_file(deployment)
     if file is None:
@@ -38,7 +43,7 @@ def extractor_identity(deployment: Deployment) -> str:
     if deployment.inception_weights is not None:
         read_weights(file)
         return INCEPTION
-    return f"sha256 {digest(file)}"
+    return f"sha256 {from_file(file, shape).sha256}"
 
 
 def make_extractor(

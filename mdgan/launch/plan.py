@@ -107,7 +107,7 @@ def make_plan(
         ranks,
         holdings,
         torchrun,
-        extractor_identity(deployment),
+        extractor_identity(deployment, dataset.shape),
         _warnings(experiment, holdings),
         time.monotonic() if launched is None else launched,
     )

@@ -5,6 +5,7 @@ of the published figures. Nothing is downloaded here.
 """
 
 import importlib
+import importlib.util
 import io
 from pathlib import Path
 from pickle import UnpicklingError
@@ -53,14 +54,8 @@ def inception(weights: Path, sha256: str = SHA256) -> Extractor:
     Raises:
         BadInput: torch-fidelity is not installed; the file is missing, another, or damaged.
     """
-    try:
-        fidelity = importlib.import_module("torch_fidelity.feature_extractor_inceptionv3")
-    except ImportError as error:
-        raise BadInput(
-            f"--inception-weights {weights}: the Inception network needs torch-fidelity; install "
-            "it with pip install 'mdgan[inception]'"
-        ) from error
     content = read_weights(weights, sha256)
+    fidelity = importlib.import_module("torch_fidelity.feature_extractor_inceptionv3")
     network = _build(fidelity.FeatureExtractorInceptionV3, weights, content)
     return Extractor(
         kind="inception",
@@ -79,8 +74,13 @@ def read_weights(weights: Path, sha256: str = SHA256) -> bytes:
     """The bytes of the weights' file.
 
     Raises:
-        BadInput: it is missing, or another.
+        BadInput: torch-fidelity is not installed, or the file is missing, or another.
     """
+    if importlib.util.find_spec("torch_fidelity") is None:
+        raise BadInput(
+            f"--inception-weights {weights}: the Inception network needs torch-fidelity; install "
+            "it with pip install 'mdgan[inception]'"
+        )
     content, found = read_bytes(weights, "--inception-weights")
     if found != sha256:
         raise BadInput(

@@ -72,6 +72,13 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--generator-lr", "nan"], ["--generator-lr nan"]),
         (["--seed", "-1"], ["--seed -1"]),
         (["--config", "none.json"], ["none.json", "cannot read"]),
+        (["--extractor", "none.pt"], ["--extractor none.pt", "cannot be read"]),
+        (["--extractor", "inception"], ["--inception-weights FILE"]),
+        (
+            ["--extractor", "inception", "--inception-weights", __file__],
+            ["--inception-weights", "SHA-256 is", "must be 6726825d0af5"],
+        ),
+        (["--eval-samples", "1"], ["--eval-samples 1", "at least 2"]),
         (["--frobnicate"], ["--frobnicate"]),
         (["--transport", "memory", "--ranks", "0"], ["--ranks 0", "--transport memory"]),
     ],
@@ -104,6 +111,17 @@ def test_fewer_gpus_than_processes(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     line = refusal(capsys, *TRAIN, "--device", "cuda", "--backend", "nccl")
     assert "needs a GPU for each of the 5 processes here, found 2" in line
+
+
+def test_extractor_that_gives_no_features(
+    capsys: pytest.CaptureFixture[str], empty_folder: Path
+) -> None:
+    (empty_folder / "mine.py").write_text(
+        "import torch\nclass Flat(torch.nn.Module):\n"
+        "    def forward(self, images):\n        return images.mean((1, 2, 3))\n"
+    )
+    line = refusal(capsys, *TRAIN, "--extractor", "mine.py:Flat", "--dataset", "digits")
+    assert "gives float32 [2] for 2 images, must give features [n, d]" in line
 
 
 def test_config_file_with_unknown_key(

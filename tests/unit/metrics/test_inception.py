@@ -118,7 +118,7 @@ def test_absent(tmp_path: Path) -> None:
 
 
 def test_torch_fidelity_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, MODULE, None)
+    monkeypatch.setitem(sys.modules, "torch_fidelity", None)
     assert "pip install 'mdgan[inception]'" in refusal(lambda: inception(tmp_path / "weights.pth"))
 
 
