@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
+# Most tests wait for processes of their own to start, so two at a time take little more than one.
+TEST_PROCESSES := --numprocesses logical --maxprocesses 4 --dist loadfile
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all check bench clean
 
@@ -27,10 +30,10 @@ demo: $(STAMP) ## train a server and 4 workers on real digits, and report (about
 		&& $(BIN)/mdgan report $$run
 
 test: $(STAMP) ## run the default tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TEST_PROCESSES)
 
 test-all: $(STAMP) ## run every test, the slow ones too
-	$(BIN)/python -m pytest -m ''
+	$(BIN)/python -m pytest -m '' $(TEST_PROCESSES)
 
 check: $(STAMP) ## format, lint and types
 	$(BIN)/ruff format --check .

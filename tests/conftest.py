@@ -1,8 +1,12 @@
 """What every test gets."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
+
+# Threads that spin would slow down the tests that run beside these. Before torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from tests import processes
 

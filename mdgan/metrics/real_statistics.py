@@ -52,7 +52,8 @@ class RealStatistics:
 
         Args:
             features: of samples that follow each other in the shard.
-            first_position: where in the shard the first of them is.
+            first_position: a number for the first of them, from which those after it count on;
+                it decides their halves.
 
         Raises:
             BadInput: they are of another extractor.

@@ -67,16 +67,20 @@ class Describer:
         extractor = unpack(message.fields, message.tensors, self._own_file).to(self._device)
         yield None
         total = RealStatistics.empty(extractor)
-        for shard in self._shards.values():
-            for position, piece in numbered_pieces(shard):
+        for worker, shard in self._shards.items():
+            for position, piece in numbered_pieces(worker, shard):
                 total.add(extractor(piece), position)
                 yield None
         yield total.tensors()
 
 
-def numbered_pieces(shard: Shard) -> Iterator[tuple[int, Tensor]]:
-    """All samples of a shard, float32 [n, C, H, W], each piece with its first one's position."""
-    position = 0
+def numbered_pieces(worker: int, shard: Shard) -> Iterator[tuple[int, Tensor]]:
+    """All samples of a shard, float32 [n, C, H, W], each piece with its first one's position.
+
+    Positions are counted from a number of the worker's own. Were they the same in all shards, the
+    halves of shards of one class each would hold the same share of every class.
+    """
+    position = worker << 32
     for piece in shard.pieces(_PIECE):
         yield position, piece
         position += len(piece)
@@ -85,7 +89,7 @@ def numbered_pieces(shard: Shard) -> Iterator[tuple[int, Tensor]]:
 def describe_all(shards: Iterable[Shard], extractor: Extractor) -> RealStatistics:
     """The statistics of several shards together, all at once."""
     total = RealStatistics.empty(extractor)
-    for shard in shards:
-        for position, piece in numbered_pieces(shard):
+    for number, shard in enumerate(shards, start=1):
+        for position, piece in numbered_pieces(number, shard):
             total.add(extractor(piece), position)
     return total

@@ -24,7 +24,8 @@ def test_data_set_recipe(tmp_path: Path) -> None:
 
 def test_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
     helps = ""
-    for command in (["train"], ["standalone"], ["sample"], ["datasets"], ["datasets", "show"]):
+    commands = ("train", "standalone", "sample", "evaluate", "report", "watch", "trace", "datasets")
+    for command in (*([name] for name in commands), ["datasets", "show"]):
         with pytest.raises(SystemExit):
             main([*command, "--help"])
         helps += capsys.readouterr().out
@@ -40,5 +41,5 @@ def test_make_targets_exist() -> None:
 
 
 def test_files_exist() -> None:
-    for path in set(re.findall(r"\]\(([^)]+)\)|`((?:mdgan|datasets|scripts)/[\w./-]*)`", README)):
+    for path in set(re.findall(r"\]\(([^)#]+)\)|`((?:mdgan|datasets|scripts)/[\w./-]*)`", README)):
         assert (REPOSITORY / (path[0] or path[1])).exists(), path

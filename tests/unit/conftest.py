@@ -6,7 +6,7 @@ import pytest
 import torch
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="package")
 def one_thread() -> Iterator[None]:
     """Bits are compared here, and how sums are split over threads decides bits."""
     before = torch.get_num_threads()

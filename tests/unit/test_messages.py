@@ -109,5 +109,11 @@ def test_the_numbers_of_the_kinds_are_part_of_the_wire_format() -> None:
         "SWAPPED": 5,
         "STOP": 6,
         "BYE": 7,
+        "CLOCK": 8,
+        "SPANS": 9,
+        "EXTRACTOR": 10,
+        "REAL": 11,
+        "GENERATOR": 12,
+        "SCORES": 13,
     }
     assert messages.bye().kind is Kind.BYE

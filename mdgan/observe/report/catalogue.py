@@ -186,8 +186,8 @@ SECTIONS = (
             Entry(
                 "timeline-ten",
                 "Timeline of ten iterations",
-                "What every role did in ten typical iterations in a row; the bare background of a "
-                "lane is idle time, hatched operations use the network.",
+                "What every role did in ten typical iterations in a row. Bare background is "
+                "idle time, pale grey is waiting for others, hatched operations use the network.",
                 "7.10",
                 timeline.timeline_of_ten,
                 wide=True,

@@ -4,6 +4,7 @@ Figures are drawn in the light colours, which are all different; in the page eac
 variable of its name, so that one picture is right in both. The hues are those of Okabe and Ito
 (2008), which people of every colour vision tell apart, darkened on white and lightened on black
 until they stand out 3 : 1 (text 4.5 : 1; three light fills, named beside them, only 2.2 : 1).
+Waiting is paler on purpose: work should catch the eye first.
 """
 
 from typing import NamedTuple
@@ -51,8 +52,8 @@ RUNS = {
 OPERATIONS = {
     "generate": Colour("#e09a00", "#f0b033"),
     "send": Colour("#3f9fd6", "#56b4e9"),
-    "wait": Colour("#8a939b", "#6d7882"),
-    "receive": Colour("#899299", "#6e7983"),
+    "wait": Colour("#c7ccd1", "#46505a"),
+    "receive": Colour("#c6cbd0", "#47515b"),
     "aggregate": Colour("#c0669a", "#d98fbd"),
     "step": Colour("#cf5a00", "#ee7d2b"),
     "real half": Colour("#00679f", "#3f93cb"),
