@@ -201,6 +201,15 @@ SECTIONS = (
                 wide=True,
             ),
             Entry(
+                "timeline-scoring",
+                "Timeline while a generator is scored",
+                "The scorer is a process of its own: it takes time from the others only where "
+                "processors are few.",
+                "",
+                timeline.timeline_of_scoring,
+                wide=True,
+            ),
+            Entry(
                 "operations-server",
                 "Operations of the server",
                 "Mean time of each operation in an iteration, outliers left out; hatched: network.",

@@ -1,6 +1,8 @@
 """Who did what when."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
 
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -26,6 +28,8 @@ from mdgan.observe.report.numbers.table import Table
 from mdgan.observe.report.numbers.timeline import (
     MOST_LANES,
     Timeline,
+    durations_while_scoring,
+    scoring_window,
     timeline,
     typical_iteration,
     typical_window,
@@ -48,6 +52,27 @@ def timeline_of_one(subjects: Sequence[Subject]) -> Picture | str:
     """All roles during one iteration (figure 7.11)."""
     chosen = [(subject, typical_iteration(subject)) for subject in subjects]
     return _picture([(s, timeline(s, i, i)) for s, i in chosen if i is not None])
+
+
+def timeline_of_scoring(subjects: Sequence[Subject]) -> Picture | str:
+    """All roles and the scorer during ten iterations."""
+    windows = [(subject, scoring_window(subject)) for subject in subjects]
+    found = [(s, timeline(s, *window)) for s, window in windows if window is not None]
+    picture = _picture(found)
+    if isinstance(picture, str):
+        return "nothing was scored while training went on"
+    costs = only(list(filter(None, (_cost(subject) for subject, _ in found))))
+    return replace(picture, seen=f"{picture.seen} {costs}".strip() if len(found) == 1 else "")
+
+
+def _cost(subject: Subject) -> str:
+    beside, alone = durations_while_scoring(subject)
+    if not beside or not alone:
+        return ""
+    return (
+        f"Iterations took {said_seconds(fmean(beside))} in the mean while a generator was scored, "
+        f"{said_seconds(fmean(alone))} otherwise"
+    )
 
 
 def _picture(found: Sequence[tuple[Subject, Timeline]]) -> Picture | str:

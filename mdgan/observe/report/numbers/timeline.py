@@ -92,6 +92,42 @@ def typical_iteration(subject: Subject) -> int | None:
     return min(inside, key=lambda i: abs(subject.durations[i] - middle))
 
 
+def scoring_window(subject: Subject) -> tuple[int, int] | None:
+    """Up to ten iterations in a row that all roles recorded while a generator was scored.
+
+    Returns:
+        The first, which begins just before the scorer does, and the last; None if nothing was
+        scored while training went on.
+    """
+    main, recorded = subject.main_trace, sorted(_recorded_by_all(subject))
+    for begin, end in reversed(_scoring_times(subject)):
+        meanwhile = [i for i in recorded if main and begin <= main.spans[i][0].start < end]
+        if meanwhile:
+            first = last = max(meanwhile[0] - 1, recorded[0])
+            while last + 1 in meanwhile and last - first + 1 < WINDOW:
+                last += 1
+            return first, last
+    return None
+
+
+def durations_while_scoring(subject: Subject) -> tuple[list[float], list[float]]:
+    """Seconds of the ordinary iterations that a scorer ran beside, and of all others."""
+    main, times = subject.main_trace, _scoring_times(subject)
+    beside: list[float] = []
+    alone: list[float] = []
+    for i in subject.ordinary:
+        start = main.spans[i][0].start if main else 0.0
+        scored = any(start < end and start + subject.durations[i] > begin for begin, end in times)
+        (beside if scored else alone).append(subject.durations[i])
+    return beside, alone
+
+
+def _scoring_times(subject: Subject) -> list[tuple[float, float]]:
+    scorer = subject.run.traces.get("scorer")
+    spans = [span for spans in scorer.spans.values() for span in spans] if scorer else []
+    return sorted((span.start, span.start + span.seconds) for span in spans)
+
+
 def timeline(subject: Subject, first: int, last: int) -> Timeline:
     """What every role did from the start of one iteration to the end of another.
 
