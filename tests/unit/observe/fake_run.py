@@ -244,6 +244,7 @@ class _Writer:
                 rows.append({**row, "sent_bytes": dict(sent), "received_bytes": dict(received)})
         if run.score_interval and i % run.score_interval == 0:
             self.metrics.append(self._scores(i, progress))
+            self._row("scorer", i, [("evaluate", 0, self.now, 0.08)])
         if run.sample_interval and i % run.sample_interval == 0:
             self._samples(i, progress)
 

@@ -28,7 +28,7 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_spans_are_by_iteration_on_one_clock(tmp_path: Path) -> None:
     run = RecordedRun.read(small_run(tmp_path))
-    assert run.traces.keys() == {"server", "host-1", "host-2"}
+    assert run.traces.keys() == {"server", "host-1", "host-2", "scorer"}
     server = run.traces["server"]
     assert list(server.spans) == list(range(1, 21))
     row = json.loads((run.path / "trace" / "server.jsonl").read_text().splitlines()[0])
