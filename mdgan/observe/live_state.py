@@ -67,7 +67,8 @@ class Metrics:
     Attributes:
         generator_loss: mean over the workers.
         discriminator_loss: mean over the workers.
-        fid: of the generator.
+        fid: of the generator, as training scored it; what `mdgan evaluate` adds may be of another
+            network.
         fid_floor: of real data, if known.
         lost: the events `lost`, in order.
         gone: the workers that were lost.
@@ -98,8 +99,8 @@ class Metrics:
             self.generator_loss.add(iteration, record["generator_loss"])
             self.discriminator_loss.add(iteration, record["discriminator_loss"])
             self.pace.add(float(record["seconds"]), iteration)
-        elif event == "scores":
-            self.fid.add(iteration, record["scores"].get("fid"))
+        elif event == "scores" and "by" not in record and "fid" in record["scores"]:
+            self.fid.add(iteration, record["scores"]["fid"])
             self.fid_floor = record.get("floor", {}).get("fid", self.fid_floor)
         elif event == "swap":
             moves = {(int(giver), int(taker)) for giver, taker in record["moves"]}

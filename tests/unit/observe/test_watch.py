@@ -78,6 +78,16 @@ def test_a_run_in_one_picture(tmp_path: Path) -> None:
     assert lines[-1] == "lost 4 at iteration 160: Connection closed by peer"
 
 
+def test_scores_that_do_not_belong_to_the_curve_are_left_out(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run", num_workers=1, iterations=400)
+    run.losses(10, 1.0, 1.0, 1.0)
+    run.fid(50, 128.5, 2.51)
+    run.event("scores", 60, by="evaluate", scores={"fid": 9999.0}, floor={"fid": 7.0})
+    run.event("scores", 70, scores={"precision": 0.5}, floor={})
+    (line,) = (line for line in shown(run.path) if line.startswith("FID"))
+    assert line.split()[-5:] == ["128.5", "best", "128.5,", "floor", "2.510"]
+
+
 def test_the_folder_of_a_long_name_is_told_by_its_end(tmp_path: Path) -> None:
     run = RunFiles(tmp_path / ("long" * 30) / "the-last-part")
     (line, *_) = shown(run.path)
