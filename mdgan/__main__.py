@@ -1,6 +1,6 @@
 """`python -m mdgan` is `mdgan`."""
 
-from mdgan.cli import main
+from mdgan.cli import run
 
 if __name__ == "__main__":
-    main()
+    run()

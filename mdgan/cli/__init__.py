@@ -1,8 +1,11 @@
 """The command line: one command a file; each parses and calls one function."""
 
+import contextlib
+import os
 import sys
 import time
 from collections.abc import Sequence
+from typing import NoReturn
 
 import click
 
@@ -47,3 +50,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         status = 130
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def run() -> NoReturn:
+    """Is the program: runs the command line and ends this process at once.
+
+    By the time a command returns nothing of ours is left to be done, and taking torch apart object
+    by object would take over a second.
+    """
+    status = 1
+    try:
+        main()
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # nobody may be listening any more
+            stream.flush()
+    os._exit(status)

@@ -196,7 +196,6 @@ class Family:
         finally:
             self._stopping = True
             self._end_all()
-            gc.unfreeze()
 
     def _fork(self, name: str, role: Callable[[], int]) -> None:
         # A signal between the fork and the child's own handlers would raise the launcher's in it.
