@@ -6,12 +6,9 @@ that no worker trains on.
 """
 
 import hashlib
-import importlib.util
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,6 +18,7 @@ from mdgan.algorithms.randomness import RandomState
 from mdgan.config import Experiment, names
 from mdgan.data.images import Shape
 from mdgan.data.partitioner import Partitioner
+from mdgan.data.python_file import import_file
 from mdgan.errors import BadInput
 from mdgan.settings import suggest
 
@@ -150,7 +148,7 @@ def load(name: str, datasets_dir: str | None) -> DatasetFile:
 
 def load_path(path: Path) -> DatasetFile:
     """Loads the dataset file at a path; errors as `load`."""
-    module = _import(path)
+    module = import_file(path, "dataset")
     missing = [item for item in REQUIRED if not hasattr(module, item)]
     if missing:
         raise BadInput(
@@ -188,22 +186,6 @@ def load_path(path: Path) -> DatasetFile:
         discriminator=module.Discriminator,
         defaults=defaults,
     )
-
-
-def _import(path: Path) -> ModuleType:
-    module_name = f"mdgan_dataset_{path.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # the user's own code: any mistake in it is theirs to read
-        del sys.modules[module_name]
-        reason = " ".join(str(error).split())
-        raise BadInput(f"{path}: cannot be imported: {type(error).__name__}: {reason}") from error
-    return module
 
 
 def build_model(kind: Callable[[], nn.Module], seed: int) -> nn.Module:

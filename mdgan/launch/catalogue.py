@@ -17,7 +17,7 @@ from mdgan.data.partition import partition
 from mdgan.errors import BadInput
 from mdgan.launch.plan import data_dir as data_dir_of
 from mdgan.observe.partition_picture import partition_picture
-from mdgan.observe.run_directory import write_whole
+from mdgan.whole_file import write_whole
 
 
 def list_datasets(datasets_dir: str | None) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from mdgan import __version__
-from mdgan.config import Timeouts
 from mdgan.errors import Interrupted
 from mdgan.launch import machine
 from mdgan.launch.extractors import own_file
@@ -31,6 +30,7 @@ from mdgan.roles.scoring import Scoring
 from mdgan.roles.server import Server
 from mdgan.roles.setup import make_generator_learner, make_standalone, make_worker
 from mdgan.roles.standalone import run_standalone
+from mdgan.timeouts import Timeouts
 from mdgan.transport.base import HostTransport, ServerTransport
 from mdgan.transport.c10d import C10dHostTransport, C10dServerTransport
 from mdgan.transport.link import LinkOptions, link_opener

@@ -9,7 +9,7 @@ from mdgan.algorithms.sampling import draw_samples
 from mdgan.errors import BadInput
 from mdgan.launch.trained import load_trained
 from mdgan.observe.grid import grid_png
-from mdgan.observe.run_directory import write_whole
+from mdgan.whole_file import write_whole
 
 
 def sample_run(path: Path, num_samples: int, seed: int, output: Path, *, as_npz: bool) -> int:

@@ -1,8 +1,6 @@
 """A user's own extractor: a TorchScript file, or a class in a Python file."""
 
-import importlib.util
 import io
-import sys
 import warnings
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from torch import nn
 
 from mdgan.algorithms.randomness import RandomState
 from mdgan.data.images import Shape
+from mdgan.data.python_file import import_file
 from mdgan.errors import BadInput
 from mdgan.metrics.checksum import read_bytes
 from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once, run_network
@@ -94,14 +93,8 @@ def _from_torchscript(file: Path) -> nn.Module:
 
 
 def _from_python(file: Path, name: str) -> nn.Module:
-    module_name = f"mdgan_extractor_{file.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
+    module = import_file(file, "extractor", f"--extractor {file}:{name}")
     try:
-        spec.loader.exec_module(module)
         kind = getattr(module, name, None)
         network = None if kind is None else kind()
     except Exception as error:  # the user's own code: any mistake in it is theirs to read

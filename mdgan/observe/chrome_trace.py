@@ -16,7 +16,7 @@ import numpy as np
 
 from mdgan.errors import BadInput
 from mdgan.observe.recorded_run import RecordedRun, RecordedSpan, Trace, Traffic
-from mdgan.observe.run_directory import write_whole
+from mdgan.whole_file import write_whole
 
 _TOUCHING = 2
 """Microseconds by which rounding may make two spans overlap that do not."""

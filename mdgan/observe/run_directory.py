@@ -1,38 +1,19 @@
 """The folder of a run. Every file in it is complete whenever it is there."""
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mdgan import __version__
 from mdgan.errors import BadInput
+from mdgan.whole_file import write_whole
 
 # Commands that only look at a run start quickly, without torch.
 if TYPE_CHECKING:
     from torch import Tensor
 
 GENERATOR_FILE = "generator.safetensors"
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file so that nobody ever sees half of it: temporary name, flush, rename.
-
-    Raises:
-        OSError: it cannot be written; what was there before is still there.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 class RunDirectory:

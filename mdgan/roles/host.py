@@ -7,11 +7,11 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.algorithms.mdgan import Worker
-from mdgan.config import Timeouts
 from mdgan.errors import BadInput, Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.roles.describer import Describer
+from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Asked, HostTransport, Lost, Received
 
 _LOOK_SECONDS = 1.0

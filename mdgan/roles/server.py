@@ -9,13 +9,14 @@ from torch import Tensor
 from mdgan import messages
 from mdgan.algorithms.mdgan import GeneratorLearner, aggregate, assign, resolve_kappa
 from mdgan.algorithms.swap import draw_swap
-from mdgan.config import Experiment, Timeouts
+from mdgan.config import Experiment
 from mdgan.errors import BadInput, Interrupted
 from mdgan.messages import Kind
 from mdgan.observe.run_observer import RunObserver
 from mdgan.roles.roster import Roster
 from mdgan.roles.scoring import Scoring
 from mdgan.roles.swap_record import SwapRecord
+from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Asked, Joined, Lost, Received, Refused, ServerTransport
 
 _LOOK_SECONDS = 0.1

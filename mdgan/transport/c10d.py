@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Any
 
-from mdgan.config import Timeouts
 from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message, bye
+from mdgan.timeouts import Timeouts
 from mdgan.transport.base import (
     SERVER,
     Asked,

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mdgan.config import Timeouts
 from mdgan.messages import Message
+from mdgan.timeouts import Timeouts
 from mdgan.transport import wire
 from mdgan.transport.rendezvous import Store, corner_of
 

@@ -8,8 +8,8 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from mdgan.config import Timeouts
 from mdgan.messages import Kind, Message
+from mdgan.timeouts import Timeouts
 from mdgan.transport.base import (
     SERVER,
     Asked,

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from mdgan.config import (
     Deployment,
     Experiment,
-    Timeouts,
     as_settings,
     build_deployment,
     build_experiment,
@@ -364,19 +363,6 @@ def test_junk_for_a_partition_is_refused_in_one_line_or_is_one(scheme: str) -> N
 def test_suggestions_are_near() -> None:
     assert suggest("batch_sise", names(Experiment)) == "; did you mean 'batch_size'?"
     assert suggest("qqqqqq", names(Experiment)) == ""
-
-
-def test_time_limits_must_rise() -> None:
-    Timeouts()
-    for wrong in (
-        {"farewell": 0.0},
-        {"farewell": 31.0},
-        {"link": 61.0},
-        {"swap": 601.0},
-        {"answer": 60.0},
-    ):
-        with pytest.raises(ValueError, match="time limits"):
-            Timeouts(**wrong)
 
 
 def test_settings_are_frozen() -> None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from mdgan.errors import BadInput
 from mdgan.observe.recorded_run import RecordedRun
-from mdgan.observe.run_directory import write_whole
+from mdgan.whole_file import write_whole
 
 PAGE_NAME = "report.html"
 

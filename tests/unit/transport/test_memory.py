@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mdgan import messages
-from mdgan.config import Timeouts
 from mdgan.messages import Kind, Message
+from mdgan.timeouts import Timeouts
 from mdgan.transport.base import SERVER, Asked, Joined, Lost, Received
 from mdgan.transport.memory import MemoryHostTransport, MemoryNetwork
 

@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 
-from mdgan.config import Timeouts
 from mdgan.messages import Kind, Message
+from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Received
 from mdgan.transport.memory import MemoryNetwork
 from mdgan.transport.wire import encode, encoded_bytes

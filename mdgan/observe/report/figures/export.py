@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from matplotlib.figure import Figure
 
 from mdgan.observe.report.palette import VARIABLE_OF
-from mdgan.observe.run_directory import write_whole
+from mdgan.whole_file import write_whole
 
 _XLINK = "{http://www.w3.org/1999/xlink}"
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}\b")

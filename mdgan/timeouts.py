@@ -1,0 +1,31 @@
+"""How long anybody waits for anything."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Every time limit of a run, in seconds, in one place.
+
+    Attributes:
+        connect: until the server answers, and until all workers have joined.
+        link: to open one link between two processes that both want it.
+        swap: until a partner's discriminator has arrived.
+        answer: until a worker's feedback is in; then it counts as lost.
+        farewell: for the last messages before a process ends.
+    """
+
+    connect: float = 300.0
+    link: float = 30.0
+    swap: float = 60.0
+    answer: float = 600.0
+    farewell: float = 2.0
+
+    def __post_init__(self) -> None:
+        """Checks the order: whoever waits for a swap must outlast the opening of its link.
+
+        Raises:
+            ValueError: the limits contradict each other.
+        """
+        if not 0 < self.farewell < self.link < self.swap < self.answer:
+            raise ValueError(f"time limits must rise from farewell to answer: {self}")
