@@ -279,6 +279,8 @@ class Family:
 
     def _watch_launcher(self) -> None:
         os.read(self._lifeline, 1)  # returns when the launcher is gone
+        if SERVER_NAME in self._names.values():  # a host: the server saves the run and tells it
+            time.sleep(_SERVER_FIRST_SECONDS)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(_GRACE_SECONDS)
         os._exit(1)
