@@ -187,7 +187,7 @@ SECTIONS = (
                 "timeline-ten",
                 "Timeline of ten iterations",
                 "What every role did in ten typical iterations in a row. Bare background is "
-                "idle time, pale grey is waiting for others, hatched operations use the network.",
+                "idle time, grey is waiting for others, hatched operations use the network.",
                 "7.10",
                 timeline.timeline_of_ten,
                 wide=True,
