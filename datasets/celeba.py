@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from PIL import Image
 from torch import Tensor, nn
 from torchvision import datasets
 
 from mdgan.data import Partitioner as Base
-from mdgan.data import image_to_tensor
+from mdgan.data import read_image
 from mdgan.errors import BadInput
 
 SHAPE = (3, 64, 64)
@@ -84,7 +83,7 @@ class _Faces(Base):
                 f"--dataset celeba: {self._folder} lacks {', '.join(missing)}; {self._remedy}"
             )
         try:
-            self._files = _Files(root=data_dir, split="all", transform=_shrink, download=False)
+            self._files = _Files(root=data_dir, split="all", download=False)
             male = self._files.attr[:, self._files.attr_names.index("Male")]
             if not male.ge(0).logical_and(male.le(1)).all():
                 raise ValueError("an attribute must be -1 or 1")
@@ -120,16 +119,8 @@ class _Faces(Base):
         Raises:
             BadInput: a picture is gone or cannot be decoded.
         """
-        return torch.stack([self._decode(at) for at in self._positions[indices].tolist()])
-
-    def _decode(self, position: int) -> Tensor:
-        try:
-            image: Tensor = self._files[position][0]
-        except Exception as error:  # whatever a decoder raises, the user gets the file's name
-            path = self._folder / _PICTURES / self._files.filename[position]
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise BadInput(f"{path}: cannot read this picture ({reason}); restore it") from error
-        return image
+        names = [self._files.filename[position] for position in self._positions[indices].tolist()]
+        return torch.stack([read_image(self._folder / _PICTURES / name, SHAPE) for name in names])
 
 
 class Partitioner(_Faces):
@@ -142,11 +133,6 @@ class HeldOut(_Faces):
     """The "test" split, faces of other people; no worker trains on them."""
 
     splits = (_TEST,)
-
-
-def _shrink(picture: Image.Image) -> Tensor:
-    with picture:  # the reader leaves the file open
-        return image_to_tensor(picture, SHAPE)
 
 
 class Generator(nn.Sequential):

@@ -5,14 +5,16 @@ The models are DCGANs (Darmanger and Gombas, appendix A.2). The report gives no 
 and does not speak of biases: 0.2 and none, as in the code that it names as its source.
 """
 
+import io
 import pickle
+import pickletools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torchvision import datasets
 
 from mdgan.data import InMemoryPartitioner
 from mdgan.errors import BadInput
@@ -20,45 +22,77 @@ from mdgan.errors import BadInput
 SHAPE = (3, 32, 32)
 Z_DIM = 100
 
+_FOLDER = "cifar-10-batches-py"
+_TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))
+_TEST = ("test_batch",)
+_META = "batches.meta"
 _NUM_CLASSES = 10
 _PIXELS = 3 * 32 * 32
 
-# All that a pickle of lists, texts and arrays needs, by any version of NumPy.
-_HARMLESS = {
-    ("_codecs", "encode"),
-    ("numpy", "dtype"),
-    ("numpy", "ndarray"),
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("numpy.core.multiarray", "scalar"),
-    ("numpy._core.multiarray", "scalar"),
-    ("numpy.core.numeric", "_frombuffer"),
-    ("numpy._core.numeric", "_frombuffer"),
+
+class _Bytes:
+    """An array of bytes while it is being unpickled; `value` once it is.
+
+    It stands for NumPy's arrays, and for their type: those believe what a file says of them.
+    """
+
+    def __init__(self, *_: object) -> None:
+        self.value: np.ndarray[Any, np.dtype[np.uint8]] = np.empty(0, np.uint8)
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, tuple) and len(state) == 5:  # of an array, not of a type
+            _, shape, _, is_fortran, content = state
+            if is_fortran:
+                raise pickle.UnpicklingError("its array lies column by column")
+            self._hold(content, shape)
+
+    def _hold(self, content: Any, shape: Any) -> None:
+        data = content.encode("latin1") if isinstance(content, str) else content
+        self.value = np.frombuffer(data, np.uint8).reshape(shape)
+
+    @classmethod
+    def from_buffer(cls, content: Any, _dtype: object, shape: Any, order: str) -> "_Bytes":
+        """What NumPy's pickles call since protocol 5."""
+        array = cls()
+        if order != "C":
+            raise pickle.UnpicklingError("its array lies column by column")
+        array._hold(content, shape)
+        return array
+
+
+def _as_bytes(text: str, encoding: str) -> bytes:
+    """What Python 3 calls where protocols know no bytes."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"it wants to encode as {encoding}")
+    return text.encode("latin1")
+
+
+# All that a pickle of lists, texts and arrays of bytes needs, by any version of NumPy.
+_KNOWN: dict[tuple[str, str], Callable[..., Any]] = {
+    ("_codecs", "encode"): _as_bytes,
+    ("numpy", "dtype"): _Bytes,
+    ("numpy", "ndarray"): _Bytes,
+    ("numpy.core.multiarray", "_reconstruct"): _Bytes,
+    ("numpy._core.multiarray", "_reconstruct"): _Bytes,
+    ("numpy.core.numeric", "_frombuffer"): _Bytes.from_buffer,
+    ("numpy._core.numeric", "_frombuffer"): _Bytes.from_buffer,
 }
 
 
-class _Files(datasets.CIFAR10):  # type: ignore[misc]  # torchvision ships no types
-    """torchvision's reader for any files of this format, not only the official ones."""
-
-    train_list: ClassVar = [[name, None] for name, _ in datasets.CIFAR10.train_list]
-    test_list: ClassVar = [[name, None] for name, _ in datasets.CIFAR10.test_list]
-    meta: ClassVar = {**datasets.CIFAR10.meta, "md5": None}
-
-
 class _Unpickler(pickle.Unpickler):
-    """Calls only what arrays need: a file whose checksum nobody compares may ask for anything."""
+    """Calls nothing but the functions above: whoever wrote the file may ask for anything."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _HARMLESS:
+        if (module, name) not in _KNOWN:
             raise pickle.UnpicklingError(f"it wants to call {module}.{name}")
-        return super().find_class(module, name)
+        return _KNOWN[module, name]
 
 
 class Partitioner(InMemoryPartitioner):
     """The training set with its ten classes."""
 
     def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
-        """Reads torchvision's files, each checked before the reader unpickles it.
+        """Reads the files that torchvision downloads.
 
         Args:
             data_dir: the folder that holds `cifar-10-batches-py`.
@@ -69,66 +103,79 @@ class Partitioner(InMemoryPartitioner):
         Raises:
             BadInput: a file is missing or damaged.
         """
-        files = _read(data_dir, train=True)
-        self.class_names = tuple(files.classes)
-        return _tensors(files)
+        pixels, labels, self.class_names = _read(data_dir, _TRAINING)
+        return pixels, labels
 
 
 class HeldOut(InMemoryPartitioner):
     """The 10,000 test pictures with their ten classes; no worker trains on them."""
 
     def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
-        """Reads torchvision's files, as Partitioner does."""
-        files = _read(data_dir, train=False)
-        self.class_names = tuple(files.classes)
-        return _tensors(files)
+        """Reads the files that torchvision downloads, as Partitioner does."""
+        pixels, labels, self.class_names = _read(data_dir, _TEST)
+        return pixels, labels
 
 
-def _tensors(files: _Files) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(files.data).permute(0, 3, 1, 2), torch.tensor(files.targets)
-
-
-def _read(data_dir: Path, train: bool) -> _Files:
-    folder = data_dir / _Files.base_folder
+def _read(data_dir: Path, batches: tuple[str, ...]) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    folder = data_dir / _FOLDER
     download = (
         f'python -c "from torchvision.datasets import CIFAR10; '
         f"CIFAR10('{data_dir.as_posix()}', download=True)\""
     )
-    training = [name for name, _ in _Files.train_list]
-    test = [name for name, _ in _Files.test_list]
-    names = [*training, *test, _Files.meta["filename"]]
-    missing = [name for name in names if not (folder / name).is_file()]
+    missing = [name for name in (*_TRAINING, *_TEST, _META) if not (folder / name).is_file()]
     if missing:
         raise BadInput(
             f"--dataset cifar10: {folder} lacks {', '.join(missing)}; download with: {download}"
         )
-    for name in [*(training if train else test), _Files.meta["filename"]]:
-        try:
-            _check(folder / name)
-        except Exception as error:  # a damaged pickle raises whatever its bytes happen to spell
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise BadInput(
-                f"--dataset cifar10: {folder / name} is damaged or no CIFAR-10 file "
-                f"({reason}); delete it, then download with: {download}"
-            ) from error
-    return _Files(root=data_dir, train=train, download=False)
+    name = _META
+    try:
+        class_names = _class_names(_load(folder / name))
+        pixels, labels = [], []
+        for name in batches:
+            batch = _batch(_load(folder / name))
+            pixels.append(batch[0])
+            labels += batch[1]
+    except Exception as error:  # a damaged pickle raises whatever its bytes happen to spell
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise BadInput(
+            f"--dataset cifar10: {folder / name} is damaged or no CIFAR-10 file "
+            f"({reason}); delete it, then download with: {download}"
+        ) from error
+    whole = torch.from_numpy(np.concatenate(pixels)).reshape(-1, *SHAPE)
+    return whole, torch.tensor(labels), class_names
 
 
-def _check(path: Path) -> None:
-    with path.open("rb") as file:
-        content = _Unpickler(file, encoding="latin1").load()
-    if path.name == _Files.meta["filename"]:
-        class_names = content[_Files.meta["key"]]
-        if len(class_names) != _NUM_CLASSES or not all(isinstance(n, str) for n in class_names):
-            raise ValueError(f"label_names must be {_NUM_CLASSES} texts")
-        return
-    pixels, labels = content["data"], content["labels"]
-    if not (
-        isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.ndim == 2
-    ) or pixels.shape != (len(labels), _PIXELS):
+def _load(path: Path) -> Any:
+    data = path.read_bytes()
+    _check_claims(data)
+    return _Unpickler(io.BytesIO(data), encoding="latin1").load()
+
+
+def _check_claims(data: bytes) -> None:
+    """Reads a pickle without doing what it says: no length and no number in it may be too large.
+
+    Raises:
+        ValueError: it is cut, or would take more memory than its size warrants.
+    """
+    for place, (instruction, argument, _) in enumerate(pickletools.genops(data)):
+        if "PUT" in instruction.name and (argument is None or argument > place):
+            raise ValueError(f"it numbers {place} objects up to {argument}")
+
+
+def _class_names(content: Any) -> tuple[str, ...]:
+    names = content["label_names"]
+    if len(names) != _NUM_CLASSES or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"label_names must be {_NUM_CLASSES} texts")
+    return tuple(names)
+
+
+def _batch(content: Any) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], list[int]]:
+    pixels, labels = content["data"].value, content["labels"]
+    if pixels.shape != (len(labels), _PIXELS):
         raise ValueError(f"data must be uint8 of [{len(labels)}, {_PIXELS}] for that many labels")
-    if not set(labels) <= set(range(_NUM_CLASSES)):
+    if not all(type(label) is int and 0 <= label < _NUM_CLASSES for label in labels):
         raise ValueError(f"labels must be 0-{_NUM_CLASSES - 1}")
+    return pixels, labels
 
 
 class Generator(nn.Sequential):

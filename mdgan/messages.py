@@ -30,6 +30,17 @@ class Kind(IntEnum):
     REAL = 11
     GENERATOR = 12
     SCORES = 13
+    HELLO = 14
+    WELCOME = 15
+    REFUSED = 16
+    PULSE = 17
+    READY = 18
+    COPY = 19
+    STATE = 20
+    ADOPT = 21
+    LEAVE = 22
+    CHECKPOINT = 23
+    CHECKPOINTED = 24
 
 
 @dataclass(frozen=True)
@@ -110,16 +121,29 @@ def feedback(
     )
 
 
-def swap(iteration: int, moves: Mapping[int, int], host_of: Mapping[int, int]) -> Message:
+def swap(
+    iteration: int,
+    moves: Mapping[int, int],
+    host_of: Mapping[int, int],
+    addresses: Mapping[int, Sequence[Any] | None],
+) -> Message:
     """Server → host: the moves that concern one of the host's workers.
 
+    Args:
+        iteration: i.
+        moves: giver → taker.
+        host_of: the host of every worker.
+        addresses: where every host hands out discriminators; None where nobody needs to know.
+
     Returns:
-        field `moves`: [giver, giver's host, taker, taker's host] each, in increasing giver.
+        fields `moves`: [giver, giver's host, taker, taker's host] each, in increasing giver;
+        `addresses`: of the givers' hosts.
     """
     rows = [
         [giver, host_of[giver], taker, host_of[taker]] for giver, taker in sorted(moves.items())
     ]
-    return Message(Kind.SWAP, iteration, fields={"moves": rows})
+    givers = {str(host_of[giver]): addresses.get(host_of[giver]) for giver in moves}
+    return Message(Kind.SWAP, iteration, fields={"moves": rows, "addresses": givers})
 
 
 def discriminators(iteration: int, states: Mapping[int, Mapping[str, Tensor]]) -> Message:
@@ -132,12 +156,7 @@ def discriminators(iteration: int, states: Mapping[int, Mapping[str, Tensor]]) -
     Returns:
         tensors named `<taker>/<name in the state>`.
     """
-    tensors = {
-        f"{taker}/{name}": tensor
-        for taker, state in states.items()
-        for name, tensor in state.items()
-    }
-    return Message(Kind.DISCRIMINATORS, iteration, tensors=tensors)
+    return Message(Kind.DISCRIMINATORS, iteration, tensors=_of_workers(states))
 
 
 def swapped(iteration: int, given: Mapping[int, str], taken: Mapping[int, str]) -> Message:
@@ -157,13 +176,13 @@ def swapped(iteration: int, given: Mapping[int, str], taken: Mapping[int, str]) 
     )
 
 
-def stop(iteration: int, reason: str) -> Message:
-    """Server → host: training is over.
+def stop(iteration: int, reason: str, *, shut_out: bool = False) -> Message:
+    """Server → host: training is over, at least for this host.
 
     Returns:
-        field `reason`: empty if every iteration was done.
+        fields `reason`: empty if every iteration was done; `shut_out`: whether the others go on.
     """
-    return Message(Kind.STOP, iteration, fields={"reason": reason})
+    return Message(Kind.STOP, iteration, fields={"reason": reason, "shut_out": shut_out})
 
 
 def clock(now: float) -> Message:
@@ -231,6 +250,154 @@ def scores(iteration: int, record: Mapping[str, Any]) -> Message:
     return Message(Kind.SCORES, iteration, fields=record)
 
 
+def hello(fields: Mapping[str, Any]) -> Message:
+    """Whoever has proved that it knows the token → server: who it is and what it wants.
+
+    Returns:
+        field `purpose`: `join`, `ask` (for the settings of the run) or `watch`; the rest is
+        between roles.
+    """
+    return Message(Kind.HELLO, 0, fields=fields)
+
+
+def welcome(fields: Mapping[str, Any]) -> Message:
+    """Server → whoever said hello: you are in, and this is what you need to know."""
+    return Message(Kind.WELCOME, 0, fields=fields)
+
+
+def refused(reason: str) -> Message:
+    """Server → whoever said hello: you are not in.
+
+    Returns:
+        field `reason`: one line for the person who started it.
+    """
+    return Message(Kind.REFUSED, 0, fields={"reason": reason})
+
+
+def pulse() -> Message:
+    """Either way, when nothing else was sent for a while: still here."""
+    return Message(Kind.PULSE, 0)
+
+
+def ready(iteration: int, holds: Sequence[int]) -> Message:
+    """Host → server, after it joined or adopted: which of its workers can go on.
+
+    Returns:
+        field `holds`: the workers whose discriminators are to be trained on as they are.
+    """
+    return Message(Kind.READY, iteration, fields={"holds": list(holds)})
+
+
+def copy(iteration: int, worker: int, taker: int) -> Message:
+    """Server → host: send a copy of one of your discriminators, for a host that has just joined.
+
+    Returns:
+        fields `worker`: whose discriminator; `taker`: the host it is for.
+    """
+    return Message(Kind.COPY, iteration, fields={"worker": worker, "taker": taker})
+
+
+def state(
+    iteration: int, states: Mapping[int, Mapping[str, Tensor]], purpose: str, taker: int = 0
+) -> Message:
+    """Host → server: states of some of its workers.
+
+    Args:
+        iteration: i.
+        states: by worker.
+        purpose: `copy` (the answer to COPY: `Discriminator.state`), `checkpoint` or `leave`
+            (`Worker.state`).
+        taker: the host that a copy is for.
+
+    Returns:
+        fields `purpose`, `taker`; tensors named `<worker>/<name in the state>`.
+    """
+    fields = {"purpose": purpose, "taker": taker}
+    return Message(Kind.STATE, iteration, fields=fields, tensors=_of_workers(states))
+
+
+def adopt(iteration: int, states: Mapping[int, Mapping[str, Tensor]]) -> Message:
+    """Server → host: discriminators for those of its workers that have none to go on with.
+
+    Args:
+        iteration: i.
+        states: by worker, `Discriminator.state` or `Worker.state`; a worker that is missing keeps
+            what it has.
+
+    Returns:
+        tensors named `<worker>/<name in the state>`.
+    """
+    return Message(Kind.ADOPT, iteration, tensors=_of_workers(states))
+
+
+def leave(iteration: int) -> Message:
+    """Host → server: it was asked to stop and has answered for the last time."""
+    return Message(Kind.LEAVE, iteration)
+
+
+def checkpoint(iteration: int, kept: Sequence[int], *, to_server: bool) -> Message:
+    """Server → host: save every worker as it is after iteration i.
+
+    Args:
+        iteration: i.
+        kept: the earlier checkpoints that are still of use; the files of others may go.
+        to_server: whether to send the states instead of writing them.
+
+    Returns:
+        fields `kept`, `to_server`.
+    """
+    fields = {"kept": list(kept), "to_server": to_server}
+    return Message(Kind.CHECKPOINT, iteration, fields=fields)
+
+
+def checkpointed(
+    iteration: int, workers: Sequence[int], files: Mapping[int, Mapping[str, Any]], reason: str = ""
+) -> Message:
+    """Host → server: its workers are saved, or cannot be.
+
+    Returns:
+        fields `workers`: all of them; `files`: worker → what `StoredFile.as_record` gives;
+        `reason`: why some could not be written, or empty.
+    """
+    fields = {
+        "workers": list(workers),
+        "files": {str(worker): dict(record) for worker, record in files.items()},
+        "reason": reason,
+    }
+    return Message(Kind.CHECKPOINTED, iteration, fields=fields)
+
+
 def bye() -> Message:
     """Either way, the last message on a link."""
     return Message(Kind.BYE, 0)
+
+
+def by_worker(message: Message) -> dict[int, dict[str, Tensor]]:
+    """The states in a DISCRIMINATORS, STATE or ADOPT message, by the worker each is for.
+
+    Raises:
+        ValueError: a tensor's name does not begin with a worker.
+    """
+    states: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in message.tensors.items():
+        worker, _, key = name.partition("/")
+        states.setdefault(int(worker), {})[key] = tensor
+    return states
+
+
+def state_of(message: Message, worker: int) -> dict[str, Tensor]:
+    """The state of one worker, of a message that may hold anything; empty if there is none."""
+    prefix = f"{worker}/"
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in message.tensors.items()
+        if name.startswith(prefix)
+    }
+
+
+def _of_workers(states: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    return {
+        f"{worker}/{name}": tensor
+        for worker, state in states.items()
+        for name, tensor in state.items()
+    }

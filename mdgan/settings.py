@@ -9,6 +9,9 @@ from typing import Any
 
 from mdgan.errors import BadInput
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""And halves of characters: no file or machine is called so."""
+
 
 def setting(
     default: Any,
@@ -68,6 +71,9 @@ def check_types(settings: Any) -> None:
         elif type(value) not in kinds(item):
             expected = " or ".join(kind.__name__ for kind in kinds(item))
             raise BadInput(f"{flag(item.name)} {json.dumps(value)}: must be {expected}")
+        elif isinstance(value, str) and _CONTROL.search(value):
+            shown = _CONTROL.sub(" ", value)
+            raise BadInput(f"{flag(item.name)} {shown}: has control characters in it")
 
 
 def kinds(item: Field[Any]) -> tuple[type, ...]:

@@ -13,6 +13,8 @@ class Timeouts:
         swap: until a partner's discriminator has arrived.
         answer: until a worker's feedback is in; then it counts as lost.
         farewell: for the last messages before a process ends.
+        liveness: until a peer that sends nothing at all, not even a pulse, counts as gone.
+        patience: how long a server without workers waits for one, and a host for a server.
     """
 
     connect: float = 300.0
@@ -20,6 +22,8 @@ class Timeouts:
     swap: float = 60.0
     answer: float = 600.0
     farewell: float = 2.0
+    liveness: float = 30.0
+    patience: float = 300.0
 
     def __post_init__(self) -> None:
         """Checks the order: whoever waits for a swap must outlast the opening of its link.

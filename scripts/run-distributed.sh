@@ -2,8 +2,9 @@
 # Starts some ranks of a distributed run on this machine (Darmanger and Gombas, appendix B.3):
 #
 #   scripts/run-distributed.sh 0..4                        everything here
-#   master_addr=10.0.0.1 scripts/run-distributed.sh 0,1,2  on the first VM, whose address that is
-#   master_addr=10.0.0.1 scripts/run-distributed.sh 3..4   on the second
+#   export master_addr=10.0.0.1 join_token=run.token       on every VM, with the same file
+#   scripts/run-distributed.sh 0,1,2                       on the first, whose address that is
+#   scripts/run-distributed.sh 3..4                        on the second
 #
 # Any argument below or in shared-args.sh can be overridden from the environment, or as a flag of
 # `mdgan train` after the ranks. Every machine must be given the same ones.
@@ -13,10 +14,10 @@ world_size=${world_size:-5}             # the server and the workers
 swap_interval=${swap_interval:-}        # iterations between two swaps; 0 for never
 swap=${swap:-}                          # pairs or derangement
 partition=${partition:-}                # iid, sorted, …; none if each machine has its own data
-backend=${backend:-gloo}                # gloo or nccl
-master_addr=${master_addr:-127.0.0.1}   # the address of rank 0
+master_addr=${master_addr:-127.0.0.1}   # the address of rank 0; after a comma those of its standbys
 master_port=${master_port:-29500}       # the port of rank 0
 network_interface=${network_interface:-}
+join_token=${join_token:-}              # a file with a secret; needed where others reach master_addr
 workers_per_host=${workers_per_host:-}  # workers that share one process
 connect_timeout=${connect_timeout:-}    # seconds to wait for the other machines
 
@@ -29,6 +30,6 @@ shift
 
 # shellcheck source=scripts/shared-args.sh
 source "$(dirname "${BASH_SOURCE[0]}")/shared-args.sh"
-flags_of "${shared_names[@]}" world_size swap_interval swap partition backend master_addr \
-    master_port network_interface workers_per_host connect_timeout ranks
+flags_of "${shared_names[@]}" world_size swap_interval swap partition master_addr \
+    master_port network_interface join_token workers_per_host connect_timeout ranks
 exec "$python" -m mdgan train "${flags[@]}" "$@"

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Machine:
-    """One namespace: `prefix` before a command runs it there."""
+    """One namespace: `prefix` before a command runs it there; `port` of `switch` leads to it."""
 
     name: str
     address: str
+    switch: str
+    port: str
 
     @property
     def prefix(self) -> list[str]:
@@ -34,28 +36,19 @@ def available() -> bool:
 def machines(count: int) -> Iterator[list[Machine]]:
     """Makes machines that reach each other and nothing else; removes them afterwards."""
     switch = f"mdgan-{os.getpid()}-switch"
-    made = [Machine(f"mdgan-{os.getpid()}-{n}", f"10.77.0.{n}") for n in range(1, count + 1)]
+    made = [
+        Machine(f"mdgan-{os.getpid()}-{n}", f"10.77.0.{n}", switch, f"port{n}")
+        for n in range(1, count + 1)
+    ]
     try:
         _ip("netns", "add", switch)
         _ip("-n", switch, "link", "add", "bridge", "type", "bridge")
         _ip("-n", switch, "link", "set", "bridge", "up")
-        for number, machine in enumerate(made):
+        for machine in made:
             _ip("netns", "add", machine.name)
-            port = f"port{number}"
-            _ip(
-                "-n",
-                switch,
-                "link",
-                "add",
-                port,
-                "type",
-                "veth",
-                "peer",
-                "eth0",
-                "netns",
-                machine.name,
-            )
-            _ip("-n", switch, "link", "set", port, "master", "bridge", "up")
+            cable = ["type", "veth", "peer", "eth0", "netns", machine.name]
+            _ip("-n", switch, "link", "add", machine.port, *cable)
+            _ip("-n", switch, "link", "set", machine.port, "master", "bridge", "up")
             _ip("-n", machine.name, "address", "add", f"{machine.address}/24", "dev", "eth0")
             _ip("-n", machine.name, "link", "set", "eth0", "up")
             _ip("-n", machine.name, "link", "set", "lo", "up")
@@ -63,6 +56,24 @@ def machines(count: int) -> Iterator[list[Machine]]:
     finally:
         for name in [switch, *(machine.name for machine in made)]:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+
+
+def pull_cable(machine: Machine) -> None:
+    """Cuts a machine off: nothing that is sent arrives, and nobody is told."""
+    _ip("-n", machine.switch, "link", "set", machine.port, "down")
+
+
+def plug_in(machine: Machine) -> None:
+    """Undoes `pull_cable`."""
+    _ip("-n", machine.switch, "link", "set", machine.port, "up")
+
+
+def limit_bandwidth(machine: Machine, kilobytes_per_second: int) -> None:
+    """Slows down what reaches a machine."""
+    rate = f"{8 * kilobytes_per_second}kbit"
+    shape = ["root", "tbf", "rate", rate, "burst", "32kb", "latency", "500ms"]
+    command = ["tc", "-n", machine.switch, "qdisc", "replace", "dev", machine.port, *shape]
+    subprocess.run(command, check=True, capture_output=True)
 
 
 def listening_addresses(machine: Machine) -> set[str]:

@@ -3,17 +3,17 @@
 Shapes are written [κ, b, C, H, W]: κ generated batches of b samples.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from math import floor, log2
 from typing import NamedTuple, Protocol
 
-import numpy as np
 import torch
-from tensordict import TensorDict
 from torch import Tensor, nn
 
+from mdgan.algorithms.discriminator import Discriminator
+from mdgan.algorithms.generator_state import generator_state, load_generator_state
 from mdgan.algorithms.losses import DiscriminatorLoss, Term
+from mdgan.algorithms.model_state import check_names, part_of, under
 from mdgan.algorithms.randomness import RandomState
 from mdgan.algorithms.stages import Stage, unobserved
 
@@ -30,6 +30,16 @@ class Batches(Protocol):
 
     def next_batch(self, batch_size: int) -> Tensor:
         """The next real samples, float32 [b, C, H, W] in [−1, 1]."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Where drawing is; tensors that are never written to."""
+
+    def load_state(self, state: Mapping[str, Tensor]) -> bool:
+        """Continues where `state` was taken; False, and nothing changed, with other data.
+
+        Raises:
+            KeyError, RuntimeError: it is no such state; nothing changed.
+        """
 
 
 def resolve_kappa(kappa: int | str, num_workers: int) -> int:
@@ -54,29 +64,6 @@ def assign(workers: Sequence[int], kappa: int) -> dict[int, Assignment]:
         worker: Assignment(judge=n % kappa, train=(n + 1) % kappa)
         for n, worker in enumerate(workers)
     }
-
-
-def aggregate(
-    feedbacks: Mapping[int, Tensor], assignment: Mapping[int, Assignment], kappa: int
-) -> Tensor:
-    """Turns all feedback into the gradient of the mean loss with respect to X.
-
-    C^(j) = (1/N) Σ_{n : n judged j} F_n, over the N workers that answered. Sums run in worker
-    order, so that the order of arrival cannot change a bit.
-
-    Args:
-        feedbacks: F_n of every worker that answered, each [b, C, H, W]; at least one.
-        assignment: who judged which batch.
-        kappa: κ.
-
-    Returns:
-        C, [κ, b, C, H, W].
-    """
-    first = next(iter(feedbacks.values()))
-    total = torch.zeros((kappa, *first.shape), dtype=first.dtype, device=first.device)
-    for worker in sorted(feedbacks):
-        total[assignment[worker].judge] += feedbacks[worker]
-    return total.div_(len(feedbacks))
 
 
 class GeneratorLearner:
@@ -106,6 +93,11 @@ class GeneratorLearner:
         self._parameters = [p for p in generator.parameters() if p.requires_grad]
         self._generated: Tensor | None = None
 
+    @property
+    def device(self) -> torch.device:
+        """Where the generator lives."""
+        return self._parameters[0].device
+
     def generate(self, kappa: int) -> Tensor:
         """X = G(z), z ~ N(0, I), in one forward pass whose graph is kept for `backward`.
 
@@ -115,8 +107,8 @@ class GeneratorLearner:
         Returns:
             X without its graph, [κ, b, C, H, W] in [−1, 1] (Algorithm 1, lines 27-30).
         """
-        device = self._parameters[0].device
-        z = torch.randn(kappa * self._batch_size, self._z_dim, generator=self._noise).to(device)
+        z = torch.randn(kappa * self._batch_size, self._z_dim, generator=self._noise)
+        z = z.to(self.device)
         with self._random_state.in_place():
             samples: Tensor = self.generator(z)
         self._generated = samples.view(kappa, self._batch_size, *samples.shape[1:])
@@ -128,97 +120,58 @@ class GeneratorLearner:
         Args:
             output_gradient: C from `aggregate`, [κ, b, C, H, W].
         """
+        self.put_gradients(self.gradients(output_gradient))
+
+    def gradients(self, output_gradient: Tensor, *, keep_graph: bool = False) -> list[Tensor]:
+        """What C means for w, by one backward pass; nothing is put in place.
+
+        Args:
+            output_gradient: C, [κ, b, C, H, W].
+            keep_graph: whether another backward pass over the same X follows.
+
+        Returns:
+            ∂X/∂w · C, one tensor a parameter and of its shape.
+        """
         assert self._generated is not None, "backward() follows generate()"
         gradients = torch.autograd.grad(
-            self._generated, self._parameters, grad_outputs=output_gradient
+            self._generated,
+            self._parameters,
+            grad_outputs=output_gradient,
+            retain_graph=keep_graph,
         )
+        if not keep_graph:
+            self._generated = None
+        return list(gradients)
+
+    def put_gradients(self, gradients: Sequence[Tensor]) -> None:
+        """Puts gradients in place for `step`.
+
+        Args:
+            gradients: as `gradients` returns them; kept, not copied.
+        """
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
-        self._generated = None
 
     def step(self) -> None:
         """One optimizer step with the gradient of `backward` (Algorithm 1, lines 39-40)."""
         self.optimizer.step()
 
+    def state(self) -> dict[str, Tensor]:
+        """A copy of everything that the next iteration depends on; to be taken between two.
 
-class Discriminator:
-    """What moves in a swap: weights, buffers and optimizer state, always together.
+        Returns:
+            `generator.…`, `optimizer.<parameter>.<key>`, `noise` and `random.…`.
+        """
+        return generator_state(self.generator, self.optimizer, self._noise, self._random_state)
 
-    Attributes:
-        model: D, in training mode.
-        optimizer: over D's parameters θ.
-    """
-
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        self.model = model
-        self.optimizer = optimizer
-
-    def state(self) -> TensorDict:
-        """A copy of everything that moves; flat names, CPU or device as the model is."""
-        optimizer = {
-            f"optimizer.{name}.{key}": value
-            for name, parameter in self.model.named_parameters()
-            for key, value in self.optimizer.state.get(parameter, {}).items()
-        }
-        model = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        state: TensorDict = TensorDict({**model, **optimizer}).detach().clone()
-        return state
-
-    def digest(self) -> str:
-        """SHA-256 of everything that moves: names, shapes, types and bits."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.state().items()):
-            digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-            digest.update(np.asarray(tensor.cpu().reshape(-1).view(torch.uint8)).data)
-        return digest.hexdigest()
-
-    @torch.no_grad()
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Copies a state in; the given tensors are never aliased.
-
-        Args:
-            state: what `state` of a discriminator of the same architecture returned.
+        """Continues where `state` was taken; what was generated and not learnt from is dropped.
 
         Raises:
-            KeyError, RuntimeError: a tensor is missing or has another shape; nothing changed.
+            KeyError, RuntimeError: it is no such state, or of another generator; nothing changed.
         """
-        parts = [name.partition(".") for name in state.keys()]  # noqa: SIM118 - a TensorDict too
-        model = {name: state[f"model.{name}"] for part, _, name in parts if part == "model"}
-        optimizer = {name: state[f"optimizer.{name}"] for part, _, name in parts if part != "model"}
-        _check_same_shapes(model, self.model.state_dict())
-        moments = {
-            name: _with_prefix(optimizer, f"{name}.") for name, _ in self.model.named_parameters()
-        }
-        kinds = {frozenset(own) for own in moments.values() if own}
-        if len(kinds) > 1 or sum(map(len, moments.values())) != len(optimizer):
-            raise KeyError("the optimizer state is incomplete, or of another model")
-        for name, parameter in self.model.named_parameters():
-            for key, value in moments[name].items():
-                if value.shape not in ((), parameter.shape):
-                    raise RuntimeError(f"{name}.{key} has shape {list(value.shape)}")
-        self.model.load_state_dict(model)
-        for name, parameter in self.model.named_parameters():
-            self.optimizer.state[parameter] = {
-                key: value.to(parameter.device, copy=True) for key, value in moments[name].items()
-            }
-
-
-def _with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
-
-
-def _check_same_shapes(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    if given.keys() != own.keys():
-        raise KeyError(f"tensors that do not fit: {sorted(given.keys() ^ own.keys())}")
-    for name, tensor in own.items():
-        if given[name].shape != tensor.shape:
-            raise RuntimeError(
-                f"{name} has shape {list(given[name].shape)}, not {list(tensor.shape)}"
-            )
+        load_generator_state(state, self.generator, self.optimizer, self._noise, self._random_state)
+        self._generated = None
 
 
 class Worker:
@@ -251,6 +204,7 @@ class Worker:
         self._loss = discriminator_loss
         self._generator_loss = generator_loss
         self._real_loss: Tensor | None = None
+        self._before_real_half: dict[str, Tensor] = {}
 
     def learn_real_half(self) -> None:
         """The half of the next gradient that needs only real data; it need not wait for X^(d).
@@ -259,6 +213,7 @@ class Worker:
         """
         if self._real_loss is not None:
             return
+        self._before_real_half = self._moved_by_real_half()
         model, optimizer = self.discriminator.model, self.discriminator.optimizer
         real = self.batches.next_batch(self._batch_size).to(self._device)
         with self.random_state.in_place():
@@ -290,7 +245,7 @@ class Worker:
             with stage("local step"):
                 optimizer.step()
             loss = self._real_loss + fake_loss.detach()
-            self._real_loss = None
+            self._real_loss, self._before_real_half = None, {}
         return loss
 
     def feedback(self, judged: Tensor) -> tuple[Tensor, Tensor]:
@@ -309,6 +264,81 @@ class Worker:
             loss = self._generator_loss(self.discriminator.model(judged))
             (gradient,) = torch.autograd.grad(loss, judged)
         return gradient, loss.detach()
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of everything that the next answer depends on, at any time between two answers.
+
+        A real half that is already learnt is left out, and the state is that before it: whoever
+        loads it learns the same half again. The gradient of a single batch tells much of its
+        samples and must not leave the worker.
+
+        Returns:
+            `discriminator.…` as `Discriminator.state`, `random.…` as `RandomState.tensors`, and
+            `shard.…` as `Shard.state`.
+        """
+        now = {
+            **under("discriminator.", self.discriminator.state()),
+            **under("random.", self.random_state.tensors()),
+            **under("shard.", self.batches.state()),
+        }
+        before = self._before_real_half
+        return {name: before.get(name, tensor).clone() for name, tensor in now.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> bool:
+        """Continues where `state` was taken.
+
+        Args:
+            state: what `state` of a worker of the same architecture returned.
+
+        Returns:
+            Whether the shard is the same size; if not, it stays as it is.
+
+        Raises:
+            KeyError, RuntimeError: the state does not fit; nothing changed.
+        """
+        check_names(state, "discriminator.", "random.", "shard.")
+        random_before, batches_before = self.random_state.tensors(), self.batches.state()
+        try:
+            same_shard = self.batches.load_state(part_of(state, "shard."))
+            self.random_state.restore(part_of(state, "random."))
+            self.discriminator.load_state(part_of(state, "discriminator."))
+        except BaseException:
+            self.random_state.restore(random_before)
+            self.batches.load_state(batches_before)
+            raise
+        self._drop_real_half()
+        return same_shard
+
+    def load_discriminator(self, state: Mapping[str, Tensor]) -> None:
+        """Takes over a discriminator, as in a swap; data and random state stay.
+
+        A real half that is already learnt belongs to the discriminator that goes. It is undone, its
+        batch and random numbers included: early or late makes no difference to what follows.
+
+        Args:
+            state: what `Discriminator.state` of another worker returned.
+
+        Raises:
+            KeyError, RuntimeError: the state does not fit; nothing changed.
+        """
+        self.discriminator.load_state(state)
+        if self._real_loss is not None:
+            self.random_state.restore(part_of(self._before_real_half, "random."))
+            self.batches.load_state(part_of(self._before_real_half, "shard."))
+        self._drop_real_half()
+
+    def _moved_by_real_half(self) -> dict[str, Tensor]:
+        """What `learn_real_half` changes besides gradients, named as in `state`."""
+        buffers = self.discriminator.model.named_buffers(remove_duplicate=False)
+        return {
+            **{f"discriminator.model.{name}": buffer.clone() for name, buffer in buffers},
+            **under("random.", self.random_state.tensors()),
+            **under("shard.", self.batches.state()),
+        }
+
+    def _drop_real_half(self) -> None:
+        self.discriminator.optimizer.zero_grad()
+        self._real_loss, self._before_real_half = None, {}
 
     @property
     def _device(self) -> torch.device:

@@ -6,7 +6,7 @@ change what anybody draws, so each role owns a `RandomState` and puts it in plac
 
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -30,6 +30,28 @@ def derive_seed(seed: int, *stream: str | int) -> int:
 def generator_for(seed: int, *stream: str | int) -> torch.Generator:
     """A CPU generator for one named stream."""
     return torch.Generator().manual_seed(derive_seed(seed, *stream))
+
+
+def restore_generator(generator: torch.Generator, state: Tensor) -> None:
+    """Puts a generator where another of the same kind was.
+
+    Args:
+        generator: continues as the other would have.
+        state: the other's `get_state`, uint8.
+
+    Raises:
+        RuntimeError: it is not such a state; nothing changed.
+    """
+    generator.set_state(_checked(state, generator.device))
+
+
+def _checked(state: Tensor, device: torch.device) -> Tensor:
+    """The state on the CPU, after a generator that nobody needs has taken it."""
+    if state.dtype != torch.uint8 or state.dim() != 1:
+        raise RuntimeError(f"no state of random numbers: {state.dtype} {list(state.shape)}")
+    state = state.cpu().contiguous()
+    torch.Generator(device).set_state(state)
+    return state
 
 
 class RandomState:
@@ -61,6 +83,33 @@ class RandomState:
             finally:
                 self._state = self._read()
                 self._write(outside)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """A copy of everything: `cpu`, and `cuda` or `mps` if the device is one; uint8."""
+        return {name: state.clone() for name, state in zip(self._names(), self._state, strict=True)}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continues where another `RandomState` was.
+
+        On another kind of device only the CPU's state is taken over; a GPU keeps its own, and does
+        not draw what the other would have drawn.
+
+        Args:
+            tensors: what the other's `tensors` returned.
+
+        Raises:
+            KeyError, RuntimeError: they are no such states; nothing changed.
+        """
+        if "cpu" not in tensors or not tensors.keys() <= {"cpu", "cuda", "mps"}:
+            raise KeyError(f"no states of random numbers: {sorted(tensors)}")
+        devices = [torch.device("cpu"), self.device]
+        self._state = [
+            _checked(tensors[name], device).clone() if name in tensors else own
+            for name, device, own in zip(self._names(), devices, self._state, strict=False)
+        ]
+
+    def _names(self) -> list[str]:
+        return ["cpu"] if self.device.type == "cpu" else ["cpu", self.device.type]
 
     def _read(self) -> list[Tensor]:
         states = [torch.get_rng_state()]

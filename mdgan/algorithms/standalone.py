@@ -4,11 +4,15 @@ Deliberately the textbook form, with the generator's gradient taken end to end t
 instead of through feedback: MD-GAN with one worker must equal it bit for bit.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
+from mdgan.algorithms.generator_state import generator_state, load_generator_state
 from mdgan.algorithms.losses import Term
 from mdgan.algorithms.mdgan import Worker
+from mdgan.algorithms.model_state import part_of, under
 from mdgan.algorithms.randomness import RandomState
 from mdgan.algorithms.stages import Stage, unobserved
 
@@ -65,3 +69,33 @@ class StandaloneGAN:
                 parameter.grad = gradient
             self._optimizer.step()
         return discriminator_loss, generator_loss.detach()
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of everything that the next iteration depends on.
+
+        Returns:
+            What `GeneratorLearner.state` has, and `worker.…` as `Worker.state`.
+        """
+        own = generator_state(self.generator, self._optimizer, self._noise, self._random_state)
+        return {**own, **under("worker.", self._worker.state())}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> bool:
+        """Continues where `state` was taken.
+
+        Returns:
+            Whether the data are the same size; if not, they are drawn as if nothing was drawn yet.
+
+        Raises:
+            KeyError, RuntimeError: the state does not fit; nothing changed.
+        """
+        own = {name: state[name] for name in state if not name.startswith("worker.")}
+        before = self._worker.state()
+        same_data = self._worker.load_state(part_of(state, "worker."))
+        try:
+            load_generator_state(
+                own, self.generator, self._optimizer, self._noise, self._random_state
+            )
+        except BaseException:
+            self._worker.load_state(before)
+            raise
+        return same_data

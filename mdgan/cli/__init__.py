@@ -10,10 +10,14 @@ from typing import NoReturn
 import click
 
 from mdgan import __version__
+from mdgan.cli.chaos import chaos
 from mdgan.cli.datasets import datasets
 from mdgan.cli.evaluate import evaluate
+from mdgan.cli.join import join
 from mdgan.cli.report import report
 from mdgan.cli.sample import sample
+from mdgan.cli.standby import standby
+from mdgan.cli.token import token
 from mdgan.cli.trace import trace
 from mdgan.cli.train import standalone, train
 from mdgan.cli.watch import watch
@@ -30,7 +34,10 @@ def cli(context: click.Context) -> None:
     context.obj = _STARTED
 
 
-for _command in (train, standalone, watch, report, evaluate, sample, trace, datasets):
+for _command in (
+    *(train, standalone, join, standby, token),
+    *(watch, report, evaluate, sample, trace, datasets, chaos),
+):
     cli.add_command(_command)
 
 

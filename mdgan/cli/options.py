@@ -7,7 +7,11 @@ from typing import Any, TypeVar
 
 import click
 
-from mdgan.config import Deployment, Experiment, read_config_file
+from mdgan.config import read_config_file
+from mdgan.deployment import Deployment
+from mdgan.errors import BadInput
+from mdgan.experiment import Experiment
+from mdgan.observe.run_directory import RunDirectory
 from mdgan.settings import flag, kinds
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -23,18 +27,23 @@ def _number_or_auto(text: str) -> int | str:
         raise click.BadParameter(f"{text!r} is neither a whole number nor auto") from error
 
 
-def settings_options(leave_out: Collection[str] = ()) -> Callable[[Command], Command]:
-    """Adds an option for every setting, and `--config`.
+def settings_options(
+    leave_out: Collection[str] = (), *, experiment: bool = True
+) -> Callable[[Command], Command]:
+    """Adds an option for every setting, and `--config` if they are all to be chosen here.
 
     Args:
         leave_out: names of settings that the command has no use for.
+        experiment: whether to offer what is computed, and not only where.
     """
 
     def decorate(command: Command) -> Command:
-        items = [*fields(Experiment), *fields(Deployment)]
+        items = [*(fields(Experiment) if experiment else ()), *fields(Deployment)]
         for item in reversed(items):
             if item.name not in leave_out:
                 command = _option(item)(command)
+        if not experiment:
+            return command
         return click.option(
             "--config",
             type=click.Path(path_type=Path),
@@ -46,13 +55,20 @@ def settings_options(leave_out: Collection[str] = ()) -> Callable[[Command], Com
     return decorate
 
 
-def read_layers(config: Path | None, flags: dict[str, Any]) -> list[dict[str, Any]]:
-    """The settings that the user gave: flags first, then the file.
+def read_layers(
+    config: Path | None, flags: dict[str, Any], resume: Path | None = None
+) -> list[dict[str, Any]]:
+    """The settings that the user gave: flags first, then the file, then the run that goes on.
 
     Raises:
-        BadInput: the file cannot be used.
+        BadInput: a file cannot be used.
     """
-    return [flags, read_config_file(config) if config is not None else {}]
+    layers = [flags, read_config_file(config) if config is not None else {}]
+    if resume is not None:
+        if flags.get("out") is not None:
+            raise BadInput(f"--out {flags['out']}: the run goes on in its folder {resume}")
+        layers.append(RunDirectory.open(resume).read_config())
+    return layers
 
 
 def _option(item: "Field[Any]") -> Callable[[Command], Command]:

@@ -1,60 +1,78 @@
 """`mdgan train` and `mdgan standalone`."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from mdgan.cli.environment import prepare_environment
 from mdgan.cli.options import read_layers, settings_options
 from mdgan.launch.resolve import resolve
 
 _NOT_STANDALONE = (
     *("world_size", "swap", "swap_interval", "swap_epochs", "partition", "workers_per_host"),
-    *("transport", "backend", "ranks", "master_addr", "master_port", "network_interface"),
-    "connect_timeout",
+    *("transport", "ranks", "master_addr", "master_port", "network_interface"),
+    *("connect_timeout", "join_token", "insecure", "deadline", "quorum", "liveness_timeout"),
+    *("patience", "strikes", "checkpoint_to_server", "aggregation"),
+)
+
+_resume = click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Go on with a run from its newest checkpoint, with its settings; flags win.",
 )
 
 
 @click.command()
 @settings_options(leave_out=("algorithm",))
+@_resume
 @click.option("--dry-run", is_flag=True, help="Print the settings and who would hold what; stop.")
 @click.pass_obj
-def train(started: float, /, config: Path | None, dry_run: bool, **flags: Any) -> int:
+def train(
+    started: float, /, config: Path | None, resume: Path | None, dry_run: bool, **flags: Any
+) -> int:
     """Train a GAN with MD-GAN: rank 0 is the server, ranks 1.. are workers.
 
     Without --ranks every rank runs on this machine. To use several machines, start the same command
     on each with its own --ranks and rank 0's --master-addr. A dataset file may bring defaults of
     its own; --dry-run shows what holds.
     """
-    return _run("mdgan", started, read_layers(config, flags), dry_run)
+    return _run("mdgan", started, read_layers(config, flags, resume), resume, dry_run)
 
 
 @click.command()
 @settings_options(leave_out=("algorithm", *_NOT_STANDALONE))
+@_resume
 @click.option("--dry-run", is_flag=True, help="Print the settings and the data held; stop.")
 @click.pass_obj
-def standalone(started: float, /, config: Path | None, dry_run: bool, **flags: Any) -> int:
+def standalone(
+    started: float, /, config: Path | None, resume: Path | None, dry_run: bool, **flags: Any
+) -> int:
     """Train the same models in one process that holds all data: the baseline."""
-    return _run("standalone", started, read_layers(config, flags), dry_run)
+    return _run("standalone", started, read_layers(config, flags, resume), resume, dry_run)
 
 
-def _run(algorithm: str, started: float, layers: list[dict[str, Any]], dry_run: bool) -> int:
-    # Before torch is imported a wrong flag is answered at once, and these still have an effect.
+def _run(
+    algorithm: str,
+    started: float,
+    layers: list[dict[str, Any]],
+    resume: Path | None,
+    dry_run: bool,
+) -> int:
+    # Before torch is imported a wrong flag is answered at once, and this still has an effect.
     resolved = resolve(layers, algorithm)
-    if algorithm == "mdgan" and resolved.deployment.transport == "c10d":
-        # Threads that spin while they wait slow neighbouring processes down several times over.
-        # Where there are none, spinning is what makes small models fast.
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # Asking the driver for GPUs would make forking impossible; what c10d warns about, we tell.
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    prepare_environment(
+        many_processes=algorithm == "mdgan" and resolved.deployment.transport == "tcp"
+    )
     from mdgan.launch.describe import describe
     from mdgan.launch.launcher import launch
     from mdgan.launch.plan import make_plan
 
-    plan = make_plan(*layers, algorithm=algorithm, show_all=dry_run, launched=started)
+    plan = make_plan(
+        *layers, algorithm=algorithm, show_all=dry_run, launched=started, continues=resume
+    )
     for warning in plan.warnings:
         print(f"mdgan: warning: {warning}", file=sys.stderr)
     if dry_run:

@@ -8,6 +8,7 @@ that no worker trains on.
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.algorithms.randomness import RandomState
-from mdgan.config import Experiment, names
+from mdgan.config import names
 from mdgan.data.images import Shape
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.python_file import import_file
 from mdgan.errors import BadInput
+from mdgan.experiment import Experiment
 from mdgan.settings import suggest
 
 REQUIRED = ("Partitioner", "Generator", "Discriminator", "SHAPE", "Z_DIM")
+_MOST_CLASSES = 100_000
+_MOST_NUMBERS = 1 << 28
+"""In one sample, or in the noise that one is made of."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,11 @@ class DatasetFile:
     def _check_samples(self, what: str, source: Partitioner) -> None:
         """Checks what a Partitioner promises, on its labels and its first and last sample."""
         labels = source.labels
-        if labels.dtype != torch.int64 or labels.dim() != 1 or labels.min() < 0:
-            raise BadInput(f"{self.path}: {what}'s labels must be int64 [n], none negative")
+        well_formed = labels.dtype == torch.int64 and labels.dim() == 1
+        if not well_formed or labels.min() < 0 or labels.max() >= _MOST_CLASSES:
+            raise BadInput(
+                f"{self.path}: {what}'s labels must be int64 [n] in [0, {_MOST_CLASSES:,})"
+            )
         images = source.images(torch.tensor([0, len(source) - 1]))
         if tuple(images.shape) != (2, *self.shape) or images.dtype != torch.float32:
             raise BadInput(
@@ -158,22 +166,23 @@ def load_path(path: Path) -> DatasetFile:
     if not (
         isinstance(shape, tuple)
         and len(shape) == 3
-        and all(isinstance(size, int) and size > 0 for size in shape)
+        and all(type(size) is int and 0 < size < _MOST_NUMBERS for size in shape)
+        and prod(shape) < _MOST_NUMBERS
     ):
-        raise BadInput(f"{path}: SHAPE = {shape!r} must be (channels, height, width)")
-    if type(z_dim) is not int or z_dim < 1:
-        raise BadInput(f"{path}: Z_DIM = {z_dim!r} must be a positive integer")
+        raise BadInput(f"{path}: SHAPE = {shape!r:.80} must be (channels, height, width)")
+    if type(z_dim) is not int or not 0 < z_dim < _MOST_NUMBERS:
+        raise BadInput(f"{path}: Z_DIM = {z_dim!r:.80} must be a positive integer")
     defaults = getattr(module, "DEFAULTS", {})
     if not isinstance(defaults, Mapping):
         raise BadInput(f"{path}: DEFAULTS must be a dict of settings")
     for key in defaults:
         if key not in names(Experiment):
             raise BadInput(
-                f"{path}: DEFAULTS has unknown key {key!r}{suggest(key, names(Experiment))}"
+                f"{path}: DEFAULTS has unknown key {key!r}{suggest(str(key), names(Experiment))}"
             )
     held_out = getattr(module, "HeldOut", None)
     if held_out is not None and not callable(held_out):
-        raise BadInput(f"{path}: HeldOut = {held_out!r} must be a Partitioner, or be left out")
+        raise BadInput(f"{path}: HeldOut = {held_out!r:.80} must be a Partitioner, or be left out")
     return DatasetFile(
         name=path.stem,
         path=path,

@@ -13,6 +13,11 @@ from mdgan.errors import BadInput
 Shape = tuple[int, int, int]
 """(C, H, W)."""
 
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+"""PIL knows others, of which some start programs of this machine."""
+_ALWAYS_PIXELS = 1 << 23
+_MOST_PIXELS_A_BYTE = 200
+
 
 def image_to_tensor(image: Image.Image, shape: Shape) -> Tensor:
     """Turns upright, puts on white, crops the centre, resizes, converts to grey or RGB.
@@ -42,15 +47,28 @@ def read_image(path: Path, shape: Shape) -> Tensor:
     """Reads one picture file as `image_to_tensor` gives it.
 
     Raises:
-        BadInput: the file cannot be read as a picture.
+        BadInput: the file cannot be read as a picture, or claims to be far larger than it is.
     """
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=_FORMATS) as image:
+            _check_size(image.size, path.stat().st_size)
             return image_to_tensor(image, shape)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except Exception as error:  # whatever a decoder raises, the user gets the file's name
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise BadInput(
-            f"{path}: cannot read this picture ({error}); remove or repair it"
+            f"{path}: cannot read this picture ({reason}); remove or repair it"
         ) from error
+
+
+def _check_size(size: tuple[int, int], num_bytes: int) -> None:
+    """Refuses a small file that would fill the memory when decoded.
+
+    Raises:
+        ValueError: it claims to be larger than pictures are.
+    """
+    width, height = size
+    if width * height > max(_ALWAYS_PIXELS, _MOST_PIXELS_A_BYTE * num_bytes):
+        raise ValueError(f"{num_bytes} bytes that claim to be {width} × {height} pixels")
 
 
 def pixels_to_float(pixels: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ Indices = NDArray[np.int64]
 Parts = list[Indices]
 
 _DIRICHLET_ATTEMPTS = 100
+_MOST_PIECES = 1_000_000
 
 
 def partition(labels: Tensor, scheme: str, num_workers: int, seed: int) -> list[Tensor]:
@@ -64,7 +65,10 @@ def _sorted(labels: Indices, num_workers: int, random: np.random.Generator) -> P
 
 def _shards(labels: Indices, num_workers: int, random: np.random.Generator, k: float) -> Parts:
     """Sorted by class, cut into N·K pieces, K random pieces a worker (McMahan et al. 2017, §3)."""
-    pieces = np.array_split(_by_class(labels, random), num_workers * int(k))
+    num_pieces = num_workers * int(k)
+    if num_pieces > _MOST_PIECES:
+        raise BadInput(f"--partition shards:{int(k)}: makes {num_pieces} pieces; use fewer")
+    pieces = np.array_split(_by_class(labels, random), num_pieces)
     order = random.permutation(len(pieces)).reshape(num_workers, int(k))
     return [np.concatenate([pieces[piece] for piece in row]) for row in order]
 

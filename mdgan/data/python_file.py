@@ -27,7 +27,7 @@ def import_file(path: Path, purpose: str, name: str | None = None) -> ModuleType
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # the user's own code: any mistake in it is theirs to read
+    except (Exception, SystemExit) as error:  # the user's own code: any mistake is theirs to read
         del sys.modules[module_name]
         reason = " ".join(str(error).split())
         kind = type(error).__name__

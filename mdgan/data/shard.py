@@ -1,10 +1,11 @@
 """What one worker owns, and how batches are drawn from it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
 
+from mdgan.algorithms.randomness import restore_generator
 from mdgan.data.partitioner import Partitioner
 
 
@@ -57,3 +58,41 @@ class Shard:
             self._order = torch.cat([self._order, reshuffled])
         chosen, self._order = self._order[:batch_size], self._order[batch_size:]
         return self._source.images(self.indices[chosen])
+
+    def state(self) -> dict[str, Tensor]:
+        """Where drawing is, for `load_state`; never a sample.
+
+        Returns:
+            `order` int64, which samples of the shard come next; `generator` uint8, what shuffles
+            them; `size` int64 [], the samples of the shard. The shard never writes to them.
+        """
+        return {
+            "order": self._order,
+            "generator": self._generator.get_state(),
+            "size": torch.tensor(len(self)),
+        }
+
+    def load_state(self, state: Mapping[str, Tensor]) -> bool:
+        """Continues to draw where a shard of the same samples was.
+
+        Args:
+            state: what the other's `state` returned.
+
+        Returns:
+            Whether the sizes are equal; if not, nothing changed.
+
+        Raises:
+            KeyError, RuntimeError: it is no such state; nothing changed.
+        """
+        if state.keys() != {"order", "generator", "size"}:
+            raise KeyError(f"no state of a shard: {sorted(state)}")
+        order, size = state["order"], state["size"]
+        if order.dtype != torch.int64 or order.dim() != 1 or size.shape != ():
+            raise RuntimeError("no state of a shard: its order or its size has another shape")
+        if size.item() != len(self):
+            return False
+        if len(order) and not (order.min() >= 0 and order.max() < len(self)):
+            raise RuntimeError(f"no state of a shard of {len(self)} samples: its order exceeds it")
+        restore_generator(self._generator, state["generator"])
+        self._order = order.cpu().clone()
+        return True

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import torch
 
-from mdgan.config import Deployment, check_partition
 from mdgan.data.dataset_file import (
     DatasetFile,
     check_models,
@@ -14,7 +13,9 @@ from mdgan.data.dataset_file import (
     num_parameters,
 )
 from mdgan.data.partition import partition
+from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
+from mdgan.experiment import check_partition
 from mdgan.launch.plan import data_dir as data_dir_of
 from mdgan.observe.partition_picture import partition_picture
 from mdgan.whole_file import write_whole

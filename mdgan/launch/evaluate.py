@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from mdgan.config import Deployment
+from mdgan.deployment import Deployment
 from mdgan.launch import machine
 from mdgan.launch.extractors import (
     features_of,

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import torch
 
-from mdgan.config import Deployment
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.images import Shape
 from mdgan.data.partitioner import Partitioner
+from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
+from mdgan.launch.machine import path_of
 from mdgan.metrics.classifier_cache import cached_classifier
 from mdgan.metrics.extractor import Extractor, Features, gather
 from mdgan.metrics.inception import inception, read_weights
@@ -80,7 +81,7 @@ def open_held_out(
         BadInput: the folder that the user named cannot be used.
     """
     if deployment.held_out is not None:
-        folder = Path(deployment.held_out).expanduser()
+        folder = path_of(deployment.held_out)
         return (dataset.open if dataset.held_out is None else dataset.open_held_out)(folder)
     try:
         return dataset.open_held_out(data_dir)

@@ -15,26 +15,21 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from mdgan.config import as_settings
 from mdgan.errors import BadInput, Interrupted
+from mdgan.launch.access import check_exposed
+from mdgan.launch.claim import Claim, claim
+from mdgan.launch.host_process import run_host
+from mdgan.launch.links import DEFAULT_PORT, own_addresses, server_addresses
+from mdgan.launch.one_process import run_alone, run_everything
 from mdgan.launch.plan import Plan
-from mdgan.launch.process import (
-    DEFAULT_PORT,
-    about,
-    run_alone,
-    run_everything,
-    run_host,
-    run_server,
-)
-from mdgan.observe.run_directory import RunDirectory
+from mdgan.launch.server_process import run_server
 from mdgan.roles.host import HostFailed, ServerLost
 from mdgan.roles.server import AllWorkersLost
+from mdgan.storage.fence import Fenced
 from mdgan.transport.rendezvous import listen
 
 _GRACE_SECONDS = 4.0
@@ -42,6 +37,9 @@ _SERVER_FIRST_SECONDS = 2.5
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SERVER_NAME = "rank 0"
+
+FENCED = 3
+"""Exit status of a server that another one has replaced."""
 
 STOPPED = 130
 """Exit status of a process that was asked to stop, as shells have it for Ctrl-C."""
@@ -62,7 +60,20 @@ def launch(plan: Plan) -> int:
         return _here(plan, run_everything)
     if plan.torchrun is not None:
         return _one_of_torchrun(plan)
-    return _fork_all(plan)
+    return _fork_all(plan, plan.deployment.addresses()[0])
+
+
+def take_over(plan: Plan, address: str) -> int:
+    """Is the server in the place of one that died.
+
+    Args:
+        plan: of a run that goes on; rank 0 is all that runs here.
+        address: this machine's, where the workers will look.
+
+    Returns:
+        The exit status, as `launch`.
+    """
+    return _fork_all(plan, address, taking_over=True)
 
 
 def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
@@ -93,25 +104,19 @@ def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
         if tells:
             print(f"mdgan: {error}", file=sys.stderr)
         return 1
+    except Fenced as error:
+        print(f"mdgan: {error}; this server ends", file=sys.stderr)
+        return FENCED
     return 0
 
 
-def _here(plan: Plan, role: Callable[[Plan, RunDirectory], None]) -> int:
-    run = _claim(plan)
-    return run_guarded(partial(role, plan, run))
+def _here(plan: Plan, role: Callable[[Plan, Claim], None]) -> int:
+    return run_guarded(partial(role, plan, claim(plan)))
 
 
 def _preload() -> None:
     """Imports what the first optimizer step would import in every process (over a second each)."""
     import torch._dynamo  # noqa: F401
-
-
-def _claim(plan: Plan) -> RunDirectory:
-    name = f"{plan.dataset.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    run = RunDirectory.claim(Path(plan.deployment.out or f"runs/{name}"))
-    run.write_config(as_settings(plan.experiment, plan.deployment))
-    run.write_status({**about(plan), "state": "starting", "iteration": 0, "seconds": 0.0})
-    return run
 
 
 def _one_of_torchrun(plan: Plan) -> int:
@@ -123,29 +128,36 @@ def _one_of_torchrun(plan: Plan) -> int:
     listener = None
     if not torchrun.store_is_up:
         listener = listen(torchrun.master_addr, torchrun.master_port)
-    return run_guarded(partial(run_server, plan, _claim(plan), listener))
+    return run_guarded(partial(run_server, plan, claim(plan), listener))
 
 
-def _fork_all(plan: Plan) -> int:
+def _fork_all(plan: Plan, address: str, *, taking_over: bool = False) -> int:
     with contextlib.ExitStack() as resources:
         listener: socket.socket | None = None
-        port = plan.deployment.master_port
+        port, run = plan.deployment.master_port, None
         work: list[tuple[str, Callable[[], None]]] = []
         if plan.ranks.serves:
             if port is None:
                 port = 0 if plan.ranks.everyone else DEFAULT_PORT
-            listener = resources.enter_context(listen(plan.deployment.master_addr, port))
-            port = listener.getsockname()[1]
-            run = _claim(plan)
+            listener = resources.enter_context(listen(address, port))
+            own, port = listener.getsockname()[:2]
+            check_exposed([own], plan.deployment)
+            claimed = claim(plan, listens=f"{own}:{port}", taking_over=taking_over)
+            run = claimed.run.path
             count = plan.ranks.num_processes
             processes = "1 process" if count == 1 else f"{count} processes"
-            print(f"starting {processes} for {run.path}", file=sys.stderr, flush=True)
-            work.append((SERVER_NAME, partial(run_server, plan, run, listener)))
+            where = f"{processes} for {run}, others may join at {own}:{port}"
+            print(f"starting {where}", file=sys.stderr, flush=True)
+            work.append((SERVER_NAME, partial(run_server, plan, claimed, listener)))
+        else:
+            places = server_addresses(plan.deployment, port)
+            check_exposed(own_addresses(places, plan.deployment), plan.deployment)
         for index, workers in enumerate(plan.ranks.hosts):
             name = "rank " + "-".join(map(str, sorted({workers[0], workers[-1]})))
-            work.append((name, partial(run_host, plan, workers, port, index + plan.ranks.serves)))
+            process_here = index + plan.ranks.serves
+            work.append((name, partial(run_host, plan, workers, port, process_here, run)))
         _preload()
-        return Family(listener).run(work)
+        return Family(listener, has_standbys=len(plan.deployment.addresses()) > 1).run(work)
 
 
 class _StopSignal(Exception):
@@ -161,9 +173,11 @@ class Family:
 
     Args:
         listener: the server's socket, which its process alone may keep.
+        has_standbys: the hosts have somewhere to go when the server dies.
     """
 
-    def __init__(self, listener: socket.socket | None) -> None:
+    def __init__(self, listener: socket.socket | None, *, has_standbys: bool) -> None:
+        self._has_standbys = has_standbys
         self._names: dict[int, str] = {}
         self._listener = listener
         self._stopping = False
@@ -231,13 +245,16 @@ class Family:
         serves = SERVER_NAME in self._names.values()
         while self._names:
             name, status = self._wait()
+            replaced = self._has_standbys and (status < 0 or status == FENCED)
             if status < 0:
                 print(f"mdgan: {name} was killed by signal {-status}", file=sys.stderr)
                 status = 128 - status
-            if name == SERVER_NAME:  # hosts leave by themselves when the server says stop
+            if name == SERVER_NAME and replaced and self._names:
+                serves = False  # the hosts look for the server that takes its place
+            elif name == SERVER_NAME:  # hosts leave by themselves when the server says stop
                 self._reap_until(time.monotonic() + _GRACE_SECONDS)
                 return status
-            if not serves:
+            elif not serves:
                 worst = max(worst, status)
             elif status == 2:  # it could not join; without it training will not begin
                 return status

@@ -1,11 +1,20 @@
-"""What this machine has: cores and devices, and who gets how much."""
+"""What this machine has: homes, cores and devices, and who gets how much."""
 
 import os
+from pathlib import Path
 
 import torch
 
-from mdgan.config import Deployment
+from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
+
+
+def path_of(text: str) -> Path:
+    """The path that a user has written; ~ is a home, if there is such a user."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
 
 
 def num_cores() -> int:
@@ -43,17 +52,3 @@ def resolve_device(name: str, process_here: int) -> torch.device:
     if name == "mps" and not has_mps:
         raise BadInput("--device mps: no Apple GPU found here; use --device cpu")
     return torch.device("cuda", process_here % num_gpus) if name == "cuda" else torch.device(name)
-
-
-def check_nccl(processes_here: int) -> None:
-    """Checks that every process of this machine can have a GPU of its own.
-
-    Raises:
-        BadInput: there are too few.
-    """
-    num_gpus = torch.cuda.device_count()
-    if num_gpus < processes_here:
-        raise BadInput(
-            f"--backend nccl: needs a GPU for each of the {processes_here} processes here, found "
-            f"{num_gpus}; use --backend gloo, or more --workers-per-host"
-        )

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,18 @@ import torch
 from torch import Tensor
 
 from mdgan import __version__
-from mdgan.config import Deployment, Experiment
 from mdgan.data import dataset_file
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.partition import partition
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
+from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
+from mdgan.experiment import Experiment
+from mdgan.launch.access import is_readable_by_others, read_token
 from mdgan.launch.extractors import extractor_identity
-from mdgan.launch.machine import check_nccl, resolve_device
+from mdgan.launch.faults import Planned, read_planned
+from mdgan.launch.machine import path_of, resolve_device
 from mdgan.launch.ranks import LocalRanks, Torchrun, local_ranks
 from mdgan.launch.resolve import resolve
 from mdgan.observe.tensorboard import check_tensorboard
@@ -40,6 +43,9 @@ class Plan:
         extractor: what network scores are made of; see `extractor_identity`.
         warnings: one line each, worth a look but no reason to stop.
         launched: when the user started it, by the machine's monotonic clock.
+        continues: the run to go on with; None for a new one.
+        faults: that somebody wants to see survived.
+        token: the secret of those who may take part; empty if anybody may.
     """
 
     experiment: Experiment
@@ -51,6 +57,9 @@ class Plan:
     extractor: str
     warnings: tuple[str, ...]
     launched: float
+    continues: Path | None = None
+    faults: Planned = field(default_factory=Planned)
+    token: bytes = field(default=b"", repr=False)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -73,6 +82,8 @@ def make_plan(
     algorithm: str = "mdgan",
     show_all: bool = False,
     launched: float | None = None,
+    continues: Path | None = None,
+    joins_as: int | None = None,
 ) -> Plan:
     """Resolves and checks settings, loads the dataset file, reads the data of the workers here.
 
@@ -81,17 +92,24 @@ def make_plan(
         algorithm: `mdgan` or `standalone`.
         show_all: read what every worker holds, for `--dry-run`.
         launched: when the user started it, by the machine's monotonic clock; now if not given.
+        continues: the run to go on with.
+        joins_as: the rank that a running server has given to the one worker here.
 
     Raises:
         BadInput: anything cannot work; nothing has been started or written.
     """
+    faults = read_planned()
     torch.set_num_threads(1)  # the launcher forks: it must not have a pool of threads
     resolved = resolve(settings, algorithm)
     deployment, torchrun = resolved.deployment, resolved.torchrun
     dataset = dataset_file.load(resolved.experiment.dataset, deployment.datasets_dir)
     experiment = resolved.with_defaults(dataset.defaults)
-    ranks = local_ranks(experiment, deployment, torchrun)
+    if joins_as is None:
+        ranks = local_ranks(experiment, deployment, torchrun)
+    else:
+        ranks = LocalRanks(serves=False, hosts=((joins_as,),), everyone=False)
     _check_machine(deployment, ranks, torchrun)
+    token = read_token(deployment)
     if deployment.tensorboard:
         check_tensorboard()
     dataset_file.check_models(dataset)
@@ -108,15 +126,16 @@ def make_plan(
         holdings,
         torchrun,
         extractor_identity(deployment, dataset.shape),
-        _warnings(experiment, holdings),
+        _warnings(experiment, deployment, holdings),
         time.monotonic() if launched is None else launched,
+        continues,
+        faults,
+        token,
     )
 
 
 def _check_machine(deployment: Deployment, ranks: LocalRanks, torchrun: Torchrun | None) -> None:
     resolve_device(deployment.device, 0)
-    if deployment.backend == "nccl":
-        check_nccl(torchrun.processes_here if torchrun else ranks.num_processes)
     if deployment.network_interface is not None:
         check_interface(deployment.network_interface)
     if deployment.master_port == 0 and not ranks.everyone and torchrun is None:
@@ -126,7 +145,7 @@ def _check_machine(deployment: Deployment, ranks: LocalRanks, torchrun: Torchrun
 def data_dir(deployment: Deployment, dataset: DatasetFile, rank: int) -> Path:
     """The folder that holds one worker's data."""
     given = deployment.data_dir or f"data/{dataset.name}"
-    return Path(given.replace("{rank}", str(rank))).expanduser()
+    return path_of(given.replace("{rank}", str(rank)))
 
 
 def _hold(
@@ -150,7 +169,11 @@ def _hold(
         )
     (source,) = sources.values()
     parts = partition(source.labels, experiment.partition, experiment.num_workers, experiment.seed)
-    return {worker: (source, parts[worker - 1]) for worker in workers}
+    everything = torch.arange(len(source))  # for who came later: nothing was set aside for it
+    return {
+        worker: (source, parts[worker - 1] if worker <= len(parts) else everything)
+        for worker in workers
+    }
 
 
 def _hold_everything(
@@ -171,15 +194,22 @@ def _check_batch(experiment: Experiment, source: Partitioner, folder: Path) -> N
 
 
 def _warnings(
-    experiment: Experiment, holdings: Mapping[int, tuple[Partitioner, Tensor]]
+    experiment: Experiment,
+    deployment: Deployment,
+    holdings: Mapping[int, tuple[Partitioner, Tensor]],
 ) -> tuple[str, ...]:
+    warnings = []
+    if is_readable_by_others(deployment):
+        token = deployment.join_token
+        warnings.append(f"others on this machine can read {token}; chmod 600 {token}")
     small = [
         worker for worker, (_, indices) in holdings.items() if len(indices) < experiment.batch_size
     ]
     if not small:
-        return ()
+        return tuple(warnings)
     ranks = ", ".join(map(str, small[:10])) + (", …" if len(small) > 10 else "")
-    return (
+    warnings.append(
         f"{len(small)} worker(s) hold fewer samples than a batch of {experiment.batch_size}, so "
-        f"their batches repeat samples: rank(s) {ranks}",
+        f"their batches repeat samples: rank(s) {ranks}"
     )
+    return tuple(warnings)

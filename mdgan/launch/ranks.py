@@ -3,9 +3,11 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
-from mdgan.config import Deployment, Experiment
+from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
+from mdgan.experiment import Experiment
 
 
 @dataclass(frozen=True)
@@ -121,10 +123,11 @@ def parse_ranks(text: str, world_size: int) -> list[int]:
                 f"(--world-size {world_size})"
             )
         ranks.extend(range(start, end + 1))
-    for rank in ranks:
-        if ranks.count(rank) > 1:
+    ranks.sort()
+    for rank, after in pairwise(ranks):
+        if rank == after:
             raise BadInput(f"--ranks {text}: rank {rank} is given twice")
-    return sorted(ranks)
+    return ranks
 
 
 def local_ranks(

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mdgan.config import Deployment, Experiment, build_deployment, build_experiment
+from mdgan.config import build_deployment, build_experiment
+from mdgan.deployment import Deployment
+from mdgan.experiment import Experiment
 from mdgan.launch.ranks import Torchrun
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from torch import nn
 
-from mdgan.config import Deployment, Experiment, build_deployment, build_experiment
+from mdgan.config import build_deployment, build_experiment
 from mdgan.data.dataset_file import DatasetFile, load_path
+from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
+from mdgan.experiment import Experiment
 from mdgan.observe.run_directory import RunDirectory
 
 

@@ -15,14 +15,23 @@ from typing import Any
 import numpy as np
 
 from mdgan.errors import BadInput
+from mdgan.observe.happenings import JOINED, LEFT, LOST, RESUMED, SHUT_OUT, happening
 from mdgan.observe.recorded_run import RecordedRun, RecordedSpan, Trace, Traffic
 from mdgan.whole_file import write_whole
 
 _TOUCHING = 2
 """Microseconds by which rounding may make two spans overlap that do not."""
 
-_UNTOLD = ("event", "given", "taken")
-"""Of swaps and losses: the name, which is shown anyway, and digests."""
+_UNTOLD = ("event", "given", "taken", "holdings")
+"""Of events: the name, which is shown anyway, digests, and what belongs to no moment."""
+
+_NAMES = {
+    LOST: "lost worker {}",
+    SHUT_OUT: "worker {} shut out",
+    LEFT: "worker {} left",
+    JOINED: "worker {} joined",
+    RESUMED: "resumed",
+}
 
 _Event = dict[str, Any]
 
@@ -42,7 +51,7 @@ def write_chrome_trace(path: Path, output: Path) -> tuple[int, tuple[str, ...]]:
     """
     run = RecordedRun.read(path)
     trace = chrome_trace(run)
-    data = json.dumps(trace, separators=(",", ":"), ensure_ascii=False).encode()
+    data = json.dumps(trace, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
     try:
         write_whole(output, data)
     except OSError as error:
@@ -183,28 +192,52 @@ def _counter(process: int, seconds: float, rates: Mapping[str, float]) -> _Event
 
 
 def _instants(run: RecordedRun, process: int) -> Iterator[_Event]:
-    """Swaps and losses, which are recorded by iteration, at their time."""
+    """Swaps, and workers that came or went."""
     server = run.traces.get("server", Trace("server"))
-    ends = {0: 0.0}
-    ends |= {record["iteration"]: record["seconds"] for record in run.iterations}
-    for number, spans in server.spans.items():
-        ends[number] = max(span.start + span.seconds for span in spans)
-    known = sorted(ends)
-    seconds = [ends[number] for number in known]
-    for event in run.named("swap") + run.named("lost"):
-        iteration = event["iteration"]
-        swaps = [span.start for span in server.spans.get(iteration, ()) if span.name == "swap"]
-        is_swap = event["event"] == "swap"
-        end = float(np.interp(iteration, known, seconds))
-        yield {
-            "ph": "i",
-            "s": "p",
-            "name": "swap" if is_swap else f"lost worker {_listed(event['workers'])}",
-            "pid": process,
-            "tid": process,
-            "ts": _microseconds(swaps[0] if is_swap and swaps else end),
-            "args": {name: value for name, value in event.items() if name not in _UNTOLD},
-        }
+    when = _Clock(run, server)
+    for event in run.named("swap"):
+        iteration = event.get("iteration")
+        if isinstance(iteration, int):
+            spans = server.spans.get(iteration, ())
+            began = next((span.start for span in spans if span.name == "swap"), None)
+            yield _instant("swap", process, when.of(iteration) if began is None else began, event)
+    for event in run.events:
+        found = happening(event)
+        if found is not None and found.kind in _NAMES:
+            name = _NAMES[found.kind].format(_listed(found.workers))
+            seconds = when.of(found.iteration) if found.seconds is None else found.seconds
+            yield _instant(name, process, seconds, event)
+
+
+class _Clock:
+    """When iterations ended, for what is recorded by iteration alone."""
+
+    def __init__(self, run: RecordedRun, server: Trace) -> None:
+        ends = {0: 0.0}
+        for record in run.iterations:
+            iteration, seconds = record.get("iteration"), record.get("seconds")
+            if isinstance(iteration, int) and isinstance(seconds, int | float):
+                ends[iteration] = seconds
+        for number, spans in server.spans.items():
+            ends[number] = max(span.start + span.seconds for span in spans)
+        self._known = sorted(ends)
+        self._seconds = [ends[number] for number in self._known]
+
+    def of(self, iteration: int) -> float:
+        """The end of an iteration, interpolated where it is not recorded."""
+        return float(np.interp(iteration, self._known, self._seconds))
+
+
+def _instant(name: str, process: int, seconds: float, event: Mapping[str, Any]) -> _Event:
+    return {
+        "ph": "i",
+        "s": "p",
+        "name": name,
+        "pid": process,
+        "tid": process,
+        "ts": _microseconds(seconds),
+        "args": {name: value for name, value in event.items() if name not in _UNTOLD},
+    }
 
 
 def _listed(workers: Iterable[int]) -> str:

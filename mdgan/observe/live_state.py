@@ -4,10 +4,24 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from mdgan.observe.happenings import (
+    BEGAN,
+    JOINED,
+    LATE,
+    LEFT,
+    LOST,
+    REFUSED,
+    RESUMED,
+    SHUT_OUT,
+    Happening,
+    happening,
+)
 from mdgan.observe.recorded_run import Trace, Traffic
 from mdgan.observe.series import Series
 from mdgan.observe.tracer import WINDOW
 
+_NEWS = (LOST, SHUT_OUT, LEFT, JOINED, RESUMED)
+_REMEMBERED_NEWS = 10
 _WAITING = ("receive", "wait")
 _PACE_SECONDS = 20.0
 _TRAFFIC_SECONDS = 5.0
@@ -70,11 +84,15 @@ class Metrics:
         fid: of the generator, as training scored it; what `mdgan evaluate` adds may be of another
             network.
         fid_floor: of real data, if known.
-        lost: the events `lost`, in order.
-        gone: the workers that were lost.
+        news: workers that came or went, in order.
+        here: the workers that are there, as far as it is told.
+        gone: how those that are not went: lost, left or shut out.
+        late: since when the server has gone on without the answers of which workers, in seconds
+            since training began.
         swaps: the last swap of each worker.
         samples: how many each worker holds.
         pace: of the recorded iterations.
+        seconds: since training began, at the last record.
     """
 
     def __init__(self) -> None:
@@ -82,37 +100,62 @@ class Metrics:
         self.discriminator_loss = Series()
         self.fid = Series()
         self.fid_floor: float | None = None
-        self.lost: list[Mapping[str, Any]] = []
-        self.gone: set[int] = set()
+        self.news: deque[Happening] = deque(maxlen=_REMEMBERED_NEWS)
+        self.here: set[int] = set()
+        self.gone: dict[int, str] = {}
+        self.late: dict[int, float] = {}
         self.swaps: dict[int, Swap] = {}
         self.samples: dict[int, int] = {}
         self.pace = Pace()
+        self.seconds = 0.0
 
     def take(self, record: Mapping[str, Any]) -> None:
         """Takes in one line.
 
         Raises:
-            KeyError, TypeError, ValueError, AttributeError: it makes no sense.
+            KeyError, TypeError, ValueError, AttributeError, OverflowError: it makes no sense.
         """
         iteration, event = int(record["iteration"]), record.get("event")
+        if (happened := happening(record)) is not None:
+            self._happen(happened)
         if event is None:
             self.generator_loss.add(iteration, record["generator_loss"])
             self.discriminator_loss.add(iteration, record["discriminator_loss"])
-            self.pace.add(float(record["seconds"]), iteration)
+            self.seconds = float(record["seconds"])
+            self.pace.add(self.seconds, iteration)
         elif event == "scores" and "by" not in record and "fid" in record["scores"]:
             self.fid.add(iteration, record["scores"]["fid"])
             self.fid_floor = record.get("floor", {}).get("fid", self.fid_floor)
         elif event == "swap":
             moves = {(int(giver), int(taker)) for giver, taker in record["moves"]}
+            taken = record.get("taken")
+            if isinstance(taken, Mapping):  # who is to get from a worker that died keeps its own
+                moves = {move for move in moves if str(move[1]) in taken}
             for giver, taker in moves:
                 self.swaps[taker] = Swap(iteration, giver, (taker, giver) in moves)
-        elif event == "lost":
-            self.gone.update(map(int, record["workers"]))
-            self.lost.append(record)
-        elif event == "holdings":
-            held = record["workers"].items()
-            self.samples = {int(rank): int(what["samples"]) for rank, what in held}
-            self.gone.difference_update(self.samples)  # whoever tells what it holds has joined
+
+    def _happen(self, found: Happening) -> None:
+        self.seconds = self.seconds if found.seconds is None else found.seconds
+        self.samples.update({rank: sum(counts) for rank, counts in found.classes.items()})
+        ranks = set(found.workers)
+        if found.kind == RESUMED:
+            self.gone, self.late = {}, {}
+        if found.kind in (BEGAN, RESUMED):
+            self.here = ranks
+        elif found.kind == JOINED:
+            self.here |= ranks
+        elif found.kind in (LOST, LEFT, SHUT_OUT):
+            self.here -= ranks
+            self.gone.update(dict.fromkeys(ranks, found.kind))
+        elif found.kind == LATE:
+            self.late.update(dict.fromkeys(ranks, self.seconds))
+        if found.kind in _NEWS:
+            self.news.append(found)
+        if found.kind not in (LATE, REFUSED):
+            for rank in ranks:
+                self.late.pop(rank, None)
+        for rank in self.here:
+            self.gone.pop(rank, None)
 
 
 class Role:

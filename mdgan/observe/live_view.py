@@ -12,14 +12,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from mdgan.observe.happenings import JOINED, LOST, RESUMED, SHUT_OUT
 from mdgan.observe.progress import duration
+from mdgan.observe.report.numbers.values import said_list
 from mdgan.observe.watch import WatchedRun, WorkerRow
 
 _WIDTH = 100
 _MOST_WORKERS = 30
 _LEAST_WORKERS = 3
-_MOST_LOSSES = 3
-_OTHER_LINES = 14  # of a frame besides workers and losses, and the line that the cursor is on
+_MOST_NEWS = 3
+_OTHER_LINES = 14  # of a frame besides workers and news, and the line that the cursor is on
 _QUIET_SECONDS = 30.0
 _UNKNOWN = "–"
 _CURVE_WORDS = 46  # characters beside a curve
@@ -46,8 +48,11 @@ _STATE_STYLES = {
     "alive": "green",
     "late": "bold yellow",
     "lost": "bold red",
+    "left": "dim",
+    "out": "bold red",
     "done": "dim",
 }
+_NEWS_STYLES = {LOST: "bold red", SHUT_OUT: "bold red", JOINED: "bold green"}
 
 
 def follow(path: Path, interval_seconds: float, *, once: bool) -> None:
@@ -95,7 +100,7 @@ def _looks(run: WatchedRun, interval_seconds: float) -> Iterator[None]:
 
 def _frame(console: Console, run: WatchedRun) -> RenderableType:
     width = min(console.width, _WIDTH)
-    workers, losses = run.workers(), _losses(run)
+    workers, news = run.workers(), _news(run)
     parts: list[RenderableType] = [_headline(run, width), _summary(run, workers)]
     parts.append(_progress(run, width))
     if run.metrics.generator_loss.points or run.metrics.fid.points:
@@ -103,12 +108,12 @@ def _frame(console: Console, run: WatchedRun) -> RenderableType:
     if workers:
         most = _MOST_WORKERS
         if console.is_terminal:
-            fitting = console.height - _OTHER_LINES - len(losses)
+            fitting = console.height - _OTHER_LINES - len(news)
             most = min(most, max(_LEAST_WORKERS, fitting))
         parts += ["", _table(_most_telling(workers, most), width)]
         if len(workers) > most:
             parts.append(Text(f"      … and {len(workers) - most} more", style="dim"))
-    parts += ["", *losses] if losses else []
+    parts += ["", *news] if news else []
     return Constrain(Group(*parts), width)
 
 
@@ -128,7 +133,9 @@ def _summary(run: WatchedRun, workers: list[WorkerRow]) -> Text:
     if workers:
         line.append(" · 1 worker: " if len(workers) == 1 else f" · {len(workers)} workers: ")
         counts = Counter(row.state for row in workers)
-        present = [state for state in ("alive", "done", "late", "lost") if counts[state]]
+        present = [
+            state for state in ("alive", "done", "late", "lost", "left", "out") if counts[state]
+        ]
         parts = [Text(f"{counts[state]} {state}", _STATE_STYLES[state]) for state in present]
         line.append_text(Text(", ").join(parts))
     if not run.ended and run.quiet_seconds >= _QUIET_SECONDS:
@@ -182,7 +189,7 @@ def _most_telling(workers: list[WorkerRow], most: int) -> list[WorkerRow]:
     """All by rank, or if there are too many: the late, then the lost, then the slowest."""
     if len(workers) <= most:
         return workers
-    urgency = {"late": 0, "lost": 1}
+    urgency = {"late": 0, "lost": 1, "out": 1}
     return sorted(
         workers, key=lambda row: (urgency.get(row.state, 2), -(row.step_seconds or 0.0), row.rank)
     )[:most]
@@ -214,15 +221,15 @@ def _table(rows: list[WorkerRow], width: int) -> Table:
     return table
 
 
-def _losses(run: WatchedRun) -> list[Text]:
-    """The last workers that were lost, and why."""
+def _news(run: WatchedRun) -> list[Text]:
+    """The last workers that came or went, and why."""
     lines = []
-    for event in run.metrics.lost[-_MOST_LOSSES:]:
-        ranks = ", ".join(map(str, event["workers"]))
+    for found in list(run.metrics.news)[-_MOST_NEWS:]:
+        ranks = "" if found.kind == RESUMED else f" {said_list(found.workers)}"
         line = Text(no_wrap=True, overflow="ellipsis")
-        line.append(f"lost {ranks}", style=_STATE_STYLES["lost"])
-        line.append(f" at iteration {event['iteration']:,}: {event.get('reason', '')}")
-        lines.append(line)
+        line.append(f"{found.kind}{ranks}", style=_NEWS_STYLES.get(found.kind, "bold"))
+        line.append(f" at iteration {found.iteration:,}")
+        lines.append(line.append(f": {found.reason}" if found.reason else ""))
     return lines
 
 

@@ -26,10 +26,16 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._live = self._stream.isatty()
         self._every_seconds = _TERMINAL_SECONDS if self._live else _LOG_SECONDS
-        self._marks: deque[tuple[float, int]] = deque([(time.monotonic(), 0)], maxlen=_WINDOW)
+        self._marks: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
+        self.begin(0)
         self._last_shown = -float("inf")
         self._width = 0
         self.remark = ""
+
+    def begin(self, iteration: int) -> None:
+        """Training begins after an iteration, 0 for a new run."""
+        self._marks.clear()
+        self._marks.append((time.monotonic(), iteration))
 
     def due(self) -> bool:
         """Whether it is time to show a line again."""

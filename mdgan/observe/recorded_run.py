@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from mdgan.observe.run_directory import RunDirectory
 
+_LONGEST_NUMBER = 19
+
 
 class RecordedSpan(NamedTuple):
     """What a role did in one stretch of time.
@@ -65,6 +67,7 @@ class Trace:
             KeyError: the row is not one of a trace.
             TypeError: so too.
             ValueError: so too.
+            OverflowError: so too.
         """
         iteration = int(row["iteration"])
         if "spans" not in row:
@@ -128,7 +131,7 @@ class RecordedRun:
             samples={
                 int(file.stem): file
                 for file in sorted((path / "samples").glob("*.png"))
-                if file.stem.isdigit()
+                if file.stem.isdecimal() and len(file.stem) < _LONGEST_NUMBER
             },
             damage=tuple(damage),
         )
@@ -147,7 +150,7 @@ def _lines(path: Path, damage: list[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
         if isinstance(record, dict):
             yield record
@@ -165,7 +168,7 @@ def _trace(path: Path, damage: list[str]) -> Trace:
     for record in _lines(path, damage):
         try:
             trace.add(record)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             bad += 1
     if bad:
         damage.append(f"{path}: {bad} line(s) make no sense and are left out")

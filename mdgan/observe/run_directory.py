@@ -1,7 +1,8 @@
 """The folder of a run. Every file in it is complete whenever it is there."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 GENERATOR_FILE = "generator.safetensors"
+_LONGEST_NUMBER = 10
 
 
 class RunDirectory:
@@ -21,7 +23,8 @@ class RunDirectory:
 
     Holds `config.json` (settings that `--config` takes back), `run.json` (what it runs on and how
     far it is), `metrics.jsonl`, `trace/<role>.jsonl`, `samples/<iteration>.png`,
-    `generator.safetensors`, and where it is scored `extractor.safetensors` and `real.safetensors`.
+    `generator.safetensors`, `checkpoints/<iteration>/`, `generation-<number>.json` for every server
+    that has served it, and where it is scored `extractor.safetensors` and `real.safetensors`.
 
     Attributes:
         path: the folder.
@@ -67,6 +70,19 @@ class RunDirectory:
             )
         return run
 
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the run's checkpoints."""
+        return self.path / "checkpoints"
+
+    def cut_after(self, iteration: int) -> None:
+        """Forgets what was recorded of later iterations: they are about to be done again."""
+        for path in [self.path / "metrics.jsonl", *(self.path / "trace").glob("*.jsonl")]:
+            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            kept = [line for line in lines if _iteration_of(line) <= iteration]
+            if len(kept) < len(lines):
+                write_whole(path, b"".join(kept))
+
     def write_config(self, settings: Mapping[str, Any]) -> None:
         """Writes `config.json`."""
         self._write_json("config.json", settings)
@@ -89,7 +105,11 @@ class RunDirectory:
         Raises:
             BadInput: it is damaged.
         """
-        return self._read_json("run.json")
+        status = self._read_json("run.json")
+        for name, value in status.items():
+            if not _STATUS.get(name, _is_anything)(value):
+                raise BadInput(f"{self.path / 'run.json'}: damaged ({name} is {value!r:.40})")
+        return status
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Appends one line to `metrics.jsonl`, in one write."""
@@ -161,7 +181,7 @@ class RunDirectory:
         path = self.path / name
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise BadInput(f"{path}: damaged ({error})") from error
         if not isinstance(content, dict):
             raise BadInput(f"{path}: damaged (not a JSON object)")
@@ -171,7 +191,46 @@ class RunDirectory:
         write_whole(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**53
+
+
+def _is_process(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**31
+
+
+def _is_seconds(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value < 1e12  # type: ignore[operator]  # a number
+
+
+def _is_anything(_value: object) -> bool:
+    return True
+
+
+_STATUS: dict[str, Callable[[object], bool]] = {
+    **dict.fromkeys(("version", "dataset_file", "dataset_sha256", "machine", "state"), _is_text),
+    "listens": _is_text,
+    "process": _is_process,
+    "iteration": _is_count,
+    "seconds": _is_seconds,
+}
+"""What `run.json` may say."""
+
+
+def _iteration_of(line: bytes) -> float:
+    """The iteration that a line of a record is about; infinite for half a line."""
+    try:
+        return float(json.loads(line)["iteration"])
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        return inf
+
+
 def _numbers(version: str) -> tuple[int, ...]:
     """The numbers of a version, for comparing; none if it is no version."""
     parts = version.split(".")
-    return tuple(map(int, parts)) if all(part.isdigit() for part in parts) else ()
+    known = all(part.isdecimal() and len(part) < _LONGEST_NUMBER for part in parts)
+    return tuple(map(int, parts)) if known else ()

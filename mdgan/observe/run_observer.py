@@ -1,9 +1,9 @@
 """What the rank that owns the generator tells the world: progress, metrics, pictures, status."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from mdgan.observe.grid import grid_png
 from mdgan.observe.progress import Progress, duration
 from mdgan.observe.run_directory import RunDirectory
 from mdgan.observe.tensorboard import TensorBoardWriter
-from mdgan.observe.tracer import Tracer
+from mdgan.observe.tracer import OnPhase, Tracer
 
 _GRID_SAMPLES = 64
 
@@ -32,6 +32,10 @@ class RunObserver:
         status: what `run.json` holds besides how far the run is.
         launched: when the user started it, by the machine's monotonic clock.
         tensorboard: also takes scalars and grids, if given.
+        seconds: of training that came before, if the run goes on from a checkpoint.
+        on_phase: see `Tracer`.
+        may_write: called before everything that is written; raises if another process has taken
+            over.
 
     Attributes:
         tracer: of the role that owns the generator.
@@ -50,8 +54,15 @@ class RunObserver:
         status: Mapping[str, Any],
         launched: float,
         tensorboard: TensorBoardWriter | None = None,
+        seconds: float = 0.0,
+        on_phase: OnPhase | None = None,
+        may_write: Callable[[], None] = lambda: None,
     ) -> None:
-        self.tracer = Tracer()
+        self.tracer = Tracer(on_phase=on_phase)
+        self._may_write = may_write
+        self._seconds_before = seconds
+        self._disk_trouble = False
+        self._first = 0
         self._tensorboard = tensorboard
         self._scores: Mapping[str, Any] = {}
         self._run = run
@@ -70,16 +81,21 @@ class RunObserver:
         """Prints one line without disturbing the progress line."""
         self._progress.note(text)
 
-    def begin(self, holdings: Mapping[str, Any]) -> None:
+    def begin(self, holdings: Mapping[str, Any], iteration: int) -> None:
         """Training starts now.
 
         Args:
             holdings: what each worker holds, for the report.
+            iteration: the one that it goes on from; 0 for a new run.
         """
-        self._began = time.monotonic()
-        self._write_status("running", 0)
-        self.event("holdings", 0, workers=holdings)
-        self._save(0)
+        self._began = time.monotonic() - self._seconds_before
+        self._progress.begin(iteration)
+        self._first = iteration
+        name = "resumed" if iteration else "holdings"
+        self.event(name, iteration, time=round(time.time(), 3), workers=holdings)
+        with self._going_on():
+            self._write_status("running", iteration)
+            self._save(iteration)
 
     def seconds(self) -> float:
         """Seconds since training began."""
@@ -99,24 +115,35 @@ class RunObserver:
         if show:
             self._progress.show(number, generator_loss, discriminator_loss)
         if log:
-            self._run.append_metrics(
-                {
-                    "iteration": number,
-                    "seconds": self.seconds(),
-                    "generator_loss": _finite(generator_loss),
-                    "discriminator_loss": _finite(discriminator_loss),
-                    "workers": len(losses),
-                }
-            )
+            record = {
+                "iteration": number,
+                "seconds": self.seconds(),
+                "generator_loss": _finite(generator_loss),
+                "discriminator_loss": _finite(discriminator_loss),
+                "workers": len(losses),
+            }
+            with self._going_on():
+                self._run.append_metrics(record)
             scalars = {"loss/generator": generator_loss, "loss/discriminator": discriminator_loss}
             self._tell_tensorboard(number, {**scalars, "workers": len(losses)})
         if self._sample_interval and number % self._sample_interval == 0:
-            self._save(number)
-            self._write_status("running", number)
+            with self._going_on():
+                self._save(number)
+                self._write_status("running", number)
 
     def event(self, name: str, iteration: int, **details: Any) -> None:
-        """Records something that happens now and then, such as a swap, in `metrics.jsonl`."""
-        self._run.append_metrics({"event": name, "iteration": iteration, **details})
+        """Records something that happens now and then, such as a swap, in `metrics.jsonl`.
+
+        Args:
+            name: what happened.
+            iteration: in which, or after which.
+            details: JSON values.
+        """
+        with self._going_on():
+            seconds = self.seconds()
+            self._run.append_metrics(
+                {"event": name, "iteration": iteration, "seconds": seconds, **details}
+            )
 
     def scores(self, iteration: int, record: Mapping[str, Any]) -> None:
         """Records what a generator is worth.
@@ -126,7 +153,8 @@ class RunObserver:
             record: from the scorer.
         """
         told = {name: value for name, value in record.items() if name != "row"}
-        self._run.append_metrics({"event": "scores", **told})
+        with self._going_on():
+            self._run.append_metrics({"event": "scores", **told})
         self.spans("scorer", iteration, [record["row"]])
         self._tell_tensorboard(
             iteration, {f"scores/{name}": value for name, value in record["scores"].items()}
@@ -161,11 +189,17 @@ class RunObserver:
             counts = {"sent_bytes": dict(sent_bytes), "received_bytes": dict(received_bytes)}
             lines.append({"iteration": iteration, "seconds": self.seconds(), **counts})
         if lines:
-            self._run.append_trace(role, lines)
+            with self._going_on():
+                self._run.append_trace(role, lines)
 
-    def gave_up(self) -> None:
-        """Training did not even begin."""
-        self._write_status("failed", 0)
+    def gave_up(self, iteration: int) -> None:
+        """Training did not even begin.
+
+        Args:
+            iteration: the one that it was to go on from; 0 for a new run.
+        """
+        with self._going_on():
+            self._write_status("failed", iteration)
 
     def end(self, state: str, iteration: int) -> None:
         """Saves the generator and a last grid, and says where everything is.
@@ -175,15 +209,17 @@ class RunObserver:
             iteration: the last complete one.
         """
         self._progress.clear()
-        seconds = time.monotonic() - self._began
-        picture = self._save(iteration)
-        self._write_status(state, iteration)
-        rate = iteration / seconds if seconds > 0 else 0.0
+        seconds = time.monotonic() - self._began - self._seconds_before
+        with self._going_on():
+            self._save(iteration)
+        with self._going_on():
+            self._write_status(state, iteration)
+        rate = (iteration - self._first) / seconds if seconds > 0 else 0.0
         told = {"finished": "done", "stopped": "stopped when asked to", "failed": "failed"}[state]
         print(
             f"{told}: {iteration} of {self._iterations} iterations in {duration(seconds)} "
             f"({rate:.1f} it/s), {duration(time.monotonic() - self._launched)} with start-up\n"
-            f"  pictures   {picture.parent}  (last: {picture.name})\n"
+            f"  pictures   {self._run.path / 'samples'}  (last: {iteration:07d}.png)\n"
             f"  generator  {self._run.path / 'generator.safetensors'}\n"
             f"{_in_words(self._scores)}"
             f"  go on      mdgan report {self._run.path}",
@@ -192,20 +228,34 @@ class RunObserver:
         if self._tensorboard is not None:
             self._tensorboard.close()
 
-    def _save(self, iteration: int) -> Path:
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """A disk that cannot be written to is told of once; training is worth more than records."""
+        try:
+            self._may_write()
+            yield
+        except OSError as error:
+            if not self._disk_trouble:
+                name = error.filename or self._run.path
+                self.note(f"warning: cannot write {name}: {error.strerror}; training goes on")
+            self._disk_trouble = True
+
+    def _save(self, iteration: int) -> None:
         with self.tracer.span("checkpoint"):
+            self._may_write()
             self._run.write_generator(self._generator.state_dict(), iteration)
             samples = draw_samples(self._generator, _GRID_SAMPLES, self._z_dim, self._seed)
             png = grid_png(samples)
             if self._tensorboard is not None:
                 self._tensorboard.grid(iteration, png)
-            return self._run.write_samples(iteration, png)
+            self._run.write_samples(iteration, png)
 
     def _tell_tensorboard(self, iteration: int, scalars: Mapping[str, float]) -> None:
         if self._tensorboard is not None:
             self._tensorboard.scalars(iteration, scalars)
 
     def _write_status(self, state: str, iteration: int) -> None:
+        self._may_write()
         self._run.write_status(
             {**self._status, "state": state, "iteration": iteration, "seconds": self.seconds()}
         )

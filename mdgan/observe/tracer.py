@@ -16,6 +16,9 @@ WINDOW = 10
 _MOST_WORKER_ITERATIONS = 200_000
 _PASS_ON_SECONDS = 1.0
 
+OnPhase = Callable[[str, int], None]
+"""Called with the name of a phase and the iteration when a role enters that phase."""
+
 
 def traced_every(iterations: int, num_workers: int) -> int:
     """How many windows there are to each one that hosts record.
@@ -44,6 +47,7 @@ class Span:
         self.num_bytes = 0
 
     def __enter__(self) -> "Span":
+        self._tracer.reach(self.name)
         self.start = time.monotonic()
         return self
 
@@ -62,16 +66,19 @@ class Tracer:
 
     Args:
         every: record one window in this many; see `traced_every`.
-        clock_offset_seconds: what to add to this machine's clock to get the server's.
+        on_phase: called at the beginning of every span, and wherever else `reach` is; None for
+            nothing, which costs nothing.
 
     Attributes:
         iteration: the iteration that spans belong to from here on.
+        clock_offset_seconds: what to add to this machine's clock to get the server's.
     """
 
-    def __init__(self, every: int = 1, clock_offset_seconds: float = 0.0) -> None:
+    def __init__(self, every: int = 1, on_phase: OnPhase | None = None) -> None:
         self.iteration = 0
+        self.clock_offset_seconds = 0.0
         self._every = every
-        self._offset = clock_offset_seconds
+        self._on_phase = on_phase
         self._spans: list[Span] = []
         self._taken = time.monotonic()
 
@@ -92,6 +99,16 @@ class Tracer:
         """`span` for one worker."""
         return lambda name: Span(self, name, worker)
 
+    def reach(self, phase: str, iteration: int | None = None) -> None:
+        """Enters a phase that need not be a span, such as writing in the background.
+
+        Args:
+            phase: its name.
+            iteration: that it belongs to; the tracer's own if not given.
+        """
+        if self._on_phase is not None:
+            self._on_phase(phase, self.iteration if iteration is None else iteration)
+
     def add(self, span: Span) -> None:
         """Keeps a span that has ended, if its iteration is recorded."""
         if (self.iteration - 1) // WINDOW % self._every == 0 or self.iteration < 1:
@@ -111,7 +128,7 @@ class Tracer:
         rows: list[dict[str, Any]] = []
         for span in spans:
             if not rows or rows[-1]["iteration"] != span.iteration:
-                start = round(span.start + self._offset, 6)
+                start = round(span.start + self.clock_offset_seconds, 6)
                 rows.append({"iteration": span.iteration, "start": start, "spans": []})
                 first = span.start
             after, duration = (

@@ -6,7 +6,10 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+from mdgan.observe.happenings import LEFT, LOST, SHUT_OUT
 from mdgan.observe.live_state import Metrics, Role, Swap
+from mdgan.observe.report.numbers.subject import num_workers
+from mdgan.observe.report.numbers.values import number_in
 from mdgan.observe.run_directory import RunDirectory
 from mdgan.observe.run_tail import METRICS, RunTail
 from mdgan.observe.tracer import WINDOW
@@ -15,6 +18,10 @@ _LEADERS = ("server", "standalone")
 _ENDED = ("finished", "stopped", "failed")
 _LATE_SECONDS = 5.0
 _LATE_STEPS = 5
+_LATE_FOR = 1.0
+"""Seconds: whoever is late for less is not worth mentioning."""
+_MOST_RANKS = 1_000_000
+_STATE_WHEN_GONE = {LOST: "lost", LEFT: "left", SHUT_OUT: "out"}
 _UNTOLD_SECONDS = 3.0
 """Roles tell what they did about once a second, each at its own moment."""
 
@@ -25,7 +32,7 @@ class WorkerRow(NamedTuple):
     Attributes:
         rank: its number.
         role: the process that carries it.
-        state: alive, late, lost, or done once the run has ended.
+        state: alive, late, lost, left, out (shut out), or done once the run has ended.
         iteration: the last one that its process told of.
         step_seconds: mean of its work in one iteration, of late.
         received_per_second: bytes that its process received, of late or over an ended run.
@@ -90,7 +97,7 @@ class WatchedRun:
             for record in records:
                 try:
                     taker.take(record)
-                except (KeyError, TypeError, ValueError, AttributeError):
+                except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
                     continue  # one line that makes no sense must not cover all others
         self.quiet_seconds = max(0.0, time.time() - self._tail.modified)
 
@@ -107,7 +114,7 @@ class WatchedRun:
     @property
     def iterations(self) -> int:
         """I."""
-        return int(self.config.get("iterations", 0))
+        return int(number_in(self.config, "iterations") or 0)
 
     @property
     def iteration(self) -> int:
@@ -137,14 +144,15 @@ class WatchedRun:
         if self.config.get("algorithm") == "standalone":
             return []
         carriers = {rank: role for role in self.roles.values() for rank in role.work}
-        ranks = range(1, int(self.config.get("world_size", 1)))
-        return [self._worker(rank, carriers.get(rank)) for rank in ranks]
+        expected = range(1, min(num_workers(self.config), _MOST_RANKS) + 1)
+        ranks = self.metrics.here | self.metrics.gone.keys() | set(expected)
+        return [self._worker(rank, carriers.get(rank)) for rank in sorted(ranks)]
 
     def _worker(self, rank: int, role: Role | None) -> WorkerRow:
         steps = role.step_seconds(rank) if role else []
         state = self._state_of(rank, role, steps)
         received, sent = None, None
-        if role and state != "lost":
+        if role and state not in _STATE_WHEN_GONE.values():
             received, sent = role.bytes_per_second(ended=self.ended)
         return WorkerRow(
             rank=rank,
@@ -160,10 +168,19 @@ class WatchedRun:
 
     def _state_of(self, rank: int, role: Role | None, steps: list[float]) -> str:
         if rank in self.metrics.gone:
-            return "lost"
+            return _STATE_WHEN_GONE[self.metrics.gone[rank]]
+        if self.metrics.here and rank not in self.metrics.here:
+            return "lost"  # the run went on without it
         if self.ended:
             return "done"
+        if rank in self.metrics.late and self._seconds_since(self.metrics.late[rank]) > _LATE_FOR:
+            return "late"
         return "late" if role and self._is_late(role, steps) else "alive"
+
+    def _seconds_since(self, seconds: float) -> float:
+        """How long ago something was, of which it is told when it was."""
+        told = (role.seconds for role in self.roles.values())
+        return self.quiet_seconds + max([self.metrics.seconds, *told]) - seconds
 
     def _is_late(self, role: Role, steps: list[float]) -> bool:
         """Whether a role told nothing of what others did long ago.
@@ -171,8 +188,7 @@ class WatchedRun:
         Who is at the furthest iteration waits for others, however long it has been silent.
         """
         behind = self.iteration - role.iteration
-        newest = max(other.seconds for other in self.roles.values())
-        silent_seconds = self.quiet_seconds + newest - role.seconds
+        silent_seconds = self._seconds_since(role.seconds)
         patience = max(_LATE_SECONDS, _LATE_STEPS * median(steps) if steps else 0.0)
         untold = max(WINDOW, _UNTOLD_SECONDS * self.iterations_per_second)
         return behind > untold or (behind > 0 and silent_seconds > patience)

@@ -1,6 +1,11 @@
 """A host: the process that carries one or more workers."""
 
-from collections.abc import Mapping
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,18 +16,29 @@ from mdgan.errors import BadInput, Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.roles.describer import Describer
+from mdgan.roles.keeper import Keeper
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Asked, HostTransport, Lost, Received
 
 _LOOK_SECONDS = 1.0
 
+Connect = Callable[[Mapping[str, Any], float], HostTransport]
+"""From a hello and the seconds to try for to a link with the server.
+
+It raises BadInput if there is none, and Interrupted if this process was asked to stop.
+"""
+
 
 class ServerLost(RuntimeError):
-    """The server is gone."""
+    """The server is gone, and none came in its place."""
 
 
 class HostFailed(RuntimeError):
     """A host cannot go on, for a reason of its own; the others can."""
+
+
+class _LinkLost(Exception):
+    """The link to the server is gone; the server may not be."""
 
 
 class Host:
@@ -30,46 +46,96 @@ class Host:
 
     Args:
         workers: by rank.
-        transport: this host's end.
+        hello: what the server is told; see `make_hello`.
+        connect: links this host with the server.
         timeouts: all time limits.
         device: where the workers' models live.
         describer: tells of the real data, if the server wants scores.
+        keeper: writes checkpoints.
         tracer: records what this host does when.
     """
 
     def __init__(
         self,
         workers: Mapping[int, Worker],
-        transport: HostTransport,
+        hello: Mapping[str, Any],
+        connect: Connect,
         timeouts: Timeouts,
         device: torch.device,
         describer: Describer,
+        keeper: Keeper,
         tracer: Tracer,
     ) -> None:
-        self._describer = describer
-        self._tracer = tracer
         self._workers = workers
-        self._transport = transport
+        self._hello = dict(hello)
+        self._connect = connect
         self._timeouts = timeouts
         self._device = device
+        self._describer = describer
+        self._keeper = keeper
+        self._tracer = tracer
+        self._has_trained = False
+        self._stopping = threading.Event()
+        self._transport: HostTransport
 
     def run(self) -> None:
-        """Answers the server until it says stop.
+        """Answers the server until it says stop; looks for it when it is gone.
 
         Raises:
+            BadInput: no server let this host in.
             Interrupted: this process, or the server, was asked to stop before the last iteration.
-            ServerLost: the server is gone.
-            HostFailed: a sample could not be read.
+            ServerLost: the server is gone, and none came in its place.
+            HostFailed: a sample could not be read, or the server has shut this host out.
         """
+        self._transport = self._connect(self._hello, self._timeouts.connect)
         try:
-            self._work()
+            while True:
+                try:
+                    self._attend()
+                    return
+                except _LinkLost as lost:
+                    self._transport.close()
+                    self._return(str(lost))
         except BadInput as error:
             raise HostFailed(str(error)) from error
         finally:
+            self._keeper.close()
             self._transport.close()
 
-    def _work(self) -> None:
-        self._learn_real_halves()
+    def interrupt(self) -> None:
+        """Makes `run` leave; may be called from a signal handler."""
+        self._stopping.set()
+        if hasattr(self, "_transport"):
+            self._transport.interrupt()
+
+    def _return(self, reason: str) -> None:
+        """Looks for the server, or whoever took its place; the workers stay as they are."""
+        if self._stopping.is_set():
+            raise Interrupted
+        if not self._timeouts.patience:
+            raise ServerLost(f"the server is gone: {reason}")
+        ranks = ", ".join(map(str, self._workers))
+        print(f"mdgan: rank {ranks} lost the server ({reason}); looking for it", file=sys.stderr)
+        begin = time.monotonic()
+        try:
+            self._transport = self._connect(self._hello, self._timeouts.patience)
+        except BadInput as error:
+            raise ServerLost(f"the server is gone: {reason}; {error}") from error
+        away = time.monotonic() - begin
+        print(f"mdgan: rank {ranks} is back after {away:.1f} s", file=sys.stderr)
+
+    def _attend(self) -> None:
+        """Arrives at a server and answers it until it says stop."""
+        if self._stopping.is_set():  # the link that was told of it is gone
+            self._transport.interrupt()
+        welcome = self._transport.welcome
+        self._tracer.clock_offset_seconds = self._transport.clock_offset_seconds
+        self._hello["generation"] = welcome["generation"]
+        self._keeper.attend(welcome)
+        holds = self._what_holds(welcome)
+        self._transport.send(messages.ready(int(welcome["iteration"]), holds))
+        if len(holds) == len(self._workers):
+            self._learn_real_halves()
         while True:
             message = self._next_message()
             if message.kind is Kind.BATCHES:
@@ -82,11 +148,27 @@ class Host:
                 self._learn_real_halves()
             elif message.kind is Kind.EXTRACTOR:
                 self._describer.begin(message)
+            elif message.kind is Kind.CHECKPOINT:
+                with self._tracer.span("checkpoint"):
+                    self._keeper.save(message, self._workers, self._transport.send)
+            elif message.kind is Kind.COPY:
+                self._hand_over_copy(message)
+            elif message.kind is Kind.ADOPT:
+                self._adopt(message)
+                self._learn_real_halves()
             elif message.kind is Kind.STOP:
-                self._tell_spans()
-                if message.fields["reason"]:
-                    raise Interrupted(message.fields["reason"])
+                self._stop(message)
                 return
+
+    def _what_holds(self, welcome: Mapping[str, Any]) -> list[int]:
+        """The workers that can go on as they are: the server finds discriminators for the others.
+
+        A host that comes back has them; so has everybody before the first iteration.
+        """
+        newest = welcome.get("checkpoint")
+        if self._has_trained or welcome["iteration"] == 0:
+            return list(self._workers)
+        return [] if newest is None else self._keeper.restore(newest, self._workers)
 
     def _next_message(self) -> Message:
         """Waits for the next message, and meanwhile describes the real data if asked to."""
@@ -99,9 +181,9 @@ class Host:
                         self._tracer.iteration = event.message.iteration
                     return event.message
             if isinstance(event, Lost):
-                raise ServerLost(f"the server is gone: {event.reason}")
+                raise _LinkLost(event.reason)
             if isinstance(event, Asked):
-                raise Interrupted
+                self._leave()
             if self._tracer.due():  # in a stall, too, people want to see who waits for whom
                 self._tell_spans()
             if self._describer.busy:
@@ -110,18 +192,35 @@ class Host:
                 if answer is not None:
                     self._transport.send(answer)
 
+    def _leave(self) -> None:
+        """Goes, having answered all that it was asked, and leaves its workers if wanted."""
+        iteration = self._tracer.iteration
+        if self._transport.welcome.get("wants_states"):
+            states = {rank: worker.state() for rank, worker in self._workers.items()}
+            self._transport.send(messages.state(iteration, states, "leave"))
+        self._transport.send(messages.leave(iteration))
+        raise Interrupted
+
+    def _stop(self, message: Message) -> None:
+        self._tell_spans()
+        if message.fields["shut_out"]:
+            raise HostFailed(message.fields["reason"])
+        if message.fields["reason"]:
+            raise Interrupted(message.fields["reason"])
+
     def _answer(self, message: Message) -> None:
         """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
+        self._has_trained = True
         generated = message.tensors["batches"].to(self._device)
         feedbacks: dict[int, Tensor] = {}
         discriminator_losses, generator_losses = [], []
-        for rank, worker in self._workers.items():
-            stage = self._tracer.of_worker(rank)
-            fake = generated[message.fields["train"][str(rank)]]
+        for name, judge in message.fields["judge"].items():
+            rank = int(name)
+            worker, stage = self._workers[rank], self._tracer.of_worker(rank)
+            fake = generated[message.fields["train"][name]]
             discriminator_losses.append(worker.learn(fake, stage))
             with stage("feedback"):
-                judged = generated[message.fields["judge"][str(rank)]]
-                feedbacks[rank], generator_loss = worker.feedback(judged)
+                feedbacks[rank], generator_loss = worker.feedback(generated[judge])
             generator_losses.append(generator_loss)
         with self._tracer.span("send") as span:
             answer = messages.feedback(
@@ -154,15 +253,40 @@ class Host:
             host: messages.discriminators(message.iteration, states)
             for host, states in away.items()
         }
-        arrived = self._transport.exchange(message.iteration, outgoing, incoming)
+        addresses = {int(host): where for host, where in message.fields["addresses"].items()}
+        arrived = self._transport.exchange(message.iteration, outgoing, incoming, addresses)
 
-        for parcel in arrived.values():
-            if isinstance(parcel, Message):
-                here.update(_by_taker(parcel))
+        for _, givers_host, taker, _ in message.fields["moves"]:
+            parcel = arrived.get(givers_host)
+            if isinstance(parcel, Message) and taker in self._workers:
+                here[taker] = messages.state_of(parcel, taker)
+        taken = {}
         for taker, state in here.items():
-            self._workers[taker].discriminator.load_state(state)
-        taken = {taker: self._workers[taker].discriminator.digest() for taker in here}
+            with contextlib.suppress(KeyError, RuntimeError):  # not of this architecture
+                self._workers[taker].load_discriminator(state)
+                taken[taker] = self._workers[taker].discriminator.digest()
+        self._tracer.reach("swapped")
         self._transport.send(messages.swapped(message.iteration, digests, taken))
+
+    def _hand_over_copy(self, order: Message) -> None:
+        rank = int(order.fields["worker"])
+        state = self._workers[rank].discriminator.state()
+        copy = messages.state(order.iteration, {rank: state}, "copy", order.fields["taker"])
+        self._transport.send(copy)
+
+    def _adopt(self, message: Message) -> None:
+        """Takes over what the server found for those workers that had nothing to go on with."""
+        holds = list(self._workers)
+        for rank, state in messages.by_worker(message).items():
+            worker = self._workers[rank]
+            try:
+                if any(name.startswith("discriminator.") for name in state):
+                    worker.load_state(state)
+                else:
+                    worker.load_discriminator(state)
+            except (KeyError, RuntimeError):  # not of this architecture: somebody lies
+                holds.remove(rank)
+        self._transport.send(messages.ready(message.iteration, holds))
 
     def _learn_real_halves(self) -> None:
         for rank, worker in self._workers.items():
@@ -177,12 +301,3 @@ class Host:
         traffic, iteration = self._transport.traffic, self._tracer.iteration
         rows = self._tracer.take()
         self._transport.send(messages.spans(iteration, rows, traffic.sent, traffic.received))
-
-
-def _by_taker(parcel: Message) -> dict[int, dict[str, Tensor]]:
-    """The states in a DISCRIMINATORS message, by the worker each is for."""
-    states: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in parcel.tensors.items():
-        taker, _, key = name.partition("/")
-        states.setdefault(int(taker), {})[key] = tensor
-    return states

@@ -1,114 +1,334 @@
-"""Who takes part: which host carries which workers, and who may come in."""
+"""Who takes part: which host carries which workers, who may come in, and who owes an answer."""
 
+import secrets
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+_PROMISE_SECONDS = 60.0  # until a worker that asked has read its data and joins
+_MALFORMED = "its hello is malformed; use the same version of mdgan everywhere"
+_MOST = 1 << 31
+"""No rank is higher, and nobody has more samples."""
+
+
+@dataclass
+class Member:
+    """One host that takes part.
+
+    Attributes:
+        workers: the ranks it carries, in increasing order, those that were shut out left out.
+        address: where other hosts fetch discriminators from it; None if they need not know.
+        arriving: it has joined, but some worker still lacks a discriminator to go on with.
+        owes: the iteration that it has been sent and has not answered; None if it is free.
+    """
+
+    workers: list[int]
+    address: Sequence[Any] | None
+    arriving: bool = True
+    owes: int | None = None
 
 
 class Roster:
     """The server's list of hosts and workers.
 
+    Hosts are admitted by the transport's threads; everything else is the server's alone.
+
     Args:
-        num_workers: N; ranks 1..N are expected.
+        expected: the ranks that are expected at the start.
         identity: what must be equal on every rank: version, dataset file, every setting of the
             experiment.
+        told: what every newcomer is told besides: the server's generation, the run's name.
+        return_seconds: for how long the rank of a worker that was lost is kept for it.
+        iteration: the last that is done.
+
+    Attributes:
+        iteration: likewise.
+        mean_shard_size: m, in samples; known once training begins.
+        fenced_by: the generation of a later server that a host has told of, or 0.
+        checkpoint: what a newcomer needs to find its workers' files, while nobody trains.
     """
 
-    def __init__(self, num_workers: int, identity: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        expected: Iterable[int],
+        identity: Mapping[str, Any],
+        told: Mapping[str, Any],
+        return_seconds: float,
+        iteration: int = 0,
+    ) -> None:
+        self.iteration = iteration
+        self.checkpoint: Mapping[str, Any] | None = None
         self.mean_shard_size = 0.0
-        self._expected = set(range(1, num_workers + 1))
+        self.fenced_by = 0
+        self._expected = set(expected)
         self._identity = identity
-        self._admitted: set[int] = set()
-        self._workers_of: dict[int, list[int]] = {}
+        self._told = told
+        self._return_seconds = return_seconds
+        self._members: dict[int, Member] = {}
+        self._admitted: dict[int, list[int]] = {}
+        self._keys: dict[int, bytes] = {}
+        self._gone: dict[int, float] = {}
+        self._promised: dict[int, float] = {}
+        self._shut_out: set[int] = set()
         self._samples: dict[int, int] = {}
         self._classes: dict[int, list[int]] = {}
-        self._open = True
+        self._begun = False
         self._lock = threading.Lock()
 
-    def admit(self, hello: Mapping[str, Any]) -> str | None:
-        """Decides on a host that wants to join; called from the acceptor's thread.
+    # Who may come in: called from the transport's threads.
+
+    def admit(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
+        """Decides on a newcomer.
 
         Args:
-            hello: `workers`, `num_samples` (worker → m), `class_counts` and `identity`, from
-                `make_hello`.
+            hello: `purpose` is `join` (see `make_hello`), `ask` or `watch`.
 
         Returns:
-            None if it is welcome, else the reason why not, for the person who started it.
+            What it is told, or the reason why it may not come in, for the person who started it.
         """
-        try:
-            workers = [int(worker) for worker in hello["workers"]]
-            theirs: Mapping[str, Any] = hello["identity"]
-            samples = {int(rank): int(count) for rank, count in hello["num_samples"].items()}
-            classes = {
-                int(rank): [int(count) for count in counts]
-                for rank, counts in hello["class_counts"].items()
-            }
-            well_formed = isinstance(theirs, dict) and hello["host"] == workers[0]
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
-            well_formed = False
-        if not well_formed:
-            return "its hello is malformed; use the same version of mdgan everywhere"
-        for name, ours in self._identity.items():
-            if theirs.get(name) != ours:
-                return (
-                    f"rank {workers[0]} has {name} = {theirs.get(name)}, rank 0 has {name} = "
-                    f"{ours}; start every rank with the same settings"
-                )
-        if len(set(workers)) < len(workers):
-            return f"ranks {workers}: one is given twice"
+        purpose = hello.get("purpose")
+        if purpose == "watch":
+            return dict(self._told)
+        if purpose == "ask":
+            return {**self._told, "identity": dict(self._identity), "rank": self._promise_rank()}
+        return self._admit_host(hello) if purpose == "join" else _MALFORMED
+
+    def _promise_rank(self) -> int:
+        """A rank for a worker that comes unasked: one that nobody holds or may return to."""
+        now = time.monotonic()
         with self._lock:
-            if not self._open:
-                return "training has begun without it"
-            for worker in workers:
-                if worker not in self._expected:
-                    return f"rank {worker} is outside 1..{len(self._expected)}"
-                if worker in self._admitted:
-                    return f"rank {worker} has joined already; start every rank once"
-            self._admitted.update(workers)
-            self._samples.update(samples)
-            self._classes.update(classes)
+            taken = {rank for ranks in self._admitted.values() for rank in ranks}
+            taken |= {rank for rank, until in self._promised.items() if until > now}
+            taken |= {rank for rank, at in self._gone.items() if now - at < self._return_seconds}
+            taken |= self._shut_out
+            rank = 1
+            while rank in taken:
+                rank += 1
+            self._promised[rank] = now + _PROMISE_SECONDS
+        return rank
+
+    def _admit_host(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
+        said = _read(hello)
+        if said is None:
+            return _MALFORMED
+        host = said.workers[0]
+        for name, ours in self._identity.items():
+            theirs = said.identity.get(name)
+            if theirs != ours:
+                shown = f"{theirs!s:.99}" if not isinstance(theirs, list | dict) else "no value"
+                return (
+                    f"rank {host} has {name} = {shown}, rank 0 has {name} = {ours}; start every "
+                    "rank with the same settings"
+                )
+        if len(set(said.workers)) < len(said.workers):
+            return f"ranks {said.workers}: one is given twice"
+        if said.generation > self._told["generation"]:
+            self.fenced_by = max(self.fenced_by, said.generation)
+            return f"a server of generation {said.generation} has taken over"
+        with self._lock:
+            refusal = self._why_not(said)
+            if refusal is not None:
+                return refusal
+            self._admitted[host] = said.workers
+            self._keys[host] = said.key
+            self._samples.update(said.samples)
+            self._classes.update(said.classes)
+            told = {"iteration": self.iteration, "checkpoint": self.checkpoint}
+        return {**self._told, **told}
+
+    def _why_not(self, said: "_Hello") -> str | None:
+        host = said.workers[0]
+        known = self._keys.get(host, b"")
+        is_the_same = bool(known) and secrets.compare_digest(said.key, known)
+        returns = is_the_same and self._admitted.get(host) == said.workers
+        taken = {rank for ranks in self._admitted.values() for rank in ranks}
+        welcome = self._begun or said.generation > 0  # it has taken part under another server
+        for worker in said.workers:
+            expected = welcome or worker in self._expected or worker in self._promised
+            if worker < 1 or not expected:
+                return f"rank {worker} is outside 1..{max(self._expected, default=0)}"
+            if worker in self._shut_out and not (
+                is_the_same and not self._shut_out.issuperset(said.workers)
+            ):
+                return f"rank {worker} was shut out"
+            if worker in taken and not returns:
+                return (
+                    f"rank {worker} has joined already; start every rank once (if its machine has "
+                    "just died, try again in a moment)"
+                )
         return None
 
-    def joined(self, host: int, workers: list[int]) -> None:
-        """A host's link is open."""
-        self._workers_of[host] = workers
+    # Who is here: the server's own.
 
-    def absent(self) -> list[int]:
-        """The ranks whose links are not open."""
-        return sorted(self._expected - set(self.workers()))
-
-    def close(self) -> None:
-        """Nobody may join from here on; the mean shard size m is now known."""
+    def joined(self, host: int, hello: Mapping[str, Any]) -> None:
+        """A host's link is open; its workers take part once they are `arrived`."""
+        workers = [int(worker) for worker in hello["workers"]]
         with self._lock:
-            self._open = False
-            live = [self._samples.get(worker, 0) for worker in self.workers()]
-        self.mean_shard_size = sum(live) / max(1, len(live))
+            self._admitted[host] = workers  # the loss of its link before may have come in between
+            for worker in workers:
+                self._gone.pop(worker, None)
+        believed = sorted(set(workers) - self._shut_out)
+        self._members[host] = Member(believed, hello.get("listens"))
 
-    def holdings(self) -> dict[str, dict[str, Any]]:
-        """For every worker, how many samples it holds, and how many of each class."""
-        return {
-            str(worker): {
-                "samples": self._samples[worker],
-                "classes": self._classes.get(worker, []),
-            }
-            for worker in self.workers()
-        }
+    def arrived(self, host: int) -> None:
+        """Every worker of a host has a discriminator to go on with."""
+        if host in self._members:
+            self._members[host].arriving = False
+
+    def begin(self) -> None:
+        """Training begins; from here on anybody may join, and m is known."""
+        with self._lock:
+            self._begun = True
+        self.checkpoint = None
+        live = [self._samples.get(worker, 0) for worker in self.workers()]
+        self.mean_shard_size = sum(live) / max(1, len(live))
 
     def lose(self, host: int) -> list[int]:
         """A host is gone; returns the workers it carried."""
-        return self._workers_of.pop(host, [])
+        member = self._members.pop(host, None)
+        now = time.monotonic()
+        with self._lock:
+            carried = self._admitted.pop(host, [])
+            self._gone.update(dict.fromkeys(carried, now))
+        return member.workers if member else []
+
+    def left(self, workers: Iterable[int]) -> None:
+        """Workers went of their own accord; their ranks are free at once."""
+        with self._lock:
+            for worker in workers:
+                self._gone.pop(worker, None)
+
+    def shut_out(self, worker: int) -> int | None:
+        """A worker may not take part any more; returns its host, None if that is gone already."""
+        with self._lock:
+            self._shut_out.add(worker)
+        host = self.host_of().get(worker)
+        if host is not None:
+            self._members[host].workers.remove(worker)
+        return host
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether training has begun."""
+        return self._begun
+
+    def missing(self) -> list[int]:
+        """The expected ranks that have no link."""
+        return sorted(self._expected - set(self.workers()))
+
+    def absent(self) -> list[int]:
+        """The expected ranks that are not ready to take part."""
+        ready = {
+            n for member in self._members.values() if not member.arriving for n in member.workers
+        }
+        return sorted(self._expected - ready)
+
+    def member(self, host: int) -> Member | None:
+        """A live host, or None."""
+        return self._members.get(host)
+
+    def owe(self, hosts: Iterable[int], iteration: int) -> None:
+        """Hosts were sent their batches."""
+        for host in hosts:
+            self._members[host].owes = iteration
+
+    def paid(self, host: int, iteration: int) -> bool:
+        """A host has answered; returns whether this was what it owed."""
+        member = self._members.get(host)
+        if member is None or member.owes != iteration:
+            return False
+        member.owes = None
+        return True
+
+    def late(self) -> set[int]:
+        """The hosts that owe an answer to an earlier iteration."""
+        owed = {host: member.owes for host, member in self._members.items()}
+        return {host for host, i in owed.items() if i is not None and i < self.iteration}
 
     def workers(self) -> list[int]:
         """The live workers in increasing order."""
-        return sorted(worker for workers in self._workers_of.values() for worker in workers)
+        return sorted(worker for member in self._members.values() for worker in member.workers)
 
     def hosts(self) -> dict[int, list[int]]:
         """The live hosts, each with its workers in increasing order."""
-        return {host: sorted(workers) for host, workers in sorted(self._workers_of.items())}
+        return {host: member.workers for host, member in sorted(self._members.items())}
+
+    def taking_part(self) -> dict[int, list[int]]:
+        """The hosts that are ready to train, busy or not."""
+        return {
+            host: member.workers
+            for host, member in sorted(self._members.items())
+            if not member.arriving and member.workers
+        }
+
+    def free(self) -> dict[int, list[int]]:
+        """The hosts that are ready to train and owe nothing."""
+        return {
+            host: workers
+            for host, workers in self.taking_part().items()
+            if self._members[host].owes is None
+        }
 
     def host_of(self) -> dict[int, int]:
         """The host of every live worker."""
-        return {worker: host for host, workers in self._workers_of.items() for worker in workers}
+        return {worker: host for host, member in self._members.items() for worker in member.workers}
+
+    def addresses(self) -> dict[int, Sequence[Any] | None]:
+        """Where every live host hands out discriminators."""
+        return {host: member.address for host, member in self._members.items()}
+
+    def holdings(self, workers: Iterable[int] | None = None) -> dict[str, dict[str, Any]]:
+        """How many samples workers hold, and how many of each class.
+
+        Args:
+            workers: of whom; by default of all that live.
+        """
+        return {
+            str(worker): {
+                "samples": self._samples.get(worker, 0),
+                "classes": self._classes.get(worker, []),
+            }
+            for worker in (self.workers() if workers is None else workers)
+        }
+
+
+@dataclass(frozen=True)
+class _Hello:
+    """What a host that wants to join says of itself; see `make_hello`."""
+
+    workers: list[int]
+    identity: Mapping[str, Any]
+    samples: Mapping[int, int]
+    classes: Mapping[int, list[int]]
+    generation: int
+    key: bytes
+
+
+def _read(hello: Mapping[str, Any]) -> _Hello | None:
+    """A hello, trusting nothing; None if it is none."""
+    try:
+        said = _Hello(
+            [int(worker) for worker in hello["workers"]],
+            hello["identity"],
+            {int(rank): int(count) for rank, count in hello["num_samples"].items()},
+            {
+                int(rank): [int(count) for count in counts]
+                for rank, counts in hello["class_counts"].items()
+            },
+            int(hello["generation"]),
+            str(hello["key"]).encode(),
+        )
+        address = hello.get("listens")
+        fits = isinstance(said.identity, dict) and hello["host"] == said.workers[0]
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+    fits &= address is None or isinstance(address, list)
+    fits &= said.samples.keys() == said.classes.keys() == set(said.workers)
+    counts = [*said.samples.values(), *(n for row in said.classes.values() for n in row)]
+    fits &= all(0 <= count < _MOST for count in counts)
+    return said if fits and all(worker < _MOST for worker in said.workers) else None
 
 
 def make_hello(
@@ -120,11 +340,18 @@ def make_hello(
         host: its number, that of its first worker.
         class_counts: the number of samples of each class, for each of its workers.
         identity: see `Roster`.
+
+    Returns:
+        Field `generation` is that of the server that it was with last, 0 for none; with `key`,
+        which nobody else knows, it proves that it is the same when it comes back.
     """
     return {
+        "purpose": "join",
         "host": host,
         "workers": list(class_counts),
         "num_samples": {str(worker): sum(counts) for worker, counts in class_counts.items()},
         "class_counts": {str(worker): list(counts) for worker, counts in class_counts.items()},
         "identity": dict(identity),
+        "generation": 0,
+        "key": secrets.token_hex(16),
     }

@@ -1,11 +1,12 @@
 """Scores during training, as the server sees them: it hands generators over and never waits."""
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
-from torch import Tensor, nn
+from torch import nn
 
 from mdgan import messages
+from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.observe.run_observer import RunObserver
@@ -34,7 +35,7 @@ class Scoring:
         self._interval = interval
         self._iterations = iterations
         self._asked: set[int] = set()
-        self._real: dict[int, Mapping[str, Tensor]] = {}
+        self._real: dict[int, RealStatistics] = {}
         self._real_is_known = False
         self._pending = 0
         self._skipped = 0
@@ -94,27 +95,41 @@ class Scoring:
         """The hosts that are to be sent the extractor now; each is named once."""
         if not self.on or self.extractor is None:
             return []
-        new = sorted(set(hosts) - self._asked)
+        new = sorted(set(hosts) - self._asked - self._real.keys())
         self._asked.update(new)
         return new
+
+    def forget(self, host: int) -> None:
+        """A host is gone: if it comes back without having told of its data, it is asked again."""
+        self._asked.discard(host)
 
     def note_real(
         self, host: int, message: Message, hosts: Collection[int], observer: RunObserver
     ) -> None:
-        """Takes in what a host tells of its data; the sum goes to the scorer when all have told."""
+        """Takes in what a host tells of its data; the sum goes to the scorer when all have told.
+
+        Raises:
+            BadInput: it tells nothing that makes sense.
+        """
+        if not self.on:
+            return
         if message.fields["reason"]:
             self._give_up(
                 f"rank {host} cannot tell of its data: {message.fields['reason']}", observer
             )
             return
-        self._real[host] = message.tensors
+        self._real[host] = RealStatistics.from_tensors(message.tensors)
         self.check_complete(hosts, observer)
 
     def check_complete(self, hosts: Collection[int], observer: RunObserver) -> None:
         """Sends the sum over all hosts to the scorer if nobody is left to wait for."""
         if self.on and self._real and self.described(hosts):
-            parts = [RealStatistics.from_tensors(self._real[host]) for host in sorted(self._real)]
-            total = sum(parts[1:], start=parts[0])
+            parts = [self._real[host] for host in sorted(self._real)]
+            try:
+                total = sum(parts[1:], start=parts[0])
+            except BadInput as error:
+                self._give_up(str(error), observer)
+                return
             self._real_is_known = True
             self._send(messages.real(0, total.tensors()), observer)
 

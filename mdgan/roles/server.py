@@ -1,33 +1,54 @@
 """Rank 0: owns the generator, assigns batches, collects feedback, orders swaps."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Mapping
 
 import torch
-from torch import Tensor
 
 from mdgan import messages
-from mdgan.algorithms.mdgan import GeneratorLearner, aggregate, assign, resolve_kappa
-from mdgan.algorithms.swap import draw_swap
-from mdgan.config import Experiment
+from mdgan.algorithms.aggregation import parse_aggregation, update_gradient
+from mdgan.algorithms.mdgan import GeneratorLearner, assign, resolve_kappa
+from mdgan.algorithms.screening import Screening
 from mdgan.errors import BadInput, Interrupted
-from mdgan.messages import Kind
+from mdgan.experiment import Experiment
 from mdgan.observe.run_observer import RunObserver
+from mdgan.roles.answers import Collector
+from mdgan.roles.attendance import Attendance
+from mdgan.roles.deadline import Deadline
+from mdgan.roles.reception import Reception
 from mdgan.roles.roster import Roster
+from mdgan.roles.saving import Saving, Standing
 from mdgan.roles.scoring import Scoring
-from mdgan.roles.swap_record import SwapRecord
+from mdgan.roles.swapping import Swapping
+from mdgan.storage.fence import Fenced
+from mdgan.storage.manifest import Manifest
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import Asked, Joined, Lost, Received, Refused, ServerTransport
+from mdgan.transport.base import ServerTransport
 
 _LOOK_SECONDS = 0.1
+_TELL_SECONDS = 10.0
+_SAVE_SECONDS = 30.0
 
 
 class AllWorkersLost(RuntimeError):
-    """Nobody is left to train with."""
+    """Nobody is left to train with, and nobody came in time."""
 
 
 class Server:
-    """The server's side of Algorithm 1 (Hardy et al. 2019), with server-drawn swaps."""
+    """The server's side of Algorithm 1 (Hardy et al. 2019), with server-drawn swaps.
+
+    Args:
+        experiment: what is computed.
+        learner: G.
+        transport: the server's end.
+        roster: who takes part.
+        deadline: when to go on without feedback that is missing.
+        screening: what is no usable feedback, and after how much of it a worker is shut out.
+        saving: orders checkpoints.
+        scoring: is handed generators.
+        observer: records the run.
+        timeouts: all time limits.
+    """
 
     def __init__(
         self,
@@ -35,22 +56,53 @@ class Server:
         learner: GeneratorLearner,
         transport: ServerTransport,
         roster: Roster,
-        observer: RunObserver,
+        deadline: Deadline,
+        screening: Screening,
+        saving: Saving,
         scoring: Scoring,
+        observer: RunObserver,
         timeouts: Timeouts,
-        device: torch.device,
     ) -> None:
         self._experiment = experiment
         self._learner = learner
+        self._rule = parse_aggregation(experiment.aggregation, experiment.num_workers)
         self._transport = transport
         self._roster = roster
-        self._observer = observer
+        self._saving = saving
         self._scoring = scoring
+        self._observer = observer
         self._timeouts = timeouts
-        self._device = device
-        self._iteration = 0
-        self._num_swaps = 0
-        self._swap: SwapRecord | None = None
+        self._attendance = Attendance(observer)
+        self._swapping = Swapping(experiment, transport, roster, observer)
+        self._reception = Reception(
+            transport, roster, self._swapping, saving, scoring, self._attendance, observer
+        )
+        self._collector = Collector(
+            transport,
+            roster,
+            self._reception,
+            deadline,
+            screening,
+            self._attendance,
+            timeouts,
+            learner.device,
+        )
+        self._iteration = roster.iteration
+        self._swap_every = 0
+        self._replaces_another = False
+
+    def go_on(self, manifest: Manifest, swap_every: int | None, *, replaces_another: bool) -> None:
+        """Training goes on from a checkpoint, whose learner's state has been loaded.
+
+        Args:
+            manifest: the checkpoint.
+            swap_every: iterations between two swaps; None to work it out anew.
+            replaces_another: whether this server takes over from one that died: then workers that
+                do not come are left behind.
+        """
+        self._swapping.num_swaps = manifest.num_swaps
+        self._swap_every = swap_every or 0
+        self._replaces_another = replaces_another
 
     def run(self) -> None:
         """Waits for all workers, trains, and says goodbye.
@@ -59,13 +111,18 @@ class Server:
             BadInput: not all workers came in time.
             Interrupted: somebody asked to stop; the run is saved.
             AllWorkersLost: nobody is left; the run is saved.
+            Fenced: a later server has taken over; nothing more is written.
         """
         try:
             self._await_workers()
-            self._observer.begin(self._roster.holdings())
+            self._roster.begin()
+            self._observer.begin(self._roster.holdings(), self._iteration)
+        except Fenced:
+            self._transport.close()
+            raise
         except BaseException as error:
             self._dismiss(self._why(error))
-            self._observer.gave_up()
+            self._observer.gave_up(self._iteration)
             raise
         self._train_and_save()
 
@@ -73,17 +130,28 @@ class Server:
         state, reason = "failed", ""
         try:
             self._train()
-            self._await_descriptions()
+            self._await_last_words()
             state = "finished"
+        except Fenced:
+            state = "fenced"  # the folder and the hosts are another server's now
+            raise
         except BaseException as error:
             state = "stopped" if isinstance(error, Interrupted) else "failed"
             reason = self._why(error)
             raise
         finally:
-            self._dismiss(reason)
-            if state == "finished":
-                self._scoring.finish(self._observer)
-            self._observer.end(state, self._iteration)
+            if state == "fenced":
+                self._transport.close()
+            else:
+                self._end(state, reason)
+
+    def _end(self, state: str, reason: str) -> None:
+        self._dismiss(reason)
+        if state == "finished":
+            self._scoring.finish(self._observer)
+        self._saving.close(_SAVE_SECONDS)
+        self._attendance.tell(self._iteration)
+        self._observer.end(state, self._iteration)
 
     def _why(self, error: BaseException) -> str:
         """What hosts are told when training ends early."""
@@ -92,14 +160,18 @@ class Server:
         return str(error) if isinstance(error, BadInput) else "the server failed"
 
     def _train(self) -> None:
-        swap_every = self._experiment.swap_every(self._roster.mean_shard_size)
+        if not self._swap_every:
+            self._swap_every = self._experiment.swap_every(self._roster.mean_shard_size)
+        if self._iteration == 0:
+            self._save_if_due()  # from here on nothing is lost for good
         tracer = self._observer.tracer
         span = tracer.span
-        for i in range(1, self._experiment.iterations + 1):
-            tracer.iteration = i
+        while self._iteration < self._experiment.iterations:
+            hosts = self._await_hosts()
+            i = self._roster.iteration = tracer.iteration = self._iteration + 1
 
             # 1. Generate κ batches in one forward pass.
-            workers = self._live_workers(i)
+            workers = sorted(worker for carried in hosts.values() for worker in carried)
             kappa = resolve_kappa(self._experiment.kappa, len(workers))
             with span("generate"):
                 generated = self._learner.generate(kappa)
@@ -107,9 +179,9 @@ class Server:
             # 2. Assign: worker n judges X^(n mod κ) and trains on X^((n+1) mod κ).
             assignment = assign(workers, kappa)
             last = i == self._experiment.iterations
-            swap_follows = swap_every > 0 and i % swap_every == 0 and not last
+            swap_follows = self._swap_every > 0 and i % self._swap_every == 0 and not last
             with span("send") as sending:
-                for host, carried in self._roster.hosts().items():
+                for host, carried in hosts.items():
                     share = {worker: assignment[worker] for worker in carried}
                     batches = messages.batches(
                         i, generated, share, swap_follows=swap_follows, last=last
@@ -119,12 +191,14 @@ class Server:
             # 3, 4. Workers train and answer.
             with span("wait") as waiting:
                 before = self._transport.traffic.received.total()
-                feedbacks, losses = self._collect(i)
+                answers = self._collector.collect(i, hosts)
                 waiting.num_bytes = self._transport.traffic.received.total() - before
+            if not answers.feedbacks:
+                continue  # everybody was lost: the same iteration again, with whoever comes
 
-            # 5. One backward pass and one optimizer step from all feedback.
+            # 5. One optimizer step from all feedback, as a rule after one backward pass.
             with span("aggregate"):
-                self._learner.backward(aggregate(feedbacks, assignment, kappa))
+                update_gradient(self._rule, self._learner, answers.feedbacks, assignment, kappa)
             with span("step"):
                 self._learner.step()
             self._iteration = i
@@ -132,15 +206,34 @@ class Server:
             # 6. Swap.
             if swap_follows:
                 with span("swap"):
-                    self._order_swap(i)
-            self._observer.iteration(i, losses)
-            self._scoring.after(i, self._learner.generator, self._observer)
-            self._ask_for_descriptions()
-            if tracer.due():
-                self._tell_spans()
+                    self._swapping.order(i)
+            losses = [answers.losses[worker] for worker in sorted(answers.losses)]
+            self._observer.iteration(i, torch.stack(losses))
+            self._after(i)
+
+    def _after(self, iteration: int) -> None:
+        """What is done between two iterations besides training."""
+        self._scoring.after(iteration, self._learner.generator, self._observer)
+        self._ask_for_descriptions()
+        self._save_if_due()
+        self._saving.poll()
+        self._attendance.tell_of_absent()
+        if self._observer.tracer.due():
+            self._tell_spans()
+
+    def _save_if_due(self) -> None:
+        if self._saving.due(self._iteration):
+            with self._observer.tracer.span("checkpoint"):
+                state = self._learner.state()
+                self._saving.order(self._standing(), state, self._roster.free(), self._transport)
+
+    def _standing(self) -> Standing:
+        return Standing(
+            self._iteration, self._swapping.num_swaps, self._swap_every, self._observer.seconds()
+        )
 
     def _ask_for_descriptions(self) -> None:
-        for host in self._scoring.to_ask(self._roster.hosts()):
+        for host in self._scoring.to_ask(self._roster.taking_part()):
             assert self._scoring.extractor is not None
             self._transport.send(host, self._scoring.extractor)
 
@@ -150,142 +243,72 @@ class Server:
         self._observer.spans("server", self._iteration, rows, traffic.sent, traffic.received)
 
     def _await_workers(self) -> None:
-        deadline = time.monotonic() + self._timeouts.connect
+        """Waits until every expected rank is ready to train.
+
+        Raises:
+            BadInput: some did not come in time.
+        """
+        limits = self._timeouts
+        patience = limits.liveness if self._replaces_another else limits.connect
+        deadline = time.monotonic() + patience
         while absent := self._roster.absent():
             left = deadline - time.monotonic()
-            event = self._transport.receive(min(left, 10.0)) if left > 0 else None
-            if isinstance(event, Joined):
-                self._roster.joined(event.host, [int(n) for n in event.hello["workers"]])
-            elif isinstance(event, Lost):
-                self._roster.lose(event.peer)
-                raise BadInput(f"rank {event.peer} was lost before training began: {event.reason}")
-            elif isinstance(event, Asked):
-                raise Interrupted
-            elif left <= 0:
-                ranks = ",".join(map(str, absent))
+            ranks = ",".join(map(str, absent))
+            if left <= 0 and self._replaces_another:
+                self._observer.note(f"going on without rank(s) {ranks}, which did not come back")
+                return
+            if left <= 0:
                 raise BadInput(
                     f"rank(s) {ranks} did not join within {self._timeouts.connect:g} s; start them "
                     f"with --ranks {ranks}, or wait longer with --connect-timeout"
                 )
-            elif isinstance(event, Refused):
-                self._observer.note(f"refused a host: {event.reason}")
-            elif event is None and time.monotonic() < deadline:
-                self._observer.note(f"waiting for rank(s) {','.join(map(str, absent))} to join")
-        self._roster.close()
+            event = self._transport.receive(min(left, _TELL_SECONDS))
+            self._reception.take(event)
+            if event is None and time.monotonic() < deadline:
+                self._observer.note(f"waiting for rank(s) {ranks} to join")
 
-    def _collect(self, iteration: int) -> tuple[dict[int, Tensor], Tensor]:
-        """F_n of every worker that answers, and their losses [N, 2] in worker order."""
-        feedbacks: dict[int, Tensor] = {}
-        losses: dict[int, Tensor] = {}
-        for event in self._messages_until(iteration, feedbacks):
-            message = event.message
-            if message.kind is Kind.FEEDBACK and message.iteration == iteration:
-                workers = message.fields["workers"]
-                answers = message.tensors["feedback"].to(self._device)
-                feedbacks.update(zip(workers, answers, strict=True))
-                losses.update(zip(workers, message.tensors["losses"], strict=True))
-            else:
-                self._note(event)
-        return feedbacks, torch.stack([losses[worker] for worker in sorted(losses)])
+    def _await_hosts(self) -> Mapping[int, Collection[int]]:
+        """The hosts that take part in the next iteration; waits for some if there are none.
 
-    def _messages_until(self, iteration: int, answered: dict[int, Tensor]) -> Iterator[Received]:
-        """Messages as they come, until every live worker has answered."""
-        deadline = time.monotonic() + self._timeouts.answer
-        while missing := set(self._roster.workers()) - answered.keys():
-            event = self._transport.receive(max(0.0, deadline - time.monotonic()))
-            if isinstance(event, Received):
-                yield event
-            elif isinstance(event, Lost):
-                self._lose(event.peer, iteration, event.reason)
-            elif isinstance(event, Refused):
-                self._observer.note(f"refused a host: {event.reason}")
-            elif isinstance(event, Asked):
-                raise Interrupted
-            elif event is None:
-                late = {self._roster.host_of()[worker] for worker in missing}
-                for host in late:
-                    self._transport.drop(host)
-                    self._lose(host, iteration, f"no answer in {self._timeouts.answer:g} s")
-        if not answered:
-            self._live_workers(iteration)
-
-    def _note(self, event: Received) -> None:
-        """Takes in what hosts tell besides their feedback."""
-        message = event.message
-        if message.kind is Kind.SPANS:
-            fields = message.fields
-            self._observer.spans(
-                f"host-{event.sender}",
-                message.iteration,
-                fields["rows"],
-                fields["sent_bytes"],
-                fields["received_bytes"],
+        Raises:
+            AllWorkersLost: nobody has come for as long as `--patience`.
+        """
+        if not self._roster.taking_part():
+            self._saving.save_alone(self._standing(), self._learner.state())
+            self._roster.checkpoint = self._saving.newest()
+            self._observer.note(
+                f"all workers are gone at iteration {self._iteration + 1}; waiting "
+                f"{self._timeouts.patience:g} s for one to come back, or to join (mdgan join)"
             )
-        elif message.kind is Kind.SWAPPED and self._swap is not None:
-            record = self._swap.note(message)
-            if record is not None:
-                self._observer.event("swap", self._swap.iteration, **record)
-                self._swap = None
-        elif message.kind is Kind.REAL:
-            self._scoring.note_real(event.sender, message, self._roster.hosts(), self._observer)
+        hosts = self._collector.await_enough(time.monotonic() + self._timeouts.patience)
+        self._roster.checkpoint = None
+        if not hosts:
+            raise AllWorkersLost(
+                f"all workers are gone at iteration {self._iteration + 1}, and none came within "
+                f"{self._timeouts.patience:g} s"
+            )
+        return hosts
 
-    def _await_descriptions(self) -> None:
-        """Waits until all hosts have told of their data, where generators wait to be scored."""
+    def _await_last_words(self) -> None:
+        """Waits until all hosts have saved their workers, and described their data for scores."""
         deadline = time.monotonic() + self._timeouts.answer
-        while not self._scoring.described(self._roster.hosts()) and time.monotonic() < deadline:
+        while time.monotonic() < deadline and not (
+            self._saving.complete() and self._scoring.described(self._roster.taking_part())
+        ):
             self._scoring.poll(self._observer)
             self._ask_for_descriptions()
-            event = self._transport.receive(_LOOK_SECONDS)
-            if isinstance(event, Received):
-                self._note(event)
-            elif isinstance(event, Lost):
-                self._lose(event.peer, self._iteration, event.reason)
-            elif isinstance(event, Asked):
+            try:
+                self._reception.take(self._transport.receive(_LOOK_SECONDS))
+            except Interrupted:
                 self._scoring.abandon()
                 return
         self._scoring.give_up_without_real(self._observer)
 
     def _dismiss(self, reason: str) -> None:
         """Tells every host to stop, takes in their last words, and closes; once."""
-        hosts = set(self._roster.hosts())
+        hosts, stop = set(self._roster.hosts()), messages.stop(self._iteration, reason)
         for host in hosts:
-            self._transport.send(host, messages.stop(self._iteration, reason))
-            self._roster.lose(host)
-        deadline = time.monotonic() + self._timeouts.farewell
-        while hosts and (left := deadline - time.monotonic()) > 0:
-            event = self._transport.receive(left)
-            if isinstance(event, Received):
-                self._note(event)
-            elif isinstance(event, Lost):
-                hosts.discard(event.peer)
+            self._transport.send(host, stop)
+        self._reception.see_off(hosts, stop, self._timeouts.farewell)
         self._transport.close()
         self._tell_spans()
-
-    def _live_workers(self, iteration: int) -> list[int]:
-        workers = self._roster.workers()
-        if not workers:
-            raise AllWorkersLost(f"all workers are gone at iteration {iteration}")
-        return workers
-
-    def _lose(self, host: int, iteration: int, reason: str) -> None:
-        workers = self._roster.lose(host)
-        if workers:
-            ranks = ", ".join(map(str, workers))
-            left = len(self._roster.workers())
-            self._observer.note(f"lost rank(s) {ranks}: {reason}; {left} worker(s) left")
-            self._observer.event("lost", iteration, workers=workers, reason=reason)
-            self._scoring.check_complete(self._roster.hosts(), self._observer)
-
-    def _order_swap(self, iteration: int) -> None:
-        workers = self._roster.workers()
-        moves = draw_swap(self._experiment.swap, self._experiment.seed, self._num_swaps, workers)
-        self._num_swaps += 1
-        self._swap = SwapRecord(iteration, moves, workers)
-        host_of = self._roster.host_of()
-        for host, carried in self._roster.hosts().items():
-            share = {
-                giver: taker
-                for giver, taker in moves.items()
-                if giver in carried or taker in carried
-            }
-            self._transport.send(host, messages.swap(iteration, share, host_of))

@@ -3,14 +3,15 @@
 import torch
 from torch import nn
 
+from mdgan.algorithms.discriminator import Discriminator
 from mdgan.algorithms.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
-from mdgan.algorithms.mdgan import Discriminator, GeneratorLearner, Worker, resolve_kappa
+from mdgan.algorithms.mdgan import GeneratorLearner, Worker, resolve_kappa
 from mdgan.algorithms.randomness import RandomState, derive_seed, generator_for
 from mdgan.algorithms.standalone import StandaloneGAN
-from mdgan.config import Experiment
 from mdgan.data.dataset_file import DatasetFile, build_model
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
+from mdgan.experiment import Experiment
 
 
 def make_generator_learner(

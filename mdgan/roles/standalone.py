@@ -9,14 +9,18 @@ import torch
 from mdgan.algorithms.standalone import StandaloneGAN
 from mdgan.errors import Interrupted
 from mdgan.observe.run_observer import RunObserver
+from mdgan.roles.saving import Saving, Standing
 from mdgan.roles.scoring import Scoring
+
+_SAVE_SECONDS = 30.0
 
 
 def run_standalone(
     gan: StandaloneGAN,
-    iterations: int,
+    iterations: range,
     observer: RunObserver,
     scoring: Scoring,
+    saving: Saving,
     holdings: Mapping[str, Any],
     stop: threading.Event,
 ) -> None:
@@ -24,32 +28,38 @@ def run_standalone(
 
     Args:
         gan: both models.
-        iterations: I.
+        iterations: those to do, 1..I in a new run.
         observer: records the run.
         scoring: scores the generator.
+        saving: makes checkpoints.
         holdings: what there is to train on, as `Roster.holdings` has it.
         stop: set when somebody asks to stop.
 
     Raises:
         Interrupted: `stop` was set before the last iteration.
     """
-    observer.begin(holdings)
+    done, state = iterations.start - 1, "failed"
+    observer.begin(holdings, done)
     tracer = observer.tracer
-    done, state = 0, "failed"
     try:
-        for i in range(1, iterations + 1):
+        for i in iterations:
             tracer.iteration = i
             losses = torch.stack(gan.step(tracer.span))
             done = i
             observer.iteration(i, losses.unsqueeze(0))
             scoring.after(i, gan.generator, observer)
+            if saving.due(i):
+                with tracer.span("checkpoint"):
+                    saving.save(Standing(i, 0, 0, observer.seconds()), gan.state())
+            saving.poll()
             if tracer.due():
                 observer.spans("standalone", i, tracer.take())
-            if stop.is_set() and i < iterations:
+            if stop.is_set() and i < iterations[-1]:
                 state = "stopped"
                 raise Interrupted
         state = "finished"
         scoring.finish(observer)
     finally:
+        saving.close(_SAVE_SECONDS)
         observer.spans("standalone", done, tracer.take())
         observer.end(state, done)

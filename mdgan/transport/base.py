@@ -4,12 +4,15 @@ A lost peer is a value, not an exception: `receive` yields `Lost`, and a `send` 
 gone does nothing.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mdgan.messages import Message
 from mdgan.transport.traffic import Traffic
+
+Admit = Callable[[Mapping[str, Any]], Mapping[str, Any] | str]
+"""From a hello to what the newcomer is told (welcome), or to the reason why it may not come in."""
 
 SERVER = 0
 """The server's number as a peer. Hosts are numbered by their first worker."""
@@ -33,6 +36,8 @@ class Received:
 @dataclass(frozen=True)
 class Joined:
     """A host was admitted and its link is open.
+
+    If the same host was linked before, that link is gone and no `Lost` follows for it.
 
     Attributes:
         host: its number.
@@ -111,10 +116,12 @@ class HostTransport(Protocol):
     Attributes:
         traffic: bytes moved so far.
         clock_offset_seconds: what to add to this machine's monotonic clock to get the server's.
+        welcome: what the server told when it let this host in.
     """
 
     traffic: Traffic
     clock_offset_seconds: float
+    welcome: Mapping[str, Any]
 
     def send(self, message: Message) -> int:
         """Sends to the server without waiting for arrival.
@@ -127,17 +134,22 @@ class HostTransport(Protocol):
         """The next event from the server, or None when the time is up."""
 
     def exchange(
-        self, iteration: int, outgoing: Mapping[int, Message], incoming: Collection[int]
+        self,
+        iteration: int,
+        outgoing: Mapping[int, Message],
+        incoming: Collection[int],
+        addresses: Mapping[int, Sequence[Any] | None],
     ) -> Mapping[int, Message | Lost]:
-        """Sends at most one message to each of some hosts and receives one from each of others.
+        """Lays out at most one message for each of some hosts and fetches one from each of others.
 
-        Every host concerned calls it for the same iteration; nobody's memory is received into while
-        it is still being sent.
+        Every host concerned calls it for the same iteration. What is laid out is a copy, so that
+        nobody waits for the one who fetches it, and nobody's death concerns more than its partner.
 
         Args:
             iteration: the same at every host concerned.
             outgoing: by receiving host.
-            incoming: the hosts that send one here.
+            incoming: the hosts that have one for this host.
+            addresses: where to fetch, for every host in `incoming`, as it told in its hello.
 
         Returns:
             For every host in `incoming`, its message, or `Lost` if it did not come in time.

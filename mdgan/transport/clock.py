@@ -1,26 +1,30 @@
 """How far two machines' clocks are apart, by asking back and forth (Cristian 1989)."""
 
+import math
 import time
-from datetime import timedelta
 
 from mdgan import messages
-from mdgan.transport.link import Link
+from mdgan.messages import Message
+from mdgan.transport.link import Link, LinkBroken
+from mdgan.transport.until import Until
 
 _ROUNDS = 5
+CLOCK_BYTES = 256
+"""The most bytes of the body of a CLOCK message."""
 
 
-def tell_clock(link: Link, timeout: timedelta) -> None:
+def tell_clock(link: Link, until: Until) -> None:
     """The server's side: answers each question with its time.
 
     Raises:
         RuntimeError: the host is gone or does not ask in time.
     """
     for _ in range(_ROUNDS):
-        link.receive(timeout)
+        link.receive(until)
         link.send(messages.clock(time.monotonic()))
 
 
-def ask_clock(link: Link, timeout: timedelta) -> float:
+def ask_clock(link: Link, until: Until) -> float:
     """The host's side.
 
     Returns:
@@ -29,13 +33,21 @@ def ask_clock(link: Link, timeout: timedelta) -> float:
         at most.
 
     Raises:
-        RuntimeError: the server is gone or does not answer in time.
+        RuntimeError: the server is gone, or does not answer in time or with its time.
+        Interrupted: asked to stop.
     """
     answers: list[tuple[float, float]] = []
     for _ in range(_ROUNDS):
         asked = time.monotonic()
         link.send(messages.clock(asked))
-        told = float(link.receive(timeout)[0].fields["now"])
+        told = _told(link.receive(until)[0])
         answered = time.monotonic()
         answers.append((answered - asked, told - (asked + answered) / 2))
     return min(answers)[1]
+
+
+def _told(message: Message) -> float:
+    now = message.fields.get("now")
+    if not isinstance(now, float) or not math.isfinite(now):
+        raise LinkBroken("it does not tell its time")
+    return now

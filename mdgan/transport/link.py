@@ -1,151 +1,273 @@
-"""One link: a process group of exactly two ranks, so that a death breaks nobody else's link."""
+"""One link: a TCP connection that has been let in, on which messages go both ways."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
 
 import torch
-import torch.distributed as dist
-from torch import Tensor
 
-from mdgan.messages import Message
-from mdgan.timeouts import Timeouts
+from mdgan import messages
+from mdgan.messages import Kind, Message
 from mdgan.transport import wire
-from mdgan.transport.rendezvous import Store, corner_of
+from mdgan.transport.until import Until
 
-# A wait that expires destroys the link, so deadlines are timeouts of the inbox, never of a link.
-_FOREVER = timedelta(days=365)
-_HEADER_TAG, _BODY_TAG = 0, 1
+_ALWAYS = {Kind.PULSE: 256, Kind.BYE: 256}
+_LOOKS = 8
+"""In how many waits the seconds of silence are cut: it is noticed an eighth late at most."""
 
 
-Group = Any
-"""One of torch's process groups, gloo's or NCCL's; its stubs leave out send and recv."""
-
-LinkOpener = Callable[[Store, str, int], "Link"]
+class LinkBroken(RuntimeError):
+    """The peer is gone; the text says in one line how that was seen."""
 
 
 class Link:
-    """Sends and receives messages to and from one peer.
-
-    One thread may send while another receives; no two may do the same.
+    """Sends and receives messages to and from one peer. Any thread may send, one may receive.
 
     Args:
-        headers: the gloo group; carries headers, and bodies unless `bodies` is given.
-        rank: 0 or 1, this end's rank in the group.
-        bodies: an NCCL group for the bodies, with the device they live on.
+        connection: connected, let in; the link closes it.
+        accepts: the kinds that may come, each with the most bytes of its body.
+        liveness_seconds: after so much silence the peer counts as gone.
     """
 
     def __init__(
-        self,
-        headers: Group,
-        rank: int,
-        bodies: tuple[Group, torch.device] | None = None,
+        self, connection: socket.socket, accepts: Mapping[Kind, int], liveness_seconds: float
     ) -> None:
-        self._peer = 1 - rank
-        self._headers = headers
-        self._bodies, self._device = bodies or (headers, torch.device("cpu"))
-        self._in_flight: list[tuple[dist.Work, Tensor]] = []
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connection
+        self._accepts = {**_ALWAYS, **accepts}
+        self._liveness = liveness_seconds
+        self._wait_seconds = 0.0
+        self._changed = threading.Condition()  # guards everything below
+        self._unsent: deque[memoryview] = deque()
+        self._has_writer = False
+        self._broken = ""
+        self._closed = False
+        self._ended = False
+        self._users = 0
+        self._last_sent = time.monotonic()
+
+    def expect(self, accepts: Mapping[Kind, int]) -> None:
+        """Accepts other kinds from here on."""
+        self._accepts = {**_ALWAYS, **accepts}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether neither end has closed it, as far as this one knows."""
+        return not (self._closed or self._broken)
 
     def send(self, message: Message) -> int:
-        """Starts sending a copy of a message, after the one before has left.
+        """Sends a copy of a message; what does not fit the connection's buffer is sent later.
 
         Returns:
             The bytes it takes.
 
         Raises:
-            RuntimeError: the peer is gone.
+            LinkBroken: the peer is gone.
         """
-        header, body = wire.encode(message)
-        self.flush(_FOREVER)
-        body = body.to(self._device)
-        self._in_flight = [
-            (self._headers.send([header], self._peer, _HEADER_TAG), header),
-            (self._bodies.send([body], self._peer, _BODY_TAG), body),
-        ]
-        return len(header) + len(body)
+        return self.send_frame(wire.encode(message))
 
-    def flush(self, timeout: timedelta) -> None:
-        """Waits until everything sent has left.
+    def send_frame(self, frame: wire.Frame) -> int:
+        """`send` of an encoded message, which must not change any more."""
+        pieces = [part.numpy().data for part in frame]
+        with self._changed:
+            if self._ended or not self.is_open:
+                raise LinkBroken(self._broken or "it is closed")
+            self._last_sent = time.monotonic()
+            if not self._unsent:
+                pieces = self._send_what_fits(pieces)
+            if pieces:
+                self._unsent.extend(pieces)
+                self._wake_writer()
+        return sum(len(part) for part in frame)
 
-        Raises:
-            RuntimeError: the peer is gone, or the time is up and the link destroyed.
+    def pulse(self, after_seconds: float) -> None:
+        """Tells the peer that this end is there, if nothing was sent for a while."""
+        with self._changed:
+            idle = not self._unsent and time.monotonic() - self._last_sent >= after_seconds
+        if idle:
+            with contextlib.suppress(LinkBroken):
+                self.send(messages.pulse())
+
+    def flush(self, timeout_seconds: float) -> bool:
+        """Waits until everything is with the system; False if the time is up or the peer gone."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._unsent or not self.is_open, timeout_seconds)
+            return not self._unsent and self.is_open
+
+    def end(self, timeout_seconds: float) -> bool:
+        """`flush`, then tells the peer that nothing more will come; receiving goes on.
+
+        Returns:
+            Whether everything has left.
         """
-        in_flight, self._in_flight = self._in_flight, []
-        for work, _ in in_flight:
-            work.wait(timeout)
+        flushed = self.flush(timeout_seconds)
+        self._ended = True
+        if flushed:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
+        return flushed
 
-    def receive(self, timeout: timedelta = _FOREVER) -> tuple[Message, int]:
-        """Waits for the next message.
+    def receive(self, until: Until | None = None) -> tuple[Message, int]:
+        """Waits for the next message; pulses are not shown.
+
+        Args:
+            until: how long at most; None for as long as the peer lives.
 
         Returns:
             The message and the bytes it took.
 
         Raises:
-            RuntimeError: the peer is gone, sent no message, or the time is up and the link
-                destroyed.
+            LinkBroken: the peer is gone or silent, the time is up, or this end is closed.
+            WireError: it sent no message, or one that is not accepted.
+            Interrupted: asked to stop.
         """
-        packed = torch.empty(wire.HEADER_BYTES, dtype=torch.uint8)
-        self._headers.recv([packed], self._peer, _HEADER_TAG).wait(timeout)
-        header = wire.decode_header(packed)
-        body = torch.empty(header.body_bytes, dtype=torch.uint8, device=self._device)
-        self._bodies.recv([body], self._peer, _BODY_TAG).wait(timeout)
-        return wire.decode(header, body.cpu()), len(packed) + len(body)
+        with self._in_use():
+            while True:
+                packed = torch.empty(wire.HEADER_BYTES, dtype=torch.uint8)
+                self._read_into(packed.numpy().data, until)
+                header = wire.decode_header(packed, self._accepts)
+                body = torch.empty(header.body_bytes, dtype=torch.uint8)
+                self._read_into(body.numpy().data, until)
+                message = wire.decode(header, body)
+                if message.kind is not Kind.PULSE:
+                    return message, len(packed) + len(body)
+
+    def wait_for_end(self, until: Until) -> None:
+        """Receives whatever still comes until the peer has closed too or the time is up."""
+        with contextlib.suppress(RuntimeError):
+            while True:
+                self.receive(until)
+
+    def close(self) -> None:
+        """Ends the link at once, also for whoever is receiving; may be called again."""
+        with self._changed:
+            self._closed = True
+            self._unsent.clear()
+            self._changed.notify_all()
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._close_if_unused()
+
+    def _send_what_fits(self, pieces: list[memoryview]) -> list[memoryview]:
+        try:
+            while pieces:
+                sent = self._socket.sendmsg(pieces, (), socket.MSG_DONTWAIT)
+                while pieces and sent >= len(pieces[0]):
+                    sent -= len(pieces.pop(0))
+                if pieces:
+                    pieces[0] = pieces[0][sent:]
+        except BlockingIOError:
+            return pieces
+        except OSError as error:
+            self._fail(_reason(error))
+            raise LinkBroken(self._broken) from error
+        return pieces
+
+    def _wake_writer(self) -> None:
+        if not self._has_writer:
+            self._has_writer = True
+            self._users += 1
+            threading.Thread(target=self._write, name="link-writer", daemon=True).start()
+        self._changed.notify_all()
+
+    def _write(self) -> None:
+        """Sends what did not fit at once, in order; ends when nothing was left for a while."""
+        try:
+            while True:
+                with self._changed:
+                    if not self._unsent and self.is_open:
+                        self._changed.wait(self._liveness)
+                    if not self._unsent or not self.is_open:
+                        self._has_writer = False
+                        return
+                    piece = self._unsent[0]
+                self._socket.sendall(piece)
+                with self._changed:
+                    if self._unsent:
+                        self._unsent.popleft()
+                    self._last_sent = time.monotonic()
+                    self._changed.notify_all()
+        except OSError as error:
+            with self._changed:
+                self._has_writer = False
+                self._fail(_reason(error))
+        finally:
+            with self._changed:
+                self._let_go()
+
+    def _fail(self, reason: str) -> None:
+        """Remembers why it broke, and wakes whoever receives or flushes."""
+        self._broken = self._broken or reason
+        self._unsent.clear()
+        self._changed.notify_all()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _read_into(self, space: memoryview, until: Until | None) -> None:
+        """Fills a space; silence is counted in waits, so that a process that slept tries again."""
+        done, quiet_seconds = 0, 0.0
+        while done < len(space):
+            wait = self._next_wait(until)
+            try:
+                received = self._socket.recv_into(space[done:], 0, socket.MSG_WAITALL)
+            except BlockingIOError:
+                quiet_seconds += wait
+                if quiet_seconds >= self._liveness * (1 - 1e-9):
+                    raise LinkBroken(f"silent for {self._liveness:g} s") from None
+                continue
+            except OSError as error:
+                raise LinkBroken(self._broken or _reason(error)) from error
+            if received == 0:
+                raise LinkBroken(self._broken or "its connection closed")
+            done, quiet_seconds = done + received, 0.0
+
+    def _next_wait(self, until: Until | None) -> float:
+        """Sets how long the system waits for the next bytes."""
+        wait = self._liveness / _LOOKS
+        if until is not None:
+            try:
+                wait = min(wait, until.slice())
+            except TimeoutError as error:
+                raise LinkBroken(str(error)) from error
+        if wait != self._wait_seconds:
+            self._wait_seconds = wait
+            # Python's own timeout would make every send wait too.
+            seconds, fraction = divmod(max(wait, 1e-3), 1)
+            packed = struct.pack("ll", int(seconds), int(fraction * 1e6))
+            try:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
+            except OSError as error:
+                raise LinkBroken(self._broken or _reason(error)) from error
+        return wait
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Closing the socket under a thread that reads would let it read another's connection."""
+        with self._changed:
+            if self._closed:
+                raise LinkBroken("it is closed")
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        self._users -= 1
+        self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if self._closed and self._users == 0:
+            self._socket.close()
 
 
-def why_broken(error: RuntimeError) -> str:
-    """A broken link's cause in a few words; gloo's own text names its source files."""
-    text = str(error).partition("\n")[0]
-    if isinstance(error, wire.WireError):
-        return text
-    if "closed by peer" in text or "reset by peer" in text or "Broken pipe" in text:
+def _reason(error: OSError) -> str:
+    if isinstance(error, ConnectionError):
         return "its connection closed"
-    if "Timed out" in text or "timeout" in text.lower():
-        return "it did not answer in time"
-    return text
-
-
-@dataclass(frozen=True)
-class LinkOptions:
-    """How this process opens links.
-
-    Attributes:
-        address: the local address that gloo listens on; None if an interface is given.
-        interface: the network interface that gloo listens on.
-        nccl_device: the GPU that bodies go through, or None for gloo throughout.
-    """
-
-    address: str | None
-    interface: str | None
-    nccl_device: torch.device | None = None
-
-
-def link_opener(options: LinkOptions, timeouts: Timeouts) -> LinkOpener:
-    """Prepares this process for links: one listening port for all of them.
-
-    Returns:
-        A function of (store, name, rank) that opens a link with whoever calls it with the same
-        name and the other rank; it raises RuntimeError if nobody does in time.
-    """
-    if options.interface is not None:
-        device = dist.ProcessGroupGloo.create_device(interface=options.interface)
-    else:
-        device = dist.ProcessGroupGloo.create_device(hostname=options.address)
-    limit = timedelta(seconds=timeouts.link)
-
-    def open_link(store: Store, name: str, rank: int) -> Link:
-        settings = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined] # not in torch's stubs
-        settings._devices = [device]
-        settings._timeout = limit
-        settings._threads = 1  # they serve collectives, which we never call
-        prefixed = corner_of(store, name)
-        headers = dist.ProcessGroupGloo(prefixed, rank, 2, settings)
-        if options.nccl_device is None:
-            return Link(headers, rank)
-        torch.cuda.set_device(options.nccl_device)
-        nccl = dist.ProcessGroupNCCL(
-            corner_of(prefixed, "nccl"), rank, 2, dist.ProcessGroupNCCL.Options()
-        )
-        return Link(headers, rank, (nccl, options.nccl_device))
-
-    return open_link
+    return error.strerror or type(error).__name__

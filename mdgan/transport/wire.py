@@ -1,14 +1,15 @@
 """Messages as bytes: a header of fixed size, then a body of exactly the size it announces.
 
-Gloo aborts the process when a message is larger than the buffer posted for it, and leaves a stale
-tail when it is shorter; so the size travels first, and a checksum tells stale bytes from fresh.
+Whoever reads a header says what it accepts, so that no memory is taken for a body that is too large
+or of a kind that nobody expects. What is read may come from anywhere: anything that is not exactly
+what `encode` writes is a `WireError`.
 """
 
 import json
 import math
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,15 +19,34 @@ from mdgan.messages import Kind, Message
 
 _HEADER = struct.Struct("<4sIqQQI")
 _HEADER_CHECKSUM = struct.Struct("<I")
-_MAGIC = b"mdg1"
+_MAGIC = b"mdg2"
 HEADER_BYTES = _HEADER.size + _HEADER_CHECKSUM.size
 MOST_BYTES = 1 << 34
 """The largest body that is believed; a header that announces more is damaged."""
+MOST_FIELDS_BYTES = 1 << 24
+"""The largest JSON part that is believed: it takes up to 25 times its size when it is read."""
 _ALIGNMENT = 16
+_MOST_DIMENSIONS = 16
+_MOST_ELEMENTS = 1 << 40
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.int8,
+        torch.uint8,
+        torch.bool,
+    )
+}
 
 
 class WireError(RuntimeError):
-    """Bytes that are not a message: damaged, of another version, or not from mdgan."""
+    """Bytes that are not a message: damaged, of another version, not accepted, or not mdgan's."""
 
 
 class Header(NamedTuple):
@@ -47,8 +67,12 @@ class Header(NamedTuple):
     checksum: int
 
 
-def encode(message: Message) -> tuple[Tensor, Tensor]:
-    """A message as two fresh uint8 CPU tensors: the header [HEADER_BYTES] and the body."""
+Frame = tuple[Tensor, Tensor]
+"""A message as bytes: the header, uint8 [HEADER_BYTES], and the body, uint8 [body_bytes]."""
+
+
+def encode(message: Message) -> Frame:
+    """A message as two fresh CPU tensors; the body's padding is zero."""
     text, starts, tensors_bytes = _layout(message)
     fields_bytes = len(text)
     body = torch.empty(fields_bytes + tensors_bytes, dtype=torch.uint8)
@@ -80,11 +104,15 @@ def _layout(message: Message) -> tuple[bytes, list[int], int]:
     return text.ljust(_padded(len(text))), [row[3] for row in table], offset
 
 
-def decode_header(header: Tensor) -> Header:
+def decode_header(header: Tensor, accepts: Mapping[Kind, int] | None = None) -> Header:
     """Reads a header.
 
+    Args:
+        header: uint8 [HEADER_BYTES].
+        accepts: the kinds that may come, each with the most bytes of its body; None for all.
+
     Raises:
-        WireError: it is not one.
+        WireError: it is not one, or announces what is not accepted.
     """
     packed = header.numpy().tobytes()
     magic, kind, *rest = _HEADER.unpack_from(packed)
@@ -96,9 +124,26 @@ def decode_header(header: Tensor) -> Header:
     if kind not in set(Kind):
         raise WireError(f"unknown kind of message {kind}")
     decoded = Header(Kind(kind), *rest)
-    if not decoded.fields_bytes <= decoded.body_bytes <= MOST_BYTES:
+    if (
+        not decoded.fields_bytes <= decoded.body_bytes <= MOST_BYTES
+        or decoded.fields_bytes > MOST_FIELDS_BYTES
+        or decoded.fields_bytes % _ALIGNMENT
+    ):
         raise WireError(f"damaged header: {decoded}")
+    if accepts is not None:
+        _check_accepted(decoded, accepts)
     return decoded
+
+
+def _check_accepted(header: Header, accepts: Mapping[Kind, int]) -> None:
+    name = header.kind.name
+    if header.kind not in accepts:
+        raise WireError(f"a {name} message, which nobody expects here")
+    if header.body_bytes > accepts[header.kind]:
+        raise WireError(
+            f"a {name} message of {header.body_bytes} bytes; at most {accepts[header.kind]} are "
+            "accepted here"
+        )
 
 
 def decode(header: Header, body: Tensor) -> Message:
@@ -107,17 +152,21 @@ def decode(header: Header, body: Tensor) -> Message:
     Raises:
         WireError: the checksum or the table of tensors does not fit.
     """
-    if zlib.crc32(body.numpy().data) != header.checksum:
+    if len(body) != header.body_bytes or zlib.crc32(body.numpy().data) != header.checksum:
         raise WireError(f"checksum of a {header.kind.name} message does not fit")
     try:
         text = json.loads(body[: header.fields_bytes].numpy().tobytes())
-        rest = body[header.fields_bytes :]
-        tensors = {name: _view(rest, *entry) for name, *entry in text["tensors"]}
-        if not isinstance(text["fields"], dict):
-            raise TypeError("its fields are no object")
-        return Message(header.kind, header.iteration, text["fields"], tensors)
-    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
-        raise WireError(f"damaged {header.kind.name} message: {error}") from error
+        fields, table = text["fields"], text["tensors"]
+        if not isinstance(fields, dict) or not isinstance(table, list) or len(text) != 2:
+            raise TypeError("its text is not made of fields and tensors")
+        tensors = dict(_views(body[header.fields_bytes :], table))
+        if len(tensors) < len(table):
+            raise ValueError("two tensors of one name")
+        return Message(header.kind, header.iteration, fields, tensors)
+    # A RecursionError, for lists within lists, is a RuntimeError.
+    except (ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise WireError(f"damaged {header.kind.name} message: {reason}") from error
 
 
 def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -134,11 +183,31 @@ def _place(body: Tensor, start: int, tensor: Tensor) -> None:
     if size_bytes:
         space = body[start : start + size_bytes].view(tensor.dtype)
         space.copy_(tensor.detach().reshape(-1))
+        # What is left of the last 16 bytes would carry a piece of this process's memory away.
+        body[start + size_bytes : start + _padded(size_bytes)] = 0
 
 
-def _view(rest: Tensor, dtype_name: str, shape: list[int], start: int) -> Tensor:
-    dtype = getattr(torch, dtype_name)
-    if not isinstance(dtype, torch.dtype) or min([start, *shape]) < 0:
-        raise ValueError(f"no tensor of type {dtype_name} and shape {shape} at {start}")
-    size_bytes = math.prod(shape) * dtype.itemsize
-    return rest[start : start + size_bytes].view(dtype).view(shape)
+def _views(rest: Tensor, table: Sequence[Any]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a table, which must fill the rest of a body one after the other."""
+    expected = 0
+    for row in table:
+        name, dtype_name, shape, start = row
+        dtype = _DTYPES[dtype_name]
+        size_bytes = _num_elements(shape) * dtype.itemsize
+        end = expected + size_bytes
+        well_placed = type(start) is int and start == expected and end <= len(rest)
+        if not isinstance(name, str) or not isinstance(row, list) or not well_placed:
+            raise ValueError(f"no tensor of type {dtype_name} at {str(start)[:50]}")
+        if dtype is torch.bool and size_bytes and int(rest[start:end].max()) > 1:
+            raise ValueError("a truth value is neither 0 nor 1")
+        yield name, rest[start:end].view(dtype).view(shape)
+        expected += _padded(size_bytes)
+    if expected != len(rest):
+        raise ValueError(f"tensors of {expected} bytes in {len(rest)}")
+
+
+def _num_elements(shape: Any) -> int:
+    well_formed = isinstance(shape, list) and len(shape) <= _MOST_DIMENSIONS
+    if not well_formed or not all(type(n) is int and 0 <= n <= _MOST_ELEMENTS for n in shape):
+        raise ValueError("no shape")
+    return math.prod(shape)

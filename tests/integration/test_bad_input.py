@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from mdgan.cli import main
+from mdgan.transport.rendezvous import local_addresses
 from tests.unit.dataset_formats import write_mnist
 
 TRAIN = ["train", "--out", "run"]
@@ -66,7 +67,15 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--master-port", "70000"], ["--master-port 70000"]),
         (["--ranks", "0,1", "--master-port", "0"], ["--master-port 0", "name one"]),
         (["--network-interface", "eth99"], ["eth99", "there are", "lo"]),
-        (["--backend", "nccl"], ["--backend nccl", "--backend gloo"]),
+        (["--aggregation", "krum:3"], ["--aggregation krum:3", "worker"]),
+        (["--deadline", "soon"], ["--deadline soon", "3x"]),
+        (["--quorum", "1.5"], ["--quorum 1.5", "at most 1"]),
+        (["--strikes", "0"], ["--strikes 0"]),
+        (["--liveness-timeout", "0"], ["--liveness-timeout 0"]),
+        (["--patience", "-1"], ["--patience -1"]),
+        (["--checkpoint-interval", "-1"], ["--checkpoint-interval -1"]),
+        (["--checkpoint-keep", "0"], ["--checkpoint-keep 0"]),
+        (["--join-token", "nowhere"], ["--join-token nowhere", "mdgan token FILE"]),
         (["--threads", "0"], ["--threads 0"]),
         (["--connect-timeout", "0"], ["--connect-timeout 0"]),
         (["--generator-lr", "nan"], ["--generator-lr nan"]),
@@ -94,9 +103,8 @@ def test_train_refuses(
 
 @pytest.mark.skipif(torch.cuda.device_count() > 0, reason="this machine has a CUDA GPU")
 def test_cuda_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    for flags in (["--device", "cuda"], ["--device", "cuda", "--backend", "nccl"]):
-        line = refusal(capsys, *TRAIN, *flags)
-        assert "--device cuda: no CUDA GPU found here; use --device cpu" in line
+    line = refusal(capsys, *TRAIN, "--device", "cuda")
+    assert "--device cuda: no CUDA GPU found here; use --device cpu" in line
 
 
 @pytest.mark.skipif(torch.backends.mps.is_available(), reason="this machine has an Apple GPU")
@@ -105,12 +113,38 @@ def test_apple_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None
     assert "--device mps: no Apple GPU found here; use --device cpu" in line
 
 
-def test_fewer_gpus_than_processes(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_an_address_that_others_reach_needs_a_token(capsys: pytest.CaptureFixture[str]) -> None:
+    outside = [address for address in local_addresses() if address.count(".") == 3]
+    outside = [address for address in outside if not address.startswith("127.")]
+    if not outside:
+        pytest.skip("this machine has no address of its own")
+    line = refusal(capsys, *TRAIN, "--master-addr", outside[0])
+    assert f"--master-addr {outside[0]}: others can reach {outside[0]}" in line
+    assert "--join-token FILE" in line
+    assert "--insecure" in line
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("standbys", ["127.0.0.1", "198.51.100.1,198.51.100.2"])
+def test_a_standby_that_nobody_would_find(
+    capsys: pytest.CaptureFixture[str], empty_folder: Path, standbys: str
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    line = refusal(capsys, *TRAIN, "--device", "cuda", "--backend", "nccl")
-    assert "needs a GPU for each of the 5 processes here, found 2" in line
+    line = refusal(capsys, "standby", "nowhere", "--master-addr", standbys)
+    assert "nowhere: not a run" in line
+    (empty_folder / "given").mkdir()
+    (empty_folder / "given" / "run.json").write_text("{}")
+    (empty_folder / "given" / "config.json").write_text('{"transport": "memory"}')
+    line = refusal(capsys, "standby", "given", "--master-addr", standbys)
+    assert "given: runs in one process" in line
+    (empty_folder / "given" / "config.json").write_text('{"world_size": 3}')
+    line = refusal(capsys, "standby", "given", "--master-addr", standbys)
+    assert f"--master-addr {standbys}: " in line
+    assert "names no standby" in line or "none is an address of this machine" in line
+
+
+def test_joining_where_nobody_serves(capsys: pytest.CaptureFixture[str], port: int) -> None:
+    line = refusal(capsys, "join", "--master-port", str(port), "--connect-timeout", "0.5")
+    assert f"no server answers at 127.0.0.1:{port} after 0.5 s" in line
 
 
 def test_extractor_that_gives_no_features(

@@ -24,7 +24,10 @@ def test_data_set_recipe(tmp_path: Path) -> None:
 
 def test_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
     helps = ""
-    commands = ("train", "standalone", "sample", "evaluate", "report", "watch", "trace", "datasets")
+    commands = (
+        *("train", "standalone", "join", "standby", "token", "chaos"),
+        *("sample", "evaluate", "report", "watch", "trace", "datasets"),
+    )
     for command in (*([name] for name in commands), ["datasets", "show"]):
         with pytest.raises(SystemExit):
             main([*command, "--help"])

@@ -29,6 +29,14 @@ SCRIPT = str(REPOSITORY / "scripts" / "run-distributed.sh")
 FLAGS = [*QUICK, "--swap-interval", "3", "--seed", "5"]
 
 
+TOKEN = ["--join-token", "token"]
+
+
+@pytest.fixture(autouse=True)
+def _token(tmp_path: Path) -> None:
+    assert run_here("token", "token", cwd=tmp_path).status == 0
+
+
 def arguments(world_size: str, first: namespaces.Machine) -> dict[str, str]:
     """The script's arguments, as a user gives them by the environment."""
     return {"world_size": world_size, "master_addr": first.address, "python": sys.executable}
@@ -39,9 +47,13 @@ def test_three_machines_give_the_generator_of_one(tmp_path: Path) -> None:
         rank_0 = arguments("6", first)
         spread = [
             # The workers' machines are ready before the server is: they wait for it.
-            start([*second.prefix, SCRIPT, "2,3", *FLAGS], tmp_path, **rank_0),
-            start([*third.prefix, SCRIPT, "4..5", *FLAGS], tmp_path, **rank_0),
-            start([*first.prefix, SCRIPT, "0..1", *FLAGS, "--out", "spread"], tmp_path, **rank_0),
+            start([*second.prefix, SCRIPT, "2,3", *FLAGS, *TOKEN], tmp_path, **rank_0),
+            start([*third.prefix, SCRIPT, "4..5", *FLAGS, *TOKEN], tmp_path, **rank_0),
+            start(
+                [*first.prefix, SCRIPT, "0..1", *FLAGS, *TOKEN, "--out", "spread"],
+                tmp_path,
+                **rank_0,
+            ),
         ]
         results = [finish(process) for process in spread]
     assert [result.status for result in results] == [0, 0, 0], results
@@ -56,7 +68,17 @@ def test_three_machines_give_the_generator_of_one(tmp_path: Path) -> None:
 def test_ports_listen_only_on_the_given_address_and_a_lost_machine_is_survived(
     tmp_path: Path,
 ) -> None:
-    long = ["--iterations", "200", "--log-interval", "1", "--threads", "1", "--swap-interval", "5"]
+    long = [
+        "--iterations",
+        "200",
+        "--log-interval",
+        "1",
+        "--threads",
+        "1",
+        "--swap-interval",
+        "5",
+        *TOKEN,
+    ]
     with namespaces.machines(2) as (first, second):
         rank_0 = arguments("4", first)
         far = start([*second.prefix, SCRIPT, "2..3", *long], tmp_path, **rank_0)
@@ -74,7 +96,7 @@ def test_ports_listen_only_on_the_given_address_and_a_lost_machine_is_survived(
 
 def test_server_stopped_on_its_machine_ends_the_others(tmp_path: Path) -> None:
     """The server is alone on its machine, so that all it sends and receives passes the wire."""
-    long = ["--iterations", "100000", "--log-interval", "1", "--threads", "1"]
+    long = ["--iterations", "100000", "--log-interval", "1", "--threads", "1", *TOKEN]
     with namespaces.machines(2) as (first, second):
         rank_0 = arguments("3", first)
         far = start([*second.prefix, SCRIPT, "1..2", *long], tmp_path, **rank_0)
@@ -88,5 +110,5 @@ def test_server_stopped_on_its_machine_ends_the_others(tmp_path: Path) -> None:
     assert results[1].errors.count("the server was asked to stop after iteration") == 1
     counted = RecordedRun.read(tmp_path / "run").traces["server"].traffic[-1]
     for bytes_counted, bytes_moved in zip((counted.sent, counted.received), wire, strict=True):
-        # Packets have headers, and joining and gloo's own words are not counted.
+        # Packets have headers, and joining and pulses are not counted.
         assert 0.8 * bytes_moved < sum(bytes_counted.values()) < bytes_moved

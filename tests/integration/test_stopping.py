@@ -96,12 +96,13 @@ def test_training_goes_on_without_a_killed_worker(tmp_path: Path) -> None:
 
 
 def test_all_workers_killed(tmp_path: Path) -> None:
-    running = training(tmp_path, *LONG)
+    running = training(tmp_path, *LONG, "--patience", "0.5")
     for host in running.hosts():
         os.kill(host, signal.SIGKILL)
     result = finish(running.process, timeout=20)
     assert result.status == 1
-    assert "all workers are gone at iteration" in result.errors
+    assert "waiting 0.5 s for one to come back, or to join (mdgan join)" in result.errors
+    assert "and none came within 0.5 s" in result.errors
     assert "Traceback" not in result.errors
     check_left_whole(running, "failed")
 

@@ -7,16 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdgan.config import (
-    Deployment,
-    Experiment,
-    as_settings,
-    build_deployment,
-    build_experiment,
-    check_partition,
-    names,
-)
+from mdgan.config import as_settings, build_deployment, build_experiment, names
+from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
+from mdgan.experiment import Experiment, check_partition
 from mdgan.settings import flag, kinds, suggest
 
 BAD_EXPERIMENT_VALUES: list[tuple[str, Any, str]] = [
@@ -69,39 +63,6 @@ BAD_EXPERIMENT_VALUES: list[tuple[str, Any, str]] = [
     ("seed", 0.0, "0.0"),
 ]
 
-BAD_DEPLOYMENT_VALUES: list[tuple[str, Any, str]] = [
-    ("datasets_dir", 1, "1"),
-    ("data_dir", ["a"], '["a"]'),
-    ("workers_per_host", 0, "0"),
-    ("workers_per_host", "2", '"2"'),
-    ("transport", "carrier-pigeon", "carrier-pigeon"),
-    ("backend", "mpi", "mpi"),
-    ("device", "tpu", "tpu"),
-    ("device", None, "None"),
-    ("ranks", [0, 1], "[0, 1]"),
-    ("master_addr", None, "null"),
-    ("master_port", -1, "-1"),
-    ("master_port", 65536, "65536"),
-    ("master_port", "29500", '"29500"'),
-    ("network_interface", 0, "0"),
-    ("threads", 0, "0"),
-    ("threads", "all", "all"),
-    ("sample_interval", -1, "-1"),
-    ("sample_interval", True, "true"),
-    ("eval_interval", -1, "-1"),
-    ("eval_samples", 1, "1"),
-    ("extractor", "inception", "inception"),
-    ("inception_weights", "weights.pth", "weights.pth"),
-    ("tensorboard", "yes", '"yes"'),
-    ("tensorboard", 1, "1"),
-    ("log_interval", 0, "0"),
-    ("connect_timeout", 0, "0.0"),
-    ("connect_timeout", -5.0, "-5.0"),
-    ("connect_timeout", float("nan"), "nan"),
-    ("connect_timeout", float("inf"), "inf"),
-    ("out", 5, "5"),
-]
-
 
 def refusal(kind: type[Experiment] | type[Deployment], values: Mapping[str, Any]) -> str:
     with pytest.raises(BadInput) as caught:
@@ -113,19 +74,12 @@ def refusal(kind: type[Experiment] | type[Deployment], values: Mapping[str, Any]
 
 def test_the_defaults_are_valid() -> None:
     assert Experiment().num_workers == 4
-    assert Deployment().transport == "c10d"
+    assert Deployment().transport == "tcp"
 
 
 @pytest.mark.parametrize(("name", "value", "shown"), BAD_EXPERIMENT_VALUES)
 def test_a_bad_experiment_value_is_named_with_its_flag(name: str, value: Any, shown: str) -> None:
     text = refusal(Experiment, {name: value})
-    assert text.startswith(f"{flag(name)} ")
-    assert shown in text
-
-
-@pytest.mark.parametrize(("name", "value", "shown"), BAD_DEPLOYMENT_VALUES)
-def test_a_bad_deployment_value_is_named_with_its_flag(name: str, value: Any, shown: str) -> None:
-    text = refusal(Deployment, {name: value})
     assert text.startswith(f"{flag(name)} ")
     assert shown in text
 
@@ -157,27 +111,6 @@ def test_whole_numbers_are_taken_for_numbers_with_a_point() -> None:
 
 def test_a_number_too_large_for_a_float_is_refused() -> None:
     assert "--generator-lr" in refusal(Experiment, {"generator_lr": 10**400})
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"backend": "nccl", "transport": "memory", "device": "cuda"},
-        {"backend": "nccl", "device": "cpu"},
-        {"backend": "nccl", "device": "mps"},
-    ],
-)
-def test_nccl_needs_processes_and_gpus(values: dict[str, str]) -> None:
-    assert "--backend nccl" in refusal(Deployment, values)
-
-
-def test_nccl_on_gpus_is_allowed() -> None:
-    for device in ("cuda", "auto"):
-        assert Deployment(backend="nccl", device=device).backend == "nccl"
-
-
-def test_ranks_make_no_sense_in_one_process() -> None:
-    assert "--ranks 0,1" in refusal(Deployment, {"transport": "memory", "ranks": "0,1"})
 
 
 @pytest.mark.parametrize(

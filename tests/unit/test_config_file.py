@@ -4,15 +4,10 @@ from typing import Any
 
 import pytest
 
-from mdgan.config import (
-    Deployment,
-    Experiment,
-    as_settings,
-    build_deployment,
-    build_experiment,
-    read_config_file,
-)
+from mdgan.config import as_settings, build_deployment, build_experiment, read_config_file
+from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
+from mdgan.experiment import Experiment
 
 
 def refusal(path: Path) -> str:
@@ -101,6 +96,10 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
         ('{"dataset": 3}', "--dataset", "3"),
         ('{"threads": "2"}', "--threads", '"2"'),
         ('{"connect_timeout": {}}', "--connect-timeout", "{}"),
+        ('{"deadline": 30}', "--deadline", "30"),
+        ('{"patience": "long"}', "--patience", '"long"'),
+        ('{"checkpoint_keep": "2"}', "--checkpoint-keep", '"2"'),
+        ('{"insecure": 1}', "--insecure", "1"),
     ],
 )
 def test_a_wrong_type_in_a_file_is_named(
@@ -135,6 +134,22 @@ def test_a_flag_beats_the_file_and_the_file_the_dataset(tmp_path: Path) -> None:
         (
             {"swap_epochs": 0.1, "partition": "fegan:3,9", "generator_lr": 1e-7},
             {"threads": 2, "ranks": "0..4", "master_port": 0, "data_dir": "data/{rank}/ü"},
+        ),
+        (
+            {"aggregation": "trimmed-mean:1", "world_size": 9},
+            {"deadline": "1.5x", "quorum": 0.75, "strikes": 1, "liveness_timeout": 4.5},
+        ),
+        (
+            {},
+            {
+                "master_addr": "10.0.0.1, 10.0.0.2",
+                "join_token": "~/token",
+                "insecure": True,
+                "patience": 0.0,
+                "checkpoint_interval": 0,
+                "checkpoint_keep": 9,
+                "checkpoint_to_server": True,
+            },
         ),
     ],
 )

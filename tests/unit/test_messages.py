@@ -1,3 +1,4 @@
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,9 +65,13 @@ def test_feedback_and_losses_are_in_the_order_of_the_workers() -> None:
 
 def test_moves_come_with_the_hosts_of_both_sides() -> None:
     host_of = {1: 1, 2: 1, 3: 3, 4: 4}
-    message = messages.swap(12, {4: 1, 1: 4, 2: 3}, host_of)
+    addresses = {1: ["10.0.0.1", 7], 4: None}
+    message = messages.swap(12, {4: 1, 1: 4, 2: 3}, host_of, addresses)
     assert (message.kind, message.iteration, dict(message.tensors)) == (Kind.SWAP, 12, {})
-    assert message.fields == {"moves": [[1, 1, 4, 4], [2, 1, 3, 3], [4, 4, 1, 1]]}
+    assert message.fields == {
+        "moves": [[1, 1, 4, 4], [2, 1, 3, 3], [4, 4, 1, 1]],
+        "addresses": {"1": ["10.0.0.1", 7], "4": None},
+    }
 
 
 def test_discriminators_are_addressed_to_their_takers() -> None:
@@ -97,7 +102,75 @@ def test_digests_are_named_by_worker() -> None:
 def test_a_stop_says_why() -> None:
     message = messages.stop(40, "somebody asked")
     assert (message.kind, message.iteration) == (Kind.STOP, 40)
-    assert message.fields == {"reason": "somebody asked"}
+    assert message.fields == {"reason": "somebody asked", "shut_out": False}
+    assert messages.stop(40, "a liar", shut_out=True).fields["shut_out"]
+
+
+def test_a_host_says_which_of_its_workers_can_go_on() -> None:
+    message = messages.ready(7, (3, 5))
+    assert (message.kind, message.iteration) == (Kind.READY, 7)
+    assert message.fields == {"holds": [3, 5]}
+
+
+def test_a_copy_is_asked_for_a_host() -> None:
+    message = messages.copy(7, 3, 9)
+    assert (message.kind, message.iteration) == (Kind.COPY, 7)
+    assert message.fields == {"worker": 3, "taker": 9}
+
+
+def test_leaving_is_a_word() -> None:
+    message = messages.leave(7)
+    assert (message.kind, message.iteration, dict(message.fields)) == (Kind.LEAVE, 7, {})
+
+
+def test_a_checkpoint_is_ordered_and_reported() -> None:
+    order = messages.checkpoint(20, [10], to_server=False)
+    assert (order.kind, order.iteration) == (Kind.CHECKPOINT, 20)
+    assert order.fields == {"kept": [10], "to_server": False}
+    record = {"name": "worker-0003.safetensors", "sha256": "0" * 64, "num_bytes": 9}
+    report = messages.checkpointed(20, [3, 4], {3: record}, "disk full")
+    assert (report.kind, report.iteration) == (Kind.CHECKPOINTED, 20)
+    assert report.fields == {"workers": [3, 4], "files": {"3": record}, "reason": "disk full"}
+
+
+states = st.dictionaries(
+    st.integers(1, 99),
+    st.dictionaries(
+        st.text(min_size=1, max_size=5), st.builds(torch.zeros, st.just(2)), min_size=1, max_size=3
+    ),
+)
+
+
+@quick
+@given(states, st.sampled_from(["copy", "checkpoint", "leave"]))
+def test_states_come_back_by_worker(
+    given_states: dict[int, dict[str, torch.Tensor]], purpose: str
+) -> None:
+    state = messages.state(3, given_states, purpose, taker=7)
+    assert state.fields == {"purpose": purpose, "taker": 7}
+    adopt = messages.adopt(3, given_states)
+    for message in (state, adopt, messages.discriminators(3, given_states)):
+        found = messages.by_worker(message)
+        assert found.keys() == given_states.keys()
+        for worker, tensors in given_states.items():
+            assert found[worker].keys() == tensors.keys()
+            assert all(found[worker][name] is tensor for name, tensor in tensors.items())
+            assert messages.state_of(message, worker) == found[worker]
+
+
+@pytest.mark.parametrize("name", ["weight", "x/weight", "/weight", ""])
+def test_a_state_of_nobody_is_refused_or_nobodys(name: str) -> None:
+    message = messages.Message(Kind.STATE, 3, {}, {name: torch.zeros(1)})
+    with pytest.raises(ValueError, match="invalid literal"):
+        messages.by_worker(message)
+    assert messages.state_of(message, 1) == {}
+
+
+def test_the_state_of_one_worker_is_not_that_of_another() -> None:
+    message = messages.adopt(3, {1: {"w": torch.zeros(1)}, 11: {"w": torch.ones(1)}})
+    assert messages.state_of(message, 1)["w"].item() == 0
+    assert messages.state_of(message, 11)["w"].item() == 1
+    assert messages.state_of(message, 111) == {}
 
 
 def test_the_numbers_of_the_kinds_are_part_of_the_wire_format() -> None:
@@ -115,5 +188,16 @@ def test_the_numbers_of_the_kinds_are_part_of_the_wire_format() -> None:
         "REAL": 11,
         "GENERATOR": 12,
         "SCORES": 13,
+        "HELLO": 14,
+        "WELCOME": 15,
+        "REFUSED": 16,
+        "PULSE": 17,
+        "READY": 18,
+        "COPY": 19,
+        "STATE": 20,
+        "ADOPT": 21,
+        "LEAVE": 22,
+        "CHECKPOINT": 23,
+        "CHECKPOINTED": 24,
     }
     assert messages.bye().kind is Kind.BYE

@@ -14,3 +14,7 @@ def test_time_limits_must_rise() -> None:
     ):
         with pytest.raises(ValueError, match="time limits"):
             Timeouts(**wrong)
+
+
+def test_patience_and_liveness_are_the_users_own() -> None:
+    assert Timeouts(patience=0.0, liveness=1e-3, connect=1e-3).patience == 0.0

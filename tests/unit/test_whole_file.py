@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from mdgan.whole_file import write_whole
+from mdgan.whole_file import make_folder, sync_folder, whole_file, write_whole
 
 
 def everything_in(folder: Path) -> dict[str, bytes]:
@@ -59,8 +59,59 @@ def test_nobody_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(os, "fsync", look)
     write_whole(path, b"new")
-    assert seen == [b"old"]
+    assert seen == [b"old", b"new"]  # before the rename, and for the folder after it
     assert path.read_bytes() == b"new"
+
+
+def test_a_file_may_be_written_piece_by_piece(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with whole_file(path) as file:
+        file.write(b"one, ")
+        assert not path.exists()
+        file.write(b"two")
+    assert everything_in(tmp_path) == {"file": b"one, two"}
+
+
+def test_a_writer_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(TypeError), whole_file(tmp_path / "file") as file:
+        file.writelines([b"half", None])  # type: ignore[list-item] # what fails half-way
+    assert everything_in(tmp_path) == {}
+
+
+def test_the_name_is_flushed_after_the_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loss of power could take back what was written before something else."""
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino))
+    write_whole(tmp_path / "file", b"new")
+    assert flushed == [(tmp_path / "file").stat().st_ino, tmp_path.stat().st_ino]
+
+
+def test_every_new_folder_is_flushed_into_the_one_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino))
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    assert flushed == [tmp_path.stat().st_ino, (tmp_path / "a").stat().st_ino]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
+def test_only_a_file_system_that_cannot_flush_folders_is_let_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(descriptor: int) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    if number == errno.EIO:
+        with pytest.raises(OSError, match="Input/output error"):
+            sync_folder(tmp_path)
+    else:
+        sync_folder(tmp_path)
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def write_report(
     html, num_figures, missing = _written(
         lambda: compose(runs, datetime.now().astimezone(), figures), where
     )
-    _written(lambda: write_whole(output, html.encode()), f"-o {output}")
+    _written(lambda: write_whole(output, html.encode(errors="replace")), f"-o {output}")
     damage = tuple(line for run in runs for line in run.damage)
     return Report(output, num_figures, missing, damage)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mdgan.observe.report.figures import (
+    attendance,
     classes,
     durations,
     losses,
@@ -269,8 +270,17 @@ SECTIONS = (
     ),
     Section(
         "swaps",
-        "Data and swaps",
+        "Workers, data and swaps",
         (
+            Entry(
+                "attendance",
+                "Who took part",
+                "When each worker was there. Late: the server went on without its answer; refused: "
+                "the answer could not be used; each as high as its share of the iterations.",
+                "",
+                attendance.who_took_part,
+                wide=True,
+            ),
             Entry(
                 "holdings",
                 "What each worker holds",

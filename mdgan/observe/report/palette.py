@@ -71,6 +71,12 @@ KINDS = {
     "discriminators": Colour("#8e8501", "#f1e543"),
 }
 
+PRESENCE = {
+    "took part": Colour("#5a92bd", "#41769e"),
+    "late": Colour("#cd7600", "#f5b53d"),
+    "refused": Colour("#a3357f", "#ea8fcf"),
+}
+
 HEAT = Colour("#0b76b5", "#4aa8e0")
 OTHER = Colour("#6f7a84", "#8c98a3")
 
@@ -81,6 +87,7 @@ PALETTE: dict[str, Colour] = {
     **RUNS,
     **{f"op-{name.replace(' ', '-')}": colour for name, colour in OPERATIONS.items()},
     **{f"kind-{name.replace(' ', '-')}": colour for name, colour in KINDS.items()},
+    **{f"was-{name.replace(' ', '-')}": colour for name, colour in PRESENCE.items()},
     "heat": HEAT,
     "other": OTHER,
 }

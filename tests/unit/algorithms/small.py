@@ -1,10 +1,13 @@
 """Small models with everything that makes bits differ: dropout, BatchNorm, Adam."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
+from mdgan.algorithms.discriminator import Discriminator
 from mdgan.algorithms.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
-from mdgan.algorithms.mdgan import Discriminator, GeneratorLearner, Worker
+from mdgan.algorithms.mdgan import GeneratorLearner, Worker
 from mdgan.algorithms.randomness import RandomState, generator_for
 
 SHAPE = (1, 4, 4)
@@ -65,6 +68,13 @@ class RealData:
     def next_batch(self, batch_size: int) -> Tensor:
         self.num_batches += 1
         return torch.randn(batch_size, *SHAPE, generator=self._random).tanh()
+
+    def state(self) -> dict[str, Tensor]:
+        return {"generator": self._random.get_state()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> bool:
+        self._random.set_state(state["generator"])
+        return True
 
 
 def make_worker(

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mdgan.algorithms.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, Term
-from mdgan.config import Experiment
+from mdgan.experiment import Experiment
 
 TERMS: dict[str, Term] = {
     **{f"{name} real": loss.real for name, loss in DISCRIMINATOR_LOSSES.items()},

@@ -1,21 +1,14 @@
-"""The server's share: assignment, aggregation, and the generator's step."""
+"""The server's share: assignment, gradient, and the generator's step."""
 
 from collections.abc import Iterator
-from itertools import permutations
 
 import pytest
 import torch
 from torch import Tensor
 
+from mdgan.algorithms.aggregation import aggregate
 from mdgan.algorithms.losses import GENERATOR_LOSSES
-from mdgan.algorithms.mdgan import (
-    Assignment,
-    GeneratorLearner,
-    Worker,
-    aggregate,
-    assign,
-    resolve_kappa,
-)
+from mdgan.algorithms.mdgan import Assignment, GeneratorLearner, Worker, assign, resolve_kappa
 from mdgan.algorithms.randomness import RandomState, generator_for
 from tests.unit.algorithms.small import (
     BATCH_SIZE,
@@ -157,34 +150,6 @@ def test_different_discriminators_in_training_give_the_gradient_of_the_mean_of_t
             losses.append(GENERATOR_LOSSES["non-saturating"](model(samples[index % kappa])))
     wanted = torch.autograd.grad(torch.stack(losses).mean(), parameters)
     assert_close(found, wanted, tolerance)
-
-
-@pytest.mark.parametrize("kappa", [1, 2, 3])
-def test_the_gradient_is_the_mean_over_those_who_answered(kappa: int) -> None:
-    assignment = assign([1, 2, 3, 4], kappa)
-    feedbacks = {n: images(n) for n in (1, 2, 4)}
-    total = aggregate(feedbacks, assignment, kappa)
-    assert total.shape == (kappa, BATCH_SIZE, *SHAPE)
-    for batch in range(kappa):
-        judged_it = [images(n) for n in (1, 2, 4) if (n - 1) % kappa == batch]
-        wanted = sum(judged_it, torch.zeros_like(images(0))) / 3
-        torch.testing.assert_close(total[batch], wanted)
-
-
-def test_aggregating_leaves_the_feedback_as_it_was() -> None:
-    feedbacks = {n: images(n) for n in (1, 2)}
-    aggregate(feedbacks, assign([1, 2], 1), 1)
-    assert all(same_bits(feedbacks[n], images(n)) for n in feedbacks)
-
-
-def test_the_order_of_arrival_does_not_change_a_bit() -> None:
-    assignment = assign([1, 2, 3, 4], 1)
-    totals, sums = [], []
-    for order in permutations([1, 2, 3, 4]):
-        totals.append(aggregate({n: images(n) for n in order}, assignment, 1))
-        sums.append(sum((images(n) for n in order), torch.zeros(1)))
-    assert equal_bits(totals, [totals[0]] * len(totals))
-    assert not equal_bits(sums, [sums[0]] * len(sums)), "these sums do not depend on their order"
 
 
 def test_generating_is_one_forward_pass_in_training_mode() -> None:

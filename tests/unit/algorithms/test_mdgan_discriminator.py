@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from mdgan.algorithms.mdgan import Discriminator
+from mdgan.algorithms.discriminator import Discriminator
 from tests.unit.algorithms.small import (
     adam,
     all_bits,
@@ -177,6 +177,8 @@ DAMAGES: dict[str, Callable[[TensorDict], None]] = {
     "moment of another shape": _with("optimizer.5.weight.exp_avg", lambda t: t[:, :5]),
     "flattened moment": _with("optimizer.1.weight.exp_avg_sq", lambda t: t.flatten()),
     "step of another shape": _with("optimizer.5.bias.step", lambda t: t.repeat(2)),
+    "weight of another type": _with("model.1.weight", lambda t: t.double()),
+    "whole-numbered moment": _with("optimizer.1.weight.exp_avg", lambda t: t.long()),
     "no weight": _without("model.5.bias"),
     "no buffer": _without("model.2.running_mean"),
     "no moment": _without("optimizer.5.weight.exp_avg"),

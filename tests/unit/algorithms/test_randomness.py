@@ -1,4 +1,5 @@
 import threading
+from collections.abc import Callable
 from itertools import pairwise, product
 from typing import NoReturn
 
@@ -152,3 +153,70 @@ def test_an_exception_puts_the_outside_back_and_keeps_what_was_drawn() -> None:
         fail_after_a_draw()
     assert torch.equal(torch.get_rng_state(), before)
     assert equal(draws(state, 2), draws(RandomState(6, CPU), 3)[1:])
+
+
+def test_a_random_state_goes_on_where_another_was() -> None:
+    whole, fresh = RandomState(6, CPU), RandomState(7, CPU)
+    draws(whole, 3)
+    tensors = whole.tensors()
+    wanted = draws(whole, 4)
+    for tensor in tensors.values():
+        assert (tensor.dtype, tensor.dim()) == (torch.uint8, 1)
+    fresh.restore(tensors)
+    assert equal(draws(fresh, 4), wanted)
+    fresh.restore(tensors)
+    assert equal(draws(fresh, 4), wanted)
+
+
+def test_the_tensors_of_a_random_state_are_copies() -> None:
+    state, untouched = RandomState(6, CPU), RandomState(6, CPU)
+    state.tensors()["cpu"].zero_()
+    assert equal(draws(state, 2), draws(untouched, 2))
+    tensors = state.tensors()
+    state.restore(tensors)
+    tensors["cpu"].zero_()
+    assert equal(draws(state, 2), draws(untouched, 2))
+
+
+def test_the_state_of_a_gpu_is_not_needed_without_one() -> None:
+    whole, fresh = RandomState(6, CPU), RandomState(7, CPU)
+    fresh.restore({**whole.tensors(), "cuda": torch.zeros(16, dtype=torch.uint8)})
+    assert equal(draws(fresh, 4), draws(whole, 4))
+    assert fresh.tensors().keys() == {"cpu"}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_the_state_of_a_gpu_comes_back_and_may_be_missing() -> None:
+    def numbers(state: RandomState) -> list[Tensor]:
+        with state.in_place():
+            return [torch.rand(5), torch.rand(5, device="cuda").cpu()]
+
+    device = torch.device("cuda")
+    whole, fresh = RandomState(6, device), RandomState(7, device)
+    numbers(whole)
+    tensors = whole.tensors()
+    assert tensors.keys() == {"cpu", "cuda"}
+    wanted = numbers(whole)
+    fresh.restore(tensors)
+    assert equal(numbers(fresh), wanted)
+
+    fresh, untouched = RandomState(7, device), RandomState(7, device)
+    fresh.restore({"cpu": tensors["cpu"]})
+    assert equal(numbers(fresh), [wanted[0], numbers(untouched)[1]])
+    with pytest.raises(RuntimeError):
+        fresh.restore({**tensors, "cuda": tensors["cuda"][:-1]})
+
+
+@pytest.mark.parametrize(
+    "change", [lambda t: t[:-1], lambda t: t.long(), lambda t: t[None], lambda t: t.fill_(255)]
+)
+def test_what_is_no_random_state_is_refused_and_changes_nothing(
+    change: Callable[[Tensor], Tensor],
+) -> None:
+    state, untouched = RandomState(6, CPU), RandomState(6, CPU)
+    with pytest.raises(RuntimeError):
+        state.restore({"cpu": change(RandomState(7, CPU).tensors()["cpu"])})
+    for wrong in ({}, {"cuda": torch.zeros(16).byte()}, {**state.tensors(), "x": torch.zeros(1)}):
+        with pytest.raises(KeyError):
+            state.restore(wrong)
+    assert equal(draws(state, 4), draws(untouched, 4))

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from mdgan.algorithms.aggregation import aggregate
 from mdgan.algorithms.losses import GENERATOR_LOSSES
-from mdgan.algorithms.mdgan import aggregate, assign, resolve_kappa
+from mdgan.algorithms.mdgan import assign, resolve_kappa
 from mdgan.algorithms.randomness import RandomState, generator_for
 from mdgan.algorithms.standalone import StandaloneGAN
 from tests.unit.algorithms.small import (

@@ -112,3 +112,61 @@ def test_a_batch_belongs_to_whoever_drew_it() -> None:
 def test_an_empty_shard_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one sample"):
         make_shard(torch.empty(0, dtype=torch.int64))
+
+
+@settings(deadline=None, max_examples=60)
+@given(all_indices, all_batch_sizes, all_batch_sizes, seeds)
+def test_a_shard_goes_on_where_another_was(
+    indices: Tensor, before: list[int], after: list[int], seed: int
+) -> None:
+    whole, fresh = make_shard(indices, seed), make_shard(indices, seed ^ 1)
+    draw(whole, *before)
+    state = whole.state()
+    wanted = draw(whole, *after)
+    assert fresh.load_state(state)
+    assert draw(fresh, *after) == wanted
+    assert fresh.load_state(state), "what was loaded is not written to"
+    assert draw(fresh, *after) == wanted
+
+
+def test_a_state_tells_no_sample() -> None:
+    shard = make_shard(torch.arange(40, 70))
+    draw(shard, 7)
+    state = shard.state()
+    assert state.keys() == {"order", "generator", "size"}
+    assert state["order"].dtype == torch.int64
+    assert set(state["order"].tolist()) <= set(range(30))
+    assert state["generator"].dtype == torch.uint8
+    assert state["size"] == 30
+
+
+def test_a_shard_of_another_size_is_left_as_it_is() -> None:
+    for other_size in (1, 29, 31):
+        shard, untouched = make_shard(torch.arange(30)), make_shard(torch.arange(30))
+        other = make_shard(torch.arange(other_size), seed=5)
+        draw(other, 1)
+        assert not shard.load_state(other.state())
+        assert draw(shard, 7, 40) == draw(untouched, 7, 40)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"order": torch.tensor([30])},
+        {"order": torch.tensor([-1])},
+        {"order": torch.tensor([1.0])},
+        {"order": torch.tensor([[1]])},
+        {"size": torch.tensor([30])},
+        {"generator": torch.zeros(3, dtype=torch.uint8)},
+        {"generator": torch.zeros(5056)},
+        {"more": torch.zeros(1)},
+    ],
+)
+def test_what_is_no_state_is_refused_and_changes_nothing(change: dict[str, Tensor]) -> None:
+    shard, untouched = make_shard(torch.arange(30)), make_shard(torch.arange(30))
+    state = make_shard(torch.arange(30), seed=5).state()
+    with pytest.raises((KeyError, RuntimeError)):
+        shard.load_state({**state, **change})
+    with pytest.raises(KeyError):
+        shard.load_state({"order": state["order"]})
+    assert draw(shard, 7, 40) == draw(untouched, 7, 40)

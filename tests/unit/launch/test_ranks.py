@@ -4,8 +4,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mdgan.config import Deployment, Experiment
+from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
+from mdgan.experiment import Experiment
 from mdgan.launch.ranks import LocalRanks, Torchrun, local_ranks, parse_ranks
 
 quick = settings(deadline=None, max_examples=80)

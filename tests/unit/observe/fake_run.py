@@ -33,6 +33,7 @@ class FakeRun:
         slow: iterations in which sending takes a hundred times as long.
         inexact: swaps, counted from 0, that do not arrive bit for bit.
         config: other settings.
+        faults: other events, each written before the first iteration after its own.
     """
 
     workers: int = 4
@@ -51,6 +52,7 @@ class FakeRun:
     inexact: frozenset[int] = frozenset()
     seed: int = 0
     config: dict[str, Any] = field(default_factory=dict)
+    faults: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, path: Path) -> Path:
         """Writes its folder and returns it."""
@@ -83,6 +85,7 @@ class _Writer:
                 self._distributed_iteration(i)
             else:
                 self._standalone_iteration(i)
+            self._happen(i)
             self._record(i)
         self._files()
 
@@ -223,6 +226,11 @@ class _Writer:
                 counts = [c if abs(k - first) < 2 else 0 for k, c in enumerate(counts)]
             held[str(worker)] = {"samples": sum(counts), "classes": counts}
         self.metrics.append({"event": "holdings", "iteration": 0, "workers": held})
+
+    def _happen(self, i: int) -> None:
+        for fault in self.run.faults:
+            if fault["iteration"] == i:
+                self.metrics.append({"seconds": round(self.now, 3), **fault})
 
     def _record(self, i: int) -> None:
         run, progress = self.run, i / max(1, self.run.iterations)

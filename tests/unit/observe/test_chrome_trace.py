@@ -233,6 +233,28 @@ def test_swaps_and_losses_are_marked_at_their_time() -> None:
     assert {event["s"] for event in of_phase(trace, "i")} == {"p"}
 
 
+def test_workers_that_come_and_go_are_marked_at_their_time() -> None:
+    server = trace_of("server", (4, did("step", 4.0, 0.5)), (10, did("step", 9.0, 1.0)))
+    events: list[Event] = [
+        {"event": "late", "iteration": 3, "seconds": 3.0, "workers": [1]},
+        {"event": "left", "iteration": 4, "seconds": 4.25, "workers": [2]},
+        {"event": "joined", "iteration": 5, "seconds": 5.5, "workers": [7], "holdings": {"7": {}}},
+        {"event": "shut out", "iteration": 7, "workers": [3], "reason": "NaN"},
+        {"event": "resumed", "iteration": 10, "seconds": 12.0, "workers": {"1": {}}},
+        {"event": "lost", "iteration": None, "workers": [1]},
+        {"event": "swap"},
+    ]
+    trace = chrome_trace(run_of(server, iterations=[{"iteration": "x"}], events=events))
+    shown = [(event["name"], event["ts"] + 4_000_000) for event in of_phase(trace, "i")]
+    assert shown == [
+        ("worker 2 left", 4_250_000),
+        ("worker 7 joined", 5_500_000),
+        ("worker 3 shut out", 7_250_000),
+        ("resumed", 12_000_000),
+    ]
+    assert "holdings" not in of_phase(trace, "i")[1]["args"]
+
+
 @pytest.mark.parametrize("run", [FakeRun(workers=5, workers_per_host=2), FakeRun(workers=0)])
 def test_whole_runs_are_shown(tmp_path: Path, run: FakeRun) -> None:
     recorded = RecordedRun.read(run.write(tmp_path / "run"))

@@ -151,6 +151,17 @@ def test_the_rate_is_of_late(clock: Clock) -> None:
     assert shown.rate() == pytest.approx(50.0)
 
 
+def test_a_run_that_goes_on_is_not_faster_for_what_was_done_before(clock: Clock) -> None:
+    stream = io.StringIO()
+    shown = Progress(1000, stream)
+    clock.now += 100
+    shown.begin(900)
+    clock.now += 5
+    shown.show(910, 0.5, 0.5)
+    assert "iteration 910/1000 | 2.0 it/s" in stream.getvalue()
+    assert stream.getvalue().endswith("| 45 s left\n")
+
+
 def test_without_a_rate_the_time_left_is_unknown(clock: Clock) -> None:
     stream = io.StringIO()
     Progress(1000, stream).show(0, 0.5, 0.5)

@@ -97,6 +97,44 @@ def test_metrics_are_one_line_each(tmp_path: Path) -> None:
     assert [json.loads(line) for line in lines] == records
 
 
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+def test_what_will_be_done_again_is_forgotten(tmp_path: Path) -> None:
+    run = RunDirectory.claim(tmp_path)
+    for iteration in (0, 10, 20, 20, 21, 30):
+        run.append_metrics({"iteration": iteration})
+        run.append_trace("server", [{"iteration": iteration, "spans": []}])
+        run.append_trace("host-1", [{"iteration": min(iteration, 20)}])
+    run.cut_after(20)
+    kept = ['{"iteration": 0}', '{"iteration": 10}', '{"iteration": 20}', '{"iteration": 20}']
+    assert lines_of(tmp_path / "metrics.jsonl") == kept
+    assert len(lines_of(tmp_path / "trace" / "server.jsonl")) == 4
+    assert len(lines_of(tmp_path / "trace" / "host-1.jsonl")) == 6
+    run.append_metrics({"iteration": 21})
+    assert lines_of(tmp_path / "metrics.jsonl") == [*kept, '{"iteration": 21}']
+
+
+@pytest.mark.parametrize(
+    "torn", ['{"iteration": 1', "", "[1]", "null", '{"a": 1}', '{"iteration": "x"}', "[" * 100_000]
+)
+def test_half_a_line_is_forgotten_too(tmp_path: Path, torn: str) -> None:
+    """A server that was killed while it wrote leaves one; what follows must begin a line."""
+    run = RunDirectory.claim(tmp_path)
+    run.append_metrics({"iteration": 1})
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(torn + ("\n" if not torn else ""))
+    run.cut_after(5)
+    assert lines_of(tmp_path / "metrics.jsonl") == ['{"iteration": 1}']
+
+
+def test_where_nothing_was_recorded_there_is_nothing_to_forget(tmp_path: Path) -> None:
+    run = RunDirectory.claim(tmp_path)
+    run.cut_after(0)
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
 def test_samples_sort_by_iteration(tmp_path: Path) -> None:
     run = RunDirectory.claim(tmp_path)
     paths = [run.write_samples(iteration, bytes([iteration % 256])) for iteration in (9, 10, 2000)]

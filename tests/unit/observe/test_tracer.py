@@ -127,7 +127,8 @@ def test_spans_of_one_worker(clock: Clock) -> None:
 
 
 def test_times_are_by_the_servers_clock(clock: Clock) -> None:
-    tracer = Tracer(clock_offset_seconds=-900.25)
+    tracer = Tracer()
+    tracer.clock_offset_seconds = -900.25
     do(tracer, clock, "send", 1.0)
     assert tracer.take()[0]["start"] == 99.75
 
@@ -152,6 +153,20 @@ def test_windows_are_recorded_from_the_first_iteration_on(clock: Clock, every: i
     recorded = [row["iteration"] for row in tracer.take()]
     windows = [range(1 + n * every * WINDOW, 1 + (n * every + 1) * WINDOW) for n in range(4)]
     assert recorded == [0, *(i for window in windows for i in window)]
+
+
+def test_whoever_watches_phases_sees_each_as_it_begins(clock: Clock) -> None:
+    seen: list[tuple[str, int]] = []
+    tracer = Tracer(on_phase=lambda phase, iteration: seen.append((phase, iteration)))
+    tracer.iteration = 3
+    with tracer.span("swap"):
+        assert seen == [("swap", 3)]
+        tracer.reach("swapped")
+    tracer.reach("write", 2)
+    with tracer.of_worker(5)("feedback"):
+        pass
+    assert seen == [("swap", 3), ("swapped", 3), ("write", 2), ("feedback", 3)]
+    assert [span[0] for span in tracer.take()[0]["spans"]] == ["swap", "feedback"]
 
 
 def test_small_runs_are_recorded_whole() -> None:
@@ -195,7 +210,8 @@ def test_nothing_is_lost_or_told_twice(deeds: list[Did], every: int, offset: flo
     clock = Clock(5e5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "time", clock)
-        tracer = Tracer(every, offset)
+        tracer = Tracer(every)
+        tracer.clock_offset_seconds = offset
         expected: dict[int, list[RecordedSpan]] = {}
         rows = []
         for deed in deeds:

@@ -206,6 +206,70 @@ def test_who_joins_anew_is_lost_no_more(tmp_path: Path) -> None:
     assert states == ["alive", "lost"]
 
 
+def test_who_is_there_and_who_is_not(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run", num_workers=4)
+    run.holdings({1: 10, 2: 20, 3: 30, 4: 40})
+    run.event("late", 100, seconds=10.0, workers=[1, 2])
+    run.event("back", 101, seconds=10.1, workers=[1], missed=1, late_seconds=0.1)
+    run.event("lost", 110, seconds=11.0, workers=[3], reason="silent for 4 s")
+    run.event("left", 120, seconds=12.0, workers=[4])
+    held = {"6": {"samples": 7, "classes": [3, 4]}}
+    run.event("joined", 130, seconds=13.0, workers=[6], holdings=held)
+    run.event("late", 140, seconds=14.0, workers=[6])
+    lines = shown(run.path)
+    assert lines[1] == "mdgan on digits · 5 workers: 2 alive, 1 late, 1 lost, 1 left"
+    found = workers(lines)
+    assert {rank: (cells[1], cells[-1]) for rank, cells in found.items()} == {
+        "1": ("alive", "10"),
+        "2": ("late", "20"),
+        "3": ("lost", "30"),
+        "4": ("left", "40"),
+        "6": ("alive", "7"),  # late, but not for long
+    }
+    assert lines[-3:] == [
+        "lost 3 at iteration 110: silent for 4 s",
+        "left 4 at iteration 120",
+        "joined 6 at iteration 130",
+    ]
+    run.event("joined", 150, seconds=15.0, workers=[3], holdings={})
+    run.event("refused", 151, seconds=15.1, worker=1, reason="NaN", strikes=3)
+    run.event("shut out", 151, seconds=15.1, workers=[1], reason="3 unusable answers")
+    lines = shown(run.path)
+    assert lines[1] == "mdgan on digits · 5 workers: 1 alive, 2 late, 1 left, 1 out"
+    assert workers(lines)["3"][1] == "alive"
+    assert lines[-1] == "shut out 1 at iteration 151: 3 unusable answers"
+    run.status("finished", 1000, 100.0)
+    states = [cells[1] for cells in workers(shown(run.path)).values()]
+    assert states == ["out", "done", "done", "left", "done"]
+
+
+def test_a_resumed_run_begins_with_whoever_is_there(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run", num_workers=3)
+    run.holdings({1: 10, 2: 20, 3: 30})
+    run.event("late", 400, seconds=40.0, workers=[1])
+    run.event("lost", 400, seconds=41.0, workers=[2], reason="closed")
+    held = {"1": {"classes": [10]}, "2": {"classes": [5, 6]}, "5": {"classes": [1]}}
+    run.event("resumed", 400, seconds=60.0, workers=held)
+    lines = shown(run.path)
+    assert {rank: (cells[1], cells[-1]) for rank, cells in workers(lines).items()} == {
+        "1": ("alive", "10"),
+        "2": ("alive", "11"),
+        "3": ("lost", "30"),
+        "5": ("alive", "1"),
+    }
+    assert lines[-1] == "resumed at iteration 400"
+
+
+def test_a_swap_that_did_not_come_is_not_shown(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run", num_workers=4)
+    run.swap(50, (1, 2), (2, 1), (3, 4), (4, 3))
+    moves = [[1, 3], [3, 1], [2, 4], [4, 2]]
+    taken = {"2": "d", "4": "b"}
+    run.event("swap", 100, moves=moves, given={}, taken=taken, lost=[1], exact=False)
+    shown_swaps = {rank: cells[-2] for rank, cells in workers(shown(run.path)).items()}
+    assert shown_swaps == {"1": "50 ↔ 2", "2": "100 ↔ 4", "3": "50 ↔ 4", "4": "100 ↔ 2"}
+
+
 def test_of_many_workers_those_with_trouble_come_first(tmp_path: Path) -> None:
     run = RunFiles(tmp_path / "run", num_workers=100)
     run.spans("server", 50, 5.0, ("generate", 0, 0.0, 0.001))
@@ -223,7 +287,7 @@ def test_of_many_workers_those_with_trouble_come_first(tmp_path: Path) -> None:
 
 def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
     run = RunFiles(tmp_path / "run")
-    for damage in (b"{", b"[]", b'{"event": "swap"}', b'{"iteration": null}', b'{"iteration": 3}'):
+    for damage in (b"{", b"[]", b'{"event": "swap"}', b'{"iteration": 1e999}', b'{"iteration": 3}'):
         for name in ("metrics.jsonl", "trace/host-1.jsonl", "trace/scorer.jsonl"):
             with (run.path / name).open("ab") as file:
                 file.write(damage + b"\n")

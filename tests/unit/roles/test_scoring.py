@@ -1,5 +1,6 @@
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 from mdgan import messages
+from mdgan.errors import BadInput
 from mdgan.messages import Kind
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.real_statistics import RealStatistics
@@ -60,7 +62,7 @@ def make_observer(tmp_path: Path) -> RunObserver:
         status={},
         launched=0.0,
     )
-    observer.begin({})
+    observer.begin({}, 0)
     return observer
 
 
@@ -133,6 +135,50 @@ def test_every_host_is_asked_once(ends: tuple[Channel, Channel], tmp_path: Path)
     scoring.poll(observer, 1.0)
     assert scoring.to_ask([2, 1]) == [1, 2]
     assert scoring.to_ask([1, 2, 5]) == [5]
+
+
+def test_a_host_that_comes_back_is_asked_again_unless_it_has_told(
+    ends: tuple[Channel, Channel], tmp_path: Path
+) -> None:
+    observer = make_observer(tmp_path)
+    here, scorer = ends
+    scoring = Scoring(here, 10, 100)
+    scorer.send(messages.extractor({"kind": "file"}, {}))
+    scoring.poll(observer, 1.0)
+    assert scoring.to_ask([1, 2]) == [1, 2]
+    scoring.note_real(1, messages.real(1, statistics(1).tensors()), [1, 2], observer)
+    scoring.forget(1)
+    scoring.forget(2)
+    assert scoring.to_ask([1, 2]) == [2]
+
+
+def test_statistics_that_are_none_are_refused_at_once(
+    ends: tuple[Channel, Channel], tmp_path: Path
+) -> None:
+    observer = make_observer(tmp_path)
+    here, scorer = ends
+    scoring = Scoring(here, 10, 100)
+    whole = statistics(1).tensors()
+    for wrong in ({}, {**whole, "first.total": torch.zeros(2)}, {"x": torch.zeros(2)}):
+        with pytest.raises(BadInput, match="damaged statistics"):
+            scoring.note_real(2, messages.real(1, wrong), [1, 2], observer)
+    scoring.note_real(1, messages.real(1, whole), [1], observer)
+    message = scorer.receive(1)
+    assert message is not None
+    assert RealStatistics.from_tensors(message.tensors).num_samples == 20
+
+
+def test_statistics_of_different_networks_are_not_added(
+    ends: tuple[Channel, Channel], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    observer = make_observer(tmp_path)
+    scoring = Scoring(ends[0], 10, 100)
+    other = RealStatistics.empty(replace(EXTRACTOR, num_features=5))
+    scoring.note_real(1, messages.real(1, statistics(1).tensors()), [1, 2], observer)
+    scoring.note_real(2, messages.real(1, other.tensors()), [1, 2], observer)
+    assert not scoring.on
+    assert "scores are left out: statistics of 5 features" in capsys.readouterr().err
+    scoring.note_real(3, messages.real(1, {}), [3], observer)
 
 
 def test_the_scorer_gets_the_sum_when_all_hosts_have_told(

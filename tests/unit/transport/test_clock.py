@@ -1,17 +1,22 @@
+import math
 import queue
 import threading
 import time
-from datetime import timedelta
 from typing import cast
 
 import pytest
 
 from mdgan import messages
-from mdgan.messages import Message
+from mdgan.messages import Kind, Message
 from mdgan.transport import clock
-from mdgan.transport.link import Link
+from mdgan.transport.link import Link, LinkBroken
+from mdgan.transport.until import Until
 
-LIMIT = timedelta(seconds=10)
+
+def limit() -> Until:
+    return Until(10)
+
+
 AHEAD = 5000.0
 
 
@@ -30,8 +35,8 @@ class QueueLink:
         self._put.put(message)
         return 0
 
-    def receive(self, timeout: timedelta) -> tuple[Message, int]:
-        message = self._get.get(timeout=timeout.total_seconds())
+    def receive(self, until: Until) -> tuple[Message, int]:
+        message = self._get.get(timeout=until.left())
         self.asked += 1
         return message, 0
 
@@ -49,13 +54,13 @@ def offset(host: QueueLink, server: QueueLink) -> float:
         def send(self, message: Message) -> int:
             return server.send(messages.clock(message.fields["now"] + AHEAD))
 
-        def receive(self, timeout: timedelta) -> tuple[Message, int]:
-            return server.receive(timeout)
+        def receive(self, until: Until) -> tuple[Message, int]:
+            return server.receive(until)
 
     shifted = cast(Link, Ahead(queue.Queue(), queue.Queue()))
-    thread = threading.Thread(target=clock.tell_clock, args=(shifted, LIMIT))
+    thread = threading.Thread(target=clock.tell_clock, args=(shifted, limit()))
     thread.start()
-    found = clock.ask_clock(cast(Link, host), LIMIT)
+    found = clock.ask_clock(cast(Link, host), limit())
     thread.join(10)
     assert not thread.is_alive(), "both sides must agree on the number of questions"
     return found
@@ -75,3 +80,11 @@ def test_a_lopsided_journey_costs_half_of_it_at_most() -> None:
     host, server = pair()
     server.delays_seconds = [0.1] * 5
     assert AHEAD - 0.08 < offset(host, server) < AHEAD + 0.001
+
+
+@pytest.mark.parametrize("now", [None, "soon", True, 3, math.nan, math.inf])
+def test_a_server_that_does_not_tell_its_time(now: object) -> None:
+    host, server = pair()
+    server.send(Message(Kind.CLOCK, 0, {"now": now}))
+    with pytest.raises(LinkBroken, match="time"):
+        clock.ask_clock(cast(Link, host), limit())

@@ -1,11 +1,10 @@
 from hypothesis import given, settings
 
 from mdgan.messages import Kind, Message
-from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Received
 from mdgan.transport.memory import MemoryNetwork
 from mdgan.transport.wire import encode, encoded_bytes
-from tests.unit.transport.test_memory import in_threads, note
+from tests.unit.transport.networks import QUICK, admit_all, in_threads, note
 from tests.unit.transport.test_wire import messages
 
 
@@ -21,7 +20,7 @@ def test_bytes_are_known_without_encoding(message: Message) -> None:
 
 
 def test_both_ends_count_what_would_go_over_a_wire() -> None:
-    network = MemoryNetwork(Timeouts())
+    network = MemoryNetwork(QUICK, admit_all)
     host = network.join(1, {})
     network.server.receive(1)
     there, back = note(1, text="more to say"), Message(Kind.FEEDBACK, 1, {"workers": [1]})
@@ -39,7 +38,7 @@ def test_both_ends_count_what_would_go_over_a_wire() -> None:
 
 
 def test_what_nobody_gets_is_not_counted() -> None:
-    network = MemoryNetwork(Timeouts())
+    network = MemoryNetwork(QUICK, admit_all)
     assert network.server.send(7, note(1)) == 0
     network.join(1, {})
     network.server.drop(1)
@@ -48,12 +47,12 @@ def test_what_nobody_gets_is_not_counted() -> None:
 
 
 def test_what_partners_exchange_is_counted_at_both() -> None:
-    network = MemoryNetwork(Timeouts())
+    network = MemoryNetwork(QUICK, admit_all)
     one, two = network.join(1, {}), network.join(2, {})
     parcel = note(4)
     in_threads(
-        lambda: [one.exchange(4, {2: parcel}, [2])].clear(),
-        lambda: [two.exchange(4, {1: parcel}, [1])].clear(),
+        lambda: [one.exchange(4, {2: parcel}, [2], {})].clear(),
+        lambda: [two.exchange(4, {1: parcel}, [1], {})].clear(),
     )
     for host in (one, two):
         assert host.traffic.sent == host.traffic.received == {"DISCRIMINATORS": size(parcel)}

@@ -265,12 +265,81 @@ def handmade(text: bytes, rest: bytes = bytes(64)) -> tuple[Header, Tensor]:
         ["w", "float32", [2**70], 0],
         ["w", "float32", [0, 2**70], 0],
         ["w", "float32", [4], 2**70],
+        ["w", "float32", [4], 48],
+        ["w", "float32", [16], False],
+        ["w", "float32", [True, 16], 0],
+        ["w", "float32", [1] * 100, 0],
+        ["w", "complex64", [8], 0],
+        ["w", "qint8", [64], 0],
+        ["w", "bits8", [64], 0],
+        ["w", "float8_e4m3fn", [64], 0],
+        ["w", "float", [16], 0],
+        {"w": 0, "float32": 1, "shape": 2, "start": 3},
     ],
 )
 def test_a_table_that_makes_no_sense_is_refused(entry: Any) -> None:
     text = json.dumps({"fields": {}, "tensors": [entry]})
     with pytest.raises(WireError):
         decode(*handmade(text.encode()))
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        [],  # bytes that belong to nothing
+        [["w", "float32", [12], 0]],
+        [["w", "float32", [8], 0], ["v", "float32", [8], 0]],
+        [["w", "float32", [12], 0], ["v", "float32", [8], 32]],
+        [["w", "float32", [8], 32], ["v", "float32", [8], 0]],
+        [["w", "float32", [8], 0], ["w", "float32", [8], 32]],
+        [["w", "float32", [8], 0], ["v", "float32", [8], 32], ["u", "int8", [1], 64]],
+        [["w", "int8", [1], 0], ["v", "float32", [8], 1]],
+    ],
+)
+def test_tensors_lie_one_after_the_other_and_nothing_else_does(table: Any) -> None:
+    fits = {"fields": {}, "tensors": [["w", "float32", [8], 0], ["v", "int8", [32], 32]]}
+    assert len(decode(*handmade(json.dumps(fits).encode())).tensors) == 2
+    with pytest.raises(WireError):
+        decode(*handmade(json.dumps({"fields": {}, "tensors": table}).encode()))
+
+
+def test_truth_is_0_or_1() -> None:
+    text = b'{"fields": {}, "tensors": [["w", "bool", [16], 0]]}'
+    assert decode(*handmade(text, bytes([0, 1] * 8))).tensors["w"].tolist() == [False, True] * 8
+    with pytest.raises(WireError, match="truth"):
+        decode(*handmade(text, bytes([0, 2] * 8)))
+
+
+def test_no_memory_of_the_sender_fills_the_gaps() -> None:
+    for _ in range(20):
+        torch.full((64,), 255, dtype=torch.uint8)  # what may be left where the body comes to lie
+        message = Message(Kind.SWAP, 1, {}, {"a": torch.zeros(3), "b": torch.zeros(1)})
+        header, body = encode(message)
+        assert body[decode_header(header).fields_bytes :].tolist() == [0] * 32
+
+
+def test_only_what_is_accepted_is_announced() -> None:
+    header, body = encode(sample_message())
+    assert decode_header(header, {Kind.FEEDBACK: len(body)}).body_bytes == len(body)
+    with pytest.raises(WireError, match="FEEDBACK message, which nobody expects"):
+        decode_header(header, {Kind.SWAP: 1 << 30})
+    with pytest.raises(WireError, match=f"of {len(body)} bytes; at most {len(body) - 1}"):
+        decode_header(header, {Kind.FEEDBACK: len(body) - 1})
+
+
+def test_a_text_too_long_to_be_true_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    header, _ = encode(Message(Kind.SWAP, 1, {"text": "x" * 1000}))
+    decode_header(header)
+    monkeypatch.setattr(wire, "MOST_FIELDS_BYTES", 900)
+    with pytest.raises(WireError):
+        decode_header(header)
+
+
+def test_tensors_are_views_of_the_body() -> None:
+    header, body = encode(sample_message())
+    message = decode(decode_header(header), body)
+    begin, end = body.data_ptr(), body.data_ptr() + len(body)
+    assert all(begin <= tensor.data_ptr() < end for tensor in message.tensors.values())
 
 
 @pytest.mark.parametrize(
@@ -299,10 +368,11 @@ def test_a_text_that_makes_no_sense_is_refused(text: bytes) -> None:
 
 
 def test_a_handmade_message_that_makes_sense_is_read() -> None:
-    text = b'{"fields": {"a": 1}, "tensors": [["w", "uint8", [2, 2], 60]]}'
-    message = decode(*handmade(text, bytes(range(64))))
+    text = b'{"fields": {"a": 1}, "tensors": [["v", "int8", [3], 0], ["w", "uint8", [2, 2], 16]]}'
+    message = decode(*handmade(text, bytes(range(32))))
     assert message.fields == {"a": 1}
-    assert message.tensors["w"].tolist() == [[60, 61], [62, 63]]
+    assert message.tensors["v"].tolist() == [0, 1, 2]
+    assert message.tensors["w"].tolist() == [[16, 17], [18, 19]]
 
 
 @quick

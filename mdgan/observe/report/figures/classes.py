@@ -17,9 +17,9 @@ from mdgan.observe.report.figures.style import (
     run_colour,
     run_style,
 )
+from mdgan.observe.report.numbers.attendance import holdings
 from mdgan.observe.report.numbers.scores import histograms, score_events
 from mdgan.observe.report.numbers.subject import Subject
-from mdgan.observe.report.numbers.swaps import holdings
 from mdgan.observe.report.numbers.table import Table
 from mdgan.observe.report.numbers.values import count
 

@@ -6,7 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from mdgan.observe.recorded_run import RecordedRun, RecordedSpan, Trace
 
 SERVER_ORDER = ("generate", "send", "wait", "aggregate", "step", "swap", "evaluate", "checkpoint")
-WORKER_ORDER = ("receive", "real half", "fake half", "local step", "feedback", "send", "swap")
+WORKER_ORDER = (
+    *("receive", "real half", "fake half", "local step", "feedback", "send", "swap"),
+    "checkpoint",
+)
 STANDALONE_ORDER = (
     "generate",
     "real half",

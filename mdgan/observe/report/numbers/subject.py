@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from mdgan.observe.recorded_run import RecordedRun, Trace
+from mdgan.observe.report.numbers.attendance import Attendance, attendance
 from mdgan.observe.report.numbers.durations import iteration_durations, outlier_threshold
 from mdgan.observe.report.numbers.values import count, number_in
 
@@ -28,6 +29,13 @@ _WHERE_AND_HOW_OFTEN = frozenset(
         "held_out",
         "inception_weights",
         "tensorboard",
+        "join_token",
+        "insecure",
+        "liveness_timeout",
+        "patience",
+        "checkpoint_interval",
+        "checkpoint_keep",
+        "checkpoint_to_server",
     )
 )
 _MOST_PHRASES = 3
@@ -57,6 +65,23 @@ class Subject:
     def num_workers(self) -> int:
         """N at the start; 0 for the baseline."""
         return num_workers(self.run.config)
+
+    @cached_property
+    def done(self) -> int:
+        """The last iteration that is known to be done; a running run's status lags behind."""
+        recorded = [number_in(record, "iteration") for record in self.run.iterations]
+        status = number_in(self.run.status, "iteration")
+        return int(max([0.0, *(found for found in (status, *recorded) if found is not None)]))
+
+    @cached_property
+    def attendance(self) -> list[Attendance]:
+        """When each worker took part, by its number; nobody for the baseline."""
+        return [] if self.standalone else attendance(self.run, self.done)
+
+    @cached_property
+    def workers(self) -> list[int]:
+        """Everybody who ever took part, as far as it is told."""
+        return [worker.worker for worker in self.attendance]
 
     @cached_property
     def main_trace(self) -> Trace | None:
@@ -145,14 +170,21 @@ def _phrase(key: str, value: Any) -> str:
         return f"swap every {value}" if value else "no swap"
     if key == "swap_epochs":
         return "" if value is None else f"swap every {shown(value)} epochs"
-    if key in ("dataset", "partition", "generator_loss", "transport", "device", "backend"):
+    if key in (
+        "dataset",
+        "partition",
+        "generator_loss",
+        "transport",
+        "device",
+        "aggregation",
+    ):
         return shown(value)
     short = {"batch_size": "b =", "kappa": "κ =", "local_steps": "L =", "iterations": "I ="}
     return f"{short.get(key, key.replace('_', ' '))} {shown(value)}"
 
 
 def _shortened(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join(text.encode(errors="replace").decode().split())
     return line if len(line) <= _LONGEST_LABEL else line[: _LONGEST_LABEL - 1] + "…"
 
 

@@ -1,11 +1,14 @@
 """Where discriminators went."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mdgan.observe.recorded_run import RecordedRun
 from mdgan.observe.report.numbers.values import count, mapping, said_list
+
+Origin = tuple[int, int]
+"""The worker where a discriminator began, and the iteration in which; 0 before training."""
 
 
 class Swap(NamedTuple):
@@ -14,14 +17,19 @@ class Swap(NamedTuple):
     Attributes:
         iteration: after which it took place.
         moves: giver → taker, those that were ordered.
-        arrived: the takers that got what they were to get.
-        exact: whether every bit of every discriminator arrived; None if it was not recorded.
+        arrived: the takers that got what they were to get; all others keep their own.
+        exact: whether every bit of what arrived is as it left; None if it was not recorded.
     """
 
     iteration: int
     moves: Mapping[int, int]
     arrived: frozenset[int]
     exact: bool | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether nobody died or was out of reach meanwhile."""
+        return self.arrived >= set(self.moves.values())
 
 
 def swaps_of(run: RecordedRun) -> list[Swap]:
@@ -32,12 +40,22 @@ def swaps_of(run: RecordedRun) -> list[Swap]:
 def _swap(event: Mapping[str, Any]) -> Swap | None:
     try:
         moves = {int(giver): int(taker) for giver, taker in event["moves"]}
-        taken = event.get("taken")
-        arrived = frozenset(map(int, taken)) if isinstance(taken, Mapping) else moves.values()
-        exact = event.get("exact")
-        exact = exact if isinstance(exact, bool) else None
-        return Swap(int(event["iteration"]), moves, frozenset(arrived), exact)
-    except (KeyError, TypeError, ValueError):
+        iteration = int(event["iteration"])
+        if not isinstance(event.get("taken"), Mapping):
+            exact = event.get("exact")
+            exact = exact if isinstance(exact, bool) else None
+            return Swap(iteration, moves, frozenset(moves.values()), exact)
+        given, taken = mapping(event.get("given")), event["taken"]
+        arrived = frozenset(int(taker) for taker in taken)
+        pairs = [
+            (given.get(str(giver)), taken[str(taker)])
+            for giver, taker in moves.items()
+            if taker in arrived
+        ]
+        torn = any(left != came for left, came in pairs if left is not None)
+        unknown = any(left is None for left, _ in pairs)  # its giver died before it could tell
+        return Swap(iteration, moves, arrived, False if torn else None if unknown else True)
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -64,58 +82,55 @@ def exactness(swaps: list[Swap]) -> str:
             f"{len(wrong)} of {count(len(swaps), 'swap')} did not arrive bit for bit, after "
             f"iteration {said_list([f'{i:,}' for i in wrong])}"
         )
+    cut = [f"{swap.iteration:,}" for swap in swaps if not swap.complete]
+    short = ""
+    if cut:
+        short = (
+            f"; {count(len(cut), 'swap')} cut short, after iteration {said_list(cut)}, since a "
+            "worker died or was out of reach: its partner keeps its own"
+        )
     if any(swap.exact is None for swap in swaps):
-        return f"{count(len(swaps), 'swap')}, not all of them verified"
+        return f"{count(len(swaps), 'swap')}, not all of them verified{short}"
+    if cut:
+        every = f"all discriminators that arrived in {count(len(swaps), 'swap')} did so bit for bit"
+        return every + short
     return f"all discriminators of {count(len(swaps), 'swap')} arrived bit for bit"
 
 
 def discriminator_paths(
-    num_workers: int, swaps: list[Swap], lost: Mapping[int, int]
-) -> dict[int, list[int | None]]:
+    stays: Mapping[int, Sequence[tuple[int, int]]], swaps: list[Swap]
+) -> dict[Origin, list[int | None]]:
     """Where each discriminator was at the start and after every swap.
 
     Args:
-        num_workers: N; discriminator d begins at worker d.
+        stays: when each worker was there: after one iteration, up to another. A worker brings a
+            discriminator, and takes the one that it has then with it.
         swaps: in order.
-        lost: worker → the iteration in which it was lost, and its discriminator with it.
 
     Returns:
-        Discriminator → worker, at the start and after every swap; None once it is gone. What
-        failed to arrive stays where it was, as its giver keeps it.
+        Origin → worker, at the start and after every swap; None before it is there and once it is
+        gone. What failed to arrive stays where it was, as its giver keeps it.
     """
-    at = {worker: worker for worker in range(1, num_workers + 1)}
-    paths: dict[int, list[int | None]] = {d: [d] for d in at}
-    for swap in swaps:
+    at: dict[int, Origin] = {}
+    until: dict[int, int] = {}
+    paths: dict[Origin, list[int | None]] = {}
+    coming = sorted(
+        (begin, worker, end) for worker, stretches in stays.items() for begin, end in stretches
+    )
+    arrived = 0
+    for place, swap in enumerate([Swap(0, {}, frozenset(), None), *swaps]):
+        while arrived < len(coming) and coming[arrived][0] <= swap.iteration:
+            begin, worker, until[worker] = coming[arrived]
+            at[worker] = (worker, begin)
+            paths[worker, begin] = [None] * place
+            arrived += 1
         before = dict(at)
         for giver, taker in swap.moves.items():
-            if giver in before and taker in swap.arrived:
+            if giver in before and taker in before and taker in swap.arrived:
                 at[taker] = before[giver]
-        for worker, iteration in lost.items():
-            if iteration <= swap.iteration:
-                at.pop(worker, None)
-        place = {d: worker for worker, d in at.items()}
-        for d, path in paths.items():
-            path.append(place.get(d))
+        for worker in [worker for worker in at if until[worker] <= swap.iteration]:
+            del at[worker]
+        where = {origin: worker for worker, origin in at.items()}
+        for origin, path in paths.items():
+            path.append(where.get(origin))
     return paths
-
-
-def losses_of_workers(run: RecordedRun) -> dict[int, tuple[int, str]]:
-    """Worker → (iteration, reason) of the workers that were lost."""
-    lost: dict[int, tuple[int, str]] = {}
-    for event in run.named("lost"):
-        workers = event.get("workers")
-        for worker in workers if isinstance(workers, list) else []:
-            if isinstance(worker, int) and isinstance(event.get("iteration"), int):
-                lost.setdefault(worker, (event["iteration"], str(event.get("reason", ""))))
-    return lost
-
-
-def holdings(run: RecordedRun) -> dict[int, list[int]]:
-    """Worker → how many samples of each class it holds."""
-    events = run.named("holdings")
-    found = {}
-    for name, holding in mapping(events[-1].get("workers")).items() if events else ():
-        counts = mapping(holding).get("classes")
-        if name.isdecimal() and isinstance(counts, list):
-            found[int(name)] = [count if isinstance(count, int) else 0 for count in counts]
-    return dict(sorted(found.items()))

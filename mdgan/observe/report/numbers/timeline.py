@@ -1,5 +1,6 @@
 """What every role did in a few iterations, as lanes."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median, median_low
 from typing import NamedTuple
@@ -144,7 +145,8 @@ def timeline(subject: Subject, first: int, last: int) -> Timeline:
     near = range(first - 1, last + 2)
     lanes = [Lane("standalone" if subject.standalone else "server", _clip(main, near, begin, end))]
     for host in hosts_of(subject.run):
-        lanes += _host_lanes(host, near, begin, end)
+        if host.spans and min(host.spans) <= last and max(host.spans) >= first:
+            lanes += _host_lanes(host, near, begin, end)
     scorer = subject.run.traces.get("scorer")
     if scorer:
         spans = _clip(scorer, scorer.spans, begin, end)
@@ -161,19 +163,16 @@ def _pauses(subject: Subject, first: int) -> bool:
 
 
 def _recorded_by_all(subject: Subject) -> set[int]:
+    """The iterations that as many hosts as possible recorded; some may have been lost early."""
     recorded = set(subject.durations)
     hosts = hosts_of(subject.run)
-    everywhere = [recorded & host.spans.keys() for host in hosts if host.spans]
-    common = set.intersection(*everywhere) if everywhere else recorded
-    if common or not hosts:
-        return common
-    return set.union(*everywhere)  # a host that was lost early must not hide all others
+    times = Counter(i for host in hosts for i in recorded & host.spans.keys())
+    most = max(times.values(), default=0)
+    return {i for i, count in times.items() if count == most} or recorded
 
 
 def _host_lanes(host: Trace, near: range, begin: float, end: float) -> list[Lane]:
     workers = sorted({s.worker for spans in host.spans.values() for s in spans} - {0})
-    if not host.spans:
-        return []
     if len(workers) <= 1:
         name = workers[0] if workers else first_worker(host.role)
         return [Lane(f"worker {name}", _clip(host, near, begin, end))]

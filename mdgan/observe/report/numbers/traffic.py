@@ -6,7 +6,10 @@ from typing import NamedTuple
 from mdgan.observe.recorded_run import RecordedRun, Trace, Traffic
 from mdgan.observe.report.numbers.operations import hosts_of
 
-KIND_ORDER = ("batches", "feedback", "discriminators", "swap", "swapped", "spans", "stop", "bye")
+KIND_ORDER = (
+    *("batches", "feedback", "discriminators", "state", "adopt", "swap", "swapped", "spans"),
+    *("checkpoint", "checkpointed", "stop"),
+)
 
 
 class Rate(NamedTuple):

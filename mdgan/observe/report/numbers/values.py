@@ -11,7 +11,10 @@ def number(value: Any) -> float | None:
     """The value if it is a finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if isfinite(value) else None
+    try:
+        return float(value) if isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def number_in(record: Mapping[str, Any], *path: str) -> float | None:

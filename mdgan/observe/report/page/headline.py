@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from statistics import fmean
 
+from mdgan.observe.happenings import LOST, SHUT_OUT
 from mdgan.observe.progress import duration
+from mdgan.observe.report.numbers.attendance import said_in_all
 from mdgan.observe.report.numbers.scores import (
     extractor,
     last_score,
@@ -12,8 +14,9 @@ from mdgan.observe.report.numbers.scores import (
     sample_counts,
 )
 from mdgan.observe.report.numbers.subject import Subject, shown
-from mdgan.observe.report.numbers.swaps import exactness, losses_of_workers, swaps_of
+from mdgan.observe.report.numbers.swaps import exactness, swaps_of
 from mdgan.observe.report.numbers.values import (
+    count,
     number_in,
     said,
     said_list,
@@ -22,6 +25,7 @@ from mdgan.observe.report.numbers.values import (
 from mdgan.observe.report.page.html import bullets, tag, text
 from mdgan.observe.report.page.swatch import swatch
 
+_MOST_LOSSES = 3
 _STATES = {
     "running": "running",
     "finished": "finished",
@@ -34,13 +38,6 @@ def headline(subjects: Sequence[Subject]) -> str:
     """A card for every run."""
     cards = [_card(subject, several=len(subjects) > 1) for subject in subjects]
     return tag("div", *cards, class_="cards" + (" single" if len(cards) == 1 else ""))
-
-
-def iterations_done(subject: Subject) -> int:
-    """The last iteration that is known to be done; a running run's status lags behind."""
-    status = int(number_in(subject.run.status, "iteration") or 0)
-    recorded = [int(number_in(record, "iteration") or 0) for record in subject.run.iterations]
-    return max([status, *recorded])
 
 
 def _card(subject: Subject, several: bool) -> str:
@@ -67,7 +64,7 @@ def _card(subject: Subject, several: bool) -> str:
 
 def _progress(subject: Subject) -> list[tuple[str, str, str]]:
     run = subject.run
-    done, total = iterations_done(subject), number_in(run.config, "iterations")
+    done, total = subject.done, number_in(run.config, "iterations")
     seconds = max(
         [
             number_in(run.status, "seconds") or 0.0,
@@ -129,8 +126,7 @@ def _notices(subject: Subject) -> list[str]:
     state = subject.run.status.get("state")
     if state == "running":
         notices.append("It was not finished when this page was written; write it again for more.")
-    for worker, (iteration, reason) in losses_of_workers(subject.run).items():
-        notices.append(f"Worker {worker} was lost in iteration {iteration:,}: {reason}")
+    notices += _faults(subject)
     swaps = swaps_of(subject.run)
     if swaps:
         told = exactness(swaps)
@@ -144,4 +140,26 @@ def _notices(subject: Subject) -> list[str]:
         notices.append(f"The generator's loss was not finite in iteration {said_list(unfinite)}.")
     notices += remarks(subject.run)
     notices += [f"Damaged: {line}" for line in subject.run.damage]
+    return notices
+
+
+def _faults(subject: Subject) -> list[str]:
+    """The first workers that were lost, everything that happened to workers, and to the disk."""
+    gone = sorted(
+        (mark.iteration, worker.worker, mark)
+        for worker in subject.attendance
+        for mark in worker.marks
+        if mark.kind in (LOST, SHUT_OUT)
+    )
+    notices = [
+        f"Worker {worker} was {mark.kind} in iteration {iteration:,}: {mark.reason}"
+        for iteration, worker, mark in gone[:_MOST_LOSSES]
+    ]
+    said = said_in_all(subject.run, subject.attendance)
+    if said:
+        notices.append(f"Workers: {said}.")
+    unsaved = subject.run.named("unsaved")
+    if unsaved:
+        times = count(len(unsaved), "time")
+        notices.append(f"Checkpoints went wrong {times}, the last: {unsaved[-1].get('reason')}")
     return notices

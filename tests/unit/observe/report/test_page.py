@@ -1,6 +1,7 @@
 import re
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,7 @@ def test_runs_of_all_kinds_are_compared(tmp_path: Path) -> None:
         "pairs": FakeRun(workers=4, iterations=60, slow=frozenset({25})),
         "alone": FakeRun(workers=0, iterations=3000, log_interval=50, score_interval=500),
         "odd": FakeRun(workers=7, iterations=60, swap_interval=5, inexact=frozenset({2})),
+        "faulty": FakeRun(workers=4, iterations=60, seed=7, lost={3: 40}),
         "going-on": FakeRun(workers=4, iterations=60, done=33, state="running", swap_interval=0),
         "shared": FakeRun(workers=30, workers_per_host=10, iterations=30, swap_interval=10),
     }
@@ -66,6 +68,47 @@ def test_runs_of_all_kinds_are_compared(tmp_path: Path) -> None:
     assert "host-2.jsonl: ends in the middle of a line" in page.text
     assert "It was not finished when this page was written" in page.text
     assert "What differs" in page.text
+
+
+FAULTS: list[dict[str, Any]] = [
+    {"event": "late", "iteration": 8, "workers": [1, 4]},
+    {"event": "back", "iteration": 9, "workers": [1], "missed": 1, "late_seconds": 0.1},
+    {"event": "lost", "iteration": 20, "workers": [4], "reason": "silent for 4 s"},
+    {"event": "joined", "iteration": 25, "workers": [9], "holdings": {"9": {"classes": [5] * 10}}},
+    {"event": "resumed", "iteration": 30, "workers": {"1": {}, "2": {}, "3": {}, "9": {}}},
+    {"event": "refused", "iteration": 41, "worker": 3, "reason": "NaN", "strikes": 1},
+    {"event": "shut out", "iteration": 41, "workers": [3], "reason": "1 unusable answers"},
+    {"event": "left", "iteration": 50, "workers": [2]},
+    {"event": "unsaved", "iteration": 0, "reason": "No space left on device"},
+]
+
+
+def test_what_happened_to_workers_is_drawn_and_told(tmp_path: Path) -> None:
+    fake = FakeRun(workers=4, iterations=60, faults=[*FAULTS, {**FAULTS[-1], "iteration": 55}])
+    html, missing = page_of(fake.write(tmp_path / "run"))
+    page = check(html, missing)
+    assert "attendance" not in missing
+    assert "Worker 4 was lost in iteration 20: silent for 4 s" in page.text
+    assert "Worker 3 was shut out in iteration 41: 1 unusable answers" in page.text
+    in_all = "1 loss, 1 shut out, 1 left, 1 joined, 2 late answers, 1 refused answer, resumed once"
+    assert f"Workers: {in_all}." in page.text
+    assert "Checkpoints went wrong 1 time, the last: No space left on device" in page.text
+    assert "late, lost" not in page.text
+    assert "no answer from 8 to 20; lost in 20 (silent for 4 s)" in page.text
+    assert "worker 9, which joined in 25" in page.text
+
+
+def test_a_run_of_many_workers_and_faults_is_drawn(tmp_path: Path) -> None:
+    faults = [
+        {"event": kind, "iteration": i + after, "workers": [1 + i % 40], "reason": "closed"}
+        for i in range(1, 100)
+        for after, kind in ((0, "late"), (1, "back"), (2, "lost"), (9, "joined"))
+    ]
+    fake = FakeRun(workers=40, workers_per_host=10, iterations=110, faults=faults)
+    html, missing = page_of(fake.write(tmp_path / "run"))
+    page = check(html, missing)
+    assert "10 more workers are left out of the drawing" in page.text
+    assert page.text.count("was lost in iteration") == 3
 
 
 def test_a_standalone_run_says_what_it_does_not_have(tmp_path: Path) -> None:
@@ -113,6 +156,13 @@ def test_records_that_make_no_sense_do_not_stop_the_report(tmp_path: Path) -> No
             '{"event": "swap", "iteration": 5, "moves": 3}',
             '{"event": "lost", "iteration": null, "workers": null}',
             '{"event": "holdings", "iteration": 0, "workers": {"1": 5}}',
+            '{"event": "swap", "iteration": 1e999, "moves": [[1, 2]], "given": 3, "taken": {}}',
+            '{"event": "joined", "iteration": 7, "workers": [1000000000000], "holdings": []}',
+            '{"event": "back", "iteration": 3, "workers": [2]}',
+            '{"event": "late", "iteration": 999999999999, "workers": [2, 2, "x"]}',
+            '{"event": "resumed", "iteration": 4, "workers": []}',
+            '{"event": "attendance", "iteration": 9, "workers": {"1": {"late": "x"}, "2": 3}}',
+            '{"event": ["lost"], "iteration": 5}',
             '{"seconds": 3}',
             '{"iteration": 6, "seconds": "x", "generator_loss": NaN, "discriminator_loss": null}',
         ):

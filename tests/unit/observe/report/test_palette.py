@@ -10,6 +10,7 @@ from mdgan.observe.report.palette import (
     OPERATIONS,
     OTHER,
     PALETTE,
+    PRESENCE,
     RUNS,
     SURFACES,
     VARIABLE_OF,
@@ -17,7 +18,7 @@ from mdgan.observe.report.palette import (
     css_variables,
 )
 
-GRAPHICS = {**RUNS, **OPERATIONS, **KINDS, "other": OTHER, "heat": HEAT}
+GRAPHICS = {**RUNS, **OPERATIONS, **KINDS, **PRESENCE, "other": OTHER, "heat": HEAT}
 
 
 def luminance(colour: str) -> float:

@@ -148,3 +148,24 @@ def test_what_scoring_costs(tmp_path: Path) -> None:
     beside, alone = durations_while_scoring(found)
     assert len(beside) + len(alone) == len(found.ordinary)
     assert beside == [found.durations[i] for i in range(35, 45)]
+
+
+def test_hosts_that_were_lost_before_or_joined_later_have_no_lane(tmp_path: Path) -> None:
+    found = subject(tmp_path, FakeRun(workers=4, iterations=60, lost={2: 15}))
+    names = {
+        first: [lane.label for lane in timeline(found, first, first + 9).lanes] for first in (1, 31)
+    }
+    assert names[1] == ["server", "worker 1", "worker 2", "worker 3", "worker 4"]
+    assert names[31] == ["server", "worker 1", "worker 3", "worker 4"]
+
+
+def test_the_window_is_one_that_most_hosts_recorded(tmp_path: Path) -> None:
+    found = subject(tmp_path, FakeRun(workers=3, iterations=60, lost={1: 5, 2: 35}))
+    trace = found.run.traces["host-1"]
+    trace.spans.clear()
+    trace.spans.update(
+        {i: spans for i, spans in found.run.traces["host-3"].spans.items() if i > 50}
+    )
+    window = typical_window(found)
+    assert window is not None
+    assert window[1] <= 34 or window[0] > 50

@@ -1,0 +1,100 @@
+"""Workers that lie. They keep to the protocol, and their answers have an honest shape.
+
+Free riders save themselves the training: `learn` does nothing. What they answer has the norm of an
+honest answer at that moment, so that no single answer looks wrong.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from mdgan.algorithms.mdgan import Worker
+from mdgan.algorithms.randomness import generator_for
+from mdgan.algorithms.stages import Stage, unobserved
+
+FLIP_STRENGTH = 5.0
+"""k of a sign flipper. From k = 7/3 on three of ten turn the sum of ten equal answers around; this
+is twice that, and far from a norm that looks absurd."""
+
+
+class Hostile(Worker):
+    """Takes the place of an honest worker: its discriminator, data and random state."""
+
+    def __init__(self, honest: Worker) -> None:
+        vars(self).update(vars(honest))
+
+
+class SignFlipper(Hostile):
+    """Trains honestly, and answers −k times the truth: it pulls where an honest one pushes."""
+
+    def __init__(self, honest: Worker, strength: float = FLIP_STRENGTH) -> None:
+        super().__init__(honest)
+        self._strength = strength
+
+    def feedback(self, judged: Tensor) -> tuple[Tensor, Tensor]:
+        """−k F_n, and an honest loss."""
+        honest, loss = super().feedback(judged)
+        return -self._strength * honest, loss
+
+
+class FreeRider(Hostile):
+    """Does not train. Its kinds differ in what they answer."""
+
+    def learn_real_half(self) -> None:
+        """Nothing."""
+
+    def learn(self, fake: Tensor, stage: Stage = unobserved) -> Tensor:  # noqa: ARG002 - not trained
+        """Nothing; reports a loss that a discriminator at its start has."""
+        return torch.tensor(1.4)
+
+    def feedback(self, judged: Tensor) -> tuple[Tensor, Tensor]:
+        """Something of the norm of F_n, and an honest loss."""
+        honest, loss = super().feedback(judged)
+        made_up = self.made_up(honest)
+        return made_up * (honest.norm() / made_up.norm()), loss
+
+    def made_up(self, honest: Tensor) -> Tensor:
+        """What to answer, of any norm above 0; shaped as the honest answer."""
+        raise NotImplementedError
+
+
+class Constant(FreeRider):
+    """The same for every pixel of every sample, always: "brighter"."""
+
+    def made_up(self, honest: Tensor) -> Tensor:
+        """−1 everywhere: a step against this gradient makes every pixel brighter."""
+        return torch.full_like(honest, -1.0)
+
+
+class Replayed(FreeRider):
+    """Its first honest answer, again and again."""
+
+    _first: Tensor | None = None
+
+    def made_up(self, honest: Tensor) -> Tensor:
+        """What it answered in its first iteration."""
+        if self._first is None:
+            self._first = honest
+        return self._first
+
+
+class Random(FreeRider):
+    """Noise, fresh every time."""
+
+    def __init__(self, honest: Worker, seed: int) -> None:
+        super().__init__(honest)
+        self._noise = generator_for(seed, "hostile")
+
+    def made_up(self, honest: Tensor) -> Tensor:
+        """N(0, 1) everywhere."""
+        return torch.randn(honest.shape, generator=self._noise).to(honest)
+
+
+ATTACKS: dict[str, Callable[[Worker, int], Worker]] = {
+    "flipped": lambda honest, _seed: SignFlipper(honest),
+    "constant": lambda honest, _seed: Constant(honest),
+    "replayed": lambda honest, _seed: Replayed(honest),
+    "random": Random,
+}
+"""By name; each makes a hostile worker of an honest one and a seed."""

@@ -1,0 +1,215 @@
+"""What a few hostile workers do to the digits, rule by rule of `--aggregation`.
+
+    python -m benchmarks.robustness [--iterations I] [--seeds S] [--jobs J] [--kappa K]
+
+Trains MD-GAN with ten workers, three of them hostile (see `hostile.py`), in one process without any
+transport, and scores generators as `mdgan evaluate` does. A run's FID is the mean over five
+generators from its last fifth, because from one generator to the next it swings by a quarter of its
+value. Prints, for every attack under every rule, mean ± standard deviation over the seeds, and how
+many times that of ten honest workers under `mean` it is.
+"""
+
+import multiprocessing
+import os
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is imported
+
+import click
+import torch
+from torch import nn
+
+from benchmarks.hostile import ATTACKS
+from mdgan.algorithms.aggregation import parse_aggregation, update_gradient
+from mdgan.algorithms.mdgan import GeneratorLearner, Worker, assign, resolve_kappa
+from mdgan.algorithms.randomness import derive_seed, generator_for
+from mdgan.algorithms.screening import Screening
+from mdgan.algorithms.swap import draw_swap
+from mdgan.config import build_experiment
+from mdgan.data import dataset_file
+from mdgan.data.dataset_file import DatasetFile
+from mdgan.data.partition import partition
+from mdgan.data.shard import Shard
+from mdgan.experiment import Experiment
+from mdgan.metrics.classifier_cache import cached_classifier
+from mdgan.roles.describer import describe_all
+from mdgan.roles.scorer import score_generator
+from mdgan.roles.setup import make_generator_learner, make_shard, make_worker
+
+NUM_WORKERS = 10
+NUM_HOSTILE = 3
+BATCH_SIZE = 10
+NUM_SAMPLES = 10_000
+NUM_SCORED = 5
+HONEST = "nobody"
+RULES = ("mean", "median", "krum:3")
+CPU = torch.device("cpu")
+
+
+class Case(NamedTuple):
+    """One run."""
+
+    attack: str
+    rule: str
+    kappa: int | str
+    seed: int
+    iterations: int
+
+
+class Outcome(NamedTuple):
+    """What came of it."""
+
+    fid: float
+    milliseconds: float  # an iteration
+
+
+def run(case: Case) -> Outcome:
+    """Trains one case and scores generators on the way."""
+    torch.set_num_threads(1)
+    dataset = dataset_file.load("digits", None)
+    experiment = settings(case, dataset)
+    shards = make_shards(dataset, experiment)
+    workers = make_workers(case, dataset, experiment, shards)
+    learner = make_generator_learner(dataset, experiment, CPU)
+    apart = case.iterations // 5 // NUM_SCORED
+    scored = {case.iterations - apart * number for number in range(NUM_SCORED)}
+    fids, seconds, begin = [], 0.0, time.monotonic()
+    for i in train(experiment, dataset, learner, workers):
+        if i in scored:
+            seconds += time.monotonic() - begin
+            fids.append(fid(learner.generator, dataset, shards, case.seed))
+            begin = time.monotonic()
+    return Outcome(statistics.mean(fids), 1e3 * seconds / case.iterations)
+
+
+def settings(case: Case, dataset: DatasetFile) -> Experiment:
+    given = {
+        "world_size": NUM_WORKERS + 1,
+        "batch_size": BATCH_SIZE,
+        "iterations": case.iterations,
+        "aggregation": case.rule,
+        "kappa": case.kappa,
+        "seed": case.seed,
+    }
+    return build_experiment(given, dataset.defaults)
+
+
+def make_shards(dataset: DatasetFile, experiment: Experiment) -> list[Shard]:
+    source = dataset.open(Path())
+    parts = partition(source.labels, "iid", NUM_WORKERS, experiment.seed)
+    return [make_shard(n, source, part, experiment.seed) for n, part in enumerate(parts, start=1)]
+
+
+def make_workers(
+    case: Case, dataset: DatasetFile, experiment: Experiment, shards: Sequence[Shard]
+) -> dict[int, Worker]:
+    """Ten honest workers, three of which, drawn from the seed, turn hostile."""
+    workers = {
+        n: make_worker(n, dataset, experiment, shard, CPU) for n, shard in enumerate(shards, 1)
+    }
+    drawn = torch.randperm(NUM_WORKERS, generator=generator_for(case.seed, "who is hostile"))
+    for n in (drawn[:NUM_HOSTILE] + 1).tolist() if case.attack != HONEST else []:
+        workers[n] = ATTACKS[case.attack](workers[n], derive_seed(case.seed, "hostile", n))
+    return workers
+
+
+def train(
+    experiment: Experiment,
+    dataset: DatasetFile,
+    learner: GeneratorLearner,
+    workers: dict[int, Worker],
+) -> Iterator[int]:
+    """Hardy et al., Algorithm 1; yields the number of each iteration that is done."""
+    rule = parse_aggregation(experiment.aggregation, NUM_WORKERS)
+    screening = Screening(dataset.shape, BATCH_SIZE, strikes=1)
+    kappa = resolve_kappa(experiment.kappa, NUM_WORKERS)
+    assignment = assign(sorted(workers), kappa)
+    swap_every = experiment.swap_every(len(dataset.open(Path())) / NUM_WORKERS)
+    for i in range(1, experiment.iterations + 1):
+        generated = learner.generate(kappa)
+        feedbacks = {}
+        for n, worker in workers.items():
+            worker.learn(generated[assignment[n].train])
+            feedbacks[n], _ = worker.feedback(generated[assignment[n].judge])
+            assert screening.refuse(n, feedbacks[n]) is None, "these lies look like answers"
+        update_gradient(rule, learner, feedbacks, assignment, kappa)
+        learner.step()
+        if i % swap_every == 0:
+            swap(experiment, workers, i // swap_every - 1)
+        yield i
+
+
+def swap(experiment: Experiment, workers: dict[int, Worker], number: int) -> None:
+    moves = draw_swap(experiment.swap, experiment.seed, number, sorted(workers))
+    states = {giver: workers[giver].discriminator.state() for giver in moves}
+    for giver, taker in moves.items():
+        workers[taker].discriminator.load_state(states[giver])
+
+
+def fid(generator: nn.Module, dataset: DatasetFile, shards: Sequence[Shard], seed: int) -> float:
+    folder = Path()
+    extractor = cached_classifier(dataset, dataset.open(folder), dataset.open_held_out(folder))
+    real = describe_all(shards, extractor)
+    scores = score_generator(
+        generator,
+        extractor,
+        real,
+        None,
+        z_dim=dataset.z_dim,
+        num_samples=NUM_SAMPLES,
+        seed=seed,
+    )
+    return float(scores.scores["fid"])
+
+
+def in_words(row: tuple[str, str, int | str], found: Sequence[Outcome], honest: float) -> str:
+    attack, rule, kappa = row
+    fids = [outcome.fid for outcome in found]
+    spread = statistics.stdev(fids) if len(fids) > 1 else 0.0
+    each = ", ".join(f"{value:.2f}" for value in fids)
+    pace = statistics.mean(outcome.milliseconds for outcome in found)
+    return (
+        f"{attack:9} {rule:15} κ = {kappa:<4}  FID {statistics.mean(fids):7.2f} ± {spread:5.2f}  "
+        f"{statistics.mean(fids) / honest:6.2f} × honest  {pace:5.1f} ms an iteration  ({each})"
+    )
+
+
+@click.command()
+@click.option("--iterations", default=2500, show_default=True)
+@click.option("--seeds", default=3, show_default=True)
+@click.option("--jobs", default=2, show_default=True, help="Runs at the same time.")
+@click.option("--kappa", default="auto", show_default=True, help="Of the runs that are attacked.")
+@click.option("--attacks", default=",".join(ATTACKS), show_default=True)
+@click.option("--rules", default=",".join(RULES), show_default=True)
+def main(iterations: int, seeds: int, jobs: int, kappa: str, attacks: str, rules: str) -> None:
+    """Compares rules of aggregation under attack, on digits."""
+    print(
+        f"digits, {NUM_WORKERS} workers, b = {BATCH_SIZE}, {NUM_HOSTILE} hostile, "
+        f"{iterations} iterations, seeds 0 to {seeds - 1}",
+        flush=True,
+    )
+    known: int | str = kappa if kappa == "auto" else int(kappa)
+    rows: list[tuple[str, str, int | str]] = [(HONEST, "mean", "auto")]
+    for attack in [HONEST, *attacks.split(",")]:
+        rows += [(attack, rule, known) for rule in rules.split(",")]
+    rows = list(dict.fromkeys(rows))
+    spawning = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=spawning) as pool:
+        pending = [
+            [pool.submit(run, Case(*row, seed, iterations)) for seed in range(seeds)]
+            for row in rows
+        ]
+        honest = 0.0
+        for row, futures in zip(rows, pending, strict=True):
+            found = [future.result() for future in futures]
+            honest = honest or statistics.mean(outcome.fid for outcome in found)
+            print(in_words(row, found, honest), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""The processes that chaos starts, and what they print."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+import psutil
+
+_LOOK_SECONDS = 0.02
+
+
+class Actor:
+    """One `mdgan` command with all its processes, in a session of its own.
+
+    Args:
+        name: before every line that it prints.
+        arguments: of `mdgan`.
+        variables: added to the environment.
+
+    Attributes:
+        lines: what it printed: seconds since 1970, and the line.
+        began: when it was started, in seconds since 1970.
+    """
+
+    def __init__(self, name: str, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
+        self.name = name
+        self.lines: list[tuple[float, str]] = []
+        self.began = time.time()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "mdgan", *arguments],
+            env={**os.environ, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def session(self) -> int:
+        """The number of its session."""
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """The exit status of the command; None while it runs."""
+        return self._process.poll()
+
+    def said(self, text: str) -> bool:
+        """Whether a line with a text in it was printed."""
+        return any(text in line for _, line in list(self.lines))
+
+    def processes(self) -> list[psutil.Process]:
+        """Its living processes; the dead that nobody has reaped do not count."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
+                mine = os.getsid(process.pid) == self._process.pid
+                if mine and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def ask_to_stop(self) -> None:
+        """As Ctrl-C would, whether or not something halts it."""
+        self._signal_all(signal.SIGCONT)
+        if self._process.poll() is None:
+            self._process.terminate()
+
+    def end(self, timeout_seconds: float) -> list[int]:
+        """Waits until all its processes are gone, and kills those that are not.
+
+        Returns:
+            The processes that had to be killed.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while (left := self.processes()) and time.monotonic() < deadline:
+            self._process.poll()
+            time.sleep(_LOOK_SECONDS)
+        self._signal_all(signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+        return [process.pid for process in left]
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
+                process.send_signal(number)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as printed:
+            for line in printed:
+                self.lines.append((time.time(), line.rstrip()))
+                print(f"{self.name:>9} | {line.rstrip()}", flush=True)
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process lives, halted or not."""
+    try:
+        return bool(psutil.Process(process).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False

@@ -1,0 +1,90 @@
+"""What a run's server has recorded, read while the run goes on."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mdgan.errors import BadInput
+from mdgan.observe.run_directory import RunDirectory
+from mdgan.observe.run_tail import METRICS, RunTail
+
+_ENDED = ("finished", "stopped", "failed")
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """One event of `metrics.jsonl`.
+
+    Attributes:
+        name: `lost`, `joined`, ….
+        time: in seconds since 1970.
+        iteration: in which.
+        record: all of it.
+    """
+
+    name: str
+    time: float
+    iteration: int
+    record: dict[str, Any]
+
+    @property
+    def workers(self) -> list[int]:
+        """Whom it is about."""
+        return [int(worker) for worker in self.record.get("workers", [])]
+
+
+class History:
+    """All that was ever recorded; a server that takes over forgets what its checkpoint lacks.
+
+    Args:
+        folder: of the run, which need not be there yet.
+
+    Attributes:
+        iteration: the last recorded one.
+        events: in the order in which they were read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.iteration = 0
+        self.events: list[Noticed] = []
+        self._run = RunDirectory(folder)
+        self._tail = RunTail(folder)
+        self._seen: set[str] = set()
+        self._began = 0.0
+
+    def read(self) -> None:
+        """Takes in what is new."""
+        for news in self._tail.read():
+            for record in news.records if news.name == METRICS else ():
+                self.iteration = int(record["iteration"])
+                if "event" in record:
+                    self._take(record)
+
+    def after(self, moment: float, *names: str) -> Iterator[Noticed]:
+        """The events of some names from a moment on, in order."""
+        for event in self.events:
+            if event.name in names and event.time >= moment:
+                yield event
+
+    def state(self) -> str:
+        """`starting`, `running`, `finished`, `stopped`, `failed`, or nothing before the start."""
+        with contextlib.suppress(BadInput):
+            return str(self._run.read_status().get("state", ""))
+        return ""
+
+    def has_ended(self) -> bool:
+        """Whether the run says that it is over."""
+        return self.state() in _ENDED
+
+    def _take(self, record: dict[str, Any]) -> None:
+        text = json.dumps(record, sort_keys=True)
+        if text in self._seen:
+            return
+        self._seen.add(text)
+        if "time" in record:
+            self._began = record["time"] - record["seconds"]
+        moment = self._began + record.get("seconds", 0.0)
+        self.events.append(Noticed(record["event"], moment, int(record["iteration"]), record))

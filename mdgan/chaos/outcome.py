@@ -1,0 +1,207 @@
+"""What became of every fault, and of the run as a whole."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+import torch
+
+from mdgan.chaos.history import Noticed
+from mdgan.chaos.play import Played
+from mdgan.chaos.schedule import Event
+from mdgan.errors import BadInput
+from mdgan.launch.faults import SERVER, Strike
+from mdgan.observe.run_directory import RunDirectory
+from mdgan.storage.checkpoints import Checkpoints
+
+# The clocks of records and of strikes are read with so much between them at most.
+_CLOCK_SECONDS = 0.02
+_SERVER_IS_GONE = ("lost the server", "the server is gone")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fault.
+
+    Attributes:
+        event: what was planned.
+        iteration: in which it struck; None if it did not.
+        noticed_seconds: until somebody else noticed; None if nobody did.
+        over_seconds: until everybody was there again; None if that never came.
+        lost: iterations that had to be done again.
+        happened: in words.
+    """
+
+    event: Event
+    iteration: int | None = None
+    noticed_seconds: float | None = None
+    over_seconds: float | None = None
+    lost: int = 0
+    happened: str = "did not strike: nobody it was meant for was there"
+
+    def cells(self) -> list[str]:
+        """For a table."""
+        times = (self.noticed_seconds, self.over_seconds)
+        at = "–" if self.iteration is None else str(self.iteration)
+        seconds = ["–" if moment is None else f"{moment:.2f}" for moment in times]
+        return [str(self.event), at, *seconds, str(self.lost), self.happened]
+
+
+HEADINGS = ("fault", "at iteration", "noticed after s", "over after s", "lost", "what happened")
+"""Of the columns of `Row.cells`."""
+
+
+def rows(played: Played) -> list[Row]:
+    """What became of every event, in order."""
+    found = []
+    for place, event in enumerate(played.events):
+        strike = played.strikes.get(place)
+        if event.fault is None:
+            found.append(_of_comer(played, place))
+        elif strike is None:
+            found.append(Row(event))
+        elif event.fault.role == SERVER:
+            found.append(_of_server(played, event, strike))
+        else:
+            found.append(_of_host(played, event, strike, event.fault.role))
+    return found
+
+
+def _of_host(played: Played, event: Event, strike: Strike, role: str) -> Row:
+    host, since = int(role[5:]), strike.time - _CLOCK_SECONDS
+    until = _next_strike(played, role, strike)
+    about = [
+        found
+        for found in played.history.after(since, "lost", "left", "late", "back", "joined")
+        if host in found.workers and found.time < until
+    ]
+    noticed = next((found for found in about if found.name in ("lost", "left", "late")), None)
+    if noticed is None:
+        slow = "nobody noticed; the iteration took longer"
+        alone = "no server was there to notice"
+        return Row(event, strike.iteration, happened=slow if event.halt_seconds else alone)
+    gone = next((found for found in about if found.name in ("lost", "left")), noticed)
+    ends = "back" if gone.name == "late" else "joined"
+    over = next((found for found in about if found.name == ends and found.time >= gone.time), None)
+    return Row(
+        event,
+        strike.iteration,
+        max(0.0, noticed.time - strike.time),
+        None if over is None else over.time - strike.time,
+        0,
+        _in_words(gone, over, host),
+    )
+
+
+def _next_strike(played: Played, role: str, strike: Strike) -> float:
+    """When the same host was struck again; what is recorded from then on may be of that."""
+    faults = [(played.events[place].fault, other) for place, other in played.strikes.items()]
+    later = [
+        other.time
+        for fault, other in faults
+        if fault is not None and fault.role == role and other.time > strike.time
+    ]
+    return min(later, default=inf)
+
+
+def _in_words(gone: Noticed, over: Noticed | None, host: int) -> str:
+    what = {"lost": "lost", "left": "left", "late": "late"}[gone.name]
+    reason = f" ({gone.record['reason']})" if "reason" in gone.record else ""
+    if over is None:
+        return f"rank {host} {what}{reason}; the others went on"
+    missed = over.iteration - gone.iteration
+    return f"rank {host} {what}{reason}; back {missed} iteration(s) later"
+
+
+def _of_server(played: Played, event: Event, strike: Strike) -> Row:
+    gone = [
+        moment
+        for actor in played.actors
+        for moment, line in actor.lines
+        if moment >= strike.time and any(text in line for text in _SERVER_IS_GONE)
+    ]
+    noticed = min(gone) - strike.time if gone else None
+    resumed = next(played.history.after(strike.time, "resumed"), None)
+    if resumed is None:
+        happened = "it went on as before" if event.halt_seconds else "nobody took its place"
+        return Row(event, strike.iteration, noticed, None, 0, happened)
+    lost = max(0, strike.iteration - resumed.iteration)
+    happened = f"a standby went on from iteration {resumed.iteration}"
+    return Row(event, strike.iteration, noticed, resumed.time - strike.time, lost, happened)
+
+
+def _of_comer(played: Played, place: int) -> Row:
+    event = played.events[place]
+    if place not in played.comers:
+        return Row(event, happened="the run did not get there")
+    began, rank = played.comers[place]
+    joined = [found for found in played.history.after(began, "joined") if rank in found.workers]
+    if not joined:
+        return Row(event, event.iteration, happened="the run was over before it could join")
+    happened = f"rank {rank} joined {joined[0].time - began:.1f} s after it was started"
+    return Row(event, joined[0].iteration, happened=happened)
+
+
+def troubles(played: Played, run: Path, iterations: int, *, serves: bool) -> list[str]:
+    """What should not be as it is; nothing if training survived.
+
+    Args:
+        played: what happened.
+        run: the run's folder.
+        iterations: I.
+        serves: whether rank 0 was among those that were started here.
+
+    Returns:
+        One line each.
+    """
+    found = [f"process {process} did not end by itself" for process in played.killed]
+    if played.stalled:
+        found.append(f"no iteration was done for too long after {played.history.iteration}")
+    if not serves:
+        return found + _troubles_of_hosts(played)
+    status = RunDirectory(run).read_status() if (run / "run.json").exists() else {}
+    if (status.get("state"), status.get("iteration")) != ("finished", iterations):
+        found.append(
+            f"training is {status.get('state', 'not there')} at iteration "
+            f"{status.get('iteration', 0)} of {iterations}"
+        )
+    found += _torn_swaps(list(played.history.after(0.0, "swap")))
+    return found + _troubles_on_disk(run, iterations)
+
+
+def _troubles_of_hosts(played: Played) -> list[str]:
+    """Where the server is elsewhere, hosts say by their exit that training reached its end."""
+    train = played.actors[0].status
+    struck = -128 if train is None else train - 128
+    if train == 0 or (struck > 0 and played.strikes):
+        return []
+    return [f"mdgan train ended with status {train}"]
+
+
+def _torn_swaps(swaps: Sequence[Noticed]) -> list[str]:
+    """Whoever took a discriminator took, bit for bit, the one that was given."""
+    return [
+        f"swap at iteration {swap.iteration}: rank {taker} holds something else than {giver} gave"
+        for swap in swaps
+        for giver, taker in swap.record["moves"]
+        if str(taker) in swap.record["taken"]
+        and str(giver) in swap.record["given"]
+        and swap.record["taken"][str(taker)] != swap.record["given"][str(giver)]
+    ]
+
+
+def _troubles_on_disk(run: Path, iterations: int) -> list[str]:
+    found = [f"half a file: {path}" for path in run.rglob("*.tmp")]
+    try:
+        state, iteration = RunDirectory(run).read_generator()
+        if iteration != iterations or not all(torch.isfinite(v).all() for v in state.values()):
+            found.append(f"the generator is of iteration {iteration}, or not finite")
+    except BadInput as error:
+        found.append(str(error))
+    if (run / "checkpoints").is_dir():
+        newest, passed_over = Checkpoints(run / "checkpoints", keep=1).newest()
+        found += passed_over
+        if newest is None or newest.iteration != iterations:
+            found.append("the last checkpoint is missing")
+    return found

@@ -1,0 +1,272 @@
+"""Plays a schedule of faults on a run, and brings back what the faults took."""
+
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mdgan.chaos.actors import Actor, is_alive
+from mdgan.chaos.history import History
+from mdgan.chaos.schedule import Event
+from mdgan.launch.faults import SERVER, FaultFolder, Strike, as_variables
+
+_LOOK_SECONDS = 0.05
+_ENDING_SECONDS = 20.0
+_JOINING_SECONDS = 3.0
+_STOPPING_SECONDS = 10.0
+_STANDS_BY = "standing by for the server"
+_TAKES_OVER = "taking over at"
+
+
+@dataclass(frozen=True)
+class Commands:
+    """What is started; arguments of `mdgan`.
+
+    Attributes:
+        train: all ranks of this machine, or rank 0 where there is a standby.
+        join: one more worker.
+        standby: who takes the server's place; None if nobody is needed.
+        workers: the other ranks of this machine, which begin when the standby is there.
+    """
+
+    train: Sequence[str]
+    join: Sequence[str]
+    standby: Sequence[str] | None = None
+    workers: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How far to go.
+
+    Attributes:
+        spare: hosts here that must be alive at any time.
+        gap_seconds: the least time between two faults.
+        rejoin_seconds: from a worker's end to the start of another in its place.
+        stall_seconds: without a recorded iteration after which the run is given up.
+    """
+
+    spare: int
+    gap_seconds: float
+    rejoin_seconds: float
+    stall_seconds: float
+
+
+@dataclass
+class Played:
+    """What happened.
+
+    Attributes:
+        events: that were planned.
+        strikes: of those that are faults, by their place among the events.
+        comers: of those that are newcomers, when each was started, and its rank if it got one.
+        history: what the server recorded.
+        actors: everybody who was started.
+        killed: processes that did not end by themselves.
+        stalled: whether the run was given up.
+    """
+
+    events: Sequence[Event]
+    strikes: Mapping[int, Strike]
+    comers: Mapping[int, tuple[float, int | None]]
+    history: History
+    actors: Sequence[Actor]
+    killed: Sequence[int]
+    stalled: bool
+
+
+def play(commands: Commands, events: Sequence[Event], rules: Rules, run: Path) -> Played:
+    """Starts a run, lets it be struck, and waits for its end; leaves no process behind.
+
+    Args:
+        commands: what to start.
+        events: what is to happen, by iteration.
+        rules: how far to go.
+        run: the run's folder; it need not be on this machine.
+    """
+    with tempfile.TemporaryDirectory(prefix="mdgan-chaos-") as folder:
+        director = _Director(commands, events, rules, run, Path(folder))
+        try:
+            return director.direct()
+        finally:
+            director.end_all(0.0)
+
+
+class _Director:
+    """Looks at everything twenty times a second and does what is due."""
+
+    def __init__(
+        self, commands: Commands, events: Sequence[Event], rules: Rules, run: Path, folder: Path
+    ) -> None:
+        self._commands = commands
+        self._events = events
+        self._rules = rules
+        self._run = run
+        self._folder = FaultFolder(folder)
+        self._history = History(run)
+        self._actors: list[Actor] = []
+        self._comers: dict[int, Actor] = {}
+        self._allowed: set[int] = set()
+        self._strikes: dict[int, Strike] = {}
+        self._workers_began = False
+        self._halted: list[tuple[float, int]] = []
+        self._vacant: list[float] = []
+        # Only faults have a number among the processes; joining is done from here.
+        self._numbers = [n for n, event in enumerate(events) if event.fault is not None]
+        self._progress = (0, time.time())
+
+    def direct(self) -> Played:
+        self._start("train", self._commands.train)
+        stalled = False
+        while not self._is_over():
+            self._history.read()
+            self._see_strikes()
+            self._wake_who_is_due()
+            self._let_workers_come()
+            self._mind_standbys()
+            self._allow_faults()
+            stalled = self._stalls()
+            if stalled:
+                break
+            time.sleep(_LOOK_SECONDS)
+        killed = self.end_all(0.0 if stalled else _ENDING_SECONDS)
+        self._history.read()
+        return Played(
+            self._events,
+            self._strikes,
+            self._ranks_of_comers(),
+            self._history,
+            self._actors,
+            killed,
+            stalled,
+        )
+
+    def end_all(self, patience_seconds: float) -> list[int]:
+        """Ends everybody; those who would still end by themselves get the time to."""
+        for names, seconds in (
+            (("train", "workers", "standby"), patience_seconds),
+            (("join",), min(patience_seconds, _JOINING_SECONDS)),
+        ):
+            awaited = [actor for actor in self._actors if actor.name in names]
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline and any(actor.status is None for actor in awaited):
+                time.sleep(_LOOK_SECONDS)
+                self._wake_who_is_due()
+        for actor in self._actors:
+            actor.ask_to_stop()  # such as a worker that was about to join a run that is over
+        return [process for actor in self._actors for process in actor.end(_STOPPING_SECONDS)]
+
+    def _start(self, name: str, arguments: Sequence[str]) -> Actor:
+        faults = [event.fault for event in self._events if event.fault is not None]
+        actor = Actor(name, arguments, as_variables(faults, self._folder.path))
+        self._actors.append(actor)
+        return actor
+
+    def _is_over(self) -> bool:
+        return self._history.has_ended() or all(actor.status is not None for actor in self._actors)
+
+    def _stalls(self) -> bool:
+        now = time.time()
+        if self._history.iteration != self._progress[0]:
+            self._progress = (self._history.iteration, now)
+        return now - self._progress[1] > self._rules.stall_seconds
+
+    def _see_strikes(self) -> None:
+        for number, strike in self._folder.struck().items():
+            place = self._numbers[number]
+            if place in self._strikes:
+                continue
+            self._strikes[place] = strike
+            event = self._events[place]
+            print(f"{'chaos':>9} | {event} in iteration {strike.iteration}", flush=True)
+            assert event.fault is not None
+            if event.halt_seconds:
+                self._halted.append((strike.time + event.halt_seconds, strike.process))
+            elif event.fault.role != SERVER:
+                self._vacant.append(strike.time + self._rules.rejoin_seconds)
+
+    def _wake_who_is_due(self) -> None:
+        now = time.time()
+        for moment, process in self._halted:
+            if moment <= now:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGCONT)
+        self._halted = [(moment, process) for moment, process in self._halted if moment > now]
+
+    def _let_workers_come(self) -> None:
+        """Those that were planned, and those that take the places of the dead."""
+        now = time.time()
+        for _ in filter(lambda moment: moment <= now, self._vacant):
+            self._send_worker()
+        self._vacant = [moment for moment in self._vacant if moment > now]
+        for place, event in enumerate(self._events):
+            is_due = event.fault is None and event.iteration <= self._history.iteration
+            if is_due and place not in self._comers:
+                print(f"{'chaos':>9} | {event}", flush=True)
+                self._comers[place] = self._send_worker()
+
+    def _send_worker(self) -> Actor:
+        return self._start("join", self._commands.join)
+
+    def _mind_standbys(self) -> None:
+        """Keeps one process that watches the server, as long as one may be needed."""
+        watching = [actor for actor in self._actors if actor.name == "standby"]
+        watching = [a for a in watching if a.status is None and not a.said(_TAKES_OVER)]
+        left = [n for n, e in enumerate(self._events) if e.kind == "server"]
+        needed = self._history.state() and any(place not in self._strikes for place in left)
+        if self._commands.standby is not None and needed and not watching:
+            self._start("standby", self._commands.standby)
+        workers = self._commands.workers
+        if workers is not None and not self._workers_began and self._somebody_stands_by():
+            self._workers_began = True
+            self._start("workers", workers)
+
+    def _somebody_stands_by(self) -> bool:
+        return any(
+            actor.status is None and actor.said(_STANDS_BY) and not actor.said(_TAKES_OVER)
+            for actor in self._actors
+        )
+
+    def _ranks_of_comers(self) -> dict[int, tuple[float, int | None]]:
+        ranks = {
+            here.session: int(here.role[5:]) for here in self._folder.here() if here.role != SERVER
+        }
+        return {n: (actor.began, ranks.get(actor.session)) for n, actor in self._comers.items()}
+
+    def _allow_faults(self) -> None:
+        """Lets faults strike, as soon as what they take can be spared."""
+        struck = self._strikes.values()
+        rests = time.time() - max((strike.time for strike in struck), default=0.0)
+        if rests < self._rules.gap_seconds or (self._rules.gap_seconds and self._pending()):
+            return
+        for number, place in enumerate(self._numbers):
+            if number not in self._allowed and self._can_be_spared(self._events[place]):
+                self._allowed.add(number)
+                self._folder.allow(number)
+                if self._rules.gap_seconds:
+                    return
+
+    def _pending(self, *kinds: str) -> list[Event]:
+        """The faults that may strike and have not; of some kinds, or of all."""
+        places = [self._numbers[number] for number in self._allowed]
+        open_events = [self._events[place] for place in places if place not in self._strikes]
+        return [event for event in open_events if not kinds or event.kind in kinds]
+
+    def _can_be_spared(self, event: Event) -> bool:
+        if event.kind == "stop":
+            return True
+        if event.kind == "server":
+            return not self._pending("server") and self._has_server() and self._somebody_stands_by()
+        doomed = {s.process for n, s in self._strikes.items() if not self._events[n].halt_seconds}
+        hosts = [here.process for here in self._folder.here() if here.role != SERVER]
+        alive = {process for process in hosts if process not in doomed and is_alive(process)}
+        return len(alive) - len(self._pending("kill", "leave")) > self._rules.spare
+
+    def _has_server(self) -> bool:
+        """Whether training goes on since the last fault of the server."""
+        times = [s.time for n, s in self._strikes.items() if self._events[n].kind == "server"]
+        return not times or any(self._history.after(max(times), "resumed"))

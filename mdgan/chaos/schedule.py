@@ -1,0 +1,133 @@
+"""Which faults strike whom and when: all drawn from one seed before anything starts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from mdgan.errors import BadInput
+from mdgan.launch.faults import SERVER, Fault
+
+KINDS = ("kill", "stop", "leave", "join", "server")
+"""What can happen.
+
+`kill`: a worker's process dies. `stop`: it halts for a while, as on a machine that swaps or behind
+a cable that was pulled. `leave`: a worker is asked to go. `join`: one more worker comes. `server`:
+the server dies, or halts for so long that it is replaced.
+"""
+
+_FIRST_PART, _LAST_PART = 0.05, 0.9
+_LEAST_STOP_SECONDS = 0.2
+_LONGEST_STOP = 1.5
+_SERVER_HALTS = 0.25
+_TAKE_OVER_SECONDS = 4.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that is to happen.
+
+    Attributes:
+        kind: one of `KINDS`.
+        iteration: from which on.
+        fault: how a process strikes itself; None for a worker that comes.
+        halt_seconds: for how long a process halts; 0 if that is not what happens.
+    """
+
+    kind: str
+    iteration: int
+    fault: Fault | None = None
+    halt_seconds: float = 0.0
+
+    def __str__(self) -> str:
+        """For people: what happens to whom, in which phase."""
+        if self.fault is None:
+            return "one more worker comes"
+        role = self.fault.role.replace("host-", "host ").replace(SERVER, "the server")
+        what = {"kill": "is killed", "leave": "is asked to leave"}.get(self.fault.action)
+        return f"{role} {what or f'halts for {self.halt_seconds:g} s'} at {self.fault.phase}"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What of a run decides about the faults that can strike it.
+
+    Attributes:
+        iterations: I.
+        hosts: the numbers of those that may be struck.
+        liveness_seconds: halts are drawn on both sides of it.
+        swaps: whether discriminators are swapped.
+        checkpoints: whether checkpoints are written.
+    """
+
+    iterations: int
+    hosts: Sequence[int]
+    liveness_seconds: float
+    swaps: bool
+    checkpoints: bool
+
+    def host_phases(self) -> list[str]:
+        """The phases that every host enters again and again."""
+        often = ["receive", "real-half", "fake-half", "local-step", "feedback", "send"]
+        rare = ["swap", "swapped"] * self.swaps
+        return often + rare + ["checkpoint", "write", "report"] * self.checkpoints
+
+    def server_phases(self) -> list[str]:
+        """The phases that the server enters again and again."""
+        often = ["generate", "send", "wait", "aggregate", "step"]
+        rare = ["swap"] * self.swaps
+        return often + rare + ["checkpoint", "write", "manifest"] * self.checkpoints
+
+
+def draw_schedule(
+    seed: int, num_faults: int, kinds: Sequence[str], setting: Setting
+) -> list[Event]:
+    """Draws what happens; a pure function of its arguments.
+
+    Args:
+        seed: of everything that is drawn.
+        num_faults: how many.
+        kinds: of `KINDS`; all come about equally often.
+        setting: the run's.
+
+    Returns:
+        The events by iteration, no two in the same. The first and the last iterations are left in
+        peace, so that the end of every fault can be seen.
+
+    Raises:
+        BadInput: there are fewer iterations than faults.
+    """
+    random = Random(f"mdgan chaos {seed}")
+    first = max(2, round(_FIRST_PART * setting.iterations))
+    room = range(first, round(_LAST_PART * setting.iterations))
+    if len(room) < num_faults:
+        raise BadInput(
+            f"--faults {num_faults}: too many for {setting.iterations} iterations; give at most "
+            f"{len(room)}, or more --iterations"
+        )
+    at = sorted(random.sample(room, num_faults))
+    # Whole rounds of all kinds: chance alone would leave some out.
+    rounds = -(-num_faults // len(kinds))
+    drawn = [kind for _ in range(rounds) for kind in random.sample(list(kinds), len(kinds))]
+    return [
+        _draw(random, kind, iteration, setting)
+        for kind, iteration in zip(drawn[:num_faults], at, strict=True)
+    ]
+
+
+def _draw(random: Random, kind: str, iteration: int, setting: Setting) -> Event:
+    longest = _LONGEST_STOP * setting.liveness_seconds
+    if kind == "join":
+        return Event(kind, iteration)
+    if kind == "server":
+        halts, phase = random.random() < _SERVER_HALTS, random.choice(setting.server_phases())
+        fault = Fault(SERVER, "stop" if halts else "kill", phase, iteration)
+        return Event(kind, iteration, fault, (longest + _TAKE_OVER_SECONDS) * halts)
+    fault = Fault(
+        f"host-{random.choice(setting.hosts)}",
+        kind,
+        random.choice(setting.host_phases()),
+        iteration,
+    )
+    # Evenly on a logarithmic scale: a stumble is as likely as a long silence.
+    spread: float = _LEAST_STOP_SECONDS * (longest / _LEAST_STOP_SECONDS) ** random.random()
+    return Event(kind, iteration, fault, round(spread, 1) if kind == "stop" else 0.0)

@@ -1,0 +1,143 @@
+"""`mdgan chaos`."""
+
+import socket
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import click
+
+from mdgan.chaos.schedule import KINDS
+from mdgan.cli.environment import prepare_environment
+from mdgan.cli.join import join
+from mdgan.cli.options import read_layers
+from mdgan.cli.train import train
+from mdgan.errors import BadInput
+from mdgan.launch.ranks import parse_ranks
+from mdgan.launch.resolve import resolve
+from mdgan.settings import flag
+
+_THIS_MACHINE = "127.0.0.1"
+_ITS_STANDBY = "127.0.0.2"
+
+
+def _read_kinds(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
+    """Kinds of faults with commas between them, each once."""
+    kinds = tuple(dict.fromkeys(kind.strip() for kind in text.split(",")))
+    for kind in kinds:
+        if kind not in KINDS:
+            raise click.BadParameter(f"{kind!r} is none of {', '.join(KINDS)}")
+    return kinds
+
+
+@click.command()
+@click.option(
+    "--seed", type=click.IntRange(0), metavar="N", help="Of the faults.  [default: another each]"
+)
+@click.option(
+    "--faults", type=click.IntRange(1), default=20, metavar="N", help="How many.  [default: 20]"
+)
+@click.option(
+    "--kinds",
+    callback=_read_kinds,
+    default=",".join(KINDS),
+    metavar="KIND,…",
+    help=f"What may happen.  [default: {','.join(KINDS)}]",
+)
+@click.option(
+    "--spare",
+    type=click.IntRange(0),
+    default=1,
+    metavar="N",
+    help="Workers here to leave alive at any time.  [default: 1]",
+)
+@click.option(
+    "--least-gap",
+    type=click.FloatRange(0),
+    default=0.0,
+    metavar="SECONDS",
+    help="Least time between two faults.  [default: 0]",
+)
+@click.option(
+    "--stall",
+    type=click.FloatRange(1),
+    default=300.0,
+    metavar="SECONDS",
+    help="Give up when no iteration was recorded for so long.  [default: 300]",
+)
+@click.argument("train_flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- TRAIN_FLAGS…]")
+def chaos(train_flags: tuple[str, ...], **wanted: Any) -> int:
+    """Run `mdgan train TRAIN_FLAGS` while its processes die, halt, leave, and come.
+
+    Only processes that this command starts are struck; on several machines it may run on each, with
+    its --ranks. The faults are drawn from the seed. At the end a table shows what became of each.
+    Exit status 0 means: training reached its last iteration, all that it wrote is whole, and no
+    process is left.
+    """
+    given = _given(train_flags)
+    _complete(given, wanted["kinds"])
+    prepare_environment(many_processes=True)
+    from mdgan.chaos.play import Commands, Rules
+    from mdgan.chaos.run import run_chaos
+
+    commands = Commands(_flags_for(train, given), _flags_for(join, given))
+    if "server" in wanted["kinds"]:
+        where = _as_flags(given, ("master_addr", "master_port"))
+        commands = Commands(
+            _flags_for(train, {**given, "ranks": "0"}),
+            commands.join,
+            ["standby", given["out"], *where],
+            _flags_for(train, {**given, "ranks": _ranks_of_workers(given)}),
+        )
+    liveness = resolve([given], "mdgan").deployment.liveness_timeout
+    rules = Rules(wanted["spare"], wanted["least_gap"], liveness, wanted["stall"])
+    return run_chaos(commands, given, wanted["seed"], wanted["faults"], wanted["kinds"], rules)
+
+
+def _given(train_flags: tuple[str, ...]) -> dict[str, Any]:
+    """What the flags of `mdgan train`, and its --config, say, by the names of settings.
+
+    Raises:
+        BadInput: they are no new run over the network.
+    """
+    flags = train.make_context("mdgan chaos", [*train_flags]).params
+    if flags.pop("dry_run") or flags.pop("resume") is not None:
+        raise BadInput("mdgan chaos: starts a new run; leave --dry-run and --resume out")
+    flags, file = read_layers(flags.pop("config"), flags)
+    given = {**file, **{name: value for name, value in flags.items() if value is not None}}
+    resolved = resolve([given], "mdgan")
+    if resolved.torchrun is not None or resolved.deployment.transport == "memory":
+        raise BadInput("mdgan chaos: strikes processes; leave torchrun and --transport memory out")
+    return given
+
+
+def _complete(given: dict[str, Any], kinds: tuple[str, ...]) -> None:
+    """Adds what every command must agree on."""
+    given.setdefault("out", f"runs/chaos-{datetime.now():%Y%m%d-%H%M%S}")
+    if "master_addr" not in given and "server" in kinds:
+        given["master_addr"] = f"{_THIS_MACHINE},{_ITS_STANDBY}"
+    if not given.get("master_port"):
+        with socket.socket() as probe:
+            probe.bind((_THIS_MACHINE, 0))
+            given["master_port"] = probe.getsockname()[1]
+
+
+def _ranks_of_workers(given: Mapping[str, Any]) -> str:
+    """`--ranks` without the server; the others begin later than it."""
+    world_size = resolve([given], "mdgan").experiment.world_size
+    ranks = parse_ranks(given.get("ranks") or f"0..{world_size - 1}", world_size)
+    return ",".join(str(rank) for rank in ranks if rank > 0)
+
+
+def _flags_for(command: click.Command, given: Mapping[str, Any]) -> list[str]:
+    names = tuple(parameter.name for parameter in command.params if parameter.name)
+    return [str(command.name), *_as_flags(given, names)]
+
+
+def _as_flags(given: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
+    """Those of the settings that a command knows, as its flags."""
+    flags = []
+    for name, value in given.items():
+        if name in names and value is not False:
+            flags += [flag(name)] if value is True else [flag(name), str(value)]
+    return flags

@@ -1,0 +1,219 @@
+"""What is computed: equal on every rank, and enough to decide every bit of the result."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from mdgan.errors import BadInput
+from mdgan.settings import check_types, flag, setting
+
+PARTITION_FORMS = (
+    "iid, sorted, dirichlet:ALPHA, shards:K, classes:K, fegan:MAX_CLASSES,MAX_SAMPLES, none"
+)
+_PARTITION = re.compile(
+    r"iid|sorted|none|dirichlet:[0-9.eE+-]+|shards:\d{1,9}|classes:\d{1,9}|"
+    r"fegan:\d{1,9},\d{1,9}"
+)
+AGGREGATION_FORMS = "mean, median, trimmed-mean:F, krum:F, clip:C"
+_AGGREGATION = re.compile(r"mean|median|(?:trimmed-mean|krum):[0-9]{1,9}|clip:[0-9.eE+-]+")
+
+_MOST_RANKS = 100_000
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is computed. Equal on every rank; ranks that differ are refused at joining."""
+
+    algorithm: str = setting("mdgan", "Training algorithm.", choices=("mdgan", "standalone"))
+    dataset: str = setting("digits", "Dataset file to train on, by name.", metavar="NAME")
+    world_size: int = setting(
+        5, "Number of ranks: the server and the workers.", metavar="N", symbol="N + 1"
+    )
+    iterations: int = setting(
+        3000, "Number of global learning iterations.", metavar="I", symbol="I"
+    )
+    batch_size: int = setting(10, "Samples in a batch.", metavar="b", symbol="b")
+    kappa: int | Literal["auto"] = setting(
+        "auto",
+        "Batches generated per iteration.",
+        metavar="K|auto",
+        symbol="κ",
+        default_text="auto: max(2, ⌊log2 N⌋)",
+    )
+    local_steps: int = setting(
+        1, "Discriminator updates within an iteration.", metavar="L", symbol="L"
+    )
+    swap_interval: int | None = setting(
+        None,
+        "Iterations between two swaps; 0 for never.",
+        metavar="S",
+        default_text="see --swap-epochs",
+    )
+    swap_epochs: float | None = setting(
+        None,
+        "Swap every mE/b iterations, m being the mean shard size.",
+        metavar="E",
+        symbol="E",
+        default_text="1, unless --swap-interval is given",
+    )
+    swap: str = setting(
+        "pairs",
+        "Who receives whose discriminator: server-drawn pairs, or a permutation without fixed "
+        "points.",
+        choices=("pairs", "derangement"),
+    )
+    aggregation: str = setting(
+        "mean",
+        "How the workers' feedback is put together: mean, or, where up to F of them may lie, "
+        "median, trimmed-mean:F, krum:F, clip:C.",
+        metavar="RULE",
+        symbol="C",
+    )
+    generator_loss: str = setting(
+        "non-saturating",
+        "Generator loss on logits; `saturating` is the paper's.",
+        choices=("non-saturating", "saturating", "least-squares", "hinge"),
+        symbol="J_gen",
+    )
+    discriminator_loss: str = setting(
+        "bce",
+        "Discriminator loss on logits.",
+        choices=("bce", "least-squares", "hinge"),
+        symbol="J_disc",
+    )
+    generator_lr: float = setting(2e-4, "Adam's step size for the generator.", metavar="LR")
+    discriminator_lr: float = setting(2e-4, "Adam's step size for discriminators.", metavar="LR")
+    beta1: float = setting(0.5, "Adam's first decay rate.", metavar="B", symbol="β1")
+    beta2: float = setting(0.999, "Adam's second decay rate.", metavar="B", symbol="β2")
+    partition: str = setting(
+        "iid",
+        f"Who holds what: {PARTITION_FORMS} (every worker holds all of its --data-dir).",
+        metavar="SCHEME",
+    )
+    seed: int = setting(0, "Everything random is derived from it.", metavar="N")
+
+    def __post_init__(self) -> None:
+        """Checks every value and every pair of values.
+
+        Raises:
+            BadInput: a value is out of range; the text names the flag and what to do.
+        """
+        check_types(self)
+        if self.world_size < 2:
+            raise BadInput(
+                f"--world-size {self.world_size}: needs at least 2, one server and one worker"
+            )
+        if self.world_size > _MOST_RANKS:
+            raise BadInput(f"--world-size {self.world_size}: at most {_MOST_RANKS:,}")
+        for name in ("iterations", "batch_size", "local_steps"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"{flag(name)} {getattr(self, name)}: must be at least 1")
+        for name in ("generator_lr", "discriminator_lr"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise BadInput(f"{flag(name)} {getattr(self, name)}: must be above 0")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise BadInput(f"{flag(name)} {getattr(self, name)}: must be in [0, 1)")
+        if not 0 <= self.seed < 2**63:
+            raise BadInput(f"--seed {self.seed}: must be in [0, 2^63)")
+        self._check_kappa()
+        self._check_swap()
+        check_partition(self.partition)
+        check_aggregation(self.aggregation, self.num_workers)
+
+    def _check_kappa(self) -> None:
+        if self.kappa == "auto":
+            return
+        if self.kappa < 1:
+            raise BadInput(f"--kappa {self.kappa}: must be at least 1, or auto")
+        if self.kappa > max(2, self.num_workers):
+            raise BadInput(
+                f"--kappa {self.kappa}: more batches than the {self.num_workers} worker(s) can "
+                f"judge; at most {max(2, self.num_workers)}"
+            )
+
+    def _check_swap(self) -> None:
+        if self.swap_interval is not None and self.swap_epochs is not None:
+            raise BadInput(
+                f"--swap-interval {self.swap_interval} and --swap-epochs {self.swap_epochs}: "
+                "give one of them"
+            )
+        if self.swap_interval is not None and self.swap_interval < 0:
+            raise BadInput(f"--swap-interval {self.swap_interval}: must be 0 (never) or more")
+        if self.swap_epochs is not None and not 0 < self.swap_epochs < math.inf:
+            raise BadInput(
+                f"--swap-epochs {self.swap_epochs}: must be above 0 (never: --swap-interval 0)"
+            )
+
+    @property
+    def num_workers(self) -> int:
+        """N, the number of workers at the start."""
+        return self.world_size - 1
+
+    def swap_every(self, mean_shard_size: float) -> int:
+        """The number of iterations between two swaps.
+
+        Args:
+            mean_shard_size: m, in samples.
+
+        Returns:
+            `--swap-interval`, or mE/b rounded, at least 1; 0 for never
+            (Hardy et al., Algorithm 1, line 11).
+        """
+        if self.swap_interval is not None:
+            return self.swap_interval
+        epochs = 1.0 if self.swap_epochs is None else self.swap_epochs
+        return max(1, round(min(mean_shard_size * epochs / self.batch_size, 2.0**63)))
+
+
+def check_partition(scheme: str) -> None:
+    """Checks the spelling and the numbers of a `--partition` value.
+
+    Raises:
+        BadInput: not one of the known forms, or a number out of range.
+    """
+    name, _, parameters = scheme.partition(":")
+    try:
+        numbers = [float(number) for number in parameters.split(",")] if parameters else []
+    except ValueError:
+        numbers = [0.0]
+    if not _PARTITION.fullmatch(scheme):
+        raise BadInput(f"--partition {scheme}: not one of {PARTITION_FORMS}")
+    if not all(0 < number < math.inf for number in numbers):
+        raise BadInput(f"--partition {scheme}: the number(s) after {name}: must be above 0")
+
+
+def check_aggregation(rule: str, num_workers: int) -> None:
+    """Checks the spelling of an `--aggregation` value, and whether it can keep its promise.
+
+    Args:
+        rule: the value.
+        num_workers: N; F hostile workers must leave enough others to outvote them.
+
+    Raises:
+        BadInput: not one of the known forms, a number out of range, or too few workers.
+    """
+    if not _AGGREGATION.fullmatch(rule):
+        raise BadInput(f"--aggregation {rule}: not one of {AGGREGATION_FORMS}")
+    name, _, parameter = rule.partition(":")
+    if name == "clip":
+        _check_clip(rule, parameter)
+    num_hostile = int(parameter) if name in ("trimmed-mean", "krum") else int(name != "mean")
+    if parameter and num_hostile < 1:
+        raise BadInput(f"--aggregation {rule}: F must be at least 1; if nobody lies, use mean")
+    needed = 2 * num_hostile + (3 if name == "krum" else 1)
+    if num_workers < needed:
+        raise BadInput(
+            f"--aggregation {rule}: needs at least {needed} workers to outvote {num_hostile}, not "
+            f"{num_workers}; use more, a smaller F, or mean"
+        )
+
+
+def _check_clip(rule: str, parameter: str) -> None:
+    try:
+        fits = 0 < float(parameter) < math.inf
+    except ValueError:
+        fits = False
+    if not fits:
+        raise BadInput(f"--aggregation {rule}: C must be a number above 0")

@@ -1,0 +1,119 @@
+"""A run that is to go on: which checkpoint it goes on from, and what is different now."""
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from torch import Tensor
+
+from mdgan.errors import BadInput
+from mdgan.observe.run_directory import RunDirectory
+from mdgan.storage.checkpoints import Checkpoints
+from mdgan.storage.manifest import SERVER, Manifest
+from mdgan.storage.state_file import Damaged, read_state
+
+_SWAP_RHYTHM = (
+    *("swap_interval", "swap_epochs", "batch_size", "partition", "world_size", "dataset"),
+    "data_dir",
+)
+_NO_MATTER = ("ranks", "master_addr", "master_port", "join_token", "insecure", "network_interface")
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """Where a run goes on.
+
+    Attributes:
+        run: its folder.
+        manifest: of the checkpoint that it goes on from.
+        notes: what people should know of it, one line each.
+        settings: those that hold now.
+    """
+
+    run: RunDirectory
+    manifest: Manifest
+    notes: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+    def restore(self, load: Callable[[dict[str, Tensor]], object]) -> None:
+        """Brings whoever owns the generator to where the checkpoint was made.
+
+        Args:
+            load: takes in the state.
+
+        Raises:
+            BadInput: the file was changed meanwhile, or the models were.
+        """
+        folder = self.run.checkpoints / f"{self.manifest.iteration:07d}"
+        try:
+            load(read_state(folder, self.manifest.files[SERVER]))
+        except (Damaged, KeyError, RuntimeError) as error:
+            raise BadInput(
+                f"--resume {self.run.path}: its checkpoint does not fit the models of "
+                f"{self.settings['dataset']} ({error}); use the dataset file of that run"
+            ) from error
+
+    def swap_every(self) -> int | None:
+        """Iterations between two swaps as before, or None if the settings now say otherwise."""
+        before = self.manifest.settings
+        same = all(before.get(name) == self.settings.get(name) for name in _SWAP_RHYTHM)
+        return self.manifest.swap_every if same else None
+
+
+def continuation(
+    run: RunDirectory, settings: Mapping[str, Any], *, taking_over: bool = False
+) -> Continuation:
+    """Finds the newest whole checkpoint of a run.
+
+    Args:
+        run: its folder.
+        settings: those that hold from now on.
+        taking_over: the run's server may seem to live, but does not answer.
+
+    Raises:
+        BadInput: the run is still going, has no whole checkpoint, or nothing is left to be done.
+    """
+    status = run.read_status()
+    here = status.get("machine") == socket.gethostname()
+    if here and not taking_over and status.get("state") in ("starting", "running"):
+        _check_dead(run.path, status.get("process", 0))
+    checkpoints = Checkpoints(run.checkpoints, keep=1)
+    manifest, passed_over = checkpoints.newest()
+    if manifest is None:
+        why = "; ".join(passed_over) or "none was made"
+        raise BadInput(f"--resume {run.path}: has no whole checkpoint ({why}); start a new run")
+    algorithm = manifest.settings.get("algorithm")
+    if algorithm != settings["algorithm"]:
+        command = "train" if algorithm == "mdgan" else algorithm
+        raise BadInput(f"--resume {run.path}: was trained with {algorithm}; use `mdgan {command}`")
+    iterations = int(settings["iterations"])
+    if manifest.iteration >= iterations:
+        raise BadInput(
+            f"--resume {run.path}: all {iterations} iterations are done; give more --iterations"
+        )
+    changed = [
+        f"{name} was {manifest.settings[name]}, is {value}"
+        for name, value in settings.items()
+        if name in manifest.settings and manifest.settings[name] != value and name not in _NO_MATTER
+    ]
+    notes = [*(f"passed over {line}" for line in passed_over), *changed]
+    return Continuation(run, manifest, tuple(notes), settings)
+
+
+def _check_dead(path: Path, process: int) -> None:
+    """Makes sure that the process that wrote a run's status is gone.
+
+    Raises:
+        BadInput: it is not.
+    """
+    try:
+        began = psutil.Process(process).create_time()
+    except (psutil.Error, ValueError, OverflowError):
+        return
+    if began < (path / "run.json").stat().st_mtime:  # else its number has been given to another
+        raise BadInput(
+            f"--resume {path}: still running (process {process}); stop it first, with Ctrl-C"
+        )

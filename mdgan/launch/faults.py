@@ -1,0 +1,223 @@
+"""Faults that are planned: a process strikes itself when it enters a phase of an iteration.
+
+For trying out what training survives, and for nothing else: what a run computes does not depend on
+it. `MDGAN_FAULTS=host-2:kill@swap:12;server:stop@wait:30` kills the process of worker 2 when it is
+told to swap at iteration 12 or later, and halts the server at iteration 30. Each fault strikes a
+process once.
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mdgan.errors import BadInput
+from mdgan.observe.tracer import OnPhase
+
+FAULTS = "MDGAN_FAULTS"
+"""The variable that holds the faults."""
+FOLDER = "MDGAN_FAULTS_FOLDER"
+"""The variable that names a `FaultFolder`: whoever watches it says when each fault may strike."""
+
+SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "leave": signal.SIGTERM}
+SERVER = "server"
+SERVER_PHASES = (
+    *("generate", "send", "wait", "aggregate", "step", "swap", "checkpoint"),
+    *("write", "manifest"),
+)
+HOST_PHASES = (
+    *("receive", "real-half", "fake-half", "local-step", "feedback", "send", "swap", "swapped"),
+    *("checkpoint", "write", "report"),
+)
+"""Phases by the names of their spans, and three that are none.
+
+`swapped`: discriminators have been exchanged, and the server has not been told. `write`: states
+that were snapshot are about to be written, in the background. `report`, `manifest`: they have been
+written, and the server has not been told, or has not made them count.
+"""
+
+_FORM = re.compile(r"(server|host-[1-9][0-9]{0,8}):([a-z]+)@([a-z-]+):([0-9]{1,9})")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        role: `server`, or `host-N` with the number of a host's first worker.
+        action: one of `SIGNALS`.
+        phase: at whose beginning it strikes.
+        iteration: from which on it strikes.
+    """
+
+    role: str
+    action: str
+    phase: str
+    iteration: int
+
+    def __str__(self) -> str:
+        """The fault as `MDGAN_FAULTS` has it."""
+        return f"{self.role}:{self.action}@{self.phase}:{self.iteration}"
+
+
+@dataclass(frozen=True)
+class Strike:
+    """A fault that has struck.
+
+    Attributes:
+        number: of the fault in `MDGAN_FAULTS`, from 0.
+        process: whom it struck.
+        iteration: in which.
+        time: when, in seconds since 1970.
+    """
+
+    number: int
+    process: int
+    iteration: int
+    time: float
+
+
+@dataclass(frozen=True)
+class Here:
+    """A process that is, or was, a role.
+
+    Attributes:
+        process: its number.
+        session: the process that leads its session.
+        role: `server`, or `host-N`.
+    """
+
+    process: int
+    session: int
+    role: str
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What the environment says.
+
+    Attributes:
+        faults: in order.
+        folder: says when they may strike; None for at once.
+    """
+
+    faults: tuple[Fault, ...] = ()
+    folder: "FaultFolder | None" = None
+
+    def on_phase(self, role: str) -> OnPhase | None:
+        """What a role's tracer calls; None if no fault can be meant for it.
+
+        Args:
+            role: of a process that is about to begin.
+        """
+        mine = {n: fault for n, fault in enumerate(self.faults) if fault.role == role}
+        if self.folder is not None:
+            self.folder.tell_here(role)
+        return _Striker(mine, self.folder) if mine else None
+
+
+def read_planned(environment: Mapping[str, str] = os.environ) -> Planned:
+    """Reads both variables.
+
+    Raises:
+        BadInput: a fault is malformed.
+    """
+    folder = environment.get(FOLDER)
+    return Planned(
+        tuple(map(_parse, filter(None, environment.get(FAULTS, "").split(";")))),
+        FaultFolder(Path(folder)) if folder else None,
+    )
+
+
+def as_variables(faults: Sequence[Fault], folder: Path) -> dict[str, str]:
+    """The opposite of `read_planned`."""
+    return {FAULTS: ";".join(map(str, faults)), FOLDER: str(folder)}
+
+
+def _parse(text: str) -> Fault:
+    match = _FORM.fullmatch(text.strip())
+    if match is None:
+        raise BadInput(
+            f"{FAULTS} {text!r:.99}: must be ROLE:ACTION@PHASE:ITERATION such as "
+            "host-2:kill@swap:12; unset it to train without faults"
+        )
+    role, action, phase, iteration = match.groups()
+    phases = SERVER_PHASES if role == SERVER else HOST_PHASES
+    for name, known in ((action, tuple(SIGNALS)), (phase, phases)):
+        if name not in known:
+            raise BadInput(f"{FAULTS} {text!r:.99}: {name} is none of {', '.join(known)}")
+    return Fault(role, action, phase, int(iteration))
+
+
+class FaultFolder:
+    """Where processes and whoever watches them agree on faults; each file is there as a whole.
+
+    Args:
+        path: the folder; the watcher makes it.
+
+    Attributes:
+        path: likewise.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def allow(self, number: int) -> None:
+        """From now on a fault may strike, once, whichever process it is meant for then."""
+        (self.path / f"may-{number}").touch()
+
+    def claim(self, number: int) -> bool:
+        """Whether a fault may strike now; the first that asks has it."""
+        try:
+            (self.path / f"may-{number}").unlink()
+        except OSError:
+            return False
+        return True
+
+    def tell_here(self, role: str) -> None:
+        """This process is about to be a role."""
+        with contextlib.suppress(OSError):
+            (self.path / f"here-{os.getpid()}-{os.getsid(0)}-{role}").touch()
+
+    def here(self) -> list[Here]:
+        """All that ever began."""
+        names = [path.name.split("-", 3)[1:] for path in self.path.glob("here-*")]
+        return [Here(int(process), int(session), role) for process, session, role in names]
+
+    def tell_struck(self, strike: Strike) -> None:
+        """A fault is about to strike this process."""
+        temporary = self.path / f"temporary-{strike.number}"
+        temporary.write_text(json.dumps(asdict(strike)))
+        temporary.replace(self.path / f"struck-{strike.number}")
+
+    def struck(self) -> dict[int, Strike]:
+        """All that have struck, by number."""
+        found = [Strike(**json.loads(path.read_text())) for path in self.path.glob("struck-*")]
+        return {strike.number: strike for strike in found}
+
+
+class _Striker:
+    """Strikes this process when a fault is due."""
+
+    def __init__(self, faults: Mapping[int, Fault], folder: FaultFolder | None) -> None:
+        self._faults = dict(faults)
+        self._folder = folder
+
+    def __call__(self, phase: str, iteration: int) -> None:
+        phase = phase.replace(" ", "-")
+        for number, fault in list(self._faults.items()):
+            if fault.phase == phase and iteration >= fault.iteration:
+                self._strike(number, fault, iteration)
+
+    def _strike(self, number: int, fault: Fault, iteration: int) -> None:
+        if self._folder is not None:
+            if not self._folder.claim(number):
+                return
+            self._folder.tell_struck(Strike(number, os.getpid(), iteration, time.time()))
+        self._faults.pop(number, None)
+        os.kill(os.getpid(), SIGNALS[fault.action])

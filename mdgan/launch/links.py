@@ -1,0 +1,162 @@
+"""How this machine's processes are linked with the rest: addresses, the token, the limits."""
+
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mdgan import schema
+from mdgan.data.dataset_file import build_model
+from mdgan.deployment import Deployment
+from mdgan.launch.access import check_exposed
+from mdgan.launch.plan import Plan
+from mdgan.launch.ranks import Torchrun
+from mdgan.messages import Kind
+from mdgan.roles.host import Connect
+from mdgan.timeouts import Timeouts
+from mdgan.transport.agent_store import find_door, publish_door
+from mdgan.transport.base import Admit
+from mdgan.transport.dial import Address
+from mdgan.transport.rendezvous import address_of_interface, address_towards, listen
+from mdgan.transport.tcp import TcpHostTransport, TcpServerTransport
+from mdgan.transport.until import Until
+
+DEFAULT_PORT = 29500
+"""torch's usual port for rank 0."""
+
+
+def server_addresses(deployment: Deployment, port: int | None = None) -> list[Address]:
+    """Where the server may be.
+
+    Args:
+        deployment: names it.
+        port: where only the launcher knows it.
+    """
+    if port is None:
+        port = deployment.master_port
+    port = DEFAULT_PORT if port is None else port
+    return [(address, port) for address in deployment.addresses()]
+
+
+def own_addresses(addresses: Sequence[Address], deployment: Deployment) -> list[str]:
+    """Where the hosts of this machine listen for each other.
+
+    Args:
+        addresses: where the server may be.
+        deployment: may name a network interface.
+
+    Raises:
+        BadInput: an address is unknown, or the interface has none that fits.
+    """
+    towards = [address_towards(*address) for address in addresses]
+    if deployment.network_interface is None:
+        return towards
+    return [address_of_interface(deployment.network_interface, towards[0])]
+
+
+def sizes_of(plan: Plan) -> schema.Sizes:
+    """What decides how large messages are."""
+    model = build_model(plan.dataset.discriminator, 0)
+    return schema.Sizes(plan.dataset.shape, plan.experiment.batch_size, schema.state_bytes(model))
+
+
+def open_server(
+    plan: Plan,
+    listener: socket.socket | None,
+    admit: Admit,
+    timeouts: Timeouts,
+) -> TcpServerTransport:
+    """The server's end.
+
+    Args:
+        plan: the checked run.
+        listener: bound and listening; None where torchrun serves a store on rank 0's port.
+        admit: see `TcpServerTransport`.
+        timeouts: all time limits.
+
+    Raises:
+        BadInput: others could reach it and nothing guards it, or the token cannot be read.
+    """
+    if listener is None:
+        assert plan.torchrun is not None
+        listener = _listen_beside_store(plan.torchrun, plan.deployment, timeouts)
+    check_exposed([listener.getsockname()[0]], plan.deployment)
+    sizes = sizes_of(plan)
+
+    def accepts_from(hello: Mapping[str, Any]) -> Mapping[Kind, int]:
+        counts: Mapping[str, int] = hello["num_samples"]
+        return schema.from_host(sizes, [int(counts[str(worker)]) for worker in hello["workers"]])
+
+    return TcpServerTransport(listener, plan.token, admit, accepts_from, timeouts)
+
+
+def connector(
+    plan: Plan,
+    workers: Sequence[int],
+    port: int | None,
+    timeouts: Timeouts,
+    interrupted: threading.Event,
+) -> Connect:
+    """What links a host with the server, now and whenever it was lost.
+
+    Args:
+        plan: the checked run.
+        workers: the ranks that the host carries.
+        port: of the server, where only the launcher knows it.
+        timeouts: all time limits.
+        interrupted: set to give up.
+
+    Returns:
+        What `Host` calls; it raises BadInput and Interrupted as `TcpHostTransport` does.
+
+    Raises:
+        BadInput: an address is unknown, the token cannot be read, or others could reach this host
+            and nothing guards it.
+    """
+    deployment, torchrun = plan.deployment, plan.torchrun
+    addresses = server_addresses(deployment, port)
+    if torchrun is not None:
+        addresses = [(torchrun.master_addr, torchrun.master_port)]
+    own = own_addresses(addresses, deployment)
+    check_exposed(own, deployment)
+    listen_address = own[0] if deployment.network_interface is not None else None
+    sizes = sizes_of(plan)
+    samples = [len(plan.holdings[worker][1]) for worker in workers]
+
+    def connect(hello: Mapping[str, Any], timeout_seconds: float) -> TcpHostTransport:
+        places = addresses
+        if torchrun is not None and torchrun.store_is_up:
+            until = Until(timeout_seconds, interrupted)
+            places = [find_door(addresses[0], _corner(torchrun), until)]
+        return TcpHostTransport(
+            places,
+            plan.token,
+            hello,
+            schema.from_server(sizes, samples),
+            schema.between_hosts(sizes, len(workers)),
+            timeouts,
+            listen_address,
+            interrupted,
+            timeout_seconds,
+        )
+
+    return connect
+
+
+def _listen_beside_store(
+    torchrun: Torchrun, deployment: Deployment, timeouts: Timeouts
+) -> socket.socket:
+    """Listens on a free port of the address that reaches torchrun's store, and says so there."""
+    master = (torchrun.master_addr, torchrun.master_port)
+    address = address_towards(*master)
+    check_exposed([address], deployment)
+    listener = listen(address, 0)
+    publish_door(
+        master, _corner(torchrun), (address, listener.getsockname()[1]), Until(timeouts.connect)
+    )
+    return listener
+
+
+def _corner(torchrun: Torchrun) -> str:
+    """Our part of torchrun's store, a new one for each restart."""
+    return f"mdgan/{torchrun.attempt}"

@@ -1,0 +1,107 @@
+"""`mdgan standby`: watches a server, and takes its place when it is gone."""
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mdgan.deployment import Deployment
+from mdgan.errors import BadInput, Interrupted
+from mdgan.launch.claim import timeouts_of
+from mdgan.launch.launcher import STOPPED, take_over
+from mdgan.launch.links import server_addresses
+from mdgan.launch.plan import Plan, make_plan
+from mdgan.launch.signals import on_stop_signals
+from mdgan.observe.run_directory import RunDirectory
+from mdgan.transport.rendezvous import local_addresses
+from mdgan.transport.tcp import watch_server
+
+_RETURN_SECONDS = 2.0
+
+
+def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
+    """Watches the server of a run until it ends, and takes over if it dies.
+
+    Args:
+        path: the run's folder, shared with the server, or a replica of it.
+        settings: flags; what they leave open is as in the run.
+        launched: when the user started it, by the machine's monotonic clock.
+
+    Returns:
+        The exit status: 0 if the server ended by itself, else as `launch`.
+
+    Raises:
+        BadInput: this machine cannot take over: no address of its own, no run, no server.
+    """
+    config = RunDirectory.open(path).read_config()
+    if config.get("transport") == "memory" or config.get("algorithm") == "standalone":
+        raise BadInput(f"{path}: runs in one process, so nobody can take its server's place")
+    settings = {**{k: v for k, v in settings.items() if v is not None}, "ranks": "0"}
+    plan = make_plan(settings, config, launched=launched, continues=path)
+    own = own_addresses(plan.deployment)
+    interrupted = threading.Event()
+    on_stop_signals(interrupted.set)
+    try:
+        watched = _watch_until_it_dies(plan, interrupted)
+    except Interrupted:
+        return STOPPED
+    if watched is None:
+        print("the server has ended; nothing is left to stand by for", flush=True)
+        return 0
+    address = next((address for address in own if address != watched), own[0])
+    print(f"mdgan: the server is gone; taking over at {address}", file=sys.stderr, flush=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    return take_over(plan, address)
+
+
+def own_addresses(deployment: Deployment) -> list[str]:
+    """The addresses of this machine among those where workers look for a server.
+
+    Raises:
+        BadInput: there is none, or nobody would look for a standby.
+    """
+    addresses = deployment.addresses()
+    if len(addresses) < 2:
+        raise BadInput(
+            f"--master-addr {deployment.master_addr}: names no standby; give SERVER,STANDBY here "
+            "and on every rank"
+        )
+    here = local_addresses()
+    own = [address for address in addresses if address in here or address.startswith("127.")]
+    if not own:
+        raise BadInput(
+            f"--master-addr {deployment.master_addr}: none is an address of this machine, which "
+            f"has {', '.join(here)}"
+        )
+    return own
+
+
+def _watch_until_it_dies(plan: Plan, interrupted: threading.Event) -> str | None:
+    """Watches whoever serves; returns its address when it has died, None if it has ended."""
+    addresses, token = server_addresses(plan.deployment), plan.token
+    timeouts, watched = timeouts_of(plan), addresses[0][0]
+
+    def told(welcome: Mapping[str, Any]) -> None:
+        nonlocal watched
+        watched = str(welcome["address"])
+        print(
+            f"standing by for the server at {watched} (generation {welcome['generation']})",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    while True:
+        if watch_server(addresses, token, {}, timeouts, interrupted, told) == "ended":
+            return None
+        # Its connection broke: perhaps only that, or it is started anew at once.
+        timeouts = replace(timeouts, connect=_RETURN_SECONDS)
+        with contextlib.suppress(BadInput):
+            if watch_server(addresses, token, {}, timeouts, interrupted, told) == "ended":
+                return None
+            continue
+        return watched

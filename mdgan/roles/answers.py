@@ -1,0 +1,194 @@
+"""The feedback of one iteration: who is waited for, for how long, and what is believed."""
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+import torch
+from torch import Tensor
+
+from mdgan.algorithms.screening import Screening
+from mdgan.messages import Kind, Message
+from mdgan.roles.attendance import Attendance
+from mdgan.roles.deadline import Deadline
+from mdgan.roles.reception import Reception
+from mdgan.roles.roster import Roster
+from mdgan.timeouts import Timeouts
+from mdgan.transport.base import Received, ServerEvent, ServerTransport
+
+
+@dataclass
+class Answers:
+    """What came back in one iteration.
+
+    Attributes:
+        feedbacks: F_n of every worker whose answer can be used, each [b, C, H, W].
+        losses: J_disc and J_gen of each, float32 [2].
+        hosts: who answered, with whatever.
+    """
+
+    feedbacks: dict[int, Tensor] = field(default_factory=dict)
+    losses: dict[int, Tensor] = field(default_factory=dict)
+    hosts: set[int] = field(default_factory=set)
+
+
+class Collector:
+    """Waits for feedback as long as it is worth waiting.
+
+    Args:
+        transport: the server's end.
+        roster: who takes part.
+        reception: takes in everything else that comes meanwhile.
+        deadline: when to go on without the rest.
+        screening: what is no usable feedback.
+        attendance: counts who answered.
+        timeouts: after `answer` a host counts as lost although it is alive.
+        device: where feedback is wanted.
+    """
+
+    def __init__(
+        self,
+        transport: ServerTransport,
+        roster: Roster,
+        reception: Reception,
+        deadline: Deadline,
+        screening: Screening,
+        attendance: Attendance,
+        timeouts: Timeouts,
+        device: torch.device,
+    ) -> None:
+        self._transport = transport
+        self._roster = roster
+        self._reception = reception
+        self._deadline = deadline
+        self._screening = screening
+        self._attendance = attendance
+        self._answer_seconds = timeouts.answer
+        self._device = device
+
+    def await_enough(self, patience_end: float) -> Mapping[int, Collection[int]]:
+        """Waits until enough of the live workers owe nothing.
+
+        Args:
+            patience_end: when to stop waiting, by the monotonic clock.
+
+        Returns:
+            The hosts that take part in the next iteration, with their workers; none if nobody came.
+        """
+        begin = time.monotonic()
+        while True:
+            free, live = self._roster.free(), self._roster.taking_part()
+            num_live = sum(map(len, live.values()))
+            if num_live and sum(map(len, free.values())) >= self._deadline.least(num_live):
+                return free
+            now = time.monotonic()
+            if not live and now >= patience_end:
+                return {}
+            if live and now - begin > self._answer_seconds:
+                self._give_up_on(set(live) - set(free), self._answer_seconds)
+                continue
+            until = begin + self._answer_seconds if live else patience_end
+            self._take(self._transport.receive(max(0.0, min(until - now, 1.0))), Answers())
+
+    def collect(self, iteration: int, hosts: Mapping[int, Collection[int]]) -> Answers:
+        """Waits for feedback.
+
+        Args:
+            iteration: i.
+            hosts: those that were sent batches, with their workers.
+
+        Returns:
+            The answers that came: all of them, or those within the deadline, but of a quorum.
+        """
+        answers, begin = Answers(), time.monotonic()
+        self._roster.owe(hosts, iteration)
+        limit = self._deadline.limit_seconds()
+        while late := self._late(iteration, hosts):
+            waited = time.monotonic() - begin
+            if waited >= self._answer_seconds:
+                self._give_up_on(late, self._answer_seconds)
+            elif waited >= limit and len(answers.feedbacks) >= self._least(answers):
+                workers = [worker for host in late for worker in self._roster.hosts()[host]]
+                self._attendance.late(iteration, workers)
+                break
+            else:
+                until = min(self._answer_seconds, limit if waited < limit else inf)
+                event = self._transport.receive(until - waited)
+                if self._take(event, answers, iteration):
+                    self._deadline.learn([time.monotonic() - begin])
+        for worker, reason in self._screening.look_back().items():
+            self._disbelieve(worker, reason, answers)
+        self._attendance.answered(answers.feedbacks)
+        return answers
+
+    def _least(self, answers: Answers) -> int:
+        """How many must answer: of those who were asked or are busy, not of those just come."""
+        live, free = self._roster.taking_part(), self._roster.free()
+        counted = [host for host in live if host in answers.hosts or host not in free]
+        return self._deadline.least(sum(len(live[host]) for host in counted))
+
+    def _late(self, iteration: int, hosts: Collection[int]) -> list[int]:
+        """The live hosts among those asked that have not answered."""
+        members = {host: self._roster.member(host) for host in hosts}
+        return [host for host, m in members.items() if m is not None and m.owes == iteration]
+
+    def _take(self, event: ServerEvent | None, answers: Answers, iteration: int = -1) -> bool:
+        """Takes in one event; returns whether it was an answer to this iteration."""
+        if isinstance(event, Received) and event.message.kind is Kind.FEEDBACK:
+            return self._take_feedback(event.sender, event.message, answers, iteration)
+        self._reception.take(event)
+        return False
+
+    def _take_feedback(self, host: int, message: Message, answers: Answers, iteration: int) -> bool:
+        member = self._roster.member(host)
+        if member is None or not self._roster.paid(host, message.iteration):
+            return False  # an answer to what nobody asked
+        if message.iteration != iteration:
+            self._attendance.back(self._roster.iteration, member.workers)
+            return False
+        answers.hosts.add(host)
+        rows = _rows(message)
+        for worker in list(member.workers):
+            self._judge(worker, rows, answers)
+        return True
+
+    def _judge(
+        self, worker: int, rows: Mapping[int, tuple[Tensor, Tensor]], answers: Answers
+    ) -> None:
+        """Believes one worker's answer, or counts a strike."""
+        feedback, losses = rows.get(worker, (torch.empty(0), torch.empty(0)))
+        reason = self._screening.refuse(worker, feedback)
+        if reason is not None:
+            self._disbelieve(worker, reason, answers)
+            return
+        answers.feedbacks[worker] = feedback.to(self._device)
+        answers.losses[worker] = losses
+
+    def _disbelieve(self, worker: int, reason: str, answers: Answers) -> None:
+        """A worker's answer cannot be used; it has one strike more."""
+        answers.feedbacks.pop(worker, None)
+        answers.losses.pop(worker, None)
+        strikes = self._screening.strikes_of(worker)
+        self._attendance.refused(self._roster.iteration, worker, reason, strikes)
+        if self._screening.is_out(worker):
+            self._reception.shut_out(worker, f"{strikes} unusable answers, the last: {reason}")
+
+    def _give_up_on(self, hosts: Collection[int], seconds: float) -> None:
+        for host in hosts:
+            self._transport.drop(host)
+            self._reception.lose(host, f"no answer in {seconds:g} s")
+
+
+def _rows(message: Message) -> dict[int, tuple[Tensor, Tensor]]:
+    """F_n and the losses of every worker in a FEEDBACK message; nothing if they do not fit."""
+    workers = message.fields.get("workers")
+    feedback, losses = message.tensors.get("feedback"), message.tensors.get("losses")
+    if not isinstance(workers, list) or feedback is None or losses is None:
+        return {}
+    count = len(workers)
+    if losses.shape != (count, 2) or losses.dtype != torch.float32:
+        return {}
+    if feedback.shape[:1] != (count,) or not all(isinstance(worker, int) for worker in workers):
+        return {}
+    return dict(zip(workers, zip(feedback, losses, strict=True), strict=True))

@@ -1,0 +1,85 @@
+"""What became of every worker's answers, for whoever reads the run's records."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from mdgan.observe.run_observer import RunObserver
+
+_WORTH_TELLING_SECONDS = 1.0
+
+
+class Attendance:
+    """Counts, for every worker, answers, late answers, refused answers and losses.
+
+    Args:
+        observer: is told of what is out of the ordinary.
+    """
+
+    def __init__(self, observer: RunObserver) -> None:
+        self._observer = observer
+        self._counts: dict[int, Counter[str]] = {}
+        self._late_since: dict[int, tuple[int, float]] = {}
+        self._told: set[int] = set()
+
+    def answered(self, workers: Iterable[int]) -> None:
+        """Workers answered in time."""
+        self._count("answered", workers)
+
+    def late(self, iteration: int, workers: Iterable[int]) -> None:
+        """The server goes on without the feedback of some workers."""
+        workers = list(workers)
+        self._count("late", workers)
+        self._late_since.update(dict.fromkeys(workers, (iteration, time.monotonic())))
+        self._observer.event("late", iteration, workers=workers)
+
+    def back(self, iteration: int, workers: Iterable[int]) -> None:
+        """Workers that were late have answered after all; that answer is discarded."""
+        for worker in workers:
+            first, since = self._late_since.pop(worker, (iteration, time.monotonic()))
+            away, missed = round(time.monotonic() - since, 3), iteration - first
+            self._observer.event(
+                "back", iteration, workers=[worker], missed=missed, late_seconds=away
+            )
+            if worker in self._told:
+                self._told.discard(worker)
+                self._observer.note(f"rank {worker} answers again; it missed {missed} iterations")
+
+    def tell_of_absent(self) -> None:
+        """Says who has been late for so long that people may wonder."""
+        now = time.monotonic()
+        for worker, (iteration, since) in self._late_since.items():
+            if worker not in self._told and now - since >= _WORTH_TELLING_SECONDS:
+                self._told.add(worker)
+                self._observer.note(
+                    f"rank {worker} does not answer since iteration {iteration}; training goes on "
+                    "without it"
+                )
+
+    def refused(self, iteration: int, worker: int, reason: str, strikes: int) -> None:
+        """A worker's feedback could not be used."""
+        self._count("refused", [worker])
+        self._observer.event("refused", iteration, worker=worker, reason=reason, strikes=strikes)
+        self._observer.note(f"feedback of rank {worker} refused: {reason} (strike {strikes})")
+
+    def lost(self, workers: Iterable[int]) -> None:
+        """The links to workers broke."""
+        self._count("lost", workers)
+
+    def gone(self, workers: Iterable[int]) -> None:
+        """Nobody waits any more for workers that were lost, left or were shut out."""
+        for worker in workers:
+            self._late_since.pop(worker, None)
+            self._told.discard(worker)
+
+    def tell(self, iteration: int) -> None:
+        """Records all counts."""
+        counts: dict[str, Any] = {
+            str(worker): dict(counter) for worker, counter in sorted(self._counts.items())
+        }
+        self._observer.event("attendance", iteration, workers=counts)
+
+    def _count(self, what: str, workers: Iterable[int]) -> None:
+        for worker in workers:
+            self._counts.setdefault(worker, Counter())[what] += 1

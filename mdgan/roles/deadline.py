@@ -1,0 +1,46 @@
+"""When to go on without the feedback that is missing."""
+
+from collections import deque
+from collections.abc import Iterable
+from math import ceil, inf
+from statistics import median
+
+_REMEMBERED = 200
+
+
+class Deadline:
+    """How long the server waits for feedback, and for how much of it.
+
+    Args:
+        seconds: a fixed limit; 0 for none.
+        factor: a limit of that many times the median answer time; 0 for none.
+        quorum: the least fraction of the live workers that must have answered, in ]0, 1].
+    """
+
+    def __init__(self, seconds: float, factor: float, quorum: float) -> None:
+        self._seconds = seconds
+        self._factor = factor
+        self._quorum = quorum
+        self._times: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def limit_seconds(self) -> float:
+        """How long after sending to go on without the rest; infinite if nobody is left behind."""
+        if self._seconds:
+            return self._seconds
+        if self._factor and self._times:
+            return self._factor * median(self._times)
+        return inf
+
+    def least(self, num_live: int) -> int:
+        """How many workers at least must take part in an iteration.
+
+        Args:
+            num_live: the workers that live, busy or not.
+        """
+        if not self._seconds and not self._factor:
+            return num_live
+        return min(num_live, max(1, ceil(self._quorum * num_live)))
+
+    def learn(self, answer_seconds: Iterable[float]) -> None:
+        """Takes in how long answers took."""
+        self._times.extend(answer_seconds)

@@ -1,0 +1,109 @@
+"""Swaps, as the server sees them: it draws who gives to whom and checks what arrived."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from mdgan import messages
+from mdgan.algorithms.swap import Moves, draw_swap
+from mdgan.experiment import Experiment
+from mdgan.messages import Message
+from mdgan.observe.run_observer import RunObserver
+from mdgan.roles.roster import Roster
+from mdgan.transport.base import ServerTransport
+
+
+class Swapping:
+    """Orders swaps and records whether every bit of every discriminator arrived.
+
+    Args:
+        experiment: what is computed.
+        transport: the server's end.
+        roster: who takes part.
+        observer: is told of every swap.
+
+    Attributes:
+        num_swaps: how many were ordered so far.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        transport: ServerTransport,
+        roster: Roster,
+        observer: RunObserver,
+    ) -> None:
+        self.num_swaps = 0
+        self._experiment = experiment
+        self._transport = transport
+        self._roster = roster
+        self._observer = observer
+        self._record: _SwapRecord | None = None
+
+    def order(self, iteration: int) -> None:
+        """Draws a swap among the workers that are free, and tells their hosts."""
+        free = self._roster.free()
+        workers = sorted(worker for carried in free.values() for worker in carried)
+        moves = draw_swap(self._experiment.swap, self._experiment.seed, self.num_swaps, workers)
+        self.num_swaps += 1
+        self._record = _SwapRecord(iteration, moves, workers)
+        host_of, addresses = self._roster.host_of(), self._roster.addresses()
+        for host, carried in free.items():
+            share = {
+                giver: taker
+                for giver, taker in moves.items()
+                if giver in carried or taker in carried
+            }
+            self._transport.send(host, messages.swap(iteration, share, host_of, addresses))
+
+    def note(self, message: Message) -> None:
+        """Takes in a SWAPPED message."""
+        if self._record is not None and message.iteration == self._record.iteration:
+            self._record.note(message)
+            self._write_if_complete()
+
+    def lose(self, workers: Collection[int]) -> None:
+        """Workers are gone and will not report."""
+        if self._record is not None:
+            self._record.lose(workers)
+            self._write_if_complete()
+
+    def _write_if_complete(self) -> None:
+        if self._record is not None and self._record.complete():
+            self._observer.event("swap", self._record.iteration, **self._record.content())
+            self._record = None
+
+
+class _SwapRecord:
+    """The digests that hosts report of one swap."""
+
+    def __init__(self, iteration: int, moves: Moves, workers: Sequence[int]) -> None:
+        self.iteration = iteration
+        self._moves = moves
+        self._sits_out = sorted(set(workers) - moves.keys())
+        self._given: dict[int, str] = {}
+        self._taken: dict[int, str] = {}
+        self._lost: set[int] = set()
+
+    def note(self, message: Message) -> None:
+        self._given.update({int(n): digest for n, digest in message.fields["given"].items()})
+        self._taken.update({int(n): digest for n, digest in message.fields["taken"].items()})
+
+    def lose(self, workers: Collection[int]) -> None:
+        self._lost.update(self._moves.keys() & (set(workers) - self._given.keys()))
+
+    def complete(self) -> bool:
+        return self._moves.keys() <= self._given.keys() | self._lost
+
+    def content(self) -> dict[str, Any]:
+        arrived = (
+            giver in self._given and self._taken.get(taker) == self._given[giver]
+            for giver, taker in self._moves.items()
+        )
+        return {
+            "moves": sorted(self._moves.items()),
+            "sits_out": self._sits_out,
+            "given": self._given,
+            "taken": self._taken,
+            "lost": sorted(self._lost),
+            "exact": all(arrived),
+        }

@@ -1,0 +1,1 @@
+"""What outlasts a process: checkpoints on disk, who may write them, and writing beside training."""

@@ -1,0 +1,113 @@
+"""Which server may write to a run: the one of the highest generation."""
+
+import errno
+import json
+import os
+import re
+import secrets
+import socket
+import time
+from pathlib import Path
+
+from mdgan.whole_file import sync_folder
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class Fenced(RuntimeError):
+    """Another server has taken over this run."""
+
+
+class Fence:
+    """One server's claim to a run's folder.
+
+    Each claim is a file `generation-<number>.json`. Nobody deletes one: they tell who has served.
+
+    Attributes:
+        generation: 1 for the first server of a run; higher than that of every server before.
+    """
+
+    def __init__(self, folder: Path, generation: int) -> None:
+        self._folder = folder
+        self.generation = generation
+
+    @classmethod
+    def claim(cls, folder: Path) -> "Fence":
+        """Takes over; whoever had the folder before is refused from now on.
+
+        Of two that claim at the same moment each gets a generation of its own, and the lower is
+        refused at its next `check`.
+
+        Args:
+            folder: where all servers of the run look; it must exist.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        generation = _highest(folder) + 1
+        while not _make(folder, generation):
+            generation += 1
+        return cls(folder, generation)
+
+    def check(self) -> None:
+        """Makes sure that nobody has taken over; to be called before everything that counts.
+
+        Raises:
+            Fenced: a higher generation has.
+            OSError: the folder cannot be read.
+        """
+        highest = _highest(self._folder)
+        if highest > self.generation:
+            who = _describe(self._folder / _name(highest))
+            raise Fenced(f"generation {highest} has taken over{who}")
+
+
+def _name(generation: int) -> str:
+    return f"generation-{generation}.json"
+
+
+def _highest(folder: Path) -> int:
+    with os.scandir(folder) as entries:
+        found = [re.fullmatch(r"generation-([0-9]{1,18})\.json", entry.name) for entry in entries]
+    return max((int(match[1]) for match in found if match), default=0)
+
+
+def _make(folder: Path, generation: int) -> bool:
+    """Makes the file of a generation, whole from the beginning; False if somebody else has it."""
+    about = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time()}
+    path = folder / _name(generation)
+    # Processes on several machines may have equal numbers, and one may claim in several threads.
+    temporary = folder / f".{path.name}.{secrets.token_hex(8)}.tmp"
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(about, file)
+            file.flush()
+            os.fsync(file.fileno())
+        _link(temporary, path)
+        sync_folder(folder)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def _link(temporary: Path, path: Path) -> None:
+    """Gives a file its name if nobody has that name. A rename would replace the other's file."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # A file system without links: the name alone decides, what is in the file only informs.
+        with path.open("xb") as file:
+            file.write(temporary.read_bytes())
+
+
+def _describe(path: Path) -> str:
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(about["time"]))
+        return f" ({about['host']}, process {about['process']}, at {since})"
+    except (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError):
+        return ""

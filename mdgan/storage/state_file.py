@@ -1,0 +1,153 @@
+"""One state on disk: a safetensors file, known by its size and its SHA-256."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mdgan.whole_file import make_folder, whole_file
+
+# safetensors' names of the types that models, optimizers and random states are made of.
+_TYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+class Damaged(Exception):
+    """What lies on disk is not, or no longer, what was written. One line says how."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(" ".join(text.splitlines()))
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """What must lie on disk.
+
+    Attributes:
+        name: of the file, without a folder.
+        sha256: of the whole file, in hexadecimal.
+        num_bytes: its size.
+    """
+
+    name: str
+    sha256: str
+    num_bytes: int
+
+    def as_record(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: object) -> "StoredFile":
+        """The opposite of `as_record`, trusting nothing.
+
+        Raises:
+            Damaged: it is no such record, or its name would lead out of the folder.
+        """
+        if not isinstance(record, Mapping) or record.keys() != {"name", "sha256", "num_bytes"}:
+            raise Damaged("no record of a stored file")
+        name, sha256, num_bytes = record["name"], record["sha256"], record["num_bytes"]
+        if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name)):
+            raise Damaged(f"no plain file name: {name!r:.99}")
+        if not (isinstance(sha256, str) and re.fullmatch(r"[0-9a-f]{64}", sha256)):
+            raise Damaged(f"no SHA-256: {sha256!r:.99}")
+        if type(num_bytes) is not int or num_bytes < 0:
+            raise Damaged(f"no size: {num_bytes!r:.99}")
+        return cls(name, sha256, num_bytes)
+
+
+def write_state(folder: Path, name: str, state: Mapping[str, Tensor]) -> StoredFile:
+    """Writes a state so that it is there as a whole or not at all, and survives a loss of power.
+
+    No more than one tensor at a time is in memory twice.
+
+    Args:
+        folder: is made if it is not there.
+        name: of the file.
+        state: tensors by name, on any device.
+
+    Returns:
+        What must lie there from now on.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    make_folder(folder)
+    digest, num_bytes = hashlib.sha256(), 0
+    with whole_file(folder / name) as file:
+        for piece in _pieces(state):
+            file.write(piece)
+            digest.update(piece)
+            num_bytes += len(piece)
+    return StoredFile(name, digest.hexdigest(), num_bytes)
+
+
+def read_state(folder: Path, stored: StoredFile) -> dict[str, Tensor]:
+    """Reads a state after its size and its SHA-256 have been found right.
+
+    Raises:
+        Damaged: the file is not there, or not as it was written.
+    """
+    check_file(folder, stored)
+    try:
+        return load_file(folder / stored.name)
+    except Exception as error:  # whatever a parser makes of bytes that were never a state
+        raise Damaged(f"{stored.name}: not a safetensors file ({error})") from error
+
+
+def check_file(folder: Path, stored: StoredFile) -> None:
+    """Compares a file with what was written, without taking it into memory.
+
+    Raises:
+        Damaged: the file is not there, or not as it was written.
+    """
+    try:
+        with (folder / stored.name).open("rb") as file:
+            num_bytes = file.seek(0, 2)
+            if num_bytes != stored.num_bytes:
+                raise Damaged(f"{stored.name}: {num_bytes} bytes instead of {stored.num_bytes}")
+            file.seek(0)
+            if hashlib.file_digest(file, "sha256").hexdigest() != stored.sha256:
+                raise Damaged(f"{stored.name}: its checksum is wrong")
+    except FileNotFoundError as error:
+        raise Damaged(f"{stored.name}: is not there") from error
+    except OSError as error:
+        raise Damaged(f"{stored.name}: cannot be read ({error.strerror})") from error
+
+
+def _pieces(state: Mapping[str, Tensor]) -> Iterator[memoryview | bytes]:
+    """A safetensors file: the size of the header, the header, and every tensor's bytes."""
+    # The widest types first: then every tensor begins at a multiple of its element's size.
+    names = sorted(state.keys(), key=lambda name: (-state[name].element_size(), name))
+    header, end = {}, 0
+    for name in names:
+        begin, end = end, end + state[name].nbytes
+        header[name] = {
+            "dtype": _TYPES[state[name].dtype],
+            "shape": list(state[name].shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in names:
+        raw = state[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        yield np.asarray(raw).data

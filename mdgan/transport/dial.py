@@ -1,0 +1,234 @@
+"""Finding the server among the addresses where it may be, and being let in."""
+
+import errno
+import os
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mdgan import messages
+from mdgan.errors import BadInput
+from mdgan.messages import Kind
+from mdgan.timeouts import Timeouts
+from mdgan.transport.door import HANDSHAKE_SECONDS, one_line
+from mdgan.transport.handshake import (
+    HandshakeFailed,
+    NotMdgan,
+    OtherVersion,
+    WrongToken,
+    as_client,
+)
+from mdgan.transport.link import Link
+from mdgan.transport.until import Until
+
+Address = tuple[str, int]
+
+ANSWERS = {Kind.WELCOME: 1 << 24, Kind.REFUSED: 1 << 16}
+"""What the server says to a hello, and the most bytes of it."""
+RETRY_SECONDS = 0.1
+_TELL_SECONDS = 10.0
+
+
+class TurnedAway(Exception):
+    """Somebody answers at an address and does not let this process in; the text says why."""
+
+
+class NobodyThere(Exception):
+    """An address does not answer as an mdgan server; it may yet.
+
+    Attributes:
+        listens: whether anybody listens there at all.
+    """
+
+    def __init__(self, text: str, *, listens: bool) -> None:
+        super().__init__(text)
+        self.listens = listens
+
+
+class Outdated(Exception):
+    """A server of an earlier generation answers; a later one must be somewhere."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A server let this process in.
+
+    Attributes:
+        link: to it; whoever takes it closes it.
+        welcome: what it said.
+        address: where it is.
+    """
+
+    link: Link
+    welcome: Mapping[str, Any]
+    address: Address
+
+
+def connect(address: Address, key: bytes, until: Until) -> socket.socket:
+    """Connects and shakes hands.
+
+    Raises:
+        HandshakeFailed: whoever is there is not who it should be.
+        OSError: nobody is there, or nobody in time.
+        Interrupted: asked to stop.
+    """
+    connection = _connected(address, until)
+    try:
+        as_client(connection, key, until.shorter(HANDSHAKE_SECONDS))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connected(address: Address, until: Until) -> socket.socket:
+    """Tries every address that a name stands for."""
+    problem: OSError = OSError("no address")
+    for family, kind, protocol, _, where in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        connection = socket.socket(family, kind, protocol)
+        try:
+            _reach(connection, where, until)
+            return connection
+        except OSError as error:
+            problem = error
+            connection.close()
+        except BaseException:
+            connection.close()
+            raise
+    raise problem
+
+
+def _reach(connection: socket.socket, where: Any, until: Until) -> None:
+    """Connects, waiting in slices so that an interruption is noticed."""
+    connection.setblocking(False)
+    result = connection.connect_ex(where)
+    if result == errno.EINPROGRESS:
+        poller = select.poll()
+        poller.register(connection, select.POLLOUT)
+        while not poller.poll(1000 * until.slice()):
+            pass
+        result = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if result:
+        raise OSError(result, os.strerror(result))
+
+
+def say_hello(
+    address: Address,
+    token: bytes,
+    hello: Callable[[socket.socket], Mapping[str, Any]],
+    timeouts: Timeouts,
+    until: Until,
+) -> Entry:
+    """Asks one address to be let in.
+
+    Args:
+        address: where a server may be.
+        token: the secret that both must know.
+        hello: from the connection to the fields that the server is told.
+        timeouts: all time limits.
+        until: how long at most.
+
+    Raises:
+        TurnedAway, NobodyThere, Outdated: what became of it.
+        Interrupted: asked to stop.
+    """
+    place = f"{address[0]}:{address[1]}"
+    try:
+        connection = connect(address, token, until.shorter(HANDSHAKE_SECONDS))
+    except WrongToken as error:
+        raise TurnedAway(
+            f"the server at {place} and this machine do not share a secret ({error}); give "
+            "--join-token FILE, with the same file everywhere"
+        ) from error
+    except OtherVersion as error:
+        raise TurnedAway(f"the server at {place} cannot be understood: {error}") from error
+    except HandshakeFailed as error:
+        wrong = (
+            f"whatever listens at {place} is no mdgan server, or hangs; check --master-addr and "
+            "--master-port"
+        )
+        if isinstance(error, NotMdgan):
+            raise TurnedAway(wrong) from error
+        raise NobodyThere(wrong, listens=True) from error
+    except socket.gaierror as error:
+        raise NobodyThere(
+            f"--master-addr {address[0]}: unknown host; give a name or an address", listens=True
+        ) from error
+    except OSError as error:
+        raise NobodyThere(str(error), listens=False) from error
+    link = Link(connection, ANSWERS, timeouts.liveness)
+    try:
+        fields = dict(hello(connection))
+        link.send(messages.hello(fields))
+        answer, _ = link.receive(until.shorter(timeouts.link))
+        if answer.kind is Kind.REFUSED:
+            reason = one_line(answer.fields.get("reason", ""))
+            raise TurnedAway(f"the server refused this host: {reason}")
+        _check_generation(answer.fields, fields, place)
+    except RuntimeError as error:
+        link.close()
+        raise NobodyThere(
+            f"the server at {place} did not admit this host ({one_line(error)}); is it still "
+            "running?",
+            listens=True,
+        ) from error
+    except BaseException:
+        link.close()
+        raise
+    return Entry(link, answer.fields, address)
+
+
+def _check_generation(welcome: Mapping[str, Any], hello: Mapping[str, Any], place: str) -> None:
+    theirs, known = welcome.get("generation", 0), hello.get("generation", 0)
+    if not isinstance(theirs, int) or theirs < known:
+        raise Outdated(
+            f"the server at {place} is an older one, of generation {theirs}; this host has seen "
+            f"generation {known}"
+        )
+
+
+def find_server(
+    addresses: Sequence[Address],
+    token: bytes,
+    hello: Callable[[socket.socket], Mapping[str, Any]],
+    timeouts: Timeouts,
+    until: Until,
+    timeout_seconds: float,
+) -> Entry:
+    """Asks the addresses in order, again and again, until one lets this process in.
+
+    Raises:
+        BadInput: everybody who answered turned it away, or nobody did in time.
+        Interrupted: asked to stop.
+    """
+    told = time.monotonic()
+    places = " or ".join(f"{host}:{port}" for host, port in addresses)
+    problem = (
+        f"no server answers at {places} after {timeout_seconds:g} s; start rank 0 there, or check "
+        "--master-addr, --master-port and the firewall"
+    )
+    has_answered = False
+    while True:
+        refusals: list[str] = []
+        for address in addresses:
+            try:
+                return say_hello(address, token, hello, timeouts, until)
+            except TurnedAway as error:
+                refusals.append(str(error))
+            except Outdated as error:
+                problem, has_answered = str(error), True
+            except NobodyThere as error:
+                if error.listens and not has_answered:
+                    problem = str(error)
+        if refusals:
+            raise BadInput(refusals[0])
+        if until.left() <= 0:
+            raise BadInput(problem)
+        if time.monotonic() - told > _TELL_SECONDS:
+            told = time.monotonic()
+            print(f"waiting for the server at {places}", file=sys.stderr, flush=True)
+        until.pause(RETRY_SECONDS)

@@ -1,0 +1,55 @@
+"""How long a wait may take that somebody may also want to end."""
+
+import threading
+import time
+
+from mdgan.errors import Interrupted
+
+_LOOK_SECONDS = 0.1
+
+
+class Until:
+    """A moment up to which somebody waits in short slices, unless asked to stop before.
+
+    Args:
+        seconds: from now; may be infinite.
+        interrupted: set from elsewhere, for example by a signal handler, to end the wait.
+    """
+
+    def __init__(self, seconds: float, interrupted: threading.Event | None = None) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._interrupted = interrupted
+
+    def left(self) -> float:
+        """Seconds until the time is up, at least 0."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    def slice(self) -> float:
+        """How long to wait before looking again, above 0 and at most 0.1 s.
+
+        Raises:
+            TimeoutError: the time is up.
+            Interrupted: asked to stop.
+        """
+        if self._interrupted is not None and self._interrupted.is_set():
+            raise Interrupted
+        left = self.left()
+        if left <= 0:
+            raise TimeoutError("it did not answer in time")
+        return max(0.001, min(left, _LOOK_SECONDS))
+
+    def pause(self, seconds: float) -> None:
+        """Waits, but not beyond the moment.
+
+        Raises:
+            Interrupted: asked to stop.
+        """
+        seconds = min(seconds, self.left())
+        if self._interrupted is None:
+            time.sleep(seconds)
+        elif self._interrupted.wait(seconds):
+            raise Interrupted
+
+    def shorter(self, seconds: float) -> "Until":
+        """The same, but at most so many seconds from now."""
+        return Until(min(seconds, self.left()), self._interrupted)

@@ -1,0 +1,136 @@
+"""Runs on which faults are played, and what must be true of every one of them afterwards."""
+
+import json
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from safetensors.torch import load_file
+
+from mdgan.chaos.outcome import Row, rows, troubles
+from mdgan.chaos.play import Commands, Played, Rules, play
+from mdgan.chaos.schedule import Event
+from mdgan.launch.faults import Fault
+from tests.processes import read_records, read_status
+
+STEP = "discriminator.optimizer.1.weight.step"
+"""How many optimizer steps a discriminator has gone through, by its own count."""
+
+QUIET = (
+    *("--batch-size", "8", "--threads", "1", "--log-interval", "1", "--sample-interval", "0"),
+    *("--eval-interval", "0"),
+)
+
+
+def fault(text: str, seconds: float = 0.0) -> Event:
+    """`host-2:kill@swap:12`, or `…:stop@…` for some seconds, as one planned event."""
+    role, rest = text.split(":", 1)
+    action, rest = rest.split("@")
+    phase, iteration = rest.split(":")
+    kind = "server" if role == "server" else action
+    return Event(kind, int(iteration), Fault(role, action, phase, int(iteration)), seconds)
+
+
+@dataclass
+class Staged:
+    """A run that is over.
+
+    Attributes:
+        played: what happened, by the engine.
+        rows: what became of every event.
+        run: its folder.
+    """
+
+    played: Played
+    rows: list[Row]
+    run: Path
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """What was recorded under a name, that of servers which were replaced too."""
+        return [event.record for event in self.played.history.events if event.name == name]
+
+    def steps(self, worker: int) -> int:
+        """The optimizer steps of a worker's discriminator in the last checkpoint."""
+        (*_, last) = sorted((self.run / "checkpoints").iterdir())
+        return int(load_file(last / f"worker-{worker:04d}.safetensors")[STEP])
+
+    def said(self, text: str) -> bool:
+        """Whether a user has seen a text."""
+        return any(actor.said(text) for actor in self.played.actors)
+
+
+def stage(
+    folder: Path,
+    events: Sequence[Event],
+    *flags: str,
+    workers: int,
+    iterations: int,
+    standby: bool = False,
+    seconds: float = 90.0,
+) -> Staged:
+    """Plays events on a run of digits, and checks what must hold however it was struck."""
+    run, begin = folder / "run", time.monotonic()
+    address = ["--master-addr", "127.0.0.1,127.0.0.2"] * standby
+    address = [*address, "--master-port", str(free_port())]
+    size = ["--world-size", str(workers + 1), "--iterations", str(iterations)]
+    here = ["--out", str(run), *address]
+    train = ["train", *size, *QUIET, *here, *flags]
+    join = ["join", "--threads", "1", *here]
+    commands = Commands(train, join)
+    if standby:
+        watch = ["standby", str(run), *address]
+        others = [*train, "--ranks", f"1..{workers}"]
+        commands = Commands([*train, "--ranks", "0"], join, watch, others)
+    rules = Rules(spare=0, gap_seconds=0.0, rejoin_seconds=float("inf"), stall_seconds=60.0)
+    played = play(commands, events, rules, run)
+    staged = Staged(played, rows(played), run)
+    assert troubles(played, run, iterations, serves=True) == [], lines(played)
+    check_left_whole(run, iterations)
+    assert time.monotonic() - begin < seconds
+    return staged
+
+
+def check_left_whole(run: Path, iterations: int) -> None:
+    """By other means than the engine's: the run is done, whole, and nobody works on it any more."""
+    status = read_status(run)
+    assert (status["state"], status["iteration"]) == ("finished", iterations)
+    assert [path for path in run.rglob("*") if path.name.endswith(".tmp")] == []
+    counted = [record["iteration"] for record in read_records(run) if "event" not in record]
+    assert counted == list(range(1, iterations + 1))
+    assert all(torch.isfinite(v).all() for v in load_file(run / "generator.safetensors").values())
+    for folder in (run / "checkpoints").glob("*"):
+        for name in json.loads((folder / "manifest.json").read_text())["files"].values():
+            assert all(torch.isfinite(v).all() for v in load_file(folder / name["name"]).values())
+    assert who_works_on(run) == []
+
+
+def who_works_on(run: Path) -> list[list[str]]:
+    """The command lines of living processes that name a run; forks carry their parent's."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        command = process.info["cmdline"] or []
+        if str(run) in command and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(command)
+    return found
+
+
+def lines(played: Played) -> str:
+    """Everything that was printed, in order, for a test that fails."""
+    said = sorted(
+        (moment, f"{actor.name}: {line}")
+        for actor in played.actors
+        for moment, line in list(actor.lines)
+    )
+    return "\n".join(line for _, line in said)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,187 @@
+"""Cables are pulled and plugged in again between machines with addresses of their own."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from tests import namespaces
+from tests.chaos.staging import QUIET, STEP, check_left_whole
+from tests.namespaces import Machine
+from tests.processes import (
+    MDGAN,
+    Finished,
+    finish,
+    read_events,
+    read_metrics,
+    read_records,
+    run_here,
+    wait_until,
+)
+from tests.processes import start as start_process
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not namespaces.available(), reason="needs root and `ip` to make network namespaces"
+    ),
+]
+
+LIVENESS_SECONDS = 3.0
+
+
+@dataclass
+class Spread:
+    """A run on machines of its own: the server, workers 1 and 2, worker 3, who stands by.
+
+    Attributes:
+        machines: in that order.
+        processes: on the first three.
+        standby: on the last.
+        run: the folder, which all machines share.
+        iterations: I.
+    """
+
+    machines: list[Machine]
+    processes: "list[subprocess.Popen[str]]"
+    standby: "subprocess.Popen[str]"
+    run: Path
+    iterations: int
+
+    def wait_for(self, iteration: int) -> None:
+        """Waits until an iteration is done."""
+        wait_until(
+            lambda: any(m["iteration"] >= iteration for m in read_metrics(self.run)),
+            f"iteration {iteration}",
+        )
+
+    def wait_for_event(self, name: str) -> None:
+        """Waits until something is recorded."""
+        wait_until(lambda: bool(read_events(self.run, name)), name)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """What is recorded under a name."""
+        return read_events(self.run, name)
+
+    def finish(self) -> list[Finished]:
+        """Waits for everybody, and checks what must hold after any fault."""
+        results = [finish(process) for process in (*self.processes, self.standby)]
+        assert not any("Traceback" in result.errors for result in results), results
+        check_left_whole(self.run, self.iterations)
+        return results
+
+    def steps(self, worker: int) -> int:
+        """A discriminator's own count of its optimizer steps, at the end."""
+        name = f"{self.iterations:07d}/worker-{worker:04d}.safetensors"
+        return int(load_file(self.run / "checkpoints" / name)[STEP])
+
+
+@contextmanager
+def spread(folder: Path, iterations: int, *flags: str) -> Iterator[Spread]:
+    """Starts a run on four machines; the workers come last, so that everybody sees it begin."""
+    assert run_here("token", "token", cwd=folder).status == 0
+    with namespaces.machines(4) as machines:
+        run, log = folder / "run", folder / "standby.log"
+        where = ["--master-addr", f"{machines[0].address},{machines[3].address}"]
+        where += ["--master-port", "29500", "--join-token", "token"]
+        train = [*MDGAN, "train", *QUIET, *where, "--out", str(run), "--world-size", "4", *flags]
+        train += ["--liveness-timeout", f"{LIVENESS_SECONDS:g}", "--checkpoint-interval", "10"]
+        train += ["--iterations", str(iterations), "--swap-interval", "0"]
+
+        def start(machine: Machine, *command: str) -> "subprocess.Popen[str]":
+            return start_process([*machine.prefix, *command], folder)
+
+        server = start(machines[0], *train, "--ranks", "0")
+        wait_until((run / "run.json").exists, "the server is there")
+        watch = [*MDGAN, "standby", str(run), *where]
+        told = ["bash", "-c", f'exec "$@" 2> >(tee {log} >&2)', "bash", *watch]
+        standby = start(machines[3], *told)
+        wait_until(
+            lambda: log.exists() and "standing by" in log.read_text(), "the standby is there"
+        )
+        workers = [
+            start(machines[1], *train, "--ranks", "1,2"),
+            start(machines[2], *train, "--ranks", "3"),
+        ]
+        # What reaches workers 1 and 2 sets the pace: some twenty iterations a second.
+        namespaces.limit_bandwidth(machines[1], 200)
+        yield Spread(machines, [server, *workers], standby, run, iterations)
+
+
+def test_a_cable_is_out_for_a_moment(tmp_path: Path) -> None:
+    """What was sent meanwhile is sent again by TCP: nobody is lost, nothing is done twice."""
+    with spread(tmp_path, 100) as running:
+        running.wait_for(20)
+        namespaces.pull_cable(running.machines[2])
+        time.sleep(LIVENESS_SECONDS / 4)
+        namespaces.plug_in(running.machines[2])
+        results = running.finish()
+    assert [result.status for result in results] == [0, 0, 0, 0]
+    assert running.events("lost") == running.events("resumed") == []
+    assert [running.steps(worker) for worker in (1, 2, 3)] == [100, 100, 100]
+
+
+def test_a_cable_is_out_for_longer_than_the_liveness_timeout(tmp_path: Path) -> None:
+    """The others go on, and the worker comes back by itself with what it has learnt."""
+    with spread(tmp_path, 400) as running:
+        running.wait_for(20)
+        namespaces.pull_cable(running.machines[2])
+        pulled = time.monotonic()
+        running.wait_for_event("lost")
+        noticed_seconds = time.monotonic() - pulled
+        running.wait_for(read_metrics(running.run)[-1]["iteration"] + 10)
+        namespaces.plug_in(running.machines[2])
+        running.wait_for_event("joined")
+        results = running.finish()
+    assert [result.status for result in results] == [0, 0, 0, 0]
+    assert LIVENESS_SECONDS - 0.5 < noticed_seconds < LIVENESS_SECONDS * 1.2 + 2
+    (lost,), (joined,) = running.events("lost"), running.events("joined")
+    assert lost["workers"] == joined["workers"] == [3]
+    assert lost["reason"] == "silent for 3 s"
+    assert "rank 3 is back" in results[2].errors
+    missed = joined["iteration"] - lost["iteration"]
+    assert missed >= 10
+    # Its discriminator has learnt as often as it took part, so it is neither new nor a copy.
+    assert running.steps(1) == running.steps(2) == 400
+    assert abs(running.steps(3) - (400 - missed)) <= 2
+
+
+def test_the_servers_cable_is_out_and_a_standby_takes_over(tmp_path: Path) -> None:
+    with spread(tmp_path, 300) as running:
+        running.wait_for(25)
+        namespaces.pull_cable(running.machines[0])
+        running.wait_for_event("resumed")
+        (resumed,) = running.events("resumed")
+        running.wait_for(resumed["iteration"] + 20)
+        namespaces.plug_in(running.machines[0])
+        old, *others = running.finish()
+    assert old.status == 3, old
+    assert "generation 2 has taken over" in old.errors
+    assert [result.status for result in others] == [0, 0, 0]
+    # Everybody kept what it had learnt before: it was not reset to a checkpoint, nor is it a copy.
+    (attendance,) = running.events("attendance")
+    for worker in (1, 2, 3):
+        before = running.steps(worker) - attendance["workers"][str(worker)]["answered"]
+        assert 25 <= before <= 25 + 10
+    # The old server wrote what it noticed before, and nothing since.
+    names = [record.get("event") for record in read_records(running.run)]
+    assert "lost" not in names[names.index("resumed") :]
+
+
+def test_a_slow_cable_makes_a_worker_late_and_no_more(tmp_path: Path) -> None:
+    with spread(tmp_path, 100, "--deadline", "0.4") as running:
+        running.wait_for(10)
+        namespaces.limit_bandwidth(running.machines[2], 8)
+        results = running.finish()
+    assert [result.status for result in results] == [0, 0, 0, 0]
+    assert running.events("lost") == []
+    assert {tuple(late["workers"]) for late in running.events("late")} == {(3,)}
+    (attendance,) = running.events("attendance")
+    assert attendance["workers"]["3"]["late"] > 0
+    assert attendance["workers"]["1"]["answered"] == 100

@@ -1,0 +1,130 @@
+"""Workers die in the middle of everything they do, and hang for longer and shorter than allowed."""
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mdgan.launch.faults import FAULTS, HOST_PHASES
+from tests.chaos.staging import QUIET, check_left_whole, fault, free_port, stage
+from tests.processes import MDGAN, Training, finish, read_events, start, wait_until
+
+# A closed connection must be noticed within a second; the machine may be busy with other tests.
+NOTICED_SECONDS = 2.0
+
+
+def check_killed(folder: Path, phases: Sequence[str]) -> None:
+    """Worker 1 stays alone: the others die one by one, each in a phase of its own."""
+    workers = range(2, len(phases) + 2)
+    events = [
+        fault(f"host-{worker}:kill@{phase}:{8 * worker}")
+        for worker, phase in zip(workers, phases, strict=True)
+    ]
+    flags = ["--swap-interval", "2", "--checkpoint-interval", "4"]
+    last = 8 * len(phases) + 40
+    staged = stage(folder, events, *flags, workers=len(phases) + 1, iterations=last)
+    for worker, row in zip(workers, staged.rows, strict=True):
+        assert row.iteration is not None, row
+        assert 8 * worker <= row.iteration < 8 * worker + 6
+        assert row.noticed_seconds is not None, row
+        assert row.noticed_seconds < NOTICED_SECONDS
+        assert row.lost == 0
+        assert f"rank {worker} lost (its connection closed)" in row.happened
+        assert staged.said(f"rank {worker} was killed by signal 9")
+    (attendance,) = staged.events("attendance")
+    assert attendance["workers"]["1"] == {"answered": last}
+    # Nobody's training was cut short by a partner that died in a swap.
+    assert staged.steps(1) == last
+
+
+def test_workers_are_killed_at_different_phases(tmp_path: Path) -> None:
+    check_killed(tmp_path, ["swap", "local-step", "swapped", "report"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phases", [HOST_PHASES[:6], HOST_PHASES[6:]])
+def test_workers_are_killed_at_every_phase(tmp_path: Path, phases: Sequence[str]) -> None:
+    check_killed(tmp_path, phases)
+
+
+@pytest.mark.slow
+def test_all_workers_but_one_are_killed_at_once(tmp_path: Path) -> None:
+    events = [fault(f"host-{worker}:kill@feedback:10") for worker in (1, 2, 3, 5)]
+    staged = stage(tmp_path, events, "--checkpoint-interval", "10", workers=5, iterations=40)
+    assert [row.iteration for row in staged.rows] == [10] * 4
+    (attendance,) = staged.events("attendance")
+    assert attendance["workers"]["4"] == {"answered": 40}
+    assert attendance["workers"]["1"] == {"answered": 9, "lost": 1}
+    assert staged.steps(4) == 40
+
+
+def test_halts_shorter_than_the_deadline_longer_and_longer_than_liveness(tmp_path: Path) -> None:
+    """Without swaps, each discriminator's own count of steps tells whose it is."""
+    events = [
+        fault("host-1:stop@feedback:20", 0.2),
+        fault("host-2:stop@receive:40", 1.2),
+        fault("host-3:stop@local-step:60", 3.2),
+    ]
+    limits = ["--deadline", "0.6", "--liveness-timeout", "2", "--swap-interval", "0"]
+    flags = [*limits, "--checkpoint-interval", "100"]
+    staged = stage(tmp_path, events, *flags, workers=4, iterations=800)
+    short, late, lost = staged.rows
+    assert "nobody noticed" in short.happened
+    assert late.noticed_seconds is not None, late
+    assert 0.55 < late.noticed_seconds < 0.6 + NOTICED_SECONDS
+    assert "rank 2 late" in late.happened
+    assert late.over_seconds is not None
+    assert late.over_seconds > 1.2
+    (gone,) = staged.events("lost")
+    assert gone["workers"] == [3]
+    assert gone["reason"] == "silent for 2 s"
+    (again,) = staged.events("joined")
+    assert again["workers"] == [3]
+    assert lost.over_seconds is not None
+    assert lost.over_seconds > 3.2
+    assert staged.said("rank 3 lost the server")
+    # It came back with its own discriminator and no other: that has learnt with it, and only then.
+    (attendance,) = staged.events("attendance")
+    counts = attendance["workers"]
+    assert staged.steps(4) == staged.steps(1) == 800 == counts["1"]["answered"]
+    assert staged.steps(2) == counts["2"]["answered"] + counts["2"]["late"] < 800
+    assert counts["3"]["answered"] <= staged.steps(3) <= counts["3"]["answered"] + 1
+    assert staged.steps(3) <= 800 - (again["iteration"] - gone["iteration"])
+
+
+def test_a_worker_joins_while_a_swap_hangs(tmp_path: Path) -> None:
+    """Worker 1 halts in the middle of a swap, and its partner waits for it, until another came."""
+    flags = ["--world-size", "5", "--iterations", "60", "--swap-interval", "1", *QUIET]
+    flags += ["--master-port", str(free_port()), "--out", str(tmp_path / "run")]
+    command = [*MDGAN, "train", *flags, "--checkpoint-interval", "20"]
+    process = start(command, tmp_path, **{FAULTS: "host-1:stop@swap:10"})
+    running = Training(process, tmp_path / "run")
+    wait_until(lambda: bool(halted(process.pid)), "worker 1 halts")
+    here = flags[flags.index("--master-port") :]
+    comer = start([*MDGAN, "join", "--threads", "1", *here], tmp_path)
+    wait_until(lambda: bool(read_events(running.folder, "joined")), "another joins", 90)
+    (worker,) = halted(process.pid)
+    os.kill(worker, signal.SIGCONT)
+    results = [finish(process), finish(comer)]
+    assert [result.status for result in results] == [0, 0], results
+    check_left_whole(running.folder, 60)
+    swaps = read_events(running.folder, "swap")
+    assert [swap["iteration"] for swap in swaps] == list(range(1, 60))
+    assert all(swap["exact"] for swap in swaps if swap["iteration"] != 10)
+    hung = swaps[9]
+    (partner,) = [taker for giver, taker in hung["moves"] if giver == 1]
+    # Whoever got nothing kept its own; whoever got something got all of it.
+    assert set(hung["given"]) == {"1", "2", "3", "4"}
+    assert set(hung["given"]) - set(hung["taken"]) <= {"1", str(partner)}
+    for giver, taker in hung["moves"]:
+        assert hung["taken"].get(str(taker)) in (hung["given"][str(giver)], None)
+    assert min(swap["iteration"] for swap in swaps if "5" in swap["given"]) == 11
+
+
+def halted(launcher: int) -> list[int]:
+    """The launcher's children that a signal has halted."""
+    children = psutil.Process(launcher).children()
+    return [child.pid for child in children if child.status() == psutil.STATUS_STOPPED]

@@ -1,0 +1,104 @@
+"""Whatever strangers send to a port is refused, and never by an error of another kind."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.seeds import seeds
+from tests.fuzz.targets import TARGETS
+from tests.processes import REPOSITORY, environment
+
+_MINUTE = "60"
+NAMES = pytest.mark.parametrize("name", TARGETS)
+quick = settings(deadline=None, max_examples=150)
+
+
+@st.composite
+def bent(draw: st.DrawFn, name: str) -> bytes:
+    """Bytes that were right before some of them were changed, cut out or put in."""
+    content = bytearray(draw(st.sampled_from(seeds(name))))
+    for _ in range(draw(st.integers(1, 4))):
+        place = draw(st.integers(0, len(content)))
+        end = place + draw(st.integers(0, 8))
+        content[place:end] = draw(st.binary(max_size=8))
+    return bytes(content)
+
+
+@NAMES
+@quick
+@given(st.data())
+def test_right_bytes_bent(name: str, data: st.DataObject) -> None:
+    TARGETS[name](data.draw(bent(name)))
+
+
+@NAMES
+@quick
+@given(st.binary(max_size=300))
+def test_any_bytes(name: str, content: bytes) -> None:
+    TARGETS[name](content)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=12,
+)
+rows = st.tuples(
+    st.text(max_size=4) | json_values,
+    st.sampled_from(["float32", "int8", "bool", "bfloat16", "complex64", "Tensor"]) | json_values,
+    st.lists(st.integers(-2, 9), max_size=4) | json_values,
+    st.integers(-16, 80) | json_values,
+)
+
+
+@quick
+@given(st.lists(rows, max_size=3) | json_values)
+def test_any_table_of_tensors(table: object) -> None:
+    TARGETS["table"](json.dumps(table).encode())
+
+
+@NAMES
+def test_bytes_to_start_from_are_right_themselves(name: str) -> None:
+    for seed in seeds(name):
+        TARGETS[name](seed)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 60_000,
+        b'{"a":' * 10_000,
+        b"9" * 60_000,
+        b'[["w","float32",[' + b"9" * 5000 + b"],0]]",
+        b'[["w","float32",[1e400],0]]',
+        b'[["w","float32",[NaN],0]]',
+        b'[["\\ud800","float32",[16],0]]',
+    ],
+)
+def test_json_made_to_hurt(content: bytes) -> None:
+    TARGETS["table"](content)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="needs atheris")
+@NAMES
+def test_a_minute_of_search(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.fuzz.harness", name, _MINUTE, str(tmp_path)]
+    found = subprocess.run(
+        command,
+        cwd=REPOSITORY,
+        env=environment(PYTHONPATH=str(REPOSITORY), OMP_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    crashes = [path.read_bytes() for path in tmp_path.glob("crash-*")]
+    assert found.returncode == 0, f"{crashes}\n{found.stderr[-3000:]}"
+    assert "Done " in found.stderr  # it searched to the end

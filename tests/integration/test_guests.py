@@ -1,0 +1,159 @@
+"""Who comes in while training is under way, who goes, and who is kept out."""
+
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.processes import (
+    MDGAN,
+    Training,
+    finish,
+    read_events,
+    read_status,
+    run,
+    run_here,
+    start,
+    training,
+    wait_until,
+)
+
+FLAGS = [
+    "train",
+    "--threads",
+    "1",
+    "--batch-size",
+    "8",
+    "--swap-interval",
+    "5",
+    "--log-interval",
+    "1",
+]
+
+
+def where(running: Training) -> tuple[str, str]:
+    """Address and port of a run's server."""
+    address, _, port = read_status(running.folder)["listens"].rpartition(":")
+    return address, port
+
+
+def stop(running: Training) -> str:
+    """Ends a run; what it said."""
+    running.process.terminate()
+    result = finish(running.process, timeout=30)
+    assert "Traceback" not in result.errors, result
+    return result.errors
+
+
+def test_one_comes_one_leaves_and_one_comes_back(tmp_path: Path) -> None:
+    flags = ["--iterations", "100000", "--liveness-timeout", "1.5", "--world-size", "4"]
+    running = training(tmp_path, *FLAGS, *flags)
+    address, port = where(running)
+    leaver, sleeper, _ = running.hosts()
+
+    # A worker leaves when it is asked to; what it has answered counts, and its rank is free.
+    os.kill(leaver, signal.SIGTERM)
+    wait_until(lambda: bool(read_events(running.folder, "left")), "a leave")
+    assert read_events(running.folder, "left")[0]["workers"] == [1]
+    assert not read_events(running.folder, "lost")
+
+    # Another takes over its rank, and with it its share of the data.
+    guest = start([*MDGAN, "join", "--master-addr", address, "--master-port", port], tmp_path)
+    wait_until(lambda: bool(read_events(running.folder, "joined")), "a join")
+    (joined,) = read_events(running.folder, "joined")
+    (holdings,) = read_events(running.folder, "holdings")
+    assert joined["workers"] == [1]
+    assert joined["holdings"]["1"] == holdings["workers"]["1"]
+    at = joined["iteration"]
+    wait_until(
+        lambda: any(r["iteration"] > at and r["workers"] == 3 for r in running.metrics()),
+        "iterations with the guest",
+    )
+    swapped_from = at + 1
+    wait_until(
+        lambda: any(
+            event["iteration"] > swapped_from and "1" in event["taken"] and event["exact"]
+            for event in read_events(running.folder, "swap")
+        ),
+        "a swap with the guest",
+    )
+
+    # A host that sleeps for longer than the server believes in it comes back by itself.
+    os.kill(sleeper, signal.SIGSTOP)
+    wait_until(lambda: bool(read_events(running.folder, "lost")), "a loss")
+    os.kill(sleeper, signal.SIGCONT)
+    wait_until(lambda: len(read_events(running.folder, "joined")) == 2, "a return")
+    assert read_events(running.folder, "joined")[1]["workers"] == [2]
+
+    said = stop(running)
+    assert "rank(s) 1 left; 2 worker(s) left" in said
+    assert "rank(s) 1 joined; 3 worker(s) now" in said
+    assert "lost rank(s) 2: silent for 1.5 s; 2 worker(s) left" in said
+    assert "rank 2 is back after" in said
+    ended = finish(guest, timeout=30)
+    assert ended.status == 130, ended
+    assert "the server was asked to stop" in ended.errors
+
+
+def test_the_uninvited_are_kept_out(tmp_path: Path) -> None:
+    """Training with a token goes on while others try to come in without, or send rubbish."""
+    assert run_here("token", "token", cwd=tmp_path).status == 0
+    assert run_here("token", "other", cwd=tmp_path).status == 0
+    flags = ["--iterations", "100000", "--world-size", "3", "--join-token", "token"]
+    running = training(tmp_path, *FLAGS, *flags)
+    address, port = where(running)
+    target = (address, int(port))
+    before = len(running.metrics())
+
+    half_open = [socket.create_connection(target, timeout=5) for _ in range(100)]
+    for rubbish in (b"\0" * 4096, b"GET / HTTP/1.1\r\n\r\n", os.urandom(100_000)):
+        with socket.create_connection(target, timeout=5) as stranger:
+            stranger.settimeout(10)
+            try:
+                stranger.sendall(rubbish)
+                assert len(stranger.recv(4096)) < 100, "nothing is told to strangers"
+            except OSError:
+                pass  # it was closed in the middle
+    master = ["--master-addr", address, "--master-port", port, "--connect-timeout", "20"]
+    asked = [
+        threading.Thread(target=_is_refused, args=(tmp_path, [*master, *token]))
+        for token in ([], ["--join-token", "other"])
+    ]
+    for thread in asked:
+        thread.start()
+    for thread in asked:
+        thread.join()
+    assert (tmp_path / "refusals").read_text().count("refused\n") == 2
+    for connection in half_open:
+        connection.close()
+    wait_until(lambda: len(running.metrics()) > before + 50, "training went on")
+    assert not read_events(running.folder, "lost")
+    # With the token it still works.
+    guest = start([*MDGAN, "join", *master, "--join-token", "token"], tmp_path)
+    wait_until(lambda: bool(read_events(running.folder, "joined")), "a join")
+    said = stop(running)
+    assert said.count("refused a host") < 30, said
+    assert "refused a host" in said
+    finish(guest, timeout=30)
+
+
+def _is_refused(folder: Path, flags: list[str]) -> None:
+    result = run("join", *flags, cwd=folder)
+    told = result.status == 2 and "token" in result.errors and result.errors.count("\n") == 1
+    with (folder / "refusals").open("a") as file:
+        file.write("refused\n" if told else f"{result}\n")
+
+
+@pytest.mark.parametrize("secret", ["", "short", None])
+def test_tokens_that_are_none(tmp_path: Path, secret: str | None) -> None:
+    if secret is not None:
+        (tmp_path / "token").write_text(secret)
+    result = run_here("train", "--join-token", "token", "--out", "run", cwd=tmp_path)
+    assert result.status == 2, result
+    assert result.errors.count("\n") == 1, result
+    assert "--join-token token" in result.errors
+    assert "mdgan token FILE" in result.errors
+    assert not (tmp_path / "run").exists()

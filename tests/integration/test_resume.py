@@ -1,0 +1,168 @@
+"""A run that ended early goes on from its newest checkpoint as if nothing had happened."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.processes import (
+    Finished,
+    finish,
+    generator_bytes,
+    read_events,
+    read_metrics,
+    read_status,
+    run,
+    run_here,
+    training,
+    wait_until,
+)
+
+FLAGS = [
+    *("train", "--threads", "1", "--batch-size", "8", "--swap-interval", "3"),
+    *("--sample-interval", "0", "--checkpoint-interval", "5", "--log-interval", "1"),
+]
+IN_MEMORY = [*FLAGS, "--transport", "memory"]
+
+
+def here(folder: Path, *arguments: str) -> Finished:
+    result = run_here(*arguments, cwd=folder)
+    assert "Traceback" not in result.errors
+    return result
+
+
+def check_refused(result: Finished, *parts: str) -> None:
+    assert result.status == 2, result
+    assert result.errors.count("\n") == 1, result
+    for part in parts:
+        assert part in result.errors, result
+
+
+def worker_states(folder: Path, iteration: int) -> list[bytes]:
+    files = sorted((folder / "checkpoints" / f"{iteration:07d}").glob("worker-*.safetensors"))
+    assert files
+    return [file.read_bytes() for file in files]
+
+
+def test_a_killed_run_goes_on_bit_by_bit(tmp_path: Path) -> None:
+    running = training(tmp_path, *FLAGS, "--iterations", "100000", name="killed")
+    checkpoints = running.folder / "checkpoints"
+    wait_until(lambda: len(list(checkpoints.glob("*/manifest.json"))) > 1, "two checkpoints")
+    wait_until(lambda: running.has_reached(12), "iterations after a checkpoint")
+    os.killpg(running.process.pid, signal.SIGKILL)
+    finish(running.process)
+    reached = read_metrics(running.folder)[-1]["iteration"]
+    last = max(int(file.parent.name) for file in checkpoints.glob("*/manifest.json"))
+
+    end = str(reached + 5)
+    resumed = run("train", "--resume", "killed", "--iterations", end, cwd=tmp_path)
+    assert resumed.status == 0, resumed
+    assert "going on with killed from iteration" in resumed.errors
+    assert f"iterations was 100000, is {end}" in resumed.errors
+    assert here(tmp_path, *IN_MEMORY, "--iterations", end, "--out", "whole").status == 0
+    assert generator_bytes(running.folder) == generator_bytes(tmp_path / "whole")
+    assert worker_states(running.folder, int(end)) == worker_states(tmp_path / "whole", int(end))
+    (event,) = read_events(running.folder, "resumed")
+    assert event["iteration"] <= last + 5
+    done = [record["iteration"] for record in read_metrics(running.folder)]
+    assert done == list(range(1, int(end) + 1)), "every iteration is recorded once"
+    seconds = [record["seconds"] for record in read_metrics(running.folder)]
+    assert seconds == sorted(seconds)
+
+
+def test_states_kept_by_the_server_serve_as_well(tmp_path: Path) -> None:
+    flags = [*IN_MEMORY, "--checkpoint-to-server"]
+    assert here(tmp_path, *flags, "--iterations", "10", "--out", "cut").status == 0
+    result = here(tmp_path, "train", "--resume", "cut", "--iterations", "14")
+    assert result.status == 0, result
+    assert here(tmp_path, *IN_MEMORY, "--iterations", "14", "--out", "whole").status == 0
+    assert generator_bytes(tmp_path / "cut") == generator_bytes(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["server.safetensors", "worker-0002.safetensors", "manifest.json"])
+def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, name: str) -> None:
+    assert here(tmp_path, *IN_MEMORY, "--iterations", "10", "--out", "cut").status == 0
+    file = tmp_path / "cut" / "checkpoints" / "0000010" / name
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    result = here(tmp_path, "train", "--resume", "cut", "--iterations", "12")
+    assert result.status == 0, result
+    assert "going on with cut from iteration 5" in result.errors
+    assert "passed over checkpoint of iteration 10: " in result.errors
+    assert here(tmp_path, *IN_MEMORY, "--iterations", "12", "--out", "whole").status == 0
+    assert generator_bytes(tmp_path / "cut") == generator_bytes(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("world_size", ["4", "7"])
+def test_fewer_or_more_workers(tmp_path: Path, world_size: str) -> None:
+    assert here(tmp_path, *IN_MEMORY, "--iterations", "10", "--out", "run").status == 0
+    flags = ["--world-size", world_size, "--iterations", "15"]
+    result = here(tmp_path, "train", "--resume", "run", *flags)
+    assert result.status == 0, result
+    assert f"world_size was 5, is {world_size}" in result.errors
+    (event,) = read_events(tmp_path / "run", "resumed")
+    assert sorted(map(int, event["workers"])) == list(range(1, int(world_size)))
+    assert read_metrics(tmp_path / "run")[-1]["workers"] == int(world_size) - 1
+
+
+def test_the_baseline_goes_on_too(tmp_path: Path) -> None:
+    flags = ["standalone", "--batch-size", "8", "--checkpoint-interval", "5", "--threads", "1"]
+    assert here(tmp_path, *flags, "--iterations", "10", "--out", "cut").status == 0
+    result = here(tmp_path, "standalone", "--resume", "cut", "--iterations", "13")
+    assert result.status == 0, result
+    assert here(tmp_path, *flags, "--iterations", "13", "--out", "whole").status == 0
+    assert generator_bytes(tmp_path / "cut") == generator_bytes(tmp_path / "whole")
+
+
+def test_only_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
+    flags = ["--iterations", "22", "--checkpoint-keep", "3", "--out", "run"]
+    assert here(tmp_path, *IN_MEMORY, *flags).status == 0
+    kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert kept == ["0000015", "0000020", "0000022"]
+
+
+def test_what_cannot_be_resumed(tmp_path: Path) -> None:
+    check_refused(here(tmp_path, "train", "--resume", "nowhere"), "nowhere: not a run")
+    flags = ["--iterations", "4", "--out", "short"]
+    assert here(tmp_path, *IN_MEMORY, *flags).status == 0
+    result = here(tmp_path, "train", "--resume", "short")
+    check_refused(result, "--resume short: has no whole checkpoint (none was made)")
+    result = here(tmp_path, "train", "--resume", "short", "--out", "other")
+    check_refused(result, "--out other: the run goes on in its folder short")
+    assert here(tmp_path, *IN_MEMORY, "--iterations", "5", "--out", "done").status == 0
+    result = here(tmp_path, "train", "--resume", "done")
+    check_refused(result, "--resume done: all 5 iterations are done; give more --iterations")
+    result = here(tmp_path, "standalone", "--resume", "done", "--iterations", "9")
+    check_refused(result, "--resume done: was trained with mdgan; use `mdgan train`")
+
+
+def test_a_run_that_is_still_going(tmp_path: Path) -> None:
+    running = training(tmp_path, *IN_MEMORY, "--iterations", "100000")
+    wait_until(lambda: running.has_reached(6), "a checkpoint")
+    result = here(tmp_path, "train", "--resume", "run")
+    check_refused(result, f"--resume run: still running (process {running.process.pid})")
+    running.process.terminate()
+    finish(running.process)
+    assert read_status(running.folder)["state"] == "stopped"
+
+
+def test_a_full_disk_costs_checkpoints_and_not_training(tmp_path: Path) -> None:
+    """The generator fits on the disk; checkpoints do not."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=900k", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("needs root to make a small disk")
+    try:
+        result = here(disk, *IN_MEMORY, "--iterations", "12", "--out", "run")
+        assert result.status == 0, result
+        assert "could not be written: No space left on device; training goes on" in result.errors
+        assert read_metrics(disk / "run")[-1]["iteration"] == 12
+        assert read_events(disk / "run", "unsaved")
+        assert not list((disk / "run" / "checkpoints").rglob("*.safetensors"))
+        assert not [path for path in (disk / "run").rglob("*") if path.name.endswith(".tmp")]
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

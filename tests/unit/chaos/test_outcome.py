@@ -1,0 +1,226 @@
+"""What became of faults, told from records; and runs that did not survive are found out."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mdgan.chaos.history import History
+from mdgan.chaos.outcome import rows, troubles
+from mdgan.chaos.play import Played
+from mdgan.chaos.schedule import Event
+from mdgan.launch.faults import Fault, Strike
+from mdgan.observe.run_directory import RunDirectory
+from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints
+from mdgan.storage.manifest import Manifest
+from mdgan.storage.state_file import write_state
+
+BEGAN = 1_700_000_000.0
+LAST = 40
+
+
+class FakeActor:
+    """A command that has printed something."""
+
+    def __init__(self, *lines: tuple[float, str], status: int = 0) -> None:
+        self.lines = [(BEGAN + seconds, line) for seconds, line in lines]
+        self.status = status
+
+
+class Stage:
+    """A run that is over, as its processes would have left it; 40 iterations, 10 a second."""
+
+    def __init__(self, folder: Path) -> None:
+        self.run = RunDirectory.claim(folder)
+        self.record("holdings", 0, time=BEGAN, workers={})
+        self.run.append_metrics({"iteration": LAST, "seconds": 4.0})
+        self.run.write_generator({"weight": torch.ones(2)}, LAST)
+        self.run.write_status({"state": "finished", "iteration": LAST})
+        checkpoints = Checkpoints(self.run.checkpoints, keep=1)
+        file = write_state(checkpoints.folder_of(LAST), SERVER_FILE, {"x": torch.ones(1)})
+        nothing: Any = {"settings": {}, "version": "0", "workers": (), "elsewhere": ()}
+        numbers: Any = {"generation": 1, "num_swaps": 0, "swap_every": 0, "seconds": 4.0}
+        checkpoints.commit(Manifest(iteration=LAST, files={"server": file}, **nothing, **numbers))
+
+    def record(self, name: str, iteration: int, *workers: int, **details: Any) -> None:
+        if workers:
+            details["workers"] = list(workers)
+        event = {"event": name, "iteration": iteration, "seconds": iteration / 10}
+        self.run.append_metrics({**event, **details})
+
+    def played(self, *events: Event, **changes: Any) -> Played:
+        """Every fault has struck when its iteration began."""
+        history = History(self.run.path)
+        history.read()
+        strikes = {
+            n: Strike(n, 1000 + n, event.iteration, BEGAN + event.iteration / 10)
+            for n, event in enumerate(events)
+            if event.fault is not None
+        }
+        settings: dict[str, Any] = {"strikes": strikes, "comers": {}, "actors": [FakeActor()]}
+        settings |= {"killed": [], "stalled": False} | changes
+        return Played(events, history=history, **settings)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path / "run")
+
+
+def kill(host: int, iteration: int) -> Event:
+    return Event("kill", iteration, Fault(f"host-{host}", "kill", "swap", iteration))
+
+
+def halt(host: int, iteration: int, seconds: float) -> Event:
+    return Event("stop", iteration, Fault(f"host-{host}", "stop", "send", iteration), seconds)
+
+
+def kill_server(iteration: int) -> Event:
+    return Event("server", iteration, Fault("server", "kill", "wait", iteration))
+
+
+def test_a_worker_that_was_killed_and_replaced(stage: Stage) -> None:
+    stage.record("lost", 11, 2, reason="its connection closed")
+    stage.record("lost", 12, 3, reason="not this one")
+    stage.record("joined", 20, 3)
+    stage.record("joined", 25, 2)
+    (row,) = rows(stage.played(kill(2, 10)))
+    assert row.noticed_seconds == pytest.approx(0.1)
+    assert row.over_seconds == pytest.approx(1.5)
+    assert (row.iteration, row.lost) == (10, 0)
+    assert row.happened == "rank 2 lost (its connection closed); back 14 iteration(s) later"
+
+
+def test_a_worker_that_nobody_replaced(stage: Stage) -> None:
+    stage.record("lost", 5, 2, reason="it is the fault before")
+    stage.record("lost", 11, 2, reason="silent for 3 s")
+    (row,) = rows(stage.played(kill(2, 10)))
+    assert row.over_seconds is None
+    assert row.happened == "rank 2 lost (silent for 3 s); the others went on"
+
+
+def test_halts_noticed_and_not(stage: Stage) -> None:
+    stage.record("late", 21, 2)
+    stage.record("back", 26, 2)
+    stage.record("lost", 31, 1, reason="is of the fault after")
+    first, second, third = rows(stage.played(halt(1, 10, 0.5), halt(2, 20, 0.6), kill(1, 30)))
+    assert first.noticed_seconds is None
+    assert first.happened == "nobody noticed; the iteration took longer"
+    assert second.noticed_seconds == pytest.approx(0.1)
+    assert second.over_seconds == pytest.approx(0.6)
+    assert second.happened == "rank 2 late; back 5 iteration(s) later"
+    assert third.noticed_seconds == pytest.approx(0.1)
+
+
+def test_a_server_that_was_replaced(stage: Stage) -> None:
+    stage.record("resumed", 20, time=BEGAN + 5.5, workers={})
+    printed = FakeActor((1.0, "the server is gone"), (2.75, "mdgan: rank 1 lost the server (…)"))
+    (row,) = rows(stage.played(kill_server(25), actors=[printed]))
+    assert row.noticed_seconds == pytest.approx(0.25)
+    assert row.over_seconds == pytest.approx(3.0)
+    assert row.lost == 5
+    assert row.happened == "a standby went on from iteration 20"
+
+
+def test_a_server_that_nobody_replaced(stage: Stage) -> None:
+    (row,) = rows(stage.played(kill_server(25)))
+    assert (row.noticed_seconds, row.over_seconds) == (None, None)
+    assert row.happened == "nobody took its place"
+
+
+def test_newcomers(stage: Stage) -> None:
+    stage.record("joined", 25, 4)
+    stage.record("joined", 26, 5)
+    comers = {0: (BEGAN + 1, 5), 1: (BEGAN + 1, None)}
+    events = [Event("join", iteration) for iteration in (10, 11, 39)]
+    first, second, third = rows(stage.played(*events, comers=comers))
+    assert (first.iteration, first.happened) == (26, "rank 5 joined 1.6 s after it was started")
+    assert second.happened == "the run was over before it could join"
+    assert third.happened == "the run did not get there"
+
+
+def test_a_fault_whose_victim_was_not_there(stage: Stage) -> None:
+    (row,) = rows(stage.played(kill(2, 10), strikes={}))
+    assert row.cells()[1:5] == ["–", "–", "–", "0"]
+    assert "did not strike" in row.happened
+
+
+def test_a_run_that_survived(stage: Stage) -> None:
+    moves = {"moves": [[1, 2], [2, 1]], "given": {"1": "a", "2": "b"}}
+    stage.record("swap", 10, taken={"2": "a", "1": "b"}, **moves)
+    stage.record("swap", 11, taken={"2": "a"}, **moves)
+    assert troubles(stage.played(kill(2, 10)), stage.run.path, LAST, serves=True) == []
+
+
+def unfinished(stage: Stage) -> None:
+    stage.run.write_status({"state": "running", "iteration": 30})
+
+
+def torn(stage: Stage) -> None:
+    moves = {"moves": [[1, 2], [2, 1]], "given": {"1": "a", "2": "b"}}
+    stage.record("swap", 10, taken={"2": "c", "1": "b"}, **moves)
+
+
+def half_a_file(stage: Stage) -> None:
+    (stage.run.path / "samples" / ".0000010.png.123.tmp").touch()
+
+
+def not_finite(stage: Stage) -> None:
+    stage.run.write_generator({"weight": torch.tensor([1.0, torch.nan])}, LAST)
+
+
+def old_generator(stage: Stage) -> None:
+    stage.run.write_generator({"weight": torch.ones(2)}, LAST - 1)
+
+
+def damaged_generator(stage: Stage) -> None:
+    (stage.run.path / "generator.safetensors").write_bytes(b"x" * 100)
+
+
+def damaged_checkpoint(stage: Stage) -> None:
+    (stage.run.checkpoints / f"{LAST:07d}" / SERVER_FILE).write_bytes(b"x" * 100)
+
+
+def missing_checkpoint(stage: Stage) -> None:
+    (stage.run.checkpoints / f"{LAST:07d}" / "manifest.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (unfinished, "training is running at iteration 30 of 40"),
+        (torn, "swap at iteration 10: rank 2 holds something else than 1 gave"),
+        (half_a_file, ".0000010.png.123.tmp"),
+        (not_finite, "not finite"),
+        (old_generator, "iteration 39"),
+        (damaged_generator, "damaged"),
+        (damaged_checkpoint, SERVER_FILE),
+        (missing_checkpoint, "the last checkpoint is missing"),
+    ],
+)
+def test_a_run_that_did_not_survive(stage: Stage, harm: Callable[[Stage], None], says: str) -> None:
+    harm(stage)
+    found = troubles(stage.played(), stage.run.path, LAST, serves=True)
+    assert any(says in line for line in found), found
+
+
+def test_processes_that_were_left_and_a_run_that_hung(stage: Stage) -> None:
+    played = stage.played(killed=[4711], stalled=True)
+    found = troubles(played, stage.run.path, LAST, serves=True)
+    assert found[0] == "process 4711 did not end by itself"
+    assert "no iteration was done for too long after 40" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("status", "num_strikes", "survived"),
+    [(0, 0, True), (137, 1, True), (137, 0, False), (1, 1, False)],
+)
+def test_where_the_server_is_elsewhere_the_exit_status_tells(
+    stage: Stage, status: int, num_strikes: int, survived: bool
+) -> None:
+    events = [kill(n + 1, 10) for n in range(num_strikes)]
+    played = stage.played(*events, actors=[FakeActor(status=status)])
+    found = troubles(played, stage.run.path / "nowhere", LAST, serves=False)
+    assert (found == []) == survived, found

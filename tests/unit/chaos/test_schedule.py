@@ -1,0 +1,77 @@
+"""What is drawn is decided by the seed, and is what was asked for."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdgan.chaos.schedule import KINDS, Setting, draw_schedule
+from mdgan.errors import BadInput
+from mdgan.launch.faults import HOST_PHASES, SERVER_PHASES, as_variables, read_planned
+
+some_kinds = st.lists(st.sampled_from(KINDS), min_size=1, unique=True)
+settings = st.builds(
+    Setting,
+    iterations=st.integers(100, 5000),
+    hosts=st.lists(st.integers(1, 50), min_size=1, unique=True),
+    liveness_seconds=st.floats(1, 60),
+    swaps=st.booleans(),
+    checkpoints=st.booleans(),
+)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 40), some_kinds, settings)
+def test_events_are_as_asked_for(
+    seed: int, num_faults: int, kinds: list[str], setting: Setting
+) -> None:
+    events = draw_schedule(seed, num_faults, kinds, setting)
+    assert events == draw_schedule(seed, num_faults, kinds, setting)
+    assert len(events) == num_faults
+    at = [event.iteration for event in events]
+    assert at == sorted(set(at))
+    assert min(at) >= 2
+    assert max(at) < 0.9 * setting.iterations + 1
+    counts = Counter(event.kind for event in events)
+    assert {*counts} <= {*kinds}
+    assert max(counts.values()) - min(counts[kind] for kind in kinds) <= 1
+    for event in events:
+        assert (event.fault is None) == (event.kind == "join")
+        if event.fault is None:
+            continue
+        assert event.fault.iteration == event.iteration
+        assert (event.fault.role == "server") == (event.kind == "server")
+        hosts = {f"host-{number}" for number in setting.hosts}
+        assert event.fault.role in hosts | {"server"}
+        assert (event.halt_seconds > 0) == (event.fault.action == "stop")
+    faults = [event.fault for event in events if event.fault is not None]
+    assert read_planned(as_variables(faults, Path("/somewhere"))).faults == tuple(faults)
+
+
+def test_seeds_differ_and_every_phase_comes() -> None:
+    setting = Setting(2000, range(1, 7), 5.0, swaps=True, checkpoints=True)
+    drawn = [draw_schedule(seed, 20, KINDS, setting) for seed in range(200)]
+    assert len({tuple(events) for events in drawn}) == 200
+    faults = {event.fault for events in drawn for event in events if event.fault is not None}
+    assert {fault.phase for fault in faults if fault.role == "server"} == {*SERVER_PHASES}
+    assert {fault.phase for fault in faults if fault.role != "server"} == {*HOST_PHASES}
+    halts = [e.halt_seconds for events in drawn for e in events if e.kind == "stop"]
+    # On both sides of the liveness timeout, and of a deadline of a second.
+    assert min(halts) < 0.5 < 1 < 5 < max(halts) <= 7.5
+
+
+@pytest.mark.parametrize(("swaps", "checkpoints"), [(False, True), (True, False)])
+def test_no_fault_waits_for_a_phase_that_never_comes(swaps: bool, checkpoints: bool) -> None:
+    setting = Setting(2000, [1], 5.0, swaps=swaps, checkpoints=checkpoints)
+    events = draw_schedule(1, 1000, ["kill", "server"], setting)
+    phases = {event.fault.phase for event in events if event.fault is not None}
+    assert ("swap" in phases) == ("swapped" in phases) == swaps
+    assert ("checkpoint" in phases) == ("write" in phases) == checkpoints
+
+
+def test_more_faults_than_iterations() -> None:
+    setting = Setting(20, [1], 5.0, swaps=False, checkpoints=False)
+    assert len(draw_schedule(0, 16, ["kill"], setting)) == 16
+    with pytest.raises(BadInput, match="--faults 17: too many for 20 iterations; give at most 16"):
+        draw_schedule(0, 17, ["kill"], setting)

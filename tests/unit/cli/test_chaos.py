@@ -1,0 +1,102 @@
+"""`mdgan chaos`: what it starts, and what it does not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mdgan.chaos import run as module
+from mdgan.chaos.play import Commands, Rules
+from tests.processes import run_here
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What is asked for, instead of doing it."""
+    found: dict[str, Any] = {}
+
+    def note(
+        commands: Commands, settings: Any, seed: Any, num_faults: int, kinds: Any, rules: Rules
+    ) -> int:
+        found.update(commands=commands, settings=settings, seed=seed, rules=rules)
+        found.update(num_faults=num_faults, kinds=kinds)
+        return 0
+
+    monkeypatch.setattr(module, "run_chaos", note)
+    return found
+
+
+def flags_of(command: Any) -> dict[str, str]:
+    pairs = list(command[1:])
+    return dict(zip(pairs[::2], pairs[1::2], strict=True))
+
+
+def test_commands_without_a_standby(asked: dict[str, Any], tmp_path: Path) -> None:
+    train = ["--world-size", "4", "--threads", "2", "--liveness-timeout", "7.5", "--out", "run"]
+    assert run_here("chaos", "--kinds", "kill,stop,kill", "--", *train, cwd=tmp_path).status == 0
+    commands = asked["commands"]
+    assert commands.standby is commands.workers is None
+    given = flags_of(commands.train)
+    port = given.pop("--master-port")
+    assert int(port) > 1023
+    assert given == dict(zip(train[::2], train[1::2], strict=True))
+    assert flags_of(commands.join) == {
+        **{"--threads": "2", "--liveness-timeout": "7.5", "--out": "run"},
+        "--master-port": port,
+    }
+    assert asked["kinds"] == ("kill", "stop")
+    assert (asked["seed"], asked["num_faults"]) == (None, 20)
+    assert asked["rules"] == Rules(1, 0.0, 7.5, 300.0)
+
+
+def test_commands_with_a_standby(asked: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text('{"world_size": 4, "insecure": true, "threads": 3}')
+    where = ["--master-addr", "10.0.0.1,10.0.0.2", "--master-port", "29501"]
+    train = ["--config", "c.json", "--threads", "1", "--ranks", "0..2", *where]
+    result = run_here("chaos", "--seed", "5", "--faults", "3", "--", *train, cwd=tmp_path)
+    assert result.status == 0, result
+    commands, out = asked["commands"], asked["settings"]["out"]
+    assert list(commands.standby) == ["standby", out, *where]
+    ranks = []
+    for command in (commands.train, commands.workers):
+        assert "--insecure" in command
+        given = flags_of([part for part in command if part != "--insecure"])
+        assert given["--world-size"] == "4"
+        assert given["--threads"] == "1"
+        assert given["--out"] == out
+        ranks.append(given["--ranks"])
+    assert ranks == ["0", "1,2"]
+    assert (asked["seed"], asked["num_faults"]) == (5, 3)
+
+
+def test_a_standby_needs_two_addresses(asked: dict[str, Any], tmp_path: Path) -> None:
+    assert run_here("chaos", cwd=tmp_path).status == 0
+    assert asked["settings"]["master_addr"] == "127.0.0.1,127.0.0.2"
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--kinds", "kill,hug"], "'hug' is none of kill, stop, leave, join, server"),
+        (["--faults", "0"], "--faults"),
+        (["--", "--dry-run"], "starts a new run; leave --dry-run and --resume out"),
+        (["--", "--resume", "run"], "starts a new run; leave --dry-run and --resume out"),
+        (["--", "--transport", "memory"], "leave torchrun and --transport memory out"),
+        (["--", "--iterations", "0"], "--iterations 0"),
+        (["--", "--no-such-flag"], "--no-such-flag"),
+        (
+            ["--faults", "30", "--kinds", "kill", "--", "--iterations", "20"],
+            "--faults 30: too many for 20",
+        ),
+        (["--", "--ranks", "1..2"], "--ranks 1..2: rank 0 runs elsewhere"),
+        (["--kinds", "kill", "--", "--ranks", "0"], "--ranks 0: no worker runs here"),
+        (["--", "--checkpoint-interval", "0"], "--checkpoint-interval 0: without checkpoints"),
+        (["--", "--dataset", "digit"], "did you mean 'digits'?"),
+    ],
+)
+def test_bad_input(tmp_path: Path, flags: list[str], says: str) -> None:
+    result = run_here("chaos", *flags, cwd=tmp_path)
+    assert result.status == 2, result
+    assert result.errors.count("\n") == 1, result
+    assert says in result.errors
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,196 @@
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.config import as_settings
+from mdgan.deployment import Deployment
+from mdgan.errors import BadInput
+from mdgan.experiment import Experiment
+from mdgan.launch.continuation import continuation
+from mdgan.observe.run_directory import RunDirectory
+from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints
+from mdgan.storage.manifest import Manifest
+from mdgan.storage.state_file import write_state
+
+SETTINGS = as_settings(Experiment(iterations=100), Deployment())
+STATE = {"generator.w": torch.arange(5.0), "noise": torch.arange(3, dtype=torch.uint8)}
+
+
+def make_run(folder: Path, *iterations: int, **status: Any) -> RunDirectory:
+    """A run that has made checkpoints and is over."""
+    run = RunDirectory.claim(folder)
+    run.write_status({"state": "failed", "iteration": 0, **status})
+    checkpoints = Checkpoints(run.checkpoints, keep=10)
+    for iteration in iterations:
+        stored = write_state(checkpoints.folder_of(iteration), SERVER_FILE, STATE)
+        manifest = Manifest(
+            iteration=iteration,
+            generation=1,
+            num_swaps=iteration // 10,
+            swap_every=10,
+            seconds=0.5,
+            workers=(),
+            files={"server": stored},
+            elsewhere=(),
+            settings=SETTINGS,
+            version="0.2.0",
+        )
+        checkpoints.commit(manifest)
+    return run
+
+
+def refusal(run: RunDirectory, settings: Mapping[str, Any] = SETTINGS, **how: Any) -> str:
+    with pytest.raises(BadInput) as caught:
+        continuation(run, settings, **how)
+    text = str(caught.value)
+    assert len(text.splitlines()) == 1
+    assert text.startswith(f"--resume {run.path}: ")
+    return text
+
+
+def server_file(run: RunDirectory, iteration: int) -> Path:
+    return run.checkpoints / f"{iteration:07d}" / SERVER_FILE
+
+
+def test_it_goes_on_from_the_newest(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 20, 40)
+    found = continuation(run, SETTINGS)
+    assert found.manifest.iteration == 40
+    assert found.notes == ()
+    loaded: list[dict[str, Tensor]] = []
+    found.restore(loaded.append)
+    (state,) = loaded
+    assert state.keys() == STATE.keys()
+    assert all(torch.equal(state[name], tensor) for name, tensor in STATE.items())
+
+
+def test_what_is_torn_is_passed_over_and_told(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 20, 40, 60)
+    path = server_file(run, 60)
+    path.write_bytes(path.read_bytes()[:-1])
+    (run.checkpoints / "0000040" / "manifest.json").unlink()
+    found = continuation(run, SETTINGS)
+    assert found.manifest.iteration == 20
+    assert len(found.notes) == 2
+    assert found.notes[0].startswith("passed over checkpoint of iteration 60: server.safetensors")
+    assert found.notes[1].startswith("passed over checkpoint of iteration 40: has no manifest")
+
+
+def test_without_a_checkpoint_there_is_nothing_to_go_on_from(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    assert "has no whole checkpoint (none was made); start a new run" in refusal(run)
+    run = make_run(tmp_path / "torn", 20)
+    server_file(run, 20).unlink()
+    assert "(checkpoint of iteration 20: server.safetensors: is not there)" in refusal(run)
+
+
+def test_a_run_that_is_done_needs_more_iterations(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 100)
+    assert "all 100 iterations are done; give more --iterations" in refusal(run)
+    found = continuation(run, {**SETTINGS, "iterations": 150})
+    assert found.notes == ("iterations was 100, is 150",)
+
+
+def test_what_is_different_now_is_told_if_it_matters(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 20)
+    now = {**SETTINGS, "world_size": 9, "device": "cuda", "master_port": 1, "ranks": "0", "new": 3}
+    assert continuation(run, now).notes == ("world_size was 5, is 9", "device was cpu, is cuda")
+
+
+def test_another_algorithm_is_another_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 20)
+    text = refusal(run, {**SETTINGS, "algorithm": "standalone"})
+    assert "was trained with mdgan; use `mdgan train`" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "swap_every"),
+    [
+        ({}, 10),
+        ({"seed": 7, "device": "cuda", "iterations": 500}, 10),
+        ({"swap_interval": 3}, None),
+        ({"swap_epochs": 2.0}, None),
+        ({"world_size": 9}, None),
+        ({"batch_size": 20}, None),
+        ({"data_dir": "elsewhere"}, None),
+    ],
+)
+def test_the_rhythm_of_swaps_stays_unless_something_moves_it(
+    tmp_path: Path, change: dict[str, Any], swap_every: int | None
+) -> None:
+    run = make_run(tmp_path / "run", 20)
+    assert continuation(run, {**SETTINGS, **change}).swap_every() == swap_every
+
+
+def test_a_state_that_changed_meanwhile_is_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 20)
+    found = continuation(run, SETTINGS)
+    server_file(run, 20).write_bytes(b"something else")
+    with pytest.raises(BadInput, match="does not fit the models of digits"):
+        found.restore(lambda _state: None)
+
+
+def test_a_state_of_other_models_is_refused(tmp_path: Path) -> None:
+    found = continuation(make_run(tmp_path / "run", 20), SETTINGS)
+
+    def load(_state: dict[str, Tensor]) -> None:
+        raise KeyError("generator.w")
+
+    with pytest.raises(BadInput, match="use the dataset file of that run"):
+        found.restore(load)
+
+
+# Whether the run is still going.
+
+
+@pytest.mark.parametrize("state", ["starting", "running"])
+def test_a_run_that_is_going_is_left_alone(tmp_path: Path, state: str) -> None:
+    here = {"machine": socket.gethostname(), "process": os.getpid()}
+    run = make_run(tmp_path / "run", 20, state=state, **here)
+    assert f"still running (process {os.getpid()}); stop it first" in refusal(run)
+    assert continuation(run, SETTINGS, taking_over=True).manifest.iteration == 20
+    for over in ("finished", "stopped", "failed"):
+        run.write_status({"state": over, **here})
+        assert continuation(run, SETTINGS).manifest.iteration == 20
+
+
+def test_a_run_whose_process_is_dead_goes_on(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    here = {"machine": socket.gethostname(), "process": dead.pid}
+    run = make_run(tmp_path / "run", 20, state="running", **here)
+    assert continuation(run, SETTINGS).manifest.iteration == 20
+
+
+def test_a_process_that_got_the_number_later_is_another(tmp_path: Path) -> None:
+    here = {"machine": socket.gethostname(), "process": os.getpid()}
+    run = make_run(tmp_path / "run", 20, state="running", **here)
+    os.utime(run.path / "run.json", (1e9, 1e9))
+    assert continuation(run, SETTINGS).manifest.iteration == 20
+
+
+def test_nobody_can_tell_of_a_process_on_another_machine(tmp_path: Path) -> None:
+    there = {"machine": "another", "process": os.getpid()}
+    run = make_run(tmp_path / "run", 20, state="running", **there)
+    assert continuation(run, SETTINGS).manifest.iteration == 20
+
+
+def test_a_run_that_does_not_say_whose_it_is_goes_on(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 20, state="running", machine=socket.gethostname())
+    assert continuation(run, SETTINGS).manifest.iteration == 20
+
+
+def test_a_damaged_status_is_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 20)
+    (run.path / "run.json").write_text(json.dumps([1]))
+    with pytest.raises(BadInput, match="damaged"):
+        continuation(run, SETTINGS)

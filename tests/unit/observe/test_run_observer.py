@@ -1,0 +1,180 @@
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from mdgan.observe import run_observer as module
+from mdgan.observe.run_directory import RunDirectory
+from mdgan.observe.run_observer import RunObserver
+from tests import processes
+
+
+class Clock:
+    """A clock that goes only when told to."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return 1.7e9 + self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+def make_observer(
+    folder: Path, *, iterations: int = 20, sample_interval: int = 0, seconds: float = 0.0
+) -> RunObserver:
+    return RunObserver(
+        RunDirectory.claim(folder),
+        nn.Sequential(nn.Linear(3, 4), nn.Unflatten(1, (1, 2, 2))),
+        z_dim=3,
+        seed=0,
+        iterations=iterations,
+        sample_interval=sample_interval,
+        log_interval=5,
+        status={"machine": "here"},
+        launched=1000.0,
+        seconds=seconds,
+    )
+
+
+def losses(*values: float) -> torch.Tensor:
+    return torch.tensor([[value, 2 * value] for value in values])
+
+
+def test_a_new_run_tells_who_holds_what(tmp_path: Path, clock: Clock) -> None:
+    observer = make_observer(tmp_path / "run")
+    observer.begin({"1": {"samples": 3}}, 0)
+    (event,) = processes.read_records(tmp_path / "run")
+    assert (event["event"], event["iteration"]) == ("holdings", 0)
+    assert event["workers"] == {"1": {"samples": 3}}
+    assert processes.read_status(tmp_path / "run") == {
+        "machine": "here",
+        "state": "running",
+        "iteration": 0,
+        "seconds": 0.0,
+    }
+    assert RunDirectory(tmp_path / "run").read_generator()[1] == 0
+
+
+def test_a_run_that_goes_on_says_so_and_its_time_goes_on(
+    tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    observer = make_observer(tmp_path / "run", seconds=50.0)
+    clock.now += 7  # until all workers have come
+    observer.begin({"1": {}}, 10)
+    assert processes.read_events(tmp_path / "run", "resumed")[0]["iteration"] == 10
+    assert observer.seconds() == 50.0
+    clock.now += 4
+    observer.iteration(20, losses(0.5))
+    assert processes.read_metrics(tmp_path / "run")[0]["seconds"] == 54.0
+    observer.end("finished", 20)
+    said = capsys.readouterr().out
+    assert "done: 20 of 20 iterations in 4 s (2.5 it/s), 11 s with start-up" in said
+    status = processes.read_status(tmp_path / "run")
+    assert (status["state"], status["iteration"], status["seconds"]) == ("finished", 20, 54.0)
+
+
+def test_the_losses_are_means_over_who_answered(tmp_path: Path, clock: Clock) -> None:
+    observer = make_observer(tmp_path / "run")
+    observer.begin({}, 0)
+    observer.iteration(1, losses(1.0, 3.0))
+    observer.iteration(2, losses(9.0))
+    observer.iteration(5, losses(float("nan"), 3.0))
+    first, fifth = processes.read_metrics(tmp_path / "run")
+    assert (first["discriminator_loss"], first["generator_loss"], first["workers"]) == (2, 4, 2)
+    assert (fifth["iteration"], fifth["generator_loss"], fifth["workers"]) == (5, None, 2)
+
+
+def test_events_hold_what_they_are_given(tmp_path: Path, clock: Clock) -> None:
+    observer = make_observer(tmp_path / "run")
+    observer.begin({}, 0)
+    observer.event("lost", 7, workers=[3], reason="power\nfailure")
+    event = processes.read_events(tmp_path / "run", "lost")[0]
+    assert (event["iteration"], event["workers"], event["reason"]) == (7, [3], "power\nfailure")
+
+
+def test_a_run_that_did_not_begin_has_failed_where_it_was(tmp_path: Path, clock: Clock) -> None:
+    make_observer(tmp_path / "run").gave_up(30)
+    status = processes.read_status(tmp_path / "run")
+    assert (status["state"], status["iteration"]) == ("failed", 30)
+
+
+SCORES = {
+    "iteration": 10,
+    "scores": {"fid": 12.0},
+    "warnings": [],
+    "left_out": {},
+    "row": {"iteration": 10, "start": 0.0, "spans": []},
+}
+TELLING: dict[str, Callable[[RunObserver], None]] = {
+    "begin": lambda observer: observer.begin({}, 5),
+    "iteration": lambda observer: observer.iteration(5, losses(1.0)),
+    "event": lambda observer: observer.event("lost", 5, workers=[1]),
+    "scores": lambda observer: observer.scores(10, SCORES),
+    "spans": lambda observer: observer.spans("server", 5, [], {}, {}),
+    "gave up": lambda observer: observer.gave_up(0),
+    "end": lambda observer: observer.end("finished", 5),
+}
+
+
+@pytest.mark.parametrize("name", TELLING)
+def test_a_full_disk_costs_records_and_nothing_else(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    observer = make_observer(tmp_path / "run", sample_interval=5)
+    observer.begin({}, 0)
+    capsys.readouterr()
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "a-file")
+
+    with monkeypatch.context() as patch:
+        for write in ("append_metrics", "append_trace", "write_tensors", "write_samples"):
+            patch.setattr(RunDirectory, write, full)
+        patch.setattr(RunDirectory, "write_status", full)
+        TELLING[name](observer)
+        TELLING[name](observer)
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert warnings == [
+        "warning: cannot write a-file: No space left on device; training goes on"
+    ], "once is enough"
+    observer.event("there is room again", 6)
+    assert processes.read_events(tmp_path / "run", "there is room again")
+
+
+def test_a_folder_that_is_gone_costs_records_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    observer = make_observer(tmp_path / "run", sample_interval=5)
+    (tmp_path / "run").rename(tmp_path / "away")
+    for tell in TELLING.values():
+        tell(observer)
+    assert capsys.readouterr().err.count("warning: cannot write") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_the_end_says_is_where_things_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    observer = make_observer(tmp_path / "run")
+    observer.begin({}, 0)
+    observer.end("stopped", 7)
+    said = capsys.readouterr().out
+    assert "stopped when asked to: 7 of 20 iterations" in said
+    assert str(tmp_path / "run" / "samples") in said
+    assert "(last: 0000007.png)" in said
+    assert (tmp_path / "run" / "samples" / "0000007.png").exists()
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "stopped"

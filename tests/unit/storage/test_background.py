@@ -1,0 +1,140 @@
+"""Writing goes on beside training, and what goes wrong there is heard of."""
+
+import errno
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from mdgan.storage.background import BackgroundWriter
+
+
+@pytest.fixture
+def writer() -> Iterator[BackgroundWriter]:
+    writer = BackgroundWriter()
+    yield writer
+    writer.close(10)
+
+
+def never(error: OSError) -> None:
+    raise AssertionError(f"nobody expects {error}")
+
+
+def test_jobs_are_done_in_order_and_in_another_thread(writer: BackgroundWriter) -> None:
+    done: list[tuple[int, int]] = []
+
+    def job(number: int) -> None:
+        done.append((number, threading.get_ident()))
+
+    for number in range(5):
+        assert writer.submit(partial(job, number), never)
+        assert writer.drain(10)
+    assert [number for number, _ in done] == list(range(5))
+    assert threading.get_ident() not in {thread for _, thread in done}
+
+
+def test_a_slow_disk_costs_jobs_and_no_time(writer: BackgroundWriter) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def slow() -> None:
+        begun.set()
+        assert go_on.wait(10)
+        done.append("slow")
+
+    assert writer.submit(slow, never)
+    assert begun.wait(10)
+    before = time.monotonic()
+    assert writer.submit(lambda: done.append("waiting"), never)
+    assert not writer.submit(lambda: done.append("one too many"), never)
+    assert not writer.drain(0.01)
+    assert time.monotonic() - before < 5
+    go_on.set()
+    assert writer.drain(10)
+    assert done == ["slow", "waiting"]
+
+
+def test_a_full_disk_is_told_and_writing_goes_on(writer: BackgroundWriter) -> None:
+    told: list[int | None] = []
+    done: list[int] = []
+
+    def fail() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert writer.submit(fail, lambda error: told.append(error.errno))
+    assert writer.drain(10)
+    assert told == [errno.ENOSPC]
+    assert writer.submit(lambda: done.append(1), never)
+    assert writer.drain(10)
+    assert done == [1]
+
+
+@pytest.mark.parametrize("in_handler", [False, True])
+def test_any_other_failure_reaches_the_thread_that_trains_once(
+    writer: BackgroundWriter, in_handler: bool
+) -> None:
+    def fail() -> None:
+        if in_handler:
+            raise OSError(errno.EIO, "broken")
+        raise ZeroDivisionError
+
+    def handle(error: OSError) -> None:
+        raise ZeroDivisionError
+
+    assert writer.submit(fail, handle)
+    with pytest.raises(ZeroDivisionError):
+        writer.drain(10)
+    assert writer.drain(10)
+    assert writer.submit(lambda: None, never)
+
+
+def test_closing_finishes_what_was_begun() -> None:
+    writer, done = BackgroundWriter(), list[int]()
+    begun = threading.Event()
+
+    def slow() -> None:
+        begun.set()
+        done.append(1)
+
+    assert writer.submit(slow, never)
+    assert begun.wait(10)
+    assert writer.submit(lambda: done.append(2), never)
+    assert writer.close(10)
+    assert done == [1, 2]
+    assert not writer.submit(lambda: done.append(3), never)
+    assert writer.close(10)
+    assert done == [1, 2]
+
+
+def test_closing_does_not_wait_for_ever() -> None:
+    writer, go_on = BackgroundWriter(), threading.Event()
+
+    def stuck() -> None:
+        go_on.wait(30)
+
+    assert writer.submit(stuck, never)
+    before = time.monotonic()
+    assert not writer.close(0.05)
+    assert time.monotonic() - before < 10
+    go_on.set()
+    assert writer.close(10)
+
+
+def test_what_is_written_is_not_kept(writer: BackgroundWriter) -> None:
+    """States are large."""
+
+    class State:
+        def write(self) -> None:
+            pass
+
+    state = State()
+    watch = weakref.ref(state)
+    assert writer.submit(state.write, never)
+    assert writer.drain(10)
+    del state
+    gc.collect()
+    assert watch() is None

@@ -1,0 +1,118 @@
+"""Of all servers that ever claimed a run, one may write."""
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from mdgan.storage.fence import Fence, Fenced
+from tests.unit.storage.small import all_files
+
+
+def test_the_last_to_claim_may_write(tmp_path: Path) -> None:
+    first = Fence.claim(tmp_path)
+    first.check()
+    second = Fence.claim(tmp_path)
+    assert (first.generation, second.generation) == (1, 2)
+    second.check()
+    with pytest.raises(Fenced, match="generation 2 has taken over") as refused:
+        first.check()
+    assert f"process {os.getpid()}" in str(refused.value)
+    assert os.uname().nodename in str(refused.value)
+    third = Fence.claim(tmp_path)
+    with pytest.raises(Fenced, match="generation 3"):
+        first.check()
+    with pytest.raises(Fenced, match="generation 3"):
+        second.check()
+    third.check()
+    assert all_files(tmp_path) == {f"generation-{number}.json" for number in (1, 2, 3)}
+
+
+def test_gaps_numbers_beyond_nine_and_foreign_files(tmp_path: Path) -> None:
+    for name in ("generation-9.json", "generation-10.json", "generation-x.json", "generation-77"):
+        (tmp_path / name).write_text("{}")
+    assert Fence.claim(tmp_path).generation == 11
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"host": "a"}', b"\xff", b"[" * 5000])
+def test_who_took_over_may_be_unknown(tmp_path: Path, content: bytes) -> None:
+    fence = Fence.claim(tmp_path)
+    (tmp_path / "generation-2.json").write_bytes(content)
+    with pytest.raises(Fenced, match=r"^generation 2 has taken over$"):
+        fence.check()
+
+
+def test_threads_that_race_get_a_generation_each(tmp_path: Path) -> None:
+    start = threading.Barrier(8)
+    generations: list[int] = []
+
+    def claim() -> None:
+        start.wait(10)
+        generations.append(Fence.claim(tmp_path).generation)
+
+    threads = [threading.Thread(target=claim) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(generations) == list(range(1, 9))
+
+
+CLAIM = """
+import sys
+from pathlib import Path
+from mdgan.storage.fence import Fence
+sys.stdin.readline()
+for _ in range(40):
+    print(Fence.claim(Path(sys.argv[1])).generation)
+"""
+
+
+def test_processes_that_race_get_generations_of_their_own(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CLAIM, str(tmp_path)]
+    racers = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    got = [[int(line) for line in racer.communicate(timeout=60)[0].split()] for racer in racers]
+    assert sorted(number for mine in got for number in mine) == list(range(1, 121))
+    assert all(mine == sorted(mine) for mine in got)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_file_system_without_links_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", fail)
+    fences = [Fence.claim(tmp_path) for _ in range(3)]
+    assert [fence.generation for fence in fences] == [1, 2, 3]
+    assert all_files(tmp_path) == {f"generation-{number}.json" for number in (1, 2, 3)}
+
+
+def test_a_folder_that_cannot_be_written_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Fence.claim(tmp_path / "nowhere")
+
+
+def test_a_full_disk_makes_no_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="No space left"):
+            Fence.claim(tmp_path)
+    assert all_files(tmp_path) == set()
+    assert Fence.claim(tmp_path).generation == 1

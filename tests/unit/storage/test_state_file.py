@@ -1,0 +1,226 @@
+"""A state on disk is whole, or damaged and known to be."""
+
+import errno
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load, load_file, save
+from torch import Tensor
+
+from mdgan.storage.state_file import Damaged, StoredFile, check_file, read_state, write_state
+from tests.unit.algorithms.small import same_bits
+from tests.unit.storage.small import all_files, make_state
+
+DTYPES = [
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+]
+
+
+def equal_states(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    return first.keys() == second.keys() and all(
+        same_bits(first[name], second[name]) for name in first
+    )
+
+
+tensors = st.builds(
+    lambda dtype, shape, seed: (
+        torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 3
+    ).to(dtype),
+    st.sampled_from(DTYPES),
+    st.lists(st.integers(0, 4), max_size=3),
+    st.integers(0, 1000),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.dictionaries(st.text(max_size=8).filter(lambda name: name.isprintable()), tensors))
+def test_what_is_written_is_what_the_library_reads(
+    tmp_path_factory: pytest.TempPathFactory, state: dict[str, Tensor]
+) -> None:
+    state.pop("__metadata__", None)
+    folder = tmp_path_factory.mktemp("states")
+    stored = write_state(folder, "a.safetensors", state)
+    data = (folder / "a.safetensors").read_bytes()
+    assert equal_states(load(data), state)
+    assert equal_states(read_state(folder, stored), state)
+    assert stored.num_bytes == len(data)
+    assert all_files(folder) == {"a.safetensors"}
+
+
+def test_a_file_is_as_large_as_the_librarys_own(tmp_path: Path) -> None:
+    state = make_state()
+    stored = write_state(tmp_path, "a", state)
+    assert abs(stored.num_bytes - len(save(state))) < 8
+
+
+def test_equal_states_make_equal_files(tmp_path: Path) -> None:
+    state = make_state()
+    first = write_state(tmp_path, "a", state)
+    second = write_state(tmp_path, "b", dict(reversed(state.items())))
+    assert (first.sha256, first.num_bytes) == (second.sha256, second.num_bytes)
+
+
+def test_strided_and_transposed_tensors_are_written_in_order(tmp_path: Path) -> None:
+    whole = torch.arange(24.0).view(4, 6)
+    state = {"transposed": whole.T, "sliced": whole[:, ::2], "expanded": torch.ones(1).expand(3)}
+    stored = write_state(tmp_path, "a", state)
+    assert equal_states(read_state(tmp_path, stored), {k: v.clone() for k, v in state.items()})
+
+
+def test_what_was_read_outlives_its_file(tmp_path: Path) -> None:
+    stored = write_state(tmp_path, "a", make_state())
+    state = read_state(tmp_path, stored)
+    (tmp_path / "a").unlink()
+    write_state(tmp_path, "a", make_state(5))
+    assert equal_states(state, make_state())
+    state["weight"].add_(1)
+    assert equal_states(load_file(tmp_path / "a"), make_state(5))
+
+
+def cuts(num_bytes: int, header: int) -> list[int]:
+    """Places to cut a file: around every boundary of the format, and some between."""
+    edges = (0, 8, 8 + header, num_bytes)
+    around = {edge + step for edge in edges for step in (-1, 0, 1)}
+    between = {num_bytes // 3, num_bytes // 2, 4, 8 + header // 2}
+    return sorted(place for place in around | between if 0 <= place < num_bytes)
+
+
+def test_a_torn_file_is_damaged_wherever_it_is_torn(tmp_path: Path) -> None:
+    stored = write_state(tmp_path, "a", make_state())
+    whole = (tmp_path / "a").read_bytes()
+    places = cuts(len(whole), int.from_bytes(whole[:8], "little"))
+    assert len(places) > 10
+    for place in places:
+        (tmp_path / "a").write_bytes(whole[:place])
+        with pytest.raises(Damaged, match=f"a: {place} bytes instead of {len(whole)}"):
+            read_state(tmp_path, stored)
+        # As after a loss of power: the right size, zeros instead of content.
+        (tmp_path / "a").write_bytes(whole[:place].ljust(len(whole), b"\0"))
+        if whole[place:].strip(b"\0"):
+            with pytest.raises(Damaged, match="a: its checksum is wrong"):
+                read_state(tmp_path, stored)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10**9))
+def test_a_flipped_bit_is_found(tmp_path_factory: pytest.TempPathFactory, bit: int) -> None:
+    folder = tmp_path_factory.mktemp("states")
+    stored = write_state(folder, "a", make_state())
+    data = bytearray((folder / "a").read_bytes())
+    place, bit_of_byte = divmod(bit % (8 * len(data)), 8)
+    data[place] ^= 1 << bit_of_byte
+    (folder / "a").write_bytes(data)
+    with pytest.raises(Damaged, match="a: its checksum is wrong"):
+        check_file(folder, stored)
+
+
+def test_what_cannot_be_read_is_damaged(tmp_path: Path) -> None:
+    stored = write_state(tmp_path, "a", make_state())
+    (tmp_path / "a").unlink()
+    with pytest.raises(Damaged, match="a: is not there"):
+        read_state(tmp_path, stored)
+    with pytest.raises(Damaged, match="a: is not there"):
+        read_state(tmp_path / "nowhere", stored)
+    (tmp_path / "a").mkdir()
+    with pytest.raises(Damaged, match="a: cannot be read \\(Is a directory\\)"):
+        read_state(tmp_path, stored)
+
+
+def test_a_failed_write_leaves_the_file_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = write_state(tmp_path, "a", make_state())
+
+    def fail(descriptor: int) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="No space left"):
+            write_state(tmp_path, "a", make_state(1))
+    assert all_files(tmp_path) == {"a"}
+    assert equal_states(read_state(tmp_path, stored), make_state())
+
+
+def test_a_full_disk_is_an_os_error_and_leaves_the_file_before(tmp_path: Path) -> None:
+    """No file may exceed 100 KB meanwhile, which is where a full disk would cut the state."""
+    stored = write_state(tmp_path, "a", make_state())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write_state(tmp_path, "a", {"weight": torch.ones(100_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert all_files(tmp_path) == {"a"}
+    assert equal_states(read_state(tmp_path, stored), make_state())
+
+
+MEMORY = """
+import sys
+from pathlib import Path
+import torch
+from mdgan.storage.state_file import write_state
+def resident():
+    fields = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields["VmHWM"].split()[0])
+state = {str(n): torch.ones(2_500_000) for n in range(20)}
+write_state(Path(sys.argv[1]), "small", {"a": torch.ones(3)})
+before = resident()
+write_state(Path(sys.argv[1]), "a", state)
+print(resident() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_writing_takes_no_second_copy_in_memory(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MEMORY, str(tmp_path)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert int(told.stdout) < 40_000, "of 200,000 KB that were written"
+
+
+GOOD: dict[str, Any] = {"name": "server.safetensors", "sha256": "0f" * 32, "num_bytes": 12}
+
+
+def test_a_record_comes_back() -> None:
+    stored = StoredFile(**GOOD)
+    assert StoredFile.from_record(json.loads(json.dumps(stored.as_record()))) == stored
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        None,
+        [],
+        "server.safetensors",
+        {},
+        {**GOOD, "more": 1},
+        *({**GOOD, "name": name} for name in ["", ".", "..", "../a", "/a", "a/b", "a\\b", "a\0"]),
+        *({**GOOD, "name": name} for name in [".hidden", "a\n", "ä", "a" * 200, 7, None]),
+        *({**GOOD, "sha256": value} for value in ["", "0F" * 32, "0f" * 31, "0f" * 32 + "\n", 7]),
+        *({**GOOD, "num_bytes": value} for value in [-1, 1.0, True, "12", None]),
+    ],
+)
+def test_a_record_that_is_none_is_damaged(record: object) -> None:
+    with pytest.raises(Damaged) as refused:
+        StoredFile.from_record(record)
+    assert len(str(refused.value).splitlines()) == 1

@@ -1,0 +1,189 @@
+"""Servers and hosts for tests, linked over the loopback interface or within the process."""
+
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from mdgan.messages import Kind, Message
+from mdgan.timeouts import Timeouts
+from mdgan.transport.base import (
+    Admit,
+    HostEvent,
+    HostTransport,
+    Joined,
+    Received,
+    Refused,
+    ServerEvent,
+    ServerTransport,
+)
+from mdgan.transport.memory import MemoryNetwork
+from mdgan.transport.tcp import TcpHostTransport, TcpServerTransport
+from mdgan.transport.tcp_server import AcceptsFrom
+
+TOKEN = b"a secret of tests, shared"
+ACCEPTS = dict.fromkeys(Kind, 1 << 22)
+LONG = 20.0
+"""Seconds in which anything that is to happen has happened, on any machine."""
+SOON = 0.05
+"""Seconds to see that nothing comes."""
+
+QUICK = Timeouts(connect=10.0, farewell=1.0, link=5.0, swap=10.0, answer=20.0)
+
+
+def admit_all(_hello: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"generation": 1}
+
+
+def accept_all(_hello: Mapping[str, Any]) -> Mapping[Kind, int]:
+    return ACCEPTS
+
+
+def note(iteration: int, value: float = 0.0, size: int = 3, **fields: Any) -> Message:
+    return Message(Kind.DISCRIMINATORS, iteration, fields, {"w": torch.full((size,), value)})
+
+
+def value_of(message: object) -> float:
+    assert isinstance(message, Message), message
+    (value,) = set(message.tensors["w"].tolist())
+    return float(value)
+
+
+class TcpNetwork:
+    """A server on a free port of the loopback interface, and hosts that join it."""
+
+    def __init__(
+        self,
+        timeouts: Timeouts = QUICK,
+        admit: Admit = admit_all,
+        accepts_from: AcceptsFrom = accept_all,
+        token: bytes = TOKEN,
+        listener: socket.socket | None = None,
+    ) -> None:
+        self.timeouts = timeouts
+        self.token = token
+        listener = listener or socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = ("127.0.0.1", listener.getsockname()[1])
+        self.server: ServerTransport = TcpServerTransport(
+            listener, token, admit, accepts_from, timeouts
+        )
+        self._hosts: list[HostTransport] = []
+
+    def join(self, host: int, hello: Mapping[str, Any]) -> HostTransport:
+        fields = {"host": host, **hello}
+        joined = TcpHostTransport(
+            [self.address],
+            self.token,
+            fields,
+            ACCEPTS,
+            ACCEPTS,
+            self.timeouts,
+            None,
+            threading.Event(),
+            LONG,
+        )
+        self._hosts.append(joined)
+        return joined
+
+    def close(self) -> None:
+        in_threads(*(host.close for host in self._hosts), self.server.close)
+
+
+class MemoryPlace:
+    """The same within this process."""
+
+    def __init__(self, timeouts: Timeouts = QUICK, admit: Admit = admit_all) -> None:
+        self._network = MemoryNetwork(timeouts, admit)
+        self.server: ServerTransport = self._network.server
+
+    def join(self, host: int, hello: Mapping[str, Any]) -> HostTransport:
+        return self._network.join(host, {"host": host, **hello})
+
+    def close(self) -> None:
+        pass
+
+
+Network = TcpNetwork | MemoryPlace
+
+
+def joined(network: Network, *hosts: int) -> dict[int, HostTransport]:
+    """Hosts that the server knows of."""
+    found = {host: network.join(host, {}) for host in hosts}
+    seen = [network.server.receive(LONG) for _ in hosts]
+    assert all(isinstance(event, Joined) for event in seen), seen
+    return found
+
+
+def listening(network: Network, hosts: Mapping[int, HostTransport]) -> dict[int, Any]:
+    """Where hosts that have just joined hand out parcels."""
+    found = {}
+    for _ in hosts:
+        event = network.server.receive(LONG)
+        assert isinstance(event, Joined), event
+        found[event.host] = event.hello.get("listens")
+    return found
+
+
+def message_of(event: ServerEvent | HostEvent | None) -> Message:
+    assert isinstance(event, Received), event
+    return event.message
+
+
+def in_threads(*works: Callable[[], object]) -> None:
+    """Runs all at once; an error in one of them is an error here."""
+    errors: list[BaseException] = []
+
+    def guarded(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * LONG)
+    assert not any(thread.is_alive() for thread in threads)
+    if errors:
+        raise errors[0]
+
+
+def refusal(network: TcpNetwork) -> str:
+    event = network.server.receive(LONG)
+    assert isinstance(event, Refused), event
+    return event.reason
+
+
+def echo(network: TcpNetwork, host: Any, number: int, count: int = 3) -> None:
+    """Messages still go there and back."""
+    for iteration in range(count):
+        network.server.send(number, note(iteration, 1.0))
+        host.send(message_of(host.receive(LONG)))
+        event = network.server.receive(LONG)
+        while isinstance(event, Refused):
+            event = network.server.receive(LONG)
+        assert message_of(event).iteration == iteration
+
+
+def host_of(
+    network: TcpNetwork,
+    token: bytes = TOKEN,
+    hello: Mapping[str, Any] | None = None,
+    seconds: float = LONG,
+    interrupted: threading.Event | None = None,
+    addresses: list[tuple[str, int]] | None = None,
+) -> TcpHostTransport:
+    return TcpHostTransport(
+        addresses or [network.address],
+        token,
+        {"host": 5, **(hello or {})},
+        ACCEPTS,
+        ACCEPTS,
+        network.timeouts,
+        None,
+        interrupted or threading.Event(),
+        seconds,
+    )

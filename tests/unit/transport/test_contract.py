@@ -1,0 +1,331 @@
+"""What roles rely on, over TCP as within one process."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mdgan import messages
+from mdgan.errors import BadInput
+from mdgan.messages import Kind, Message
+from mdgan.transport.base import SERVER, Asked, HostTransport, Joined, Lost, Received, Refused
+from mdgan.transport.wire import encode
+from tests.unit.transport.networks import (
+    LONG,
+    QUICK,
+    SOON,
+    MemoryPlace,
+    Network,
+    TcpNetwork,
+    admit_all,
+    in_threads,
+    joined,
+    listening,
+    message_of,
+    note,
+    value_of,
+)
+
+HASTY = replace(QUICK, farewell=0.05, link=0.1, swap=0.3)
+PLACES = pytest.mark.parametrize("place", [TcpNetwork, MemoryPlace])
+
+
+@pytest.fixture(params=[TcpNetwork, MemoryPlace])
+def network(request: pytest.FixtureRequest) -> Iterator[Network]:
+    opened: Network = request.param()
+    yield opened
+    opened.close()
+
+
+def test_who_joins_is_told_and_its_hello_is_passed_on(network: Network) -> None:
+    host = network.join(3, {"workers": [3, 4]})
+    event = network.server.receive(LONG)
+    assert isinstance(event, Joined)
+    assert event.host == 3
+    assert event.hello["workers"] == [3, 4]
+    assert host.welcome["generation"] == 1
+    assert abs(host.clock_offset_seconds) < 1
+    assert network.server.receive(SOON) is None
+
+
+@PLACES
+def test_who_is_refused_is_told_why(place: type[Network]) -> None:
+    def admit(hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
+        return "rank 1 has joined already" if hello["host"] == 1 else {}
+
+    network = place(admit=admit)
+    with pytest.raises(BadInput, match="the server refused this host: rank 1 has joined already"):
+        network.join(1, {})
+    assert network.server.receive(LONG) == Refused("rank 1 has joined already")
+    joined(network, 2)
+    network.close()
+
+
+def test_messages_go_both_ways_in_order(network: Network) -> None:
+    hosts = joined(network, 1, 2)
+    for iteration in range(5):
+        network.server.send(2, note(iteration, iteration + 0.5))
+        hosts[1].send(note(iteration, iteration + 0.25))
+    for iteration in range(5):
+        event = hosts[2].receive(LONG)
+        assert isinstance(event, Received)
+        assert (event.sender, event.message.iteration) == (SERVER, iteration)
+        assert value_of(event.message) == iteration + 0.5
+        back = network.server.receive(LONG)
+        assert isinstance(back, Received)
+        assert (back.sender, value_of(back.message)) == (1, iteration + 0.25)
+    assert hosts[1].receive(SOON) is None
+
+
+def test_fields_arrive_as_they_were(network: Network) -> None:
+    hosts = joined(network, 1)
+    hosts[1].send(messages.stop(4, "why"))
+    assert message_of(network.server.receive(LONG)) == messages.stop(4, "why")
+
+
+def test_both_ends_count_the_same(network: Network) -> None:
+    hosts = joined(network, 1)
+    sent = note(1, 2.0)
+    size = sum(map(len, encode(sent)))
+    assert network.server.send(1, sent) == size
+    assert hosts[1].send(Message(Kind.FEEDBACK, 1)) > 0
+    hosts[1].receive(LONG)
+    network.server.receive(LONG)
+    assert network.server.traffic.sent == hosts[1].traffic.received == {"DISCRIMINATORS": size}
+    assert network.server.traffic.received == hosts[1].traffic.sent
+    assert list(hosts[1].traffic.sent) == ["FEEDBACK"]
+
+
+def test_what_is_changed_after_sending_arrives_unchanged(network: Network) -> None:
+    hosts = joined(network, 1)
+    sent = note(1, 5.0, size=400_000)
+    network.server.send(1, sent)
+    sent.tensors["w"].zero_()
+    assert value_of(message_of(hosts[1].receive(LONG))) == 5.0
+
+
+def test_sending_to_nobody_does_nothing(network: Network) -> None:
+    assert network.server.send(9, note(1)) == 0
+    assert network.server.traffic.sent.total() == 0
+
+
+def test_an_interrupt_ends_the_wait_at_both_ends(network: Network) -> None:
+    hosts = joined(network, 1)
+    found: list[object] = []
+    in_threads(
+        lambda: found.append(hosts[1].receive(LONG)),
+        lambda: found.append(network.server.receive(LONG)),
+        hosts[1].interrupt,
+        network.server.interrupt,
+    )
+    assert found == [Asked(), Asked()]
+
+
+def test_the_end_of_the_server_is_told_to_every_host(network: Network) -> None:
+    hosts = joined(network, 1, 2)
+    network.server.close()
+    for host in hosts.values():
+        event = host.receive(LONG)
+        assert isinstance(event, Lost)
+        assert event.peer == SERVER
+        assert host.send(note(1)) == 0
+
+
+def test_the_end_of_a_host_is_told_to_the_server_after_all_it_sent(network: Network) -> None:
+    hosts = joined(network, 2, 3)
+    hosts[2].send(note(1, 1.0, size=200_000))
+    hosts[2].close()
+    assert value_of(message_of(network.server.receive(LONG))) == 1.0
+    assert network.server.receive(LONG) == Lost(2, "it said goodbye")
+    assert network.server.send(2, note(1)) == 0
+    hosts[3].send(note(2))
+    assert message_of(network.server.receive(LONG)).iteration == 2
+
+
+def test_a_dropped_host_is_gone_without_a_word_and_may_come_back(network: Network) -> None:
+    hosts = joined(network, 1)
+    network.server.drop(1)
+    network.server.drop(1)
+    assert network.server.send(1, note(1)) == 0
+    event = hosts[1].receive(LONG)
+    assert isinstance(event, Lost)
+    hosts[1].send(note(1))
+    hosts[1].close()
+    assert network.server.receive(SOON) is None
+    again = joined(network, 1)[1]
+    again.send(note(3))
+    assert message_of(network.server.receive(LONG)).iteration == 3
+
+
+def test_what_a_dropped_host_sent_before_does_not_count(network: Network) -> None:
+    hosts = joined(network, 1, 2)
+    hosts[1].send(note(1))
+    hosts[2].send(note(2))
+    event = network.server.receive(LONG)
+    assert isinstance(event, Received)
+    other = 3 - event.sender
+    network.server.drop(other)
+    assert network.server.receive(SOON) is None
+
+
+def test_a_host_that_comes_again_takes_the_place_of_its_earlier_link(network: Network) -> None:
+    earlier = joined(network, 1)[1]
+    later = joined(network, 1)[1]  # the next event is Joined: no Lost comes before it
+    event = earlier.receive(LONG)
+    assert isinstance(event, Lost)
+    earlier.send(note(1))
+    earlier.close()
+    network.server.send(1, note(7))
+    assert message_of(later.receive(LONG)).iteration == 7
+    later.send(note(8))
+    assert message_of(network.server.receive(LONG)).iteration == 8
+    assert network.server.receive(SOON) is None
+
+
+def test_hosts_exchange_with_each_other_again_and_again(network: Network) -> None:
+    hosts = {number: network.join(number, {}) for number in (1, 2, 3)}
+    addresses = listening(network, hosts)
+    found: dict[tuple[int, int, int], float] = {}
+
+    def work(number: int, host: HostTransport) -> None:
+        others = {1, 2, 3} - {number}
+        for iteration in range(10, 20):
+            outgoing = {
+                other: note(iteration, 1e4 * iteration + 100 * number + other) for other in others
+            }
+            arrived = host.exchange(iteration, outgoing, others, addresses)
+            for sender, message in arrived.items():
+                found[iteration, sender, number] = value_of(message)
+
+    in_threads(*(lambda n=n, host=host: work(n, host) for n, host in hosts.items()))
+    assert found == {
+        (iteration, sender, receiver): 1e4 * iteration + 100 * sender + receiver
+        for iteration in range(10, 20)
+        for sender in (1, 2, 3)
+        for receiver in (1, 2, 3)
+        if sender != receiver
+    }
+    size = sum(map(len, encode(note(10, 1.0))))
+    for host in hosts.values():
+        assert host.traffic.sent == host.traffic.received == {"DISCRIMINATORS": 20 * size}
+
+
+def test_an_exchange_may_be_one_way_round(network: Network) -> None:
+    hosts = {number: network.join(number, {}) for number in (1, 2, 3)}
+    addresses = listening(network, hosts)
+    found: dict[int, float] = {}
+
+    def work(number: int) -> None:
+        taker, giver = number % 3 + 1, (number + 1) % 3 + 1
+        outgoing = {taker: note(7, float(number))}
+        arrived = hosts[number].exchange(7, outgoing, [giver], addresses)
+        assert arrived.keys() == {giver}
+        found[number] = value_of(arrived[giver])
+
+    in_threads(*(lambda n=n: work(n) for n in hosts))
+    assert found == {1: 3.0, 2: 1.0, 3: 2.0}
+
+
+@pytest.fixture
+def pair(network: Network) -> tuple[HostTransport, HostTransport, dict[int, Any]]:
+    """A giver, 1, and a taker, 2."""
+    hosts = {number: network.join(number, {}) for number in (1, 2)}
+    return hosts[1], hosts[2], listening(network, hosts)
+
+
+Pair = tuple[HostTransport, HostTransport, dict[int, Any]]
+
+
+def test_an_exchange_of_nothing_is_nothing(pair: Pair) -> None:
+    assert pair[0].exchange(1, {}, [], pair[2]) == {}
+
+
+def test_a_giver_that_is_late_is_waited_for(pair: Pair) -> None:
+    giver, taker, addresses = pair
+    found: list[object] = []
+
+    def lay_out() -> None:
+        time.sleep(0.3)  # it is busy with its iteration
+        giver.exchange(4, {2: note(4, 4.0)}, [], addresses)
+
+    in_threads(lay_out, lambda: found.append(taker.exchange(4, {}, [1], addresses)[1]))
+    assert value_of(found[0]) == 4.0
+
+
+def test_a_dead_giver_is_noticed_at_once(pair: Pair) -> None:
+    giver, taker, addresses = pair
+    giver.close()
+    begin = time.monotonic()
+    lost = taker.exchange(4, {}, [1], addresses)[1]
+    assert isinstance(lost, Lost)
+    assert lost.peer == 1
+    assert time.monotonic() - begin < 1
+
+
+def test_a_giver_that_ends_while_it_is_waited_for(pair: Pair) -> None:
+    giver, taker, addresses = pair
+    found: list[object] = []
+
+    def end() -> None:
+        time.sleep(0.2)  # the taker is waiting, or will be: both must end at once
+        giver.close()
+
+    begin = time.monotonic()
+    in_threads(end, lambda: found.append(taker.exchange(4, {}, [1], addresses)[1]))
+    assert isinstance(found[0], Lost)
+    assert time.monotonic() - begin < 2
+
+
+def test_a_giver_that_has_nothing_for_this_taker(pair: Pair) -> None:
+    giver, taker, addresses = pair
+    giver.exchange(4, {7: note(4)}, [], addresses)
+    lost = taker.exchange(4, {}, [1], addresses)[1]
+    assert lost == Lost(1, "it has nothing for this host")
+
+
+def test_what_is_laid_out_stays_for_one_more_exchange(pair: Pair) -> None:
+    giver, taker, addresses = pair
+    for iteration in (4, 8, 12):
+        giver.exchange(iteration, {2: note(iteration, float(iteration))}, [], addresses)
+    assert isinstance(taker.exchange(4, {}, [1], addresses)[1], Lost)
+    assert value_of(taker.exchange(8, {}, [1], addresses)[1]) == 8.0
+    assert value_of(taker.exchange(12, {}, [1], addresses)[1]) == 12.0
+
+
+def test_a_parcel_is_a_copy(pair: Pair) -> None:
+    giver, taker, addresses = pair
+    parcel = note(4, 4.0)
+    giver.exchange(4, {2: parcel}, [], addresses)
+    parcel.tensors["w"].zero_()
+    assert value_of(taker.exchange(4, {}, [1], addresses)[1]) == 4.0
+
+
+def test_who_leaves_at_once_has_its_parcels_fetched_first(pair: Pair) -> None:
+    giver, taker, addresses = pair
+    found: list[object] = []
+    giver.exchange(4, {2: note(4, 4.0, size=300_000)}, [], addresses)
+    in_threads(giver.close, lambda: found.append(taker.exchange(4, {}, [1], addresses)[1]))
+    assert value_of(found[0]) == 4.0
+
+
+@PLACES
+def test_a_giver_that_never_lays_out_is_lost_in_time_and_the_others_are_not(
+    place: type[Network],
+) -> None:
+    network = place(HASTY, admit_all)
+    hosts = {number: network.join(number, {}) for number in (1, 2, 3)}
+    addresses = listening(network, hosts)
+    hosts[2].exchange(4, {1: note(4, 2.0)}, [], addresses)
+    arrived = hosts[1].exchange(4, {}, [3, 2], addresses)
+    assert value_of(arrived[2]) == 2.0
+    assert isinstance(arrived[3], Lost)
+    network.close()
+
+
+def test_who_is_not_known_is_lost(pair: Pair) -> None:
+    _, taker, addresses = pair
+    assert taker.exchange(4, {}, [9], {**addresses, 9: None})[9] == Lost(
+        9, "nobody knows its address"
+    )
