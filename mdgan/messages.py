@@ -139,9 +139,7 @@ def swap(
         fields `moves`: [giver, giver's host, taker, taker's host] each, in increasing giver;
         `addresses`: of the givers' hosts.
     """
-    rows = [
-        [giver, host_of[giver], taker, host_of[taker]] for giver, taker in sorted(moves.items())
-    ]
+    rows = [[giver, host_of[giver], to, host_of[to]] for giver, to in sorted(moves.items())]
     givers = {str(host_of[giver]): addresses.get(host_of[giver]) for giver in moves}
     return Message(Kind.SWAP, iteration, fields={"moves": rows, "addresses": givers})
 
@@ -313,7 +311,7 @@ def state(
         fields `purpose`, `taker`; tensors named `<worker>/<name in the state>`.
     """
     fields = {"purpose": purpose, "taker": taker}
-    return Message(Kind.STATE, iteration, fields=fields, tensors=_of_workers(states))
+    return Message(Kind.STATE, iteration, fields, _of_workers(states))
 
 
 def adopt(iteration: int, states: Mapping[int, Mapping[str, Tensor]]) -> Message:
@@ -346,8 +344,7 @@ def checkpoint(iteration: int, kept: Sequence[int], *, to_server: bool) -> Messa
     Returns:
         fields `kept`, `to_server`.
     """
-    fields = {"kept": list(kept), "to_server": to_server}
-    return Message(Kind.CHECKPOINT, iteration, fields=fields)
+    return Message(Kind.CHECKPOINT, iteration, {"kept": list(kept), "to_server": to_server})
 
 
 def checkpointed(

@@ -61,6 +61,9 @@ def rows(played: Played) -> list[Row]:
             found.append(_of_comer(played, place))
         elif strike is None:
             found.append(Row(event))
+        elif not played.history.events:
+            happened = "it struck; the server's records tell more"
+            found.append(Row(event, strike.iteration, happened=happened))
         elif event.fault.role == SERVER:
             found.append(_of_server(played, event, strike))
         else:
@@ -135,12 +138,15 @@ def _of_comer(played: Played, place: int) -> Row:
     event = played.events[place]
     if place not in played.comers:
         return Row(event, happened="the run did not get there")
-    began, rank = played.comers[place]
-    joined = [found for found in played.history.after(began, "joined") if rank in found.workers]
-    if not joined:
-        return Row(event, event.iteration, happened="the run was over before it could join")
-    happened = f"rank {rank} joined {joined[0].time - began:.1f} s after it was started"
-    return Row(event, joined[0].iteration, happened=happened)
+    actor, rank = played.comers[place]
+    events = played.history.after(actor.began, "joined")
+    joined = next((found for found in events if rank in found.workers), None)
+    if joined is None:
+        refused = [line for _, line in actor.lines if "refused" in line]
+        why = (refused or ["the run was over before it could join"])[-1]
+        return Row(event, event.iteration, happened=why)
+    happened = f"rank {rank} joined {joined.time - actor.began:.1f} s after it was started"
+    return Row(event, joined.iteration, happened=happened)
 
 
 def troubles(played: Played, run: Path, iterations: int, *, serves: bool) -> list[str]:

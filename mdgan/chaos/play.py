@@ -18,6 +18,10 @@ _LOOK_SECONDS = 0.05
 _ENDING_SECONDS = 20.0
 _JOINING_SECONDS = 3.0
 _STOPPING_SECONDS = 10.0
+_BACK_SECONDS = 10.0
+_REFUSED = 2
+_RETRY_SECONDS = 1.0
+_LOOKS_IN_VAIN = "waiting for the server"
 _STANDS_BY = "standing by for the server"
 _TAKES_OVER = "taking over at"
 
@@ -63,7 +67,7 @@ class Played:
     Attributes:
         events: that were planned.
         strikes: of those that are faults, by their place among the events.
-        comers: of those that are newcomers, when each was started, and its rank if it got one.
+        comers: of those that are newcomers, likewise, and their ranks where they got one.
         history: what the server recorded.
         actors: everybody who was started.
         killed: processes that did not end by themselves.
@@ -72,7 +76,7 @@ class Played:
 
     events: Sequence[Event]
     strikes: Mapping[int, Strike]
-    comers: Mapping[int, tuple[float, int | None]]
+    comers: Mapping[int, tuple[Actor, int | None]]
     history: History
     actors: Sequence[Actor]
     killed: Sequence[int]
@@ -112,6 +116,7 @@ class _Director:
         self._comers: dict[int, Actor] = {}
         self._allowed: set[int] = set()
         self._strikes: dict[int, Strike] = {}
+        self._refused: list[Actor] = []
         self._workers_began = False
         self._halted: list[tuple[float, int]] = []
         self._vacant: list[float] = []
@@ -167,7 +172,12 @@ class _Director:
         return actor
 
     def _is_over(self) -> bool:
-        return self._history.has_ended() or all(actor.status is not None for actor in self._actors)
+        if self._history.has_ended():
+            return True
+        # Who was about to join a run that is over looks for its server for a long time.
+        joined = {here.session for here in self._folder.here()}
+        left = [actor for actor in self._actors if actor.status is None]
+        return all(a.session not in joined and a.said(_LOOKS_IN_VAIN) for a in left)
 
     def _stalls(self) -> bool:
         now = time.time()
@@ -200,6 +210,10 @@ class _Director:
     def _let_workers_come(self) -> None:
         """Those that were planned, and those that take the places of the dead."""
         now = time.time()
+        for actor in self._actors:
+            if actor.name == "join" and actor.status == _REFUSED and actor not in self._refused:
+                self._refused.append(actor)  # another was given its rank, or the server was away
+                self._vacant.append(now + _RETRY_SECONDS)
         for _ in filter(lambda moment: moment <= now, self._vacant):
             self._send_worker()
         self._vacant = [moment for moment in self._vacant if moment > now]
@@ -231,11 +245,10 @@ class _Director:
             for actor in self._actors
         )
 
-    def _ranks_of_comers(self) -> dict[int, tuple[float, int | None]]:
-        ranks = {
-            here.session: int(here.role[5:]) for here in self._folder.here() if here.role != SERVER
-        }
-        return {n: (actor.began, ranks.get(actor.session)) for n, actor in self._comers.items()}
+    def _ranks_of_comers(self) -> dict[int, tuple[Actor, int | None]]:
+        hosts = [here for here in self._folder.here() if here.role != SERVER]
+        ranks = {here.session: int(here.role[5:]) for here in hosts}
+        return {n: (actor, ranks.get(actor.session)) for n, actor in self._comers.items()}
 
     def _allow_faults(self) -> None:
         """Lets faults strike, as soon as what they take can be spared."""
@@ -243,8 +256,10 @@ class _Director:
         rests = time.time() - max((strike.time for strike in struck), default=0.0)
         if rests < self._rules.gap_seconds or (self._rules.gap_seconds and self._pending()):
             return
+        stands_by = self._somebody_stands_by()
         for number, place in enumerate(self._numbers):
-            if number not in self._allowed and self._can_be_spared(self._events[place]):
+            event = self._events[place]
+            if number not in self._allowed and self._can_be_spared(event, stands_by):
                 self._allowed.add(number)
                 self._folder.allow(number)
                 if self._rules.gap_seconds:
@@ -256,11 +271,11 @@ class _Director:
         open_events = [self._events[place] for place in places if place not in self._strikes]
         return [event for event in open_events if not kinds or event.kind in kinds]
 
-    def _can_be_spared(self, event: Event) -> bool:
+    def _can_be_spared(self, event: Event, stands_by: bool) -> bool:
         if event.kind == "stop":
             return True
         if event.kind == "server":
-            return not self._pending("server") and self._has_server() and self._somebody_stands_by()
+            return stands_by and not self._pending("server") and self._has_server()
         doomed = {s.process for n, s in self._strikes.items() if not self._events[n].halt_seconds}
         hosts = [here.process for here in self._folder.here() if here.role != SERVER]
         alive = {process for process in hosts if process not in doomed and is_alive(process)}
@@ -268,5 +283,10 @@ class _Director:
 
     def _has_server(self) -> bool:
         """Whether training goes on since the last fault of the server."""
-        times = [s.time for n, s in self._strikes.items() if self._events[n].kind == "server"]
-        return not times or any(self._history.after(max(times), "resumed"))
+        struck = [(s.time, n) for n, s in self._strikes.items() if self._events[n].kind == "server"]
+        if not struck:
+            return True
+        moment, place = max(struck)
+        halted = self._events[place].halt_seconds  # it may have woken up before it was replaced
+        is_back = halted and time.time() > moment + halted + _BACK_SECONDS
+        return bool(is_back) or any(self._history.after(moment, "resumed"))

@@ -3,6 +3,8 @@
 import secrets
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -50,6 +52,8 @@ def run_chaos(
     run = Path(settings["out"])
     # As Ctrl-C: nothing may be left behind, in whatever way this is ended.
     signal.signal(signal.SIGTERM, _interrupt)
+    if not ranks.serves:  # how far the run is can be seen only where the server is
+        rules = replace(rules, stall_seconds=inf)
     played = play(commands, events, rules, run)
     print(f"\n{as_table(HEADINGS, [row.cells() for row in rows(played)])}\n")
     found = troubles(played, run, iterations, serves=ranks.serves)

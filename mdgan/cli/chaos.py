@@ -19,6 +19,8 @@ from mdgan.settings import flag
 
 _THIS_MACHINE = "127.0.0.1"
 _ITS_STANDBY = "127.0.0.2"
+_LIVENESS_SECONDS = 5.0
+_CHECKPOINT_INTERVAL = 50
 
 
 def _read_kinds(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
@@ -71,6 +73,8 @@ def chaos(train_flags: tuple[str, ...], **wanted: Any) -> int:
 
     Only processes that this command starts are struck; on several machines it may run on each, with
     its --ranks. The faults are drawn from the seed. At the end a table shows what became of each.
+    Unless TRAIN_FLAGS say otherwise, --liveness-timeout is 5 and --checkpoint-interval 50 here.
+
     Exit status 0 means: training reached its last iteration, all that it wrote is whole, and no
     process is left.
     """
@@ -112,7 +116,9 @@ def _given(train_flags: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _complete(given: dict[str, Any], kinds: tuple[str, ...]) -> None:
-    """Adds what every command must agree on."""
+    """Adds what every command must agree on, and lets much happen in little time."""
+    given.setdefault("liveness_timeout", _LIVENESS_SECONDS)
+    given.setdefault("checkpoint_interval", _CHECKPOINT_INTERVAL)
     given.setdefault("out", f"runs/chaos-{datetime.now():%Y%m%d-%H%M%S}")
     if "master_addr" not in given and "server" in kinds:
         given["master_addr"] = f"{_THIS_MACHINE},{_ITS_STANDBY}"

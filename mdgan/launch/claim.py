@@ -77,6 +77,7 @@ def claim(plan: Plan, *, listens: str = "", taking_over: bool = False) -> Claim:
         print(f"going on with {run.path} from iteration {iteration}", file=sys.stderr)
         for note in goes_on.notes:
             print(f"  {note}", file=sys.stderr)
+        run.sweep()
         run.cut_after(iteration)
     run.write_config(settings)
     seconds = 0.0 if goes_on is None else goes_on.manifest.seconds

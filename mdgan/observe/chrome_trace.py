@@ -17,6 +17,7 @@ import numpy as np
 from mdgan.errors import BadInput
 from mdgan.observe.happenings import JOINED, LEFT, LOST, RESUMED, SHUT_OUT, happening
 from mdgan.observe.recorded_run import RecordedRun, RecordedSpan, Trace, Traffic
+from mdgan.observe.report.numbers.values import number_in
 from mdgan.whole_file import write_whole
 
 _TOUCHING = 2
@@ -196,9 +197,9 @@ def _instants(run: RecordedRun, process: int) -> Iterator[_Event]:
     server = run.traces.get("server", Trace("server"))
     when = _Clock(run, server)
     for event in run.named("swap"):
-        iteration = event.get("iteration")
-        if isinstance(iteration, int):
-            spans = server.spans.get(iteration, ())
+        iteration = number_in(event, "iteration")
+        if iteration is not None:
+            spans = server.spans.get(int(iteration), ())
             began = next((span.start for span in spans if span.name == "swap"), None)
             yield _instant("swap", process, when.of(iteration) if began is None else began, event)
     for event in run.events:
@@ -215,15 +216,15 @@ class _Clock:
     def __init__(self, run: RecordedRun, server: Trace) -> None:
         ends = {0: 0.0}
         for record in run.iterations:
-            iteration, seconds = record.get("iteration"), record.get("seconds")
-            if isinstance(iteration, int) and isinstance(seconds, int | float):
-                ends[iteration] = seconds
+            iteration, seconds = number_in(record, "iteration"), number_in(record, "seconds")
+            if iteration is not None and seconds is not None:
+                ends[int(iteration)] = seconds
         for number, spans in server.spans.items():
             ends[number] = max(span.start + span.seconds for span in spans)
         self._known = sorted(ends)
         self._seconds = [ends[number] for number in self._known]
 
-    def of(self, iteration: int) -> float:
+    def of(self, iteration: float) -> float:
         """The end of an iteration, interpolated where it is not recorded."""
         return float(np.interp(iteration, self._known, self._seconds))
 

@@ -9,6 +9,7 @@ LATE, BACK, REFUSED = "late", "back", "refused"
 _KINDS = (BEGAN, RESUMED, JOINED, LEFT, LOST, SHUT_OUT, LATE, BACK, REFUSED)
 
 _LONGEST_SECONDS = 1e12
+_MOST_ITERATIONS = 1 << 53
 
 
 class Happening(NamedTuple):
@@ -34,7 +35,7 @@ class Happening(NamedTuple):
 def happening(record: Mapping[str, Any]) -> Happening | None:
     """What a line of `metrics.jsonl` tells of workers; None if it tells nothing, or no sense."""
     kind, iteration = record.get("event"), record.get("iteration")
-    if kind not in _KINDS or type(iteration) is not int or iteration < 0:
+    if kind not in _KINDS or type(iteration) is not int or not 0 <= iteration < _MOST_ITERATIONS:
         return None
     told = record.get("workers", [record.get("worker")])
     workers = sorted({*_numbers(told if isinstance(told, list) else _keys(told))})

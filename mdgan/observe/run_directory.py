@@ -83,6 +83,13 @@ class RunDirectory:
             if len(kept) < len(lines):
                 write_whole(path, b"".join(kept))
 
+    def sweep(self) -> None:
+        """Removes what writers have left half-written that were killed."""
+        for folder in (self.path, self.path / "samples"):
+            for path in folder.glob(".*.tmp"):
+                if not path.name.startswith(".generation-"):  # another server may be claiming
+                    path.unlink(missing_ok=True)
+
     def write_config(self, settings: Mapping[str, Any]) -> None:
         """Writes `config.json`."""
         self._write_json("config.json", settings)

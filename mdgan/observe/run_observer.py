@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from math import isfinite
 from typing import Any
 
@@ -93,7 +93,8 @@ class RunObserver:
         self._first = iteration
         name = "resumed" if iteration else "holdings"
         self.event(name, iteration, time=round(time.time(), 3), workers=holdings)
-        with self._going_on():
+        # A new run on a full disk had better not begin; one that goes on has something to lose.
+        with self._going_on() if iteration else nullcontext():
             self._write_status("running", iteration)
             self._save(iteration)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.staging import check_left_whole
+from tests.chaos.staging import check_left_whole, free_port
 from tests.processes import MDGAN, Finished, finish, read_events, run, run_here, start
 
 DIGITS = [
@@ -15,7 +15,7 @@ DIGITS = [
     *("--checkpoint-interval", "50", "--liveness-timeout", "3", "--deadline", "2"),
 ]
 SMALL = [
-    *("--world-size", "4", "--iterations", "200", "--batch-size", "8", "--threads", "1"),
+    *("--world-size", "4", "--iterations", "120", "--batch-size", "8", "--threads", "1"),
     *("--log-interval", "1", "--sample-interval", "0", "--eval-interval", "0"),
     *("--checkpoint-interval", "50", "--liveness-timeout", "3", "--swap-interval", "5"),
 ]
@@ -35,11 +35,11 @@ def drawn(output: str) -> list[str]:
 
 
 def test_two_faults_and_what_is_told_of_them(tmp_path: Path) -> None:
-    """Seed 2 draws a worker that is killed at feedback, and one that halts."""
-    flags = ["--seed", "2", "--faults", "2", "--kinds", "kill,stop", "--", *SMALL, "--out", "run"]
+    """Seed 3 draws a worker that is killed, and one that halts for less than is noticed."""
+    flags = ["--seed", "3", "--faults", "2", "--kinds", "kill,stop", "--", *SMALL, "--out", "run"]
     output = play(tmp_path, *flags, timeout=90).output
-    check_left_whole(tmp_path / "run", 200)
-    assert output.startswith("2 faults drawn from --seed 2:\n")
+    check_left_whole(tmp_path / "run", 120)
+    assert output.startswith("2 faults drawn from --seed 3:\n")
     events = drawn(output)
     assert len(events) == 2
     headings, *table = output[output.index("\nfault  ") :].splitlines()[1:4]
@@ -50,7 +50,22 @@ def test_two_faults_and_what_is_told_of_them(tmp_path: Path) -> None:
         assert int(re.split(r"  +", line)[1]) >= int(at)
     (lost,) = read_events(tmp_path / "run", "lost")
     assert f"rank {lost['workers'][0]} lost (its connection closed)" in output
-    assert "training survived 2 faults and 0 newcomers (--seed 2)" in output
+    assert "training survived 2 faults and 0 newcomers (--seed 3)" in output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_on_a_machine_without_the_server(tmp_path: Path) -> None:
+    """Only that machine's workers are struck; one of them may be the last."""
+    flags = [*SMALL, "--master-port", str(free_port()), "--checkpoint-interval", "0"]
+    here = [*flags, "--ranks", "0..1", "--out", "run"]
+    server = start([*MDGAN, "train", *here], tmp_path)
+    chaos = ["--seed", "3", "--faults", "3", "--kinds", "kill,stop", "--spare", "0", "--"]
+    there = play(tmp_path, *chaos, *flags, "--ranks", "2,3", "--out", "elsewhere", timeout=240)
+    assert re.search(r"training survived [123] faults", there.output)
+    assert "the server's records tell more" in there.output
+    assert finish(server).status == 0
+    check_left_whole(tmp_path / "run", 120)
 
 
 @pytest.mark.slow

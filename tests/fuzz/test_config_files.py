@@ -54,7 +54,7 @@ records = st.dictionaries(st.sampled_from(FIELDS), json_values, max_size=6) | st
 any_bytes = st.binary(max_size=200) | st.sampled_from([DEEP, LONG, b"\xff\xfe{}", b"null", b"3"])
 
 quickly = settings(
-    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.data_too_large]
+    deadline=None, max_examples=12, suppress_health_check=[HealthCheck.data_too_large]
 )
 
 
@@ -75,7 +75,7 @@ def changed(name: str) -> st.SearchStrategy[dict[str, Any]]:
     return changes.map(lambda change: {**of_the_run(name), **change})
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(any_bytes | json_values.map(json.dumps).map(str.encode))
 @example(DEEP)
 @example(LONG)
@@ -85,7 +85,7 @@ def test_any_bytes_as_a_config_file(data: bytes) -> None:
     config_files.read_any_config(data)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.dictionaries(st.sampled_from(NAMES), json_values | texts | numbers, max_size=4))
 @example({"world_size": 10**12})
 @example({"world_size": 10**5, "ranks": "0..99999"})
@@ -131,7 +131,7 @@ def test_any_value_in_a_runs_files(data: st.DataObject) -> None:
     config_files.evaluate_on(files)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=8)
 @given(st.lists(records, max_size=8), st.booleans())
 @example([{"iteration": 3, "event": "resumed"}], False)
 @example([{"iteration": 3, "event": "lost", "workers": [1], "reason": "\ud800"}], True)
@@ -140,7 +140,7 @@ def test_any_records_are_reported_on(content: list[Any], with_others: bool) -> N
     config_files.report_on({"metrics.jsonl": others + lines(content)})
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=6)
 @given(st.data())
 def test_any_run_is_reported_on(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["run.json", "config.json"]))

@@ -27,6 +27,7 @@ class FakeActor:
     def __init__(self, *lines: tuple[float, str], status: int = 0) -> None:
         self.lines = [(BEGAN + seconds, line) for seconds, line in lines]
         self.status = status
+        self.began = BEGAN + 1
 
 
 class Stage:
@@ -133,12 +134,14 @@ def test_a_server_that_nobody_replaced(stage: Stage) -> None:
 def test_newcomers(stage: Stage) -> None:
     stage.record("joined", 25, 4)
     stage.record("joined", 26, 5)
-    comers = {0: (BEGAN + 1, 5), 1: (BEGAN + 1, None)}
-    events = [Event("join", iteration) for iteration in (10, 11, 39)]
-    first, second, third = rows(stage.played(*events, comers=comers))
+    refused = FakeActor((3.0, "mdgan: the server refused this host: rank 2 has joined already"))
+    comers = {0: (FakeActor(), 5), 1: (FakeActor(), None), 2: (refused, 2)}
+    events = [Event("join", iteration) for iteration in (10, 11, 12, 39)]
+    first, second, third, fourth = rows(stage.played(*events, comers=comers))
     assert (first.iteration, first.happened) == (26, "rank 5 joined 1.6 s after it was started")
     assert second.happened == "the run was over before it could join"
-    assert third.happened == "the run did not get there"
+    assert third.happened.endswith("rank 2 has joined already")
+    assert fourth.happened == "the run did not get there"
 
 
 def test_a_fault_whose_victim_was_not_there(stage: Stage) -> None:

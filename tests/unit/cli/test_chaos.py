@@ -39,6 +39,7 @@ def test_commands_without_a_standby(asked: dict[str, Any], tmp_path: Path) -> No
     given = flags_of(commands.train)
     port = given.pop("--master-port")
     assert int(port) > 1023
+    assert given.pop("--checkpoint-interval") == "50"
     assert given == dict(zip(train[::2], train[1::2], strict=True))
     assert flags_of(commands.join) == {
         **{"--threads": "2", "--liveness-timeout": "7.5", "--out": "run"},

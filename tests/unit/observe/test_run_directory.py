@@ -1,4 +1,7 @@
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -219,3 +222,22 @@ def test_a_folder_in_the_place_of_the_generator_is_named(tmp_path: Path) -> None
     with pytest.raises(BadInput) as caught:
         run.read_generator()
     assert refusal(caught).startswith(f"{tmp_path / 'generator.safetensors'}: damaged (")
+
+
+def test_what_a_killed_writer_left_is_swept_up_and_nothing_else(tmp_path: Path) -> None:
+    run = RunDirectory.claim(tmp_path / "run")
+    run.write_status({"state": "running"})
+    run.write_samples(7, b"png")
+    half = (
+        "import os, signal\nfrom pathlib import Path\nfrom mdgan.whole_file import whole_file\n"
+        "with whole_file(Path({!r})) as file:\n    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    before = {path for path in run.path.rglob("*") if path.is_file()}
+    for path in (run.path / "generator.safetensors", run.path / "samples" / "0000008.png"):
+        killed = subprocess.run([sys.executable, "-c", half.format(str(path))], check=False)
+        assert killed.returncode == -signal.SIGKILL
+    claiming = run.path / ".generation-2.json.0123456789abcdef.tmp"
+    claiming.touch()
+    assert len([path for path in run.path.rglob("*") if path.is_file()]) == len(before) + 3
+    run.sweep()
+    assert {path for path in run.path.rglob("*") if path.is_file()} == before | {claiming}

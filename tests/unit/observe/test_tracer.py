@@ -133,6 +133,19 @@ def test_times_are_by_the_servers_clock(clock: Clock) -> None:
     assert tracer.take()[0]["start"] == 99.75
 
 
+def test_whoever_asked_is_told_of_every_phase_before_it_begins(clock: Clock) -> None:
+    told: list[tuple[str, int, float]] = []
+    tracer = Tracer(on_phase=lambda phase, iteration: told.append((phase, iteration, clock.now)))
+    tracer.iteration = 3
+    do(tracer, clock, "local step", 1.0, worker=2)
+    tracer.of_worker(1)("feedback")  # nobody has entered it
+    tracer.reach("write")
+    tracer.reach("manifest", 2)
+    assert told == [("local step", 3, 1000.0), ("write", 3, 1001.0), ("manifest", 2, 1001.0)]
+    ((span,),) = read_back(tracer.take()).spans.values()
+    assert span.name == "local step", "a phase that is no span is not recorded"
+
+
 def test_it_is_due_about_once_a_second(clock: Clock) -> None:
     tracer = Tracer()
     assert not tracer.due()

@@ -3,8 +3,11 @@ from typing import Any
 
 import pytest
 
+from mdgan import messages
+from mdgan.messages import Kind
 from mdgan.roles import attendance as module
 from mdgan.roles.attendance import Attendance
+from tests.unit.roles.played import answer_of
 from tests.unit.roles.stage import Stage
 
 MakeStage = Callable[..., Stage]
@@ -75,10 +78,35 @@ def test_a_long_delay_is_told_once_and_so_is_its_end(
     attendance.tell_of_absent()
     attendance.back(40, [1])
     attendance.tell_of_absent()
+    attendance.late(41, [1])
+    clock.now += 0.5
+    attendance.back(42, [1])
     assert capsys.readouterr().err == (
         "rank 1 does not answer since iteration 3; training goes on without it\n"
         "rank 1 answers again; it missed 37 iterations\n"
     )
+
+
+@pytest.mark.parametrize("how", ["lost", "left"])
+def test_a_late_worker_that_goes_is_no_longer_missed(
+    stage: MakeStage, clock: Clock, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    made = stage(num_workers=3, iterations=3, deadline=(0.05, 0.0), quorum=0.6)
+    one, two, late = made.begin_with((1,), (2,), (3,))
+    for i in (1, 2):
+        one.answer(i)
+        two.answer(i)
+    one.take(Kind.BATCHES, 3)
+    if how == "left":
+        late.send(messages.leave(1))
+    late.die()
+    made.wait_for_event(how)
+    clock.now += 60
+    one.send(answer_of(1, 3))
+    made.finished(one, two)
+    said = capsys.readouterr().err
+    assert "rank 3 does not answer" not in said
+    assert "rank(s) 3" in said
 
 
 def test_nobody_is_said_to_be_late_who_is_gone(

@@ -282,6 +282,40 @@ def test_a_rank_that_was_left_goes_to_the_next_with_what_was_left(stage: MakeSta
     assert "COPY" not in one.told()
 
 
+def test_what_was_left_is_nobodys_once_its_rank_has_a_state_of_its_own(stage: MakeStage) -> None:
+    made = stage(iterations=2, to_server=True)
+    one, two = made.begin_with((1,), (2,))
+    one.take(Kind.BATCHES, 1)
+    two.send(messages.state(1, {2: make_worker(2, model_seed=9).state()}, "leave"))
+    two.send(messages.leave(1))
+    made.wait_for_event("left")
+    assert made.saving.state_for(2) is not None
+    successor = made.play(2).ready()
+    made.wait_for_event("joined")
+    assert made.saving.state_for(2) is None
+    one.send(answer_of(1, 1))
+    made.finished(one, successor)
+
+
+def test_what_was_left_and_does_not_fit_gives_way_to_a_copy(stage: MakeStage) -> None:
+    made = stage(iterations=2, to_server=True)
+    one, two = made.begin_with((1,), (2,))
+    one.take(Kind.BATCHES, 1)
+    two.send(messages.state(1, {2: {"discriminator.model.1.bias": torch.zeros(3)}}, "leave"))
+    two.send(messages.leave(1))
+    made.wait_for_event("left")
+    successor = made.play(2).lacks_everything()
+    assert successor.take(Kind.ADOPT).tensors.keys() == {"2/discriminator.model.1.bias"}
+    successor.lacks_everything()
+    order = one.take(Kind.COPY)
+    one.send(messages.state(order.iteration, {1: discriminator(8)}, "copy", 2))
+    adopted = messages.by_worker(successor.take(Kind.ADOPT))
+    assert same_state(adopted[2], discriminator(8))
+    successor.ready()
+    one.send(answer_of(1, 1))
+    made.finished(one, successor)
+
+
 def test_of_a_host_with_one_kept_state_the_other_worker_gets_its_discriminator(
     stage: MakeStage,
 ) -> None:

@@ -258,6 +258,9 @@ def test_all_of_them_and_whoever_comes_back_is_told_of_the_last_checkpoint(
         assert {name: told["files"][name] for name in records} == records
         assert told["iteration"] == 2
         host.ready()
+    again[0].take(Kind.BATCHES, 3)
+    assert made.play(4).welcome["checkpoint"] is None, "others live again"
+    again[0].send(answer_of(1, 3))
     made.finished(*again)
 
 

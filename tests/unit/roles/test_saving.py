@@ -314,6 +314,8 @@ def test_alone_it_does_not_touch_a_checkpoint_that_is_on_its_way(
     later = made.learner.state()
     alone = Actor(lambda: made.saving.save_alone(standing(5), later))
     alone.start()
+    alone.join(0.2)
+    assert alone.is_alive(), "nobody trains: it waits for the disk"
     blocked.goes.set()
     assert alone.over() is None
     made.saving.close(LONG)
