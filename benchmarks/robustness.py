@@ -25,7 +25,8 @@ import torch
 from torch import nn
 
 from benchmarks.hostile import ATTACKS
-from mdgan.algorithms.aggregation import parse_aggregation, update_gradient
+from mdgan.algorithms.aggregation import Aggregation
+from mdgan.algorithms.aggregation_rules import parse_aggregation
 from mdgan.algorithms.mdgan import GeneratorLearner, Worker, assign, resolve_kappa
 from mdgan.algorithms.randomness import derive_seed, generator_for
 from mdgan.algorithms.screening import Screening
@@ -125,7 +126,7 @@ def train(
     workers: dict[int, Worker],
 ) -> Iterator[int]:
     """Hardy et al., Algorithm 1; yields the number of each iteration that is done."""
-    rule = parse_aggregation(experiment.aggregation, NUM_WORKERS)
+    aggregation = Aggregation(parse_aggregation(experiment.aggregation, NUM_WORKERS))
     screening = Screening(dataset.shape, BATCH_SIZE, strikes=1)
     kappa = resolve_kappa(experiment.kappa, NUM_WORKERS)
     assignment = assign(sorted(workers), kappa)
@@ -137,7 +138,7 @@ def train(
             worker.learn(generated[assignment[n].train])
             feedbacks[n], _ = worker.feedback(generated[assignment[n].judge])
             assert screening.refuse(n, feedbacks[n]) is None, "these lies look like answers"
-        update_gradient(rule, learner, feedbacks, assignment, kappa)
+        aggregation.update_gradient(learner, feedbacks, assignment, kappa)
         learner.step()
         if i % swap_every == 0:
             swap(experiment, workers, i // swap_every - 1)

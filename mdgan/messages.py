@@ -348,16 +348,15 @@ def checkpoint(iteration: int, kept: Sequence[int], *, to_server: bool) -> Messa
 
 
 def checkpointed(
-    iteration: int, workers: Sequence[int], files: Mapping[int, Mapping[str, Any]], reason: str = ""
+    iteration: int, files: Mapping[int, Mapping[str, Any]], reason: str = ""
 ) -> Message:
     """Host → server: its workers are saved, or cannot be.
 
     Returns:
-        fields `workers`: all of them; `files`: worker → what `StoredFile.as_record` gives;
-        `reason`: why some could not be written, or empty.
+        fields `files`: worker → what `StoredFile.as_record` gives; `reason`: why some could not be
+        written, or empty.
     """
     fields = {
-        "workers": list(workers),
         "files": {str(worker): dict(record) for worker, record in files.items()},
         "reason": reason,
     }

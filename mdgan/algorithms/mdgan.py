@@ -72,6 +72,7 @@ class GeneratorLearner:
     Attributes:
         generator: G, in training mode.
         optimizer: over G's parameters w.
+        parameters: those of w that are learnt, in G's order.
     """
 
     def __init__(
@@ -90,13 +91,13 @@ class GeneratorLearner:
         self._batch_size = batch_size
         self._noise = noise
         self._random_state = random_state
-        self._parameters = [p for p in generator.parameters() if p.requires_grad]
+        self.parameters = [p for p in generator.parameters() if p.requires_grad]
         self._generated: Tensor | None = None
 
     @property
     def device(self) -> torch.device:
         """Where the generator lives."""
-        return self._parameters[0].device
+        return self.parameters[0].device
 
     def generate(self, kappa: int) -> Tensor:
         """X = G(z), z ~ N(0, I), in one forward pass whose graph is kept for `backward`.
@@ -135,7 +136,7 @@ class GeneratorLearner:
         assert self._generated is not None, "backward() follows generate()"
         gradients = torch.autograd.grad(
             self._generated,
-            self._parameters,
+            self.parameters,
             grad_outputs=output_gradient,
             retain_graph=keep_graph,
         )
@@ -149,7 +150,7 @@ class GeneratorLearner:
         Args:
             gradients: as `gradients` returns them; kept, not copied.
         """
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
 
     def step(self) -> None:

@@ -105,6 +105,6 @@ def serve(
         timeouts,
     )
     if goes_on is not None:
-        goes_on.restore(learner.load_state)
+        goes_on.restore(server.load_state)
         server.go_on(goes_on.manifest, goes_on.swap_every(), replaces_another=claimed.takes_over)
     server.run()

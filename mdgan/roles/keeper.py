@@ -64,11 +64,11 @@ class Keeper:
                 for rank, state in states.items()
             }
             self._tracer.reach("report", order.iteration)
-            send(messages.checkpointed(order.iteration, list(states), files))
+            send(messages.checkpointed(order.iteration, files))
 
         def failed(error: OSError) -> None:
             reason = error.strerror or str(error)
-            send(messages.checkpointed(order.iteration, list(states), {}, reason))
+            send(messages.checkpointed(order.iteration, {}, reason))
 
         self._writer.submit_newest(write, failed)
 

@@ -4,10 +4,13 @@ import time
 from collections.abc import Collection, Mapping
 
 import torch
+from torch import Tensor
 
 from mdgan import messages
-from mdgan.algorithms.aggregation import parse_aggregation, update_gradient
+from mdgan.algorithms.aggregation import Aggregation
+from mdgan.algorithms.aggregation_rules import parse_aggregation
 from mdgan.algorithms.mdgan import GeneratorLearner, assign, resolve_kappa
+from mdgan.algorithms.model_state import part_of, under
 from mdgan.algorithms.screening import Screening
 from mdgan.errors import BadInput, Interrupted
 from mdgan.experiment import Experiment
@@ -25,6 +28,7 @@ from mdgan.storage.manifest import Manifest
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import ServerTransport
 
+_AGGREGATION = "aggregation."
 _LOOK_SECONDS = 0.1
 _TELL_SECONDS = 10.0
 _SAVE_SECONDS = 30.0
@@ -65,7 +69,8 @@ class Server:
     ) -> None:
         self._experiment = experiment
         self._learner = learner
-        self._rule = parse_aggregation(experiment.aggregation, experiment.num_workers)
+        rule = parse_aggregation(experiment.aggregation, experiment.num_workers)
+        self._aggregation = Aggregation(rule)
         self._transport = transport
         self._roster = roster
         self._saving = saving
@@ -91,8 +96,18 @@ class Server:
         self._swap_every = 0
         self._replaces_another = False
 
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continues where the server's part of a checkpoint was taken.
+
+        Raises:
+            KeyError, RuntimeError: it is no such state, or of another generator.
+        """
+        of_learner = {n: tensor for n, tensor in state.items() if not n.startswith(_AGGREGATION)}
+        self._learner.load_state(of_learner)
+        self._aggregation.load_state(part_of(state, _AGGREGATION))
+
     def go_on(self, manifest: Manifest, swap_every: int | None, *, replaces_another: bool) -> None:
-        """Training goes on from a checkpoint, whose learner's state has been loaded.
+        """Training goes on from a checkpoint, whose state has been loaded.
 
         Args:
             manifest: the checkpoint.
@@ -198,7 +213,9 @@ class Server:
 
             # 5. One optimizer step from all feedback, as a rule after one backward pass.
             with span("aggregate"):
-                update_gradient(self._rule, self._learner, answers.feedbacks, assignment, kappa)
+                self._aggregation.update_gradient(
+                    self._learner, answers.feedbacks, assignment, kappa
+                )
             with span("step"):
                 self._learner.step()
             self._iteration = i
@@ -224,8 +241,13 @@ class Server:
     def _save_if_due(self) -> None:
         if self._saving.due(self._iteration):
             with self._observer.tracer.span("checkpoint"):
-                state = self._learner.state()
-                self._saving.order(self._standing(), state, self._roster.free(), self._transport)
+                self._saving.order(
+                    self._standing(), self._state(), self._roster.free(), self._transport
+                )
+
+    def _state(self) -> dict[str, Tensor]:
+        """The server's part of a checkpoint."""
+        return {**self._learner.state(), **under(_AGGREGATION, self._aggregation.state())}
 
     def _standing(self) -> Standing:
         return Standing(
@@ -274,7 +296,7 @@ class Server:
             AllWorkersLost: nobody has come for as long as `--patience`.
         """
         if not self._roster.taking_part():
-            self._saving.save_alone(self._standing(), self._learner.state())
+            self._saving.save_alone(self._standing(), self._state())
             self._roster.checkpoint = self._saving.newest()
             self._observer.note(
                 f"all workers are gone at iteration {self._iteration + 1}; waiting "

@@ -61,6 +61,7 @@ def test_all_workers_but_one_are_killed_at_once(tmp_path: Path) -> None:
     assert staged.steps(4) == 40
 
 
+@pytest.mark.slow
 def test_halts_shorter_than_the_deadline_longer_and_longer_than_liveness(tmp_path: Path) -> None:
     """Without swaps, each discriminator's own count of steps tells whose it is."""
     events = [

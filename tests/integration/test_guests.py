@@ -114,6 +114,7 @@ def test_the_uninvited_are_kept_out(tmp_path: Path) -> None:
             stranger.settimeout(10)
             try:
                 stranger.sendall(rubbish)
+                stranger.shutdown(socket.SHUT_WR)
                 assert len(stranger.recv(4096)) < 100, "nothing is told to strangers"
             except OSError:
                 pass  # it was closed in the middle

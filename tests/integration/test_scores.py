@@ -199,6 +199,7 @@ def test_data_that_must_not_be_read_here(tmp_path: Path) -> None:
     assert read_events(tmp_path / "run", "scores") == []
 
 
+@pytest.mark.slow
 def test_a_server_without_data(tmp_path: Path, port: int) -> None:
     """Rank 0 is started where no data are; its scores are those of the workers' data."""
     (tmp_path / "ex.py").write_text(EXTRACTORS)

@@ -94,6 +94,7 @@ def test_ports_listen_only_on_the_given_address_and_a_lost_machine_is_survived(
     assert read_metrics(tmp_path / "run")[-1]["iteration"] == 200
 
 
+@pytest.mark.slow
 def test_server_stopped_on_its_machine_ends_the_others(tmp_path: Path) -> None:
     """The server is alone on its machine, so that all it sends and receives passes the wire."""
     long = ["--iterations", "100000", "--log-interval", "1", "--threads", "1", *TOKEN]

@@ -107,7 +107,7 @@ def test_all_workers_killed(tmp_path: Path) -> None:
     check_left_whole(running, "failed")
 
 
-@pytest.mark.parametrize("command", ["standalone", "memory"])
+@pytest.mark.parametrize("command", ["memory", pytest.param("standalone", marks=pytest.mark.slow)])
 def test_one_process_is_asked_to_stop(tmp_path: Path, command: str) -> None:
     flags = ["standalone"] if command == "standalone" else ["train", "--transport", "memory"]
     running = training(tmp_path, *flags, *LONG[1:])

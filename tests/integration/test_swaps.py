@@ -7,7 +7,13 @@ import pytest
 from tests.processes import QUICK, read_events, read_metrics, run, run_here
 
 
-@pytest.mark.parametrize(("world_size", "swap"), [(5, "pairs"), (6, "pairs"), (6, "derangement")])
+@pytest.mark.parametrize(
+    ("world_size", "swap"),
+    [
+        (6, "pairs"),
+        *(pytest.param(*p, marks=pytest.mark.slow) for p in ((5, "pairs"), (6, "derangement"))),
+    ],
+)
 def test_every_discriminator_arrives_whole(tmp_path: Path, world_size: int, swap: str) -> None:
     flags = ["--world-size", str(world_size), "--swap", swap, "--swap-interval", "1"]
     result = run("train", *QUICK, *flags, "--out", "run", cwd=tmp_path)

@@ -128,9 +128,9 @@ def test_a_checkpoint_is_ordered_and_reported() -> None:
     assert (order.kind, order.iteration) == (Kind.CHECKPOINT, 20)
     assert order.fields == {"kept": [10], "to_server": False}
     record = {"name": "worker-0003.safetensors", "sha256": "0" * 64, "num_bytes": 9}
-    report = messages.checkpointed(20, [3, 4], {3: record}, "disk full")
+    report = messages.checkpointed(20, {3: record}, "disk full")
     assert (report.kind, report.iteration) == (Kind.CHECKPOINTED, 20)
-    assert report.fields == {"workers": [3, 4], "files": {"3": record}, "reason": "disk full"}
+    assert report.fields == {"files": {"3": record}, "reason": "disk full"}
 
 
 states = st.dictionaries(

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.hostile import ATTACKS, FLIP_STRENGTH
-from mdgan.algorithms.aggregation import parse_aggregation, update_gradient
+from mdgan.algorithms.aggregation import Aggregation
+from mdgan.algorithms.aggregation_rules import parse_aggregation
 from mdgan.algorithms.mdgan import Worker, assign
 from mdgan.algorithms.screening import Screening
 from tests.unit.algorithms.small import (
@@ -103,6 +104,7 @@ def gradient(rule: str, kappa: int, liars: tuple[int, ...]) -> Tensor:
         worker.discriminator.model.eval()
         worker = ATTACKS["flipped"](worker, n) if n in liars else worker
         feedbacks[n] = worker.feedback(generated[assignment[n].judge])[0]
-    update_gradient(parse_aggregation(rule, 10), learner, feedbacks, assignment, kappa)
+    aggregation = Aggregation(parse_aggregation(rule, 10))
+    aggregation.update_gradient(learner, feedbacks, assignment, kappa)
     gradients = [p.grad for p in learner.generator.parameters() if p.grad is not None]
     return torch.cat([g.flatten() for g in gradients])

@@ -1,67 +1,28 @@
 """Stopping anywhere and going on from bytes equals never having stopped."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from mdgan.algorithms.discriminator import Discriminator
-from mdgan.algorithms.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.algorithms.mdgan import GeneratorLearner, Worker, assign
 from mdgan.algorithms.model_state import part_of
-from mdgan.algorithms.randomness import RandomState, generator_for
-from mdgan.algorithms.standalone import StandaloneGAN
-from mdgan.data.partitioner import InMemoryPartitioner
-from mdgan.data.shard import Shard
+from mdgan.algorithms.randomness import RandomState
 from tests.unit.algorithms.small import (
-    BATCH_SIZE,
     CPU,
     SHAPE,
-    Z_DIM,
     adam,
     all_bits,
     equal_bits,
     images,
-    make_generator,
     make_learner,
-    make_model,
     same_bits,
 )
-
-SHARD_SIZE = 12
-
-
-class Images(InMemoryPartitioner):
-    """Forty images, no two alike."""
-
-    def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
-        return images(77, 40), torch.zeros(40, dtype=torch.int64)
-
-
-SOURCE = Images(Path())
-
-
-def make_worker(rank: int, *, local_steps: int = 1, shard_size: int = SHARD_SIZE) -> Worker:
-    model = make_model()
-    indices = torch.arange(shard_size) + rank
-    return Worker(
-        Discriminator(model, adam(model)),
-        Shard(SOURCE, indices, generator_for(0, "shard", rank)),
-        RandomState(100 + rank, CPU),
-        batch_size=BATCH_SIZE,
-        local_steps=local_steps,
-        discriminator_loss=DISCRIMINATOR_LOSSES["bce"],
-        generator_loss=GENERATOR_LOSSES["non-saturating"],
-    )
-
-
-def through_bytes(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return load(save(state))
+from tests.unit.algorithms.stateful import SHARD_SIZE, SOURCE, make_worker, through_bytes
 
 
 class Run:
@@ -374,48 +335,6 @@ def test_moments_are_laid_out_as_their_weights() -> None:
     discriminator.load_state({name: tensor.contiguous() for name, tensor in state.items()})
     assert discriminator.digest() == before
     assert optimizer.state[model.weight]["exp_avg"].stride() == model.weight.stride()
-
-
-def make_standalone(data_size: int = SHARD_SIZE) -> StandaloneGAN:
-    generator = make_generator()
-    return StandaloneGAN(
-        generator,
-        adam(generator),
-        make_worker(1, local_steps=2, shard_size=data_size),
-        z_dim=Z_DIM,
-        batch_size=BATCH_SIZE,
-        kappa=2,
-        generator_loss=GENERATOR_LOSSES["non-saturating"],
-        noise=generator_for(0, "noise"),
-        random_state=RandomState(1000, CPU),
-    )
-
-
-@pytest.mark.parametrize("stop", [0, 1, 4])
-def test_a_standalone_run_resumes_too(stop: int) -> None:
-    whole, broken = make_standalone(), make_standalone()
-    told: list[list[Tensor]] = [[], []]
-    for iteration in range(6):
-        if iteration == stop:
-            state = through_bytes(broken.state())
-            broken = make_standalone()
-            assert broken.load_state(state)
-        for losses, gan in zip(told, (whole, broken), strict=True):
-            losses += gan.step()
-    assert equal_bits(*told)
-    assert all(same_bits(whole.state()[name], broken.state()[name]) for name in whole.state())
-
-
-@pytest.mark.parametrize("lost", ["generator.0.weight", "worker.random.cpu", "noise"])
-def test_a_standalone_state_that_does_not_fit_changes_nothing(lost: str) -> None:
-    disturbed, calm, other = make_standalone(), make_standalone(), make_standalone()
-    other.step()
-    state = other.state()
-    del state[lost]
-    with pytest.raises(KeyError):
-        disturbed.load_state(state)
-    assert equal_bits(list(disturbed.step()), list(calm.step()))
-    assert not make_standalone(data_size=20).load_state(other.state())
 
 
 def test_images_have_the_shape_of_the_small_models() -> None:

@@ -134,7 +134,7 @@ class Played:
             given = {row[0]: "a" * 64 for row in message.fields["moves"] if row[0] in self.workers}
             self.send(messages.swapped(i, given, {}))
         elif message.kind is Kind.CHECKPOINT:
-            self.send(messages.checkpointed(i, self.workers, {}, "this host is only played"))
+            self.send(messages.checkpointed(i, {}, "this host is only played"))
         elif message.kind is Kind.ADOPT:
             self.send(messages.ready(i, self.workers))
 

@@ -245,7 +245,7 @@ def test_all_of_them_and_whoever_comes_back_is_told_of_the_last_checkpoint(
         stored = write_state(folder, name, make_worker(worker).state())
         records[str(worker)] = stored.as_record()
         host.take(Kind.CHECKPOINT, 2)
-        host.send(messages.checkpointed(2, [worker], {worker: records[str(worker)]}))
+        host.send(messages.checkpointed(2, {worker: records[str(worker)]}))
     assert made.wait_for_checkpoint(2).workers == (1, 2)
     assert made.play(3).welcome["checkpoint"] is None, "as long as others live it gets a copy"
     for host in hosts:

@@ -268,7 +268,7 @@ def test_files_of_others_do_not_count(desk: Desk, number: int) -> None:
     desk.send(
         desk.liar, Message(Kind.CHECKPOINTED, 1, {"workers": [2], "files": files, "reason": ""})
     )
-    desk.send(desk.liar, messages.checkpointed(1, [2], {}, "enough"))
+    desk.send(desk.liar, messages.checkpointed(1, {}, "enough"))
     commit_honestly(desk, 1)
     manifest = desk.made.wait_for_checkpoint(1)
     assert manifest.workers == (1,)

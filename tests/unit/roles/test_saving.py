@@ -36,7 +36,7 @@ def write(made: Stage, host: Played, iteration: int, folder: Path | None = None)
     worker = host.number
     place = folder or made.checkpoints.folder_of(iteration)
     stored = write_state(place, worker_file(worker), make_worker(worker).state())
-    report = messages.checkpointed(iteration, [worker], {worker: stored.as_record()})
+    report = messages.checkpointed(iteration, {worker: stored.as_record()})
     made.saving.note(worker, report)
     return stored
 
@@ -146,7 +146,7 @@ def test_a_checkpoint_is_ordered_and_counts_when_all_have_reported(
             ).as_record()
             for n in (2, 3)
         }
-        made.saving.note(2, messages.checkpointed(5, [2, 3], records))
+        made.saving.note(2, messages.checkpointed(5, records))
     assert made.saving.complete()
     manifest = made.wait_for_checkpoint(5)
     assert manifest == whole(made)
@@ -206,7 +206,7 @@ def test_a_host_that_cannot_write_is_told_of_and_left_out(
     made = stage(checkpoints=5)
     one, full = made.play(1), made.play(2)
     order(made, 5, one, full)
-    made.saving.note(2, messages.checkpointed(5, [2], {}, "No space left on device"))
+    made.saving.note(2, messages.checkpointed(5, {}, "No space left on device"))
     write(made, one, 5)
     assert made.wait_for_checkpoint(5).workers == (1,)
     made.saving.poll()

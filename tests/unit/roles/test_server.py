@@ -116,7 +116,7 @@ def test_who_comes_at_the_very_end_is_told_to_stop(stage: MakeStage) -> None:
     one.answer(1)
     one.take(Kind.CHECKPOINT, 1)  # the server waits for its report
     newcomer = made.play(5)
-    one.send(messages.checkpointed(1, [1], {}, "no disk"))
+    one.send(messages.checkpointed(1, {}, "no disk"))
     assert newcomer.take(Kind.STOP).fields["reason"] == ""
     newcomer.die()
     made.finished(one)

@@ -1,0 +1,61 @@
+"""Which way the gradients of each worker have pointed of late.
+
+A few samples' worth of feedback gives a noisy gradient: those of ten honest workers on digits point
+within 70° to 80° of one another. Three that agree in a lie are then nearer to each other than any
+honest ones are, and Krum, which likes near neighbours, trusts them. The mean over many iterations
+tells them apart: noise goes, and what is left of honest workers points the same way (Karimireddy et
+al. 2021, "Learning from History for Byzantine Robust Optimization", who aggregate such means; here
+they only decide whose gradients of this iteration count). Directions, not gradients, so that no
+single iteration with long gradients is all that is remembered.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+MEMORY = 0.97
+"""What is left of a record after an iteration: it covers some 30. Measured with `python -m
+benchmarks.robustness` on constant lies: 0.9 let 0.4 of 3 hostile workers through, 0.97 none."""
+
+
+class TrackRecord:
+    """Running means of the directions of every worker's gradients.
+
+    A record begins with the first direction itself, which is longer than any mean of many: a
+    newcomer, and whoever comes back in another's place, is not trusted until it has a record.
+    """
+
+    def __init__(self) -> None:
+        self._means: dict[int, Tensor] = {}
+
+    def note(self, gradients: Mapping[int, Tensor]) -> None:
+        """Takes in the gradients of one iteration.
+
+        Args:
+            gradients: by worker, [number of weights] each.
+        """
+        for worker, gradient in gradients.items():
+            length = torch.linalg.vector_norm(gradient)
+            direction = torch.where(length > 0, gradient / length, torch.zeros_like(gradient))
+            before = self._means.get(worker, direction).to(direction.device)
+            self._means[worker] = before.lerp(direction, 1 - MEMORY)
+
+    def of(self, workers: Iterable[int]) -> Tensor:
+        """The records of some workers that have one, [m, number of weights]."""
+        return torch.stack([self._means[worker] for worker in workers])
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of all records, by the number of the worker."""
+        return {str(worker): mean.clone() for worker, mean in self._means.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continues where `state` was taken.
+
+        Raises:
+            KeyError: a name is no worker's number; nothing changed.
+        """
+        foreign = sorted(name for name in state if not name.isdecimal())
+        if foreign:
+            raise KeyError(f"tensors that do not fit: {foreign}")
+        self._means = {int(worker): mean.clone() for worker, mean in state.items()}
