@@ -10,6 +10,7 @@ _KINDS = (BEGAN, RESUMED, JOINED, LEFT, LOST, SHUT_OUT, LATE, BACK, REFUSED)
 
 _LONGEST_SECONDS = 1e12
 _MOST_ITERATIONS = 1 << 53
+_MOST_DIGITS = 9  # of the number of a worker
 
 
 class Happening(NamedTuple):
@@ -58,11 +59,11 @@ def happenings(records: Iterable[Mapping[str, Any]]) -> list[Happening]:
 
 def _keys(told: Any) -> list[Any]:
     names = list(told) if isinstance(told, Mapping) else []
-    return [int(name) for name in names if name.isdecimal() and len(name) < 10]
+    return [int(name) for name in names if name.isdecimal() and len(name) <= _MOST_DIGITS]
 
 
 def _numbers(told: Iterable[Any]) -> list[int]:
-    return [number for number in told if type(number) is int and number > 0]
+    return [number for number in told if type(number) is int and 0 < number < 10**_MOST_DIGITS]
 
 
 def _classes(held: Any) -> dict[int, list[int]]:
@@ -70,7 +71,7 @@ def _classes(held: Any) -> dict[int, list[int]]:
     for name in held if isinstance(held, Mapping) else ():
         what = held[name]
         counts = what.get("classes") if isinstance(what, Mapping) else None
-        if name.isdecimal() and len(name) < 10 and isinstance(counts, list):
+        if name.isdecimal() and len(name) <= _MOST_DIGITS and isinstance(counts, list):
             found[int(name)] = [count if type(count) is int else 0 for count in counts]
     return found
 

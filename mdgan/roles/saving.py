@@ -2,6 +2,7 @@
 
 import queue
 import shutil
+import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,10 @@ from mdgan.transport.base import ServerTransport
 from mdgan.whole_file import make_folder
 
 _DRAIN_SECONDS = 30.0
+
+_STRAGGLE_SECONDS = 120.0
+"""So long a checkpoint waits for workers that live and have not written yet. Until then the next
+ones are left out: a checkpoint that lacks a worker is worth less than none that is newer."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class _Open:
         files: what workers have written, by their numbers.
         waiting: the workers that have not reported.
         borrows: whether the files of all other workers are those of the checkpoint before.
+        since: when it was ordered, by the monotonic clock.
+        delays: whether it has made another one be left out.
     """
 
     standing: Standing
@@ -59,6 +66,8 @@ class _Open:
     files: dict[str, StoredFile] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
     borrows: bool = False
+    since: float = field(default_factory=time.monotonic)
+    delays: bool = False
 
 
 class Saving:
@@ -113,7 +122,9 @@ class Saving:
         hosts: Mapping[int, Collection[int]],
         transport: ServerTransport,
     ) -> None:
-        """Begins a checkpoint; what is still missing of the one before is left out of that.
+        """Begins a checkpoint, unless workers of free hosts are still writing the one before.
+
+        What is not written after two minutes is left out of that one.
 
         Args:
             standing: how far the run is.
@@ -121,6 +132,8 @@ class Saving:
             hosts: those that are free, with their workers.
             transport: the server's end.
         """
+        if self._is_delayed(standing.iteration, hosts):
+            return
         self._close_open()
         counting = self._counting(standing.iteration)
         if counting is None:
@@ -224,6 +237,13 @@ class Saving:
         """Whether nobody is waited for."""
         return self._open is None or not self._open.waiting
 
+    def waits_for(self, hosts: Mapping[int, Collection[int]]) -> bool:
+        """Whether some hosts, given with their workers, may still report on a checkpoint."""
+        opened = self._open
+        if opened is None or time.monotonic() - opened.since > _STRAGGLE_SECONDS:
+            return False
+        return not opened.waiting.isdisjoint(n for carried in hosts.values() for n in carried)
+
     def poll(self) -> None:
         """Passes on what went wrong in the background."""
         while not self._problems.empty():
@@ -249,6 +269,16 @@ class Saving:
         self._writer.drain(timeout_seconds)
         self._writer.close(timeout_seconds)
         self.poll()
+
+    def _is_delayed(self, iteration: int, hosts: Mapping[int, Collection[int]]) -> bool:
+        opened = self._open
+        if opened is None or not self.waits_for(hosts):
+            return False
+        if not opened.delays:
+            behind = f"workers are still writing that of iteration {opened.standing.iteration}"
+            self._problems.put((iteration, f"no checkpoint of iteration {iteration}: {behind}"))
+        opened.delays = True
+        return True
 
     def _counting(self, iteration: int) -> list[int] | None:
         """The checkpoints that count so far; None if the run's folder cannot be read now.

@@ -240,10 +240,17 @@ class Server:
 
     def _save_if_due(self) -> None:
         if self._saving.due(self._iteration):
+            if self._iteration == self._experiment.iterations:
+                self._await_files()  # nobody trains any more: the one before can be completed
             with self._observer.tracer.span("checkpoint"):
                 self._saving.order(
                     self._standing(), self._state(), self._roster.free(), self._transport
                 )
+
+    def _await_files(self) -> None:
+        """Waits until workers have written the checkpoint that was ordered last."""
+        while self._saving.waits_for(self._roster.free()):
+            self._reception.take(self._transport.receive(_LOOK_SECONDS))
 
     def _state(self) -> dict[str, Tensor]:
         """The server's part of a checkpoint."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from mdgan.deployment import Deployment
@@ -52,6 +52,9 @@ records = st.dictionaries(st.sampled_from(FIELDS), json_values, max_size=6) | st
     st.dictionaries(st.sampled_from(FIELDS), json_values, max_size=6),
 )
 any_bytes = st.binary(max_size=200) | st.sampled_from([DEEP, LONG, b"\xff\xfe{}", b"null", b"3"])
+
+UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
+"""A report takes a second, and shrinking hundreds of them."""
 
 quickly = settings(
     deadline=None, max_examples=12, suppress_health_check=[HealthCheck.data_too_large]
@@ -131,16 +134,17 @@ def test_any_value_in_a_runs_files(data: st.DataObject) -> None:
     config_files.evaluate_on(files)
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=8, phases=UNSHRUNK)
 @given(st.lists(records, max_size=8), st.booleans())
 @example([{"iteration": 3, "event": "resumed"}], False)
+@example([{"iteration": 3, "event": "lost", "workers": [HUGE]}], True)
 @example([{"iteration": 3, "event": "lost", "workers": [1], "reason": "\ud800"}], True)
 def test_any_records_are_reported_on(content: list[Any], with_others: bool) -> None:
     others = (config_files.trained_run() / "metrics.jsonl").read_bytes() if with_others else b""
     config_files.report_on({"metrics.jsonl": others + lines(content)})
 
 
-@settings(deadline=None, max_examples=6)
+@settings(deadline=None, max_examples=6, phases=UNSHRUNK)
 @given(st.data())
 def test_any_run_is_reported_on(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["run.json", "config.json"]))

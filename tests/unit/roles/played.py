@@ -76,7 +76,10 @@ class Played:
         return self
 
     def take(self, kind: Kind, iteration: int | None = None) -> Message:
-        """The next message of a kind; what comes before it is kept in `seen`."""
+        """The next message of a kind; what comes before it is kept in `seen`.
+
+        Checkpoints that are ordered before it are answered: this host cannot write.
+        """
         deadline = time.monotonic() + LONG
         while (left := deadline - time.monotonic()) > 0:
             event = self.link.receive(left)
@@ -85,6 +88,8 @@ class Played:
                 self.seen.append(event.message)
                 if event.message.kind is kind and iteration in (None, event.message.iteration):
                     return event.message
+                if event.message.kind is Kind.CHECKPOINT:
+                    self.obey(event.message)
         raise AssertionError(f"no {kind.name} within {LONG} s, only {self.told()}")
 
     def lost(self) -> str:

@@ -34,6 +34,7 @@ def test_a_fenced_server_stops_and_says_no_word_to_its_hosts(stage: MakeStage) -
     (one,) = made.begin_with((1,))
     one.answer(1)
     one.take(Kind.BATCHES, 2)
+    made.wait_for_checkpoint(0)
     Fence.claim(made.folder)
     files = {path: path.stat().st_mtime_ns for path in made.folder.rglob("*")}
     one.send(answer_of(1, 2))
@@ -64,6 +65,7 @@ def test_a_run_whose_folder_vanishes_trains_on(stage: MakeStage) -> None:
     (one,) = made.begin_with((1,))
     one.answer(1)
     one.take(Kind.BATCHES, 2)
+    made.wait_for_checkpoint(0)
     shutil.rmtree(made.folder)
     one.send(answer_of(1, 2))
     for i in (3, 4, 5, 6):

@@ -177,7 +177,33 @@ def test_a_worker_with_a_disk_of_its_own_is_elsewhere(stage: MakeStage, tmp_path
     whole(made)
 
 
-def test_who_has_not_reported_when_the_next_is_ordered_is_left_out(stage: MakeStage) -> None:
+def test_the_next_one_is_left_out_while_workers_are_still_writing(stage: MakeStage) -> None:
+    made = stage(checkpoints=5)
+    one, slow = made.play(1), made.play(2)
+    order(made, 5, one, slow)
+    write(made, one, 5)
+    for i in (10, 15):
+        order(made, i, one, slow)
+    assert one.link.receive(0.5) is not None
+    assert one.link.receive(0.0) is None, "it was asked once"
+    write(made, slow, 5)
+    assert made.wait_for_checkpoint(5).workers == (1, 2)
+    made.saving.poll()
+    (told,) = made.events("unsaved")
+    assert (told["iteration"], told["reason"]) == (
+        10,
+        "no checkpoint of iteration 10: workers are still writing that of iteration 5",
+    )
+    order(made, 20, one, slow)
+    write(made, one, 20)
+    write(made, slow, 20)
+    assert made.wait_for_checkpoint(20).workers == (1, 2)
+
+
+def test_who_does_not_write_for_long_is_left_out(
+    stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_STRAGGLE_SECONDS", 0.0)
     made = stage(checkpoints=5)
     one, slow = made.play(1), made.play(2)
     order(made, 5, one, slow)
