@@ -103,6 +103,8 @@ class Roster:
             taken |= {rank for rank, until in self._promised.items() if until > now}
             taken |= {rank for rank, at in self._gone.items() if now - at < self._return_seconds}
             taken |= self._shut_out
+            if self.checkpoint is not None and not self._begun:
+                taken |= self._expected  # a run that goes on: its workers are on their way
             rank = 1
             while rank in taken:
                 rank += 1
@@ -144,7 +146,9 @@ class Roster:
         is_the_same = bool(known) and secrets.compare_digest(said.key, known)
         returns = is_the_same and self._admitted.get(host) == said.workers
         taken = {rank for ranks in self._admitted.values() for rank in ranks}
-        welcome = self._begun or said.generation > 0  # it has taken part under another server
+        # A run that has begun takes anybody: here, under the server that it was with last, or
+        # before the checkpoint that this one goes on from.
+        welcome = self._begun or said.generation > 0 or self.checkpoint is not None
         for worker in said.workers:
             expected = welcome or worker in self._expected or worker in self._promised
             if worker < 1 or not expected:
@@ -181,6 +185,7 @@ class Roster:
         """Training begins; from here on anybody may join, and m is known."""
         with self._lock:
             self._begun = True
+            self._gone.update(dict.fromkeys(self.missing(), time.monotonic()))
         self.checkpoint = None
         live = [self._samples.get(worker, 0) for worker in self.workers()]
         self.mean_shard_size = sum(live) / max(1, len(live))

@@ -89,6 +89,8 @@ def stage(
     rules = Rules(spare=0, gap_seconds=0.0, rejoin_seconds=float("inf"), stall_seconds=60.0)
     played = play(commands, events, rules, run)
     staged = Staged(played, rows(played), run)
+    for row in staged.rows:
+        print(" | ".join(row.cells()))
     assert troubles(played, run, iterations, serves=True) == [], lines(played)
     check_left_whole(run, iterations)
     assert time.monotonic() - begin < seconds

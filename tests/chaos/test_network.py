@@ -135,6 +135,7 @@ def test_a_cable_is_out_for_longer_than_the_liveness_timeout(tmp_path: Path) -> 
         pulled = time.monotonic()
         running.wait_for_event("lost")
         noticed_seconds = time.monotonic() - pulled
+        print(f"noticed after {noticed_seconds:.2f} s")
         running.wait_for(read_metrics(running.run)[-1]["iteration"] + 10)
         namespaces.plug_in(running.machines[2])
         running.wait_for_event("joined")

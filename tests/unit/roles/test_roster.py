@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mdgan.roles.roster import Roster, make_hello
+from tests.processes import wait_until
 
 IDENTITY: dict[str, Any] = {"version": "1.2", "batch_size": 10, "kappa": "auto", "swap": None}
 TOLD: dict[str, Any] = {"generation": 3, "run": "digits-1"}
@@ -84,6 +85,20 @@ def test_who_watches_and_who_asks_is_told_what_it_needs() -> None:
     assert told == {**TOLD, "identity": IDENTITY, "rank": 1}
 
 
+def test_ranks_that_will_come_back_to_a_new_server_are_not_given_away() -> None:
+    def promised() -> object:
+        return welcomed(roster.admit({"purpose": "ask"}))["rank"]
+
+    roster = make_roster(return_seconds=0.2)
+    roster.checkpoint = {"iteration": 50, "files": {}}
+    assert promised() == 5
+    welcomed(roster.admit({**hello(1), "generation": 1}))
+    roster.joined(1, hello(1))
+    roster.begin()  # without the others, which may still come
+    assert promised() == 6
+    wait_until(lambda: promised() in (2, 3, 4), "they have not come in time")
+
+
 @pytest.mark.parametrize("purpose", [None, "", "ASK", 3, ["join"], {}])
 def test_another_purpose_is_none(purpose: object) -> None:
     assert make_roster().admit({**hello(1), "purpose": purpose}) == MALFORMED
@@ -147,6 +162,14 @@ def test_who_was_with_an_earlier_server_may_come_whatever_its_rank() -> None:
     roster = make_roster()
     welcomed(roster.admit({**hello(9), "generation": 2}))
     assert refused(roster.admit(hello(8))) == "rank 8 is outside 1..4"
+
+
+def test_a_run_that_goes_on_takes_newcomers_from_the_start() -> None:
+    """Its server before may have promised a rank just before it died."""
+    roster = make_roster()
+    roster.checkpoint = {"iteration": 50, "files": {}}
+    welcomed(roster.admit(hello(8)))
+    assert roster.admit(hello(0)) == "rank 0 is outside 1..4"
 
 
 def test_where_nobody_is_expected_a_refusal_still_has_words() -> None:

@@ -99,6 +99,8 @@ class Attendance:
         found: list[Share] = []
         for stay_begin, stay_end in self.stays:
             for k in range(int(stay_begin / size), ceil(stay_end / size)):
+                if not here[k]:
+                    continue  # the bounds of stretches are rounded: nothing lies in this one
                 shares = [min(1.0, part.get(k, 0.0) / here[k]) for part in (late, refused)]
                 begin, end = max(k * size, stay_begin), min((k + 1) * size, stay_end)
                 before = found[-1] if found else None

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mdgan.observe.recorded_run import RecordedRun
@@ -163,6 +163,7 @@ def test_counts_and_shares_are_those_of_every_single_iteration(seed: int) -> Non
 
 @settings(max_examples=50)
 @given(st.integers(1, 2**53 - 1), st.integers(1, 300))
+@example(145245, 235)
 def test_a_run_of_any_length_has_few_stretches(last: int, most: int) -> None:
     late = happened("late", max(1, last // 3), 1)
     (worker,) = attendance(run_of(began(1), late), last)
