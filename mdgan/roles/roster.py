@@ -185,7 +185,8 @@ class Roster:
         """Training begins; from here on anybody may join, and m is known."""
         with self._lock:
             self._begun = True
-            self._gone.update(dict.fromkeys(self.missing(), time.monotonic()))
+            if self.checkpoint is not None:
+                self._gone.update(dict.fromkeys(self.missing(), time.monotonic()))
         self.checkpoint = None
         live = [self._samples.get(worker, 0) for worker in self.workers()]
         self.mean_shard_size = sum(live) / max(1, len(live))
