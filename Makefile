@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 		--constraint constraints.txt --editable '.[dev,plots,inception,tensorboard,fuzz]'
 	@touch $@
 
-demo: $(STAMP) ## train a server and 4 workers on real digits, and report (about two minutes)
+demo: $(STAMP) ## train a server and 4 workers on real digits, and report (about a minute and a half)
 	@run=runs/demo-$$(date +%Y%m%d-%H%M%S) && set -x \
 		&& $(BIN)/mdgan train --dataset digits --world-size 5 --out $$run \
 		&& $(BIN)/mdgan report $$run
