@@ -6,8 +6,6 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
-from hypothesis import strategies as st
-from numpy.typing import NDArray
 from torch import Tensor
 
 from mdgan.algorithms.aggregation import (
@@ -18,7 +16,6 @@ from mdgan.algorithms.aggregation import (
 )
 from mdgan.algorithms.aggregation_rules import AggregationRule, parse_aggregation
 from mdgan.algorithms.mdgan import Assignment, GeneratorLearner, assign
-from mdgan.algorithms.randomness import generator_for
 from tests.unit.algorithms.small import (
     BATCH_SIZE,
     SHAPE,
@@ -28,18 +25,11 @@ from tests.unit.algorithms.small import (
     same_bits,
 )
 
-Array = NDArray[np.float64]
-
 ROBUST = ["median", "trimmed-mean:1", "trimmed-mean:3", "krum:1", "krum:3", "clip:1", "clip:2.5"]
-seeds = st.integers(0, 2**32)
 
 
 def rule_of(text: str) -> AggregationRule:
     return parse_aggregation(text, 1000)
-
-
-def random_answers(seed: int, *shape: int) -> Tensor:
-    return torch.randn(shape, generator=generator_for(seed, "answers"))
 
 
 def feedbacks_of(workers: list[int], seed: int = 0) -> dict[int, Tensor]:
