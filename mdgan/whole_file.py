@@ -2,10 +2,14 @@
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
+
+_changed = threading.Condition()
+_num_open = 0
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -27,7 +31,10 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: it cannot be written; what was there before is still there.
     """
+    global _num_open
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with _changed:
+        _num_open += 1
     try:
         with temporary.open("wb") as file:
             yield file
@@ -39,6 +46,21 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
+        with _changed:
+            _num_open -= 1
+            _changed.notify_all()
+
+
+def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
+    """`os._exit` from a thread, but not while others are in the middle of writing a file.
+
+    Args:
+        status: the exit status.
+        timeout_seconds: for how long to wait for them; a disk may hang.
+    """
+    with _changed:  # kept to the end, so that nobody begins another
+        _changed.wait_for(lambda: not _num_open, timeout_seconds)
+        os._exit(status)
 
 
 def make_folder(folder: Path) -> None:

@@ -31,6 +31,7 @@ from mdgan.roles.host import HostFailed, ServerLost
 from mdgan.roles.server import AllWorkersLost
 from mdgan.storage.fence import Fenced
 from mdgan.transport.rendezvous import listen
+from mdgan.whole_file import exit_between_files
 
 _GRACE_SECONDS = 4.0
 _SERVER_FIRST_SECONDS = 2.5
@@ -300,4 +301,4 @@ class Family:
             time.sleep(_SERVER_FIRST_SECONDS)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(_GRACE_SECONDS)
-        os._exit(1)
+        exit_between_files(1, 1.0)

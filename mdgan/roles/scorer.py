@@ -3,7 +3,6 @@
 It never sees a private sample: real data reach it as sums over features, which hosts have added up.
 """
 
-import os
 import time
 from collections.abc import Callable, Sequence
 
@@ -22,6 +21,7 @@ from mdgan.observe.run_directory import RunDirectory
 from mdgan.roles.describer import describe_all
 from mdgan.transport.channel import Channel
 from mdgan.transport.inbox import Inbox
+from mdgan.whole_file import exit_between_files
 
 EXTRACTOR_FILE = "extractor.safetensors"
 """In the run's folder: the network that the scores are made of, so that others can use the same."""
@@ -30,6 +30,7 @@ REAL_FILE = "real.safetensors"
 """In the run's folder: the sums over the features of all real samples."""
 
 _FOREVER = 1e9
+_FILE_SECONDS = 2.0  # to finish a file in when training is over
 
 
 class Scorer:
@@ -73,7 +74,7 @@ class Scorer:
     def run(self) -> None:
         """Works until the server closes the channel, which ends this process at once."""
         inbox: Inbox[Message] = Inbox()
-        self._channel.read_all(inbox.put, at_end=lambda: os._exit(0))
+        self._channel.read_all(inbox.put, at_end=lambda: exit_between_files(0, _FILE_SECONDS))
         try:
             extractor = self._make_extractor()
             held_out = self._held_out(extractor)

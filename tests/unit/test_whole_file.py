@@ -1,5 +1,7 @@
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -117,3 +119,35 @@ def test_only_a_file_system_that_cannot_flush_folders_is_let_off(
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_whole(tmp_path / "nothing" / "file", b"new")
+
+
+ENDS_WHILE_IT_WRITES = """
+import sys, threading, time
+from pathlib import Path
+from mdgan.whole_file import exit_between_files, whole_file, write_whole
+
+writes = threading.Event()
+
+def end():
+    writes.wait()
+    exit_between_files(7, float(sys.argv[2]))
+
+threading.Thread(target=end, daemon=True).start()
+with whole_file(Path(sys.argv[1]) / "file") as file:
+    file.write(b"the first half, ")
+    writes.set()
+    time.sleep(0.5)
+    file.write(b"and the second")
+while True:
+    write_whole(Path(sys.argv[1]) / "another", b"")
+"""
+
+
+@pytest.mark.parametrize(("patience", "there"), [("30", True), ("0", False)])
+def test_a_process_ends_between_two_files(tmp_path: Path, patience: str, there: bool) -> None:
+    command = [sys.executable, "-c", ENDS_WHILE_IT_WRITES, str(tmp_path), patience]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 7
+    found = everything_in(tmp_path)
+    assert (found.get("file") == b"the first half, and the second") is there
+    if there:
+        assert [name for name in found if name.endswith(".tmp")] == []
