@@ -1,6 +1,6 @@
 """What a few hostile workers do to the digits, rule by rule of `--aggregation`.
 
-    python -m benchmarks.robustness [--iterations I] [--seeds S] [--jobs J] [--kappa K]
+    python -m benchmarks.robustness [--iterations I] [--seeds S] [--first-seed F] [--kappa K]
 
 Trains MD-GAN with ten workers, three of them hostile (see `hostile.py`), in one process without any
 transport, and scores generators as `mdgan evaluate` does. A run's FID is the mean over five
@@ -183,15 +183,24 @@ def in_words(row: tuple[str, str, int | str], found: Sequence[Outcome], honest: 
 @click.command()
 @click.option("--iterations", default=2500, show_default=True)
 @click.option("--seeds", default=3, show_default=True)
+@click.option("--first-seed", default=0, show_default=True)
 @click.option("--jobs", default=2, show_default=True, help="Runs at the same time.")
 @click.option("--kappa", default="auto", show_default=True, help="Of the runs that are attacked.")
 @click.option("--attacks", default=",".join(ATTACKS), show_default=True)
 @click.option("--rules", default=",".join(RULES), show_default=True)
-def main(iterations: int, seeds: int, jobs: int, kappa: str, attacks: str, rules: str) -> None:
+def main(
+    iterations: int,
+    seeds: int,
+    first_seed: int,
+    jobs: int,
+    kappa: str,
+    attacks: str,
+    rules: str,
+) -> None:
     """Compares rules of aggregation under attack, on digits."""
     print(
         f"digits, {NUM_WORKERS} workers, b = {BATCH_SIZE}, {NUM_HOSTILE} hostile, "
-        f"{iterations} iterations, seeds 0 to {seeds - 1}",
+        f"{iterations} iterations, seeds {first_seed} to {first_seed + seeds - 1}",
         flush=True,
     )
     known: int | str = kappa if kappa == "auto" else int(kappa)
@@ -202,7 +211,10 @@ def main(iterations: int, seeds: int, jobs: int, kappa: str, attacks: str, rules
     spawning = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=spawning) as pool:
         pending = [
-            [pool.submit(run, Case(*row, seed, iterations)) for seed in range(seeds)]
+            [
+                pool.submit(run, Case(*row, seed, iterations))
+                for seed in range(first_seed, first_seed + seeds)
+            ]
             for row in rows
         ]
         honest = 0.0

@@ -1,7 +1,7 @@
 """Which way the gradients of each worker have pointed of late.
 
-A few samples' worth of feedback gives a noisy gradient: those of ten honest workers on digits point
-within 70° to 80° of one another. Three that agree in a lie are then nearer to each other than any
+A few samples' worth of feedback gives a noisy gradient: those of honest workers on digits are
+nearly at right angles to one another. Three that agree in a lie are then nearer to each other than any
 honest ones are, and Krum, which likes near neighbours, trusts them. The mean over many iterations
 tells them apart: noise goes, and what is left of honest workers points the same way (Karimireddy et
 al. 2021, "Learning from History for Byzantine Robust Optimization", who aggregate such means; here
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 MEMORY = 0.97
-"""What is left of a record after an iteration: it covers some 30. Measured with `python -m
-benchmarks.robustness` on constant lies: 0.9 let 0.4 of 3 hostile workers through, 0.97 none."""
+"""What is left of a record after an iteration: it covers some 30. Chosen in trials against
+constant lies on digits: a shorter memory now and then let one of them through."""
 
 
 class TrackRecord:

@@ -202,7 +202,9 @@ def test_a_slow_message_is_no_silence() -> None:
                 time.sleep(0.03)
             other.sendall(content[20:])
 
-        in_threads(trickle, lambda: value_of(link.receive()[0]))
+        found: list[float] = []
+        in_threads(trickle, lambda: found.append(value_of(link.receive()[0])))
+    assert found == [1.0]
 
 
 def test_a_wait_may_be_limited_or_interrupted() -> None:
