@@ -1,12 +1,12 @@
 """Which way the gradients of each worker have pointed of late.
 
 A few samples' worth of feedback gives a noisy gradient: those of honest workers on digits are
-nearly at right angles to one another. Three that agree in a lie are then nearer to each other than any
-honest ones are, and Krum, which likes near neighbours, trusts them. The mean over many iterations
-tells them apart: noise goes, and what is left of honest workers points the same way (Karimireddy et
-al. 2021, "Learning from History for Byzantine Robust Optimization", who aggregate such means; here
-they only decide whose gradients of this iteration count). Directions, not gradients, so that no
-single iteration with long gradients is all that is remembered.
+nearly at right angles to one another. Three that agree in a lie are then nearer to each other than
+any honest ones are, and Krum, which likes near neighbours, trusts them. The mean over many
+iterations tells them apart: noise goes, and what is left of honest workers points the same way
+(Karimireddy et al. 2021, "Learning from History for Byzantine Robust Optimization", who aggregate
+such means; here they only decide whose gradients of this iteration count). Directions, not
+gradients, so that no single iteration with long gradients is all that is remembered.
 """
 
 from collections.abc import Iterable, Mapping
