@@ -1,20 +1,19 @@
 """What the arithmetic of an iteration costs alone: no message, no other process to wait for.
 
-    python -m benchmarks.limit [--dataset cifar10_noise]
+    python -m benchmarks.limit [--dataset cifar10_noise] [--workers 4,10,20,40]
 
-Measures, on all cores at the same time with a thread each, what a worker computes in an iteration
-and what the server does, for every κ that is needed. Perfectly packed, an iteration with N workers
-takes (N · worker + server) / cores; no schedule is faster. Efficiency is that, divided by what was
-measured of a whole run.
+Runs, on all cores at the same time with a thread each, what the workers of an iteration compute,
+each with its own discriminator, and what the server does for their κ. Perfectly packed, an
+iteration takes (all workers + server) / cores; no schedule is faster. Efficiency is that, divided
+by what was measured of a whole run.
 """
 
 import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,31 +32,48 @@ CPU = torch.device("cpu")
 
 
 class Arithmetic(NamedTuple):
-    """Seconds, on one core while the others are as busy.
+    """Seconds on one core while the others are as busy.
 
     Attributes:
-        worker: one local step and one feedback.
-        server: generating, one backward pass and one optimizer step, by κ.
+        worker: one local step and one feedback, the mean over the workers of a core.
+        server: generating, one backward pass and one optimizer step.
     """
 
     worker: float
-    server: dict[int, float]
+    server: float
 
     def limit(self, num_workers: int, cores: int) -> float:
         """Seconds an iteration, if all cores were busy all the time."""
-        server = self.server[resolve_kappa("auto", num_workers)]
-        return (num_workers * self.worker + server) / cores
+        return (num_workers * self.worker + self.server) / cores
 
 
-def measure(dataset: str, sizes: Sequence[int]) -> Arithmetic:
-    """Measures on all cores at once; medians over time, then over cores."""
-    cores, kappas = num_cores(), sorted({resolve_kappa("auto", size) for size in sizes})
+def measure(dataset: str, num_workers: int, settings: Mapping[str, object] | None = None) -> float:
+    """The limit in seconds an iteration.
+
+    Args:
+        dataset: name of a dataset file.
+        num_workers: N.
+        settings: of the experiment, besides b = 10.
+    """
+    return arithmetic(dataset, num_workers, settings).limit(num_workers, num_cores())
+
+
+def arithmetic(
+    dataset: str, num_workers: int, settings: Mapping[str, object] | None = None
+) -> Arithmetic:
+    """Measures on all cores at once; medians over time, then means over cores."""
+    cores = num_cores()
+    share, extra = divmod(num_workers, cores)
     spawning = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(cores, mp_context=spawning) as pool:
-        found = [pool.submit(_on_one_core, dataset, kappas) for _ in range(cores)]
+        found = [
+            pool.submit(
+                _on_one_core, dataset, num_workers, share + (core < extra), dict(settings or {})
+            )
+            for core in range(cores)
+        ]
         each = [future.result() for future in found]
-    server = {kappa: statistics.median(one.server[kappa] for one in each) for kappa in kappas}
-    return Arithmetic(statistics.median(one.worker for one in each), server)
+    return Arithmetic(*(statistics.fmean(figures) for figures in zip(*each, strict=True)))
 
 
 def num_cores() -> int:
@@ -65,30 +81,37 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _on_one_core(name: str, kappas: Sequence[int]) -> Arithmetic:
+def _on_one_core(
+    name: str, num_workers: int, num_here: int, settings: dict[str, object]
+) -> Arithmetic:
     torch.set_num_threads(1)
     dataset = load(name, str(HERE / "datasets"))
-    experiment = build_experiment({"batch_size": BATCH_SIZE}, dataset.defaults)
+    experiment = build_experiment({"batch_size": BATCH_SIZE, **settings}, dataset.defaults)
     source = dataset.open(Path())
-    shard = make_shard(1, source, torch.arange(min(1000, len(source))), 0)
-    worker = make_worker(1, dataset, experiment, shard, CPU)
+    indices = torch.arange(min(1000, len(source)))
+    workers = [
+        make_worker(rank, dataset, experiment, make_shard(rank, source, indices, 0), CPU)
+        for rank in range(1, max(1, num_here) + 1)
+    ]
     learner = make_generator_learner(dataset, experiment, CPU)
     images = learner.generate(2)
+    kappa = resolve_kappa("auto", num_workers)
 
     def work() -> None:
-        worker.learn(images[1])
-        worker.feedback(images[0])
+        for worker in workers:
+            worker.learn(images[1])
+            worker.feedback(images[0])
 
-    def serve(kappa: int) -> None:
+    def serve() -> None:
         learner.backward(torch.ones_like(learner.generate(kappa)))
         learner.step()
 
-    worker_seconds = _median_seconds(work)
-    return Arithmetic(worker_seconds, {k: _median_seconds(partial(serve, k)) for k in kappas})
+    return Arithmetic(_median_seconds(work) / len(workers), _median_seconds(serve))
 
 
 def _median_seconds(work: Callable[[], None]) -> float:
     """All cores begin each part at about the same time, and none is short."""
+    work()
     taken, end = [], time.monotonic() + SECONDS
     while time.monotonic() < end:
         begin = time.perf_counter()
@@ -102,13 +125,14 @@ def _median_seconds(work: Callable[[], None]) -> float:
 @click.option("--workers", default="4,10,20,40", show_default=True)
 def main(dataset: str, workers: str) -> None:
     """Measures what the arithmetic costs alone."""
-    sizes = [int(size) for size in workers.split(",")]
-    found = measure(dataset, sizes)
-    print(f"a worker: {1e3 * found.worker:.1f} ms")
-    for kappa, seconds in found.server.items():
-        print(f"the server, κ = {kappa}: {1e3 * seconds:.1f} ms")
-    for size in sizes:
-        print(f"limit with {size} workers: {found.limit(size, num_cores()):.4f} s an iteration")
+    for size in map(int, workers.split(",")):
+        found = arithmetic(dataset, size)
+        print(
+            f"{size} workers: {1e3 * found.worker:.2f} ms each, the server "
+            f"{1e3 * found.server:.1f} ms; limit {found.limit(size, num_cores()):.4f} s an "
+            "iteration",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def main(dataset: str, workers: str, as_shipped: bool) -> None:
         print(in_words("published, one thread", theirs), flush=True)
         mine = ours(dataset, size, iterations)
         print(in_words("mdgan", mine), flush=True)
-        least = limit.measure(dataset, [size]).limit(size, limit.num_cores())
+        least = limit.measure(dataset, size)
         print(f"  {'limit':24} {least:8.4f} s an iteration")
         print(
             f"  published / mdgan {theirs.iteration_seconds / mine.iteration_seconds:.2f}, "

@@ -12,6 +12,7 @@ from mdgan.launch.extractors import own_file
 from mdgan.launch.links import connector
 from mdgan.launch.plan import Plan
 from mdgan.launch.signals import on_stop_signals
+from mdgan.launch.time_slice import ask_for_long_slices
 from mdgan.observe.tracer import Tracer, traced_every
 from mdgan.roles.describer import Describer
 from mdgan.roles.host import Connect, Host
@@ -39,6 +40,8 @@ def run_host(
     """
     processes = plan.torchrun.processes_here if plan.torchrun else plan.ranks.num_processes
     torch.set_num_threads(machine.worker_threads(plan.deployment, processes))
+    if processes > machine.num_cores():
+        ask_for_long_slices()
     device = machine.resolve_device(plan.deployment.device, process_here)
     timeouts = timeouts_of(plan)
     interrupted = threading.Event()
