@@ -17,6 +17,11 @@ _PARTITION = re.compile(
 )
 AGGREGATION_FORMS = "mean, median, trimmed-mean:F, krum:F, clip:C"
 _AGGREGATION = re.compile(r"mean|median|(?:trimmed-mean|krum):[0-9]{1,9}|clip:[0-9.eE+-]+")
+IMAGE_FORMS = "fp32, bf16, int8"
+CODEC_FORMS = f"{IMAGE_FORMS}, topk:F"
+MOST_TOPK = 0.5
+"""The largest F of topk: beyond it, values and places take more than all values would."""
+_CODEC = re.compile(r"fp32|bf16|int8|topk:[0-9.eE+-]+")
 
 _MOST_RANKS = 100_000
 
@@ -91,6 +96,10 @@ class Experiment:
         f"Who holds what: {PARTITION_FORMS} (every worker holds all of its --data-dir).",
         metavar="SCHEME",
     )
+    wire_images: str = setting(
+        "fp32", f"How generated images travel: {IMAGE_FORMS}.", metavar="CODEC"
+    )
+    wire_feedback: str = setting("fp32", f"How feedback travels: {CODEC_FORMS}.", metavar="CODEC")
     seed: int = setting(0, "Everything random is derived from it.", metavar="N")
 
     def __post_init__(self) -> None:
@@ -121,6 +130,8 @@ class Experiment:
         self._check_swap()
         check_partition(self.partition)
         check_aggregation(self.aggregation, self.num_workers)
+        check_codec(self.wire_images, "--wire-images", IMAGE_FORMS)
+        check_codec(self.wire_feedback, "--wire-feedback", CODEC_FORMS)
 
     def _check_kappa(self) -> None:
         if self.kappa == "auto":
@@ -217,3 +228,25 @@ def _check_clip(rule: str, parameter: str) -> None:
         fits = False
     if not fits:
         raise BadInput(f"--aggregation {rule}: C must be a number above 0")
+
+
+def check_codec(codec: str, name: str, forms: str) -> None:
+    """Checks the spelling and the number of a `--wire-images` or `--wire-feedback` value.
+
+    Args:
+        codec: the value.
+        name: of the flag.
+        forms: those that it may have.
+
+    Raises:
+        BadInput: not one of them, or F out of range.
+    """
+    kind, _, parameter = codec.partition(":")
+    if not _CODEC.fullmatch(codec) or kind not in forms.replace(":F", "").split(", "):
+        raise BadInput(f"{name} {codec}: not one of {forms}")
+    try:
+        fits = not parameter or 0 < float(parameter) <= MOST_TOPK
+    except ValueError:
+        fits = False
+    if not fits:
+        raise BadInput(f"{name} {codec}: F must be above 0 and at most {MOST_TOPK}")

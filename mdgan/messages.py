@@ -1,8 +1,8 @@
 """What travels between the server and the hosts, and between hosts.
 
 Every message has a kind, the iteration it belongs to, a few JSON fields, and named tensors. The
-functions below are the only places where messages are made; each says what its message holds.
-Images are float32 [.., C, H, W] in [−1, 1].
+functions below, and those of `roles/iteration_messages.py` for BATCHES and FEEDBACK, are the only
+places where messages are made; each says what its message holds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-import torch
 from torch import Tensor
 
 
@@ -58,67 +57,6 @@ class Message:
     iteration: int
     fields: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
-
-
-def batches(
-    iteration: int,
-    generated: Tensor,
-    assignment: Mapping[int, tuple[int, int]],
-    *,
-    swap_follows: bool,
-    last: bool,
-) -> Message:
-    """Server → host: what the host's workers judge and train on.
-
-    Each batch is sent once, however many of the host's workers use it.
-
-    Args:
-        iteration: i.
-        generated: X, [κ, b, C, H, W].
-        assignment: for every worker of the host, the batch to judge and the one to train on.
-        swap_follows: whether a SWAP comes before the next BATCHES.
-        last: whether this is the last iteration.
-
-    Returns:
-        fields `judge` and `train` (worker → position in the tensor), `swap_follows`, `last`;
-        tensor `batches`, [number of batches used here, b, C, H, W].
-    """
-    used = sorted({index for pair in assignment.values() for index in pair})
-    position = {index: place for place, index in enumerate(used)}
-    return Message(
-        Kind.BATCHES,
-        iteration,
-        fields={
-            "judge": {str(n): position[judge] for n, (judge, _) in assignment.items()},
-            "train": {str(n): position[train] for n, (_, train) in assignment.items()},
-            "swap_follows": swap_follows,
-            "last": last,
-        },
-        tensors={"batches": generated[used]},
-    )
-
-
-def feedback(
-    iteration: int,
-    feedbacks: Mapping[int, Tensor],
-    discriminator_losses: Sequence[Tensor],
-    generator_losses: Sequence[Tensor],
-) -> Message:
-    """Host → server: F_n of all the host's workers.
-
-    Returns:
-        field `workers`; tensors `feedback` [W, b, C, H, W] and `losses` float32 [W, 2]
-        (J_disc, J_gen), in the order of `workers`.
-    """
-    losses = torch.stack(
-        [torch.stack(list(discriminator_losses)), torch.stack(list(generator_losses))]
-    )
-    return Message(
-        Kind.FEEDBACK,
-        iteration,
-        fields={"workers": list(feedbacks)},
-        tensors={"feedback": torch.stack(list(feedbacks.values())), "losses": losses.T},
-    )
 
 
 def swap(

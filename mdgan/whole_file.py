@@ -10,6 +10,7 @@ from typing import BinaryIO, NoReturn
 
 _changed = threading.Condition()
 _num_open = 0
+_is_ending = False
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -34,6 +35,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     global _num_open
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with _changed:
+        _changed.wait_for(lambda: not _is_ending)  # a process that ends begins no other file
         _num_open += 1
     try:
         with temporary.open("wb") as file:
@@ -58,7 +60,9 @@ def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
         status: the exit status.
         timeout_seconds: for how long to wait for them; a disk may hang.
     """
-    with _changed:  # kept to the end, so that nobody begins another
+    global _is_ending
+    with _changed:
+        _is_ending = True
         _changed.wait_for(lambda: not _num_open, timeout_seconds)
         os._exit(status)
 

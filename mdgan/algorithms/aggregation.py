@@ -34,6 +34,7 @@ from mdgan.algorithms.aggregation_rules import (
     combine,
     mean_of_trusted,
 )
+from mdgan.algorithms.feedback_sum import FeedbackSum, put_together
 from mdgan.algorithms.mdgan import Assignment, GeneratorLearner
 from mdgan.algorithms.track_record import TrackRecord
 
@@ -55,18 +56,21 @@ class Aggregation:
         feedbacks: Mapping[int, Tensor],
         assignment: Mapping[int, Assignment],
         kappa: int,
+        sums: Sequence[FeedbackSum] = (),
     ) -> None:
         """Puts the generator's gradient in place, for `learner.step()` to follow.
 
         Args:
             learner: has just generated the κ batches.
-            feedbacks: F_n of every worker that answered, each [b, C, H, W], finite; at least one.
+            feedbacks: F_n of every worker that answered, each [b, C, H, W], finite.
             assignment: who judged which batch.
             kappa: κ.
+            sums: of workers that are not in `feedbacks`; for `mean` alone. There must be at least
+                one answer of either kind.
         """
         rule = self._rule
         if rule.name == "mean" or len(feedbacks) < LEAST_TO_VOTE:
-            learner.backward(aggregate(feedbacks, assignment, kappa))
+            learner.backward(aggregate(feedbacks, assignment, kappa, sums))
         elif _every_group_can_vote(rule, feedbacks, assignment):
             learner.backward(combine_samples(rule, feedbacks, assignment, kappa))
         else:
@@ -98,26 +102,36 @@ class Aggregation:
 
 
 def aggregate(
-    feedbacks: Mapping[int, Tensor], assignment: Mapping[int, Assignment], kappa: int
+    feedbacks: Mapping[int, Tensor],
+    assignment: Mapping[int, Assignment],
+    kappa: int,
+    sums: Sequence[FeedbackSum] = (),
 ) -> Tensor:
     """Turns all feedback into the gradient of the mean loss with respect to X.
 
-    C^(j) = (1/N) Σ_{n : n judged j} F_n, over the N workers that answered. Sums run in worker
-    order, so that the order of arrival cannot change a bit.
+    C^(j) = (1/N) Σ_{n : n judged j} F_n, over the N workers that answered. Not a bit of it depends
+    on the order of arrival, or on which workers a host has added up.
 
     Args:
-        feedbacks: F_n of every worker that answered, each [b, C, H, W]; at least one.
+        feedbacks: F_n of workers that answered, each [b, C, H, W].
         assignment: who judged which batch.
         kappa: κ.
+        sums: of workers that are not in `feedbacks`; at least one answer of either kind.
 
     Returns:
         C, [κ, b, C, H, W].
     """
-    first = next(iter(feedbacks.values()))
-    total = torch.zeros((kappa, *first.shape), dtype=first.dtype, device=first.device)
-    for worker in sorted(feedbacks):
-        total[assignment[worker].judge] += feedbacks[worker]
-    return total.div_(len(feedbacks))
+    some = next(iter(feedbacks.values())) if feedbacks else sums[0].total.float()
+    num_answers = len(feedbacks) + sum(len(part.workers) for part in sums)
+    total = torch.zeros((kappa, *some.shape), dtype=some.dtype, device=some.device)
+    for batch in range(kappa):
+        judged = put_together(
+            (feedbacks[n] for n in sorted(feedbacks) if assignment[n].judge == batch),
+            (part.total for part in sums if assignment[part.workers[0]].judge == batch),
+        )
+        if judged is not None:
+            total[batch] = judged.div_(num_answers)
+    return total
 
 
 def _every_group_can_vote(

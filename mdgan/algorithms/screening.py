@@ -35,7 +35,7 @@ class Screening:
     """
 
     def __init__(self, sample_shape: tuple[int, int, int], batch_size: int, strikes: int) -> None:
-        self._shape = torch.Size((batch_size, *sample_shape))
+        self._shape = (batch_size, *sample_shape)
         self._limit = strikes
         self._strikes: dict[int, int] = {}
         self._largest: dict[int, float] = {}

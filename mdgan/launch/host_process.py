@@ -16,6 +16,7 @@ from mdgan.launch.time_slice import ask_for_long_slices
 from mdgan.observe.tracer import Tracer, traced_every
 from mdgan.roles.describer import Describer
 from mdgan.roles.host import Connect, Host
+from mdgan.roles.iteration_messages import Form
 from mdgan.roles.keeper import Keeper
 from mdgan.roles.roster import make_hello
 from mdgan.roles.setup import make_worker
@@ -85,6 +86,7 @@ def make_host(
         connect,
         timeouts,
         device,
+        Form.of(plan.experiment, plan.dataset.shape),
         Describer(shards, own_file(plan.deployment), device),
         Keeper(_checkpoint_folder(plan, run), tracer),
         tracer,

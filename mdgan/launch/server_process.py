@@ -15,6 +15,7 @@ from mdgan.launch.plan import Plan
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.launch.signals import on_stop_signals
 from mdgan.roles.deadline import Deadline
+from mdgan.roles.iteration_messages import Form
 from mdgan.roles.roster import Roster
 from mdgan.roles.saving import Saving, whereabouts
 from mdgan.roles.scoring import Scoring
@@ -103,6 +104,7 @@ def serve(
         scoring,
         observer,
         timeouts,
+        Form.of(experiment, plan.dataset.shape),
     )
     if goes_on is not None:
         goes_on.restore(server.load_state)

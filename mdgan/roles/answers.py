@@ -8,10 +8,12 @@ from math import inf
 import torch
 from torch import Tensor
 
+from mdgan.algorithms.feedback_sum import FeedbackSum
 from mdgan.algorithms.screening import Screening
 from mdgan.messages import Kind, Message
 from mdgan.roles.attendance import Attendance
 from mdgan.roles.deadline import Deadline
+from mdgan.roles.iteration_messages import Answer, Form, read_feedback
 from mdgan.roles.reception import Reception
 from mdgan.roles.roster import Roster
 from mdgan.timeouts import Timeouts
@@ -23,14 +25,24 @@ class Answers:
     """What came back in one iteration.
 
     Attributes:
-        feedbacks: F_n of every worker whose answer can be used, each [b, C, H, W].
+        feedbacks: F_n of the workers whose answer can be used, each [b, C, H, W].
+        sums: of those workers whose host has added up their feedback.
         losses: J_disc and J_gen of each, float32 [2].
         hosts: who answered, with whatever.
     """
 
     feedbacks: dict[int, Tensor] = field(default_factory=dict)
+    sums: list[FeedbackSum] = field(default_factory=list)
     losses: dict[int, Tensor] = field(default_factory=dict)
     hosts: set[int] = field(default_factory=set)
+
+    def drop(self, worker: int) -> None:
+        """Forgets a worker's answer, and that of those with whom it was added up."""
+        lost = [part for part in self.sums if worker in part.workers]
+        self.sums = [part for part in self.sums if worker not in part.workers]
+        self.feedbacks.pop(worker, None)
+        for dropped in {worker, *(n for part in lost for n in part.workers)}:
+            self.losses.pop(dropped, None)
 
 
 class Collector:
@@ -45,6 +57,7 @@ class Collector:
         attendance: counts who answered.
         timeouts: after `answer` a host counts as lost although it is alive.
         device: where feedback is wanted.
+        form: how feedback travels.
     """
 
     def __init__(
@@ -57,6 +70,7 @@ class Collector:
         attendance: Attendance,
         timeouts: Timeouts,
         device: torch.device,
+        form: Form,
     ) -> None:
         self._transport = transport
         self._roster = roster
@@ -66,6 +80,7 @@ class Collector:
         self._attendance = attendance
         self._answer_seconds = timeouts.answer
         self._device = device
+        self._form = form
 
     def await_enough(self, patience_end: float) -> Mapping[int, Collection[int]]:
         """Waits until enough of the live workers owe nothing.
@@ -108,7 +123,7 @@ class Collector:
             waited = time.monotonic() - begin
             if waited >= self._answer_seconds:
                 self._give_up_on(late, self._answer_seconds)
-            elif waited >= limit and len(answers.feedbacks) >= self._least(answers):
+            elif waited >= limit and len(answers.losses) >= self._least(answers):
                 workers = [worker for host in late for worker in self._roster.hosts()[host]]
                 self._attendance.late(iteration, workers)
                 break
@@ -119,7 +134,7 @@ class Collector:
                     self._deadline.learn([time.monotonic() - begin])
         for worker, reason in self._screening.look_back().items():
             self._disbelieve(worker, reason, answers)
-        self._attendance.answered(answers.feedbacks)
+        self._attendance.answered(answers.losses)
         return answers
 
     def _least(self, answers: Answers) -> int:
@@ -148,27 +163,39 @@ class Collector:
             self._attendance.back(self._roster.iteration, member.workers)
             return False
         answers.hosts.add(host)
-        rows = _rows(message)
-        for worker in list(member.workers):
-            self._judge(worker, rows, answers)
+        answer = read_feedback(message, self._form)
+        alone = set(member.workers)
+        for part in answer.sums:
+            if set(part.workers) <= alone:
+                self._judge_sum(part, answer.losses, answers)
+                alone -= set(part.workers)
+        for worker in sorted(alone):
+            self._judge(worker, answer, answers)
         return True
 
-    def _judge(
-        self, worker: int, rows: Mapping[int, tuple[Tensor, Tensor]], answers: Answers
-    ) -> None:
+    def _judge(self, worker: int, answer: Answer, answers: Answers) -> None:
         """Believes one worker's answer, or counts a strike."""
-        feedback, losses = rows.get(worker, (torch.empty(0), torch.empty(0)))
+        feedback = answer.singles.get(worker, torch.empty(0))
         reason = self._screening.refuse(worker, feedback)
         if reason is not None:
             self._disbelieve(worker, reason, answers)
             return
         answers.feedbacks[worker] = feedback.to(self._device)
-        answers.losses[worker] = losses
+        answers.losses[worker] = answer.losses[worker]
+
+    def _judge_sum(self, part: FeedbackSum, losses: Mapping[int, Tensor], answers: Answers) -> None:
+        """Believes an answer for several workers, by their mean, or counts a strike for each."""
+        mean = (part.total / len(part.workers)).float()
+        answers.sums.append(part._replace(total=part.total.to(self._device)))
+        answers.losses.update((worker, losses[worker]) for worker in part.workers)
+        for worker in part.workers:
+            reason = self._screening.refuse(worker, mean)
+            if reason is not None:
+                self._disbelieve(worker, reason, answers)
 
     def _disbelieve(self, worker: int, reason: str, answers: Answers) -> None:
         """A worker's answer cannot be used; it has one strike more."""
-        answers.feedbacks.pop(worker, None)
-        answers.losses.pop(worker, None)
+        answers.drop(worker)
         strikes = self._screening.strikes_of(worker)
         self._attendance.refused(self._roster.iteration, worker, reason, strikes)
         if self._screening.is_out(worker):
@@ -178,17 +205,3 @@ class Collector:
         for host in hosts:
             self._transport.drop(host)
             self._reception.lose(host, f"no answer in {seconds:g} s")
-
-
-def _rows(message: Message) -> dict[int, tuple[Tensor, Tensor]]:
-    """F_n and the losses of every worker in a FEEDBACK message; nothing if they do not fit."""
-    workers = message.fields.get("workers")
-    feedback, losses = message.tensors.get("feedback"), message.tensors.get("losses")
-    if not isinstance(workers, list) or feedback is None or losses is None:
-        return {}
-    count = len(workers)
-    if losses.shape != (count, 2) or losses.dtype != torch.float32:
-        return {}
-    if feedback.shape[:1] != (count,) or not all(isinstance(worker, int) for worker in workers):
-        return {}
-    return dict(zip(workers, zip(feedback, losses, strict=True), strict=True))

@@ -16,6 +16,7 @@ from mdgan.errors import BadInput, Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.roles.describer import Describer
+from mdgan.roles.iteration_messages import Form, feedback, read_batches
 from mdgan.roles.keeper import Keeper
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Asked, HostTransport, Lost, Received
@@ -50,6 +51,7 @@ class Host:
         connect: links this host with the server.
         timeouts: all time limits.
         device: where the workers' models live.
+        form: how batches and feedback travel.
         describer: tells of the real data, if the server wants scores.
         keeper: writes checkpoints.
         tracer: records what this host does when.
@@ -62,6 +64,7 @@ class Host:
         connect: Connect,
         timeouts: Timeouts,
         device: torch.device,
+        form: Form,
         describer: Describer,
         keeper: Keeper,
         tracer: Tracer,
@@ -71,6 +74,7 @@ class Host:
         self._connect = connect
         self._timeouts = timeouts
         self._device = device
+        self._form = form
         self._describer = describer
         self._keeper = keeper
         self._tracer = tracer
@@ -211,21 +215,18 @@ class Host:
     def _answer(self, message: Message) -> None:
         """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
         self._has_trained = True
-        generated = message.tensors["batches"].to(self._device)
+        work = read_batches(message, self._form)
+        generated = work.generated.to(self._device)
         feedbacks: dict[int, Tensor] = {}
-        discriminator_losses, generator_losses = [], []
-        for name, judge in message.fields["judge"].items():
-            rank = int(name)
+        losses: dict[int, Tensor] = {}
+        for rank, (judge, train) in work.assignment.items():
             worker, stage = self._workers[rank], self._tracer.of_worker(rank)
-            fake = generated[message.fields["train"][name]]
-            discriminator_losses.append(worker.learn(fake, stage))
+            discriminator_loss = worker.learn(generated[train], stage)
             with stage("feedback"):
                 feedbacks[rank], generator_loss = worker.feedback(generated[judge])
-            generator_losses.append(generator_loss)
+            losses[rank] = torch.stack([discriminator_loss, generator_loss])
         with self._tracer.span("send") as span:
-            answer = messages.feedback(
-                message.iteration, feedbacks, discriminator_losses, generator_losses
-            )
+            answer = feedback(message.iteration, feedbacks, losses, work.judged, self._form)
             span.num_bytes = self._transport.send(answer)
         if self._tracer.due():
             self._tell_spans()

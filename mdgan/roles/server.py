@@ -18,6 +18,7 @@ from mdgan.observe.run_observer import RunObserver
 from mdgan.roles.answers import Collector
 from mdgan.roles.attendance import Attendance
 from mdgan.roles.deadline import Deadline
+from mdgan.roles.iteration_messages import Form, batches
 from mdgan.roles.reception import Reception
 from mdgan.roles.roster import Roster
 from mdgan.roles.saving import Saving, Standing
@@ -52,6 +53,7 @@ class Server:
         scoring: is handed generators.
         observer: records the run.
         timeouts: all time limits.
+        form: how batches and feedback travel.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Server:
         scoring: Scoring,
         observer: RunObserver,
         timeouts: Timeouts,
+        form: Form,
     ) -> None:
         self._experiment = experiment
         self._learner = learner
@@ -91,7 +94,9 @@ class Server:
             self._attendance,
             timeouts,
             learner.device,
+            form,
         )
+        self._form = form
         self._iteration = roster.iteration
         self._swap_every = 0
         self._replaces_another = False
@@ -198,23 +203,28 @@ class Server:
             with span("send") as sending:
                 for host, carried in hosts.items():
                     share = {worker: assignment[worker] for worker in carried}
-                    batches = messages.batches(
-                        i, generated, share, swap_follows=swap_follows, last=last
+                    message = batches(
+                        i,
+                        generated,
+                        share,
+                        swap_follows=swap_follows,
+                        last=last,
+                        codec=self._form.images,
                     )
-                    sending.num_bytes += self._transport.send(host, batches)
+                    sending.num_bytes += self._transport.send(host, message)
 
             # 3, 4. Workers train and answer.
             with span("wait") as waiting:
                 before = self._transport.traffic.received.total()
                 answers = self._collector.collect(i, hosts)
                 waiting.num_bytes = self._transport.traffic.received.total() - before
-            if not answers.feedbacks:
+            if not answers.losses:
                 continue  # everybody was lost: the same iteration again, with whoever comes
 
             # 5. One optimizer step from all feedback, as a rule after one backward pass.
             with span("aggregate"):
                 self._aggregation.update_gradient(
-                    self._learner, answers.feedbacks, assignment, kappa
+                    self._learner, answers.feedbacks, assignment, kappa, answers.sums
                 )
             with span("step"):
                 self._learner.step()

@@ -6,61 +6,7 @@ from hypothesis import strategies as st
 from mdgan import messages
 from mdgan.messages import Kind
 
-KAPPA, BATCH = 5, 2
 quick = settings(deadline=None, max_examples=60)
-indices = st.integers(0, KAPPA - 1)
-assignments = st.dictionaries(st.integers(1, 99), st.tuples(indices, indices), min_size=1)
-
-
-def generated() -> torch.Tensor:
-    return torch.arange(KAPPA * BATCH * 4, dtype=torch.float32).view(KAPPA, BATCH, 1, 2, 2)
-
-
-@quick
-@given(assignments)
-def test_each_batch_that_is_used_is_sent_once_with_its_position(
-    assignment: dict[int, tuple[int, int]],
-) -> None:
-    message = messages.batches(3, generated(), assignment, swap_follows=True, last=False)
-    assert (message.kind, message.iteration) == (Kind.BATCHES, 3)
-    sent = message.tensors["batches"]
-    used = {index for pair in assignment.values() for index in pair}
-    assert sent.shape == (len(used), BATCH, 1, 2, 2)
-    assert message.fields["judge"].keys() == {str(n) for n in assignment}
-    assert message.fields["train"].keys() == {str(n) for n in assignment}
-    for n, (judge, train) in assignment.items():
-        assert torch.equal(sent[message.fields["judge"][str(n)]], generated()[judge])
-        assert torch.equal(sent[message.fields["train"][str(n)]], generated()[train])
-
-
-def test_a_batch_used_by_three_workers_is_sent_once() -> None:
-    assignment = {4: (1, 3), 5: (3, 1), 6: (1, 1)}
-    message = messages.batches(1, generated(), assignment, swap_follows=False, last=True)
-    assert torch.equal(message.tensors["batches"], generated()[[1, 3]])
-    assert message.fields == {
-        "judge": {"4": 0, "5": 1, "6": 0},
-        "train": {"4": 1, "5": 0, "6": 0},
-        "swap_follows": False,
-        "last": True,
-    }
-
-
-def test_feedback_and_losses_are_in_the_order_of_the_workers() -> None:
-    feedbacks = {n: torch.full((BATCH, 1, 2, 2), float(n)) for n in (7, 3, 5)}
-    message = messages.feedback(
-        9,
-        feedbacks,
-        [torch.tensor(n + 0.1) for n in feedbacks],
-        [torch.tensor(n + 0.2) for n in feedbacks],
-    )
-    assert (message.kind, message.iteration) == (Kind.FEEDBACK, 9)
-    assert message.fields == {"workers": [7, 3, 5]}
-    assert message.tensors["feedback"].shape == (3, BATCH, 1, 2, 2)
-    assert message.tensors["feedback"][:, 0, 0, 0, 0].tolist() == [7, 3, 5]
-    torch.testing.assert_close(
-        message.tensors["losses"], torch.tensor([[7.1, 7.2], [3.1, 3.2], [5.1, 5.2]])
-    )
-    assert message.tensors["losses"].dtype == torch.float32
 
 
 def test_moves_come_with_the_hosts_of_both_sides() -> None:

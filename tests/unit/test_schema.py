@@ -10,6 +10,8 @@ from mdgan.algorithms.randomness import RandomState
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
 from mdgan.messages import Kind, Message
+from mdgan.roles import iteration_messages
+from mdgan.roles.iteration_messages import Form
 from mdgan.transport.wire import HEADER_BYTES, encoded_bytes
 
 SHAPE, BATCH = (3, 8, 8), 16
@@ -59,11 +61,13 @@ def body_bytes(message: Message) -> int:
 
 @pytest.mark.parametrize("num_workers", [1, 3, 40])
 def test_feedback_fits_and_little_more_does(num_workers: int) -> None:
-    feedback = messages.feedback(
+    workers = range(10**6, 10**6 + num_workers)
+    feedback = iteration_messages.feedback(
         10**12,
-        {10**6 + n: torch.zeros(BATCH, *SHAPE) for n in range(num_workers)},
-        [torch.tensor(0.5)] * num_workers,
-        [torch.tensor(0.5)] * num_workers,
+        {worker: torch.zeros(BATCH, *SHAPE) for worker in workers},
+        {worker: torch.zeros(2) for worker in workers},
+        dict.fromkeys(workers, 0),
+        Form((BATCH, *SHAPE), sums=False),
     )
     most = schema.from_host(SIZES, [100] * num_workers)[Kind.FEEDBACK]
     assert body_bytes(feedback) <= most < body_bytes(feedback) + 64 * num_workers + (8 << 10)
@@ -88,7 +92,7 @@ def test_discriminators_fit() -> None:
 def test_batches_fit_whatever_kappa_is(num_workers: int) -> None:
     assignment = {n: (2 * n, 2 * n + 1) for n in range(num_workers)}
     generated = torch.zeros(2 * num_workers, BATCH, *SHAPE)
-    sent = messages.batches(7, generated, assignment, swap_follows=True, last=False)
+    sent = iteration_messages.batches(7, generated, assignment, swap_follows=True, last=False)
     assert body_bytes(sent) <= schema.from_server(SIZES, [1] * num_workers)[Kind.BATCHES]
 
 

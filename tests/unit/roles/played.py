@@ -12,6 +12,8 @@ from mdgan import messages
 from mdgan.algorithms.aggregation import aggregate
 from mdgan.algorithms.mdgan import assign
 from mdgan.messages import Kind, Message
+from mdgan.roles import iteration_messages
+from mdgan.roles.iteration_messages import Form
 from mdgan.roles.roster import make_hello
 from mdgan.transport.base import Lost, Received
 from mdgan.transport.memory import MemoryHostTransport, MemoryNetwork
@@ -21,6 +23,7 @@ IDENTITY: dict[str, Any] = {"version": "1.2", "seed": 0}
 LONG = 20.0
 """Seconds in which anything that is to happen has happened, on any machine."""
 SHARD_SIZE = 12
+FORM = Form((small.BATCH_SIZE, *small.SHAPE))
 
 
 def hello(*workers: int, **said: Any) -> dict[str, Any]:
@@ -42,14 +45,20 @@ def answer_to(
     workers = [int(name) for name in batches.fields["judge"]]
     given = feedbacks or {}
     answers = {n: given.get(n, feedback_of(n, batches.iteration)) for n in workers}
-    values = [torch.tensor(losses)] * len(workers)
-    return messages.feedback(batches.iteration, answers, values, values)
+    return answers_of(answers, batches.iteration, losses)
 
 
 def answer_of(worker: int, iteration: int) -> Message:
     """The same from a host of one worker, without looking at what it was sent."""
-    loss = [torch.tensor(0.5)]
-    return messages.feedback(iteration, {worker: feedback_of(worker, iteration)}, loss, loss)
+    return answers_of({worker: feedback_of(worker, iteration)}, iteration)
+
+
+def answers_of(feedbacks: Mapping[int, Tensor], iteration: int, loss: float = 0.5) -> Message:
+    """A FEEDBACK message with whatever a test wants to have in it."""
+    losses = {worker: torch.full((2,), loss) for worker in feedbacks}
+    judged = assign(list(feedbacks), 2)
+    batches = {worker: assignment.judge for worker, assignment in judged.items()}
+    return iteration_messages.feedback(iteration, feedbacks, losses, batches, FORM)
 
 
 class Played:

@@ -12,6 +12,7 @@ from mdgan import messages
 from mdgan.algorithms.mdgan import Worker
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
+from mdgan.roles import iteration_messages
 from mdgan.roles.describer import Describer
 from mdgan.roles.host import Host
 from mdgan.roles.keeper import Keeper
@@ -19,7 +20,7 @@ from mdgan.timeouts import Timeouts
 from mdgan.transport.base import SERVER, HostTransport, Lost, Received
 from mdgan.transport.memory import MemoryNetwork
 from tests.unit.algorithms import small
-from tests.unit.roles.played import LONG, hello
+from tests.unit.roles.played import FORM, LONG, hello
 from tests.unit.roles.stage import Actor, make_shard
 
 FIRST, SECOND = small.images(1), small.images(2)
@@ -62,6 +63,7 @@ class PlayedServer:
             self.connect,
             Timeouts(connect=LONG, patience=patience, swap=10, link=5, farewell=0.1),
             small.CPU,
+            FORM,
             Describer({rank: make_shard(rank) for rank in workers}, None, small.CPU),
             Keeper(lambda _run: self.folder, tracer),
             tracer,
@@ -104,7 +106,9 @@ class PlayedServer:
 def batches(iteration: int, workers: Mapping[int, Any], *, swap: bool = False) -> Message:
     assignment = dict.fromkeys(workers, (0, 1))
     generated = torch.stack([FIRST, SECOND]) / iteration
-    return messages.batches(iteration, generated, assignment, swap_follows=swap, last=False)
+    return iteration_messages.batches(
+        iteration, generated, assignment, swap_follows=swap, last=False
+    )
 
 
 def answer(worker: Worker, iteration: int) -> Tensor:

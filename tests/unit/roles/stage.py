@@ -40,7 +40,7 @@ from mdgan.transport.base import SERVER, Lost
 from mdgan.transport.memory import MemoryNetwork
 from tests import processes
 from tests.unit.algorithms import small
-from tests.unit.roles.played import IDENTITY, LONG, SHARD_SIZE, Played, hello, weights
+from tests.unit.roles.played import FORM, IDENTITY, LONG, SHARD_SIZE, Played, hello, weights
 
 
 class Noise(Partitioner):
@@ -200,6 +200,7 @@ class Stage:
             scoring or Scoring(None, 0, iterations),
             self.observer,
             self.timeouts,
+            FORM,
         )
         if manifest is not None:
             self.roster.checkpoint = whereabouts(manifest)
@@ -251,6 +252,7 @@ class Stage:
             lambda said, _seconds: self.network.join(number, said),
             limits,
             small.CPU,
+            FORM,
             Describer({rank: make_shard(rank) for rank in workers}, None, small.CPU),
             Keeper(lambda _run: folder, tracer),
             tracer,

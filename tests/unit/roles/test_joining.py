@@ -12,7 +12,7 @@ from mdgan.messages import Kind
 from mdgan.roles.host import HostFailed
 from tests.processes import wait_until
 from tests.unit.algorithms import small
-from tests.unit.roles.played import answer_of, generator_after, hello
+from tests.unit.roles.played import answer_of, answers_of, generator_after, hello
 from tests.unit.roles.stage import Stage, discriminator, make_worker, same_state
 
 MakeStage = Callable[..., Stage]
@@ -202,7 +202,7 @@ def test_of_a_host_with_a_liar_the_others_can_come_back(stage: MakeStage) -> Non
     one, both = made.begin_with((1,), (2, 3))
     one.answer(1)
     both.take(Kind.BATCHES)
-    both.send(messages.feedback(1, {3: small.images(3)}, *2 * [[small.images(0).mean()]]))
+    both.send(answers_of({3: small.images(3)}, 1))
     made.wait_for_event("shut out")
     both.die()
     made.wait_for_event("lost")

@@ -24,7 +24,7 @@ from mdgan.transport.base import Received
 from mdgan.transport.channel import Channel
 from tests.processes import wait_until
 from tests.unit.algorithms import small
-from tests.unit.roles.played import Played, answer_of
+from tests.unit.roles.played import FORM, Played, answer_of
 from tests.unit.roles.stage import Stage, make_worker
 
 MakeStage = Callable[..., Stage]
@@ -54,6 +54,7 @@ class Desk:
             attendance,
             made.timeouts,
             small.CPU,
+            FORM,
         )
         self.honest = made.play(HONEST).ready()
         self.liar = made.play(LIAR).ready()
@@ -155,8 +156,10 @@ def test_whatever_a_host_sends_the_others_go_on(desk: Desk, message: Message) ->
 
 @thorough
 @given(
-    fields=st.dictionaries(st.just("workers"), json_values | st.just([2])),
-    values=st.dictionaries(st.sampled_from(["feedback", "losses"]), tensors),
+    fields=st.dictionaries(
+        st.sampled_from(["workers", "summed"]), json_values | st.sampled_from([[2], [[2]]])
+    ),
+    values=st.dictionaries(st.sampled_from(["feedback.values", "sums.values", "losses"]), tensors),
 )
 def test_whatever_a_host_answers_the_others_are_heard(
     desk: Desk, fields: dict[str, Any], values: dict[str, Tensor]

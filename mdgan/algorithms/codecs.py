@@ -1,0 +1,130 @@
+"""How generated images and feedback are written for a journey: exactly, or in fewer bytes.
+
+Hardy et al. leave this as a perspective (section VII.2). A codec sees the samples of a message one
+by one, so that a sample does not depend on who else is in the message.
+
+    codec      bytes a value     what is lost
+    fp32       4                 nothing
+    bf16       2                 all but 8 bits of the mantissa
+    int8       1 (and 4 a sample) values are rounded to 255 steps of the sample's largest
+    topk:F     8 F               all but the fraction F of a sample's values that are largest
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, inf, prod
+
+import torch
+from torch import Tensor
+
+_STEPS = 127
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A way to write samples.
+
+    Attributes:
+        name: fp32, bf16, int8 or topk.
+        fraction: F of topk.
+    """
+
+    name: str = "fp32"
+    fraction: float = 1.0
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every bit arrives."""
+        return self.name == "fp32"
+
+    def encode(self, samples: Tensor) -> dict[str, Tensor]:
+        """Writes samples.
+
+        Args:
+            samples: float32 or, where nothing may be lost, float64 [n, b, C, H, W], finite.
+
+        Returns:
+            `values`, and beside it `scales` float32 [n, b] (int8) or `places` int32 [n, b, k]
+            (topk; `values` [n, b, k] are those at these places of the flat sample).
+        """
+        if self.name == "bf16":
+            return {"values": samples.to(torch.bfloat16)}
+        if self.name == "int8":
+            return _to_int8(samples)
+        if self.name == "topk":
+            return _largest(samples, ceil(self.fraction * prod(samples.shape[2:])))
+        return {"values": samples}
+
+    def decode(self, parts: Mapping[str, Tensor], sample_shape: tuple[int, ...]) -> Tensor:
+        """Reads what `encode` wrote, or what somebody sent who may be up to anything.
+
+        Args:
+            parts: as `encode` returned them.
+            sample_shape: (b, C, H, W).
+
+        Returns:
+            [n, b, C, H, W]; float32, or float64 where that was written. May hold NaN if `parts` do.
+
+        Raises:
+            ValueError, KeyError: it is nothing that this codec wrote.
+        """
+        values = parts["values"]
+        if self.name == "topk":
+            samples = _spread(values, parts["places"], sample_shape)
+        elif self.name == "int8":
+            samples = _from_int8(values, parts["scales"], sample_shape)
+        elif self.name == "bf16":
+            _check(values, sample_shape, torch.bfloat16)
+            samples = values.float()
+        else:
+            _check(values, sample_shape, torch.float32, torch.float64)
+            samples = values
+        return samples
+
+
+FP32 = Codec()
+
+
+def parse_codec(text: str) -> Codec:
+    """Reads a `--wire-images` or `--wire-feedback` value that the experiment has checked."""
+    name, _, fraction = text.partition(":")
+    return Codec(name, float(fraction or 1.0))
+
+
+def _to_int8(samples: Tensor) -> dict[str, Tensor]:
+    scales = samples.flatten(2).abs().amax(2).float() / _STEPS
+    # A sample of zeros, or of values too small for float32 to divide by, becomes zeros.
+    divisors = torch.where(scales > 0, scales, inf)
+    steps = samples / divisors[..., None, None, None]
+    return {"values": steps.round_().clamp_(-_STEPS, _STEPS).to(torch.int8), "scales": scales}
+
+
+def _from_int8(values: Tensor, scales: Tensor, sample_shape: tuple[int, ...]) -> Tensor:
+    _check(values, sample_shape, torch.int8)
+    if scales.shape != values.shape[:2] or scales.dtype != torch.float32:
+        raise ValueError(f"scales {scales.dtype} {list(scales.shape)}")
+    return values.float() * scales[..., None, None, None]
+
+
+def _largest(samples: Tensor, count: int) -> dict[str, Tensor]:
+    flat = samples.flatten(2)
+    places = flat.abs().topk(count, dim=2, sorted=False).indices.sort(2).values
+    return {"values": flat.gather(2, places).float(), "places": places.to(torch.int32)}
+
+
+def _spread(values: Tensor, places: Tensor, sample_shape: tuple[int, ...]) -> Tensor:
+    size = prod(sample_shape[1:])
+    fits = values.dim() == 3 and values.shape[1] == sample_shape[0] and places.shape == values.shape
+    if not fits or values.dtype != torch.float32 or places.dtype != torch.int32:
+        raise ValueError(f"values {values.dtype} {list(values.shape)}, places {list(places.shape)}")
+    if places.numel() and not 0 <= int(places.min()) <= int(places.max()) < size:
+        raise ValueError(f"a place outside of 0..{size - 1}")
+    samples = values.new_zeros((*values.shape[:2], size)).scatter_(2, places.long(), values)
+    return samples.view(-1, *sample_shape)
+
+
+def _check(values: Tensor, sample_shape: tuple[int, ...], *dtypes: torch.dtype) -> None:
+    if values.dim() != 1 + len(sample_shape) or values.shape[1:] != sample_shape:
+        raise ValueError(f"shape {list(values.shape[1:])}, not {list(sample_shape)}")
+    if values.dtype not in dtypes:
+        raise ValueError(f"{values.dtype}, not {dtypes[0]}")
