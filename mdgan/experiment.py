@@ -96,6 +96,18 @@ class Experiment:
         f"Who holds what: {PARTITION_FORMS} (every worker holds all of its --data-dir).",
         metavar="SCHEME",
     )
+    precision: str = setting(
+        "fp32",
+        "What layers compute in; weights, losses and last layers stay in fp32.",
+        choices=("fp32", "bf16", "fp16"),
+    )
+    channels_last: bool = setting(False, "Images lie in memory pixel by pixel.")
+    compile: bool = setting(False, "Compile the models with torch.compile.")
+    stale: int = setting(
+        0,
+        "1: the next batches leave before the feedback is in, so that nobody waits for the server.",
+        metavar="0|1",
+    )
     wire_images: str = setting(
         "fp32", f"How generated images travel: {IMAGE_FORMS}.", metavar="CODEC"
     )
@@ -126,6 +138,8 @@ class Experiment:
                 raise BadInput(f"{flag(name)} {getattr(self, name)}: must be in [0, 1)")
         if not 0 <= self.seed < 2**63:
             raise BadInput(f"--seed {self.seed}: must be in [0, 2^63)")
+        if self.stale not in (0, 1):
+            raise BadInput(f"--stale {self.stale}: must be 0 or 1")
         self._check_kappa()
         self._check_swap()
         check_partition(self.partition)

@@ -3,6 +3,7 @@
 Shapes are written [κ, b, C, H, W]: κ generated batches of b samples.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from math import floor, log2
 from typing import NamedTuple, Protocol
@@ -10,6 +11,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from mdgan.algorithms.arithmetic import finite_or_zero
 from mdgan.algorithms.discriminator import Discriminator
 from mdgan.algorithms.generator_state import generator_state, load_generator_state
 from mdgan.algorithms.losses import DiscriminatorLoss, Term
@@ -66,6 +68,13 @@ def assign(workers: Sequence[int], kappa: int) -> dict[int, Assignment]:
     }
 
 
+class _Graph(NamedTuple):
+    """X with its graph, [κ, b, C, H, W], and the w that made it."""
+
+    generated: Tensor
+    weights: Sequence[Tensor]
+
+
 class GeneratorLearner:
     """The server's share: generate κ batches, then one step from everybody's feedback.
 
@@ -84,6 +93,8 @@ class GeneratorLearner:
         batch_size: int,
         noise: torch.Generator,
         random_state: RandomState,
+        loss_scale: float = 1.0,
+        stale: int = 0,
     ) -> None:
         self.generator = generator
         self.optimizer = optimizer
@@ -91,8 +102,10 @@ class GeneratorLearner:
         self._batch_size = batch_size
         self._noise = noise
         self._random_state = random_state
+        self._loss_scale = loss_scale
         self.parameters = [p for p in generator.parameters() if p.requires_grad]
-        self._generated: Tensor | None = None
+        self._stale = stale
+        self._graphs: deque[_Graph] = deque()
 
     @property
     def device(self) -> torch.device:
@@ -102,6 +115,9 @@ class GeneratorLearner:
     def generate(self, kappa: int) -> Tensor:
         """X = G(z), z ~ N(0, I), in one forward pass whose graph is kept for `backward`.
 
+        Feedback must come in the order of these calls. A learner that may be stale generates
+        again before it has come: w as it was then is part of the graph.
+
         Args:
             kappa: κ.
 
@@ -110,10 +126,21 @@ class GeneratorLearner:
         """
         z = torch.randn(kappa * self._batch_size, self._z_dim, generator=self._noise)
         z = z.to(self.device)
+        weights = self._weights_as_they_are() if self._stale else None
         with self._random_state.in_place():
-            samples: Tensor = self.generator(z)
-        self._generated = samples.view(kappa, self._batch_size, *samples.shape[1:])
-        return self._generated.detach()
+            samples: Tensor = (
+                torch.func.functional_call(self.generator, weights, (z,))
+                if weights is not None
+                else self.generator(z)
+            )
+        generated = samples.view(kappa, self._batch_size, *samples.shape[1:])
+        learnt = self.parameters if weights is None else list(weights.values())
+        self._graphs.append(_Graph(generated, learnt))
+        return generated.detach()
+
+    def forget(self) -> None:
+        """Drops all that was generated and not learnt from."""
+        self._graphs.clear()
 
     def backward(self, output_gradient: Tensor) -> None:
         """One backward pass whatever N is (Algorithm 1, lines 37-38).
@@ -133,15 +160,15 @@ class GeneratorLearner:
         Returns:
             ∂X/∂w · C, one tensor a parameter and of its shape.
         """
-        assert self._generated is not None, "backward() follows generate()"
+        assert self._graphs, "backward() follows generate()"
+        graph = self._graphs[0] if keep_graph else self._graphs.popleft()
         gradients = torch.autograd.grad(
-            self._generated,
-            self.parameters,
-            grad_outputs=output_gradient,
+            graph.generated,
+            graph.weights,
+            grad_outputs=output_gradient * self._loss_scale,
             retain_graph=keep_graph,
         )
-        if not keep_graph:
-            self._generated = None
+        finite_or_zero(gradients, self._loss_scale)
         return list(gradients)
 
     def put_gradients(self, gradients: Sequence[Tensor]) -> None:
@@ -172,7 +199,12 @@ class GeneratorLearner:
             KeyError, RuntimeError: it is no such state, or of another generator; nothing changed.
         """
         load_generator_state(state, self.generator, self.optimizer, self._noise, self._random_state)
-        self._generated = None
+        self.forget()
+
+    def _weights_as_they_are(self) -> dict[str, Tensor]:
+        """A copy of w; the step that comes in between changes w where it lies."""
+        named = self.generator.named_parameters()
+        return {name: p.detach().clone().requires_grad_() for name, p in named if p.requires_grad}
 
 
 class Worker:
@@ -196,6 +228,7 @@ class Worker:
         local_steps: int,
         discriminator_loss: DiscriminatorLoss,
         generator_loss: Term,
+        loss_scale: float = 1.0,
     ) -> None:
         self.discriminator = discriminator
         self.batches = batches
@@ -204,6 +237,7 @@ class Worker:
         self._local_steps = local_steps
         self._loss = discriminator_loss
         self._generator_loss = generator_loss
+        self._loss_scale = loss_scale
         self._real_loss: Tensor | None = None
         self._before_real_half: dict[str, Tensor] = {}
 
@@ -220,7 +254,7 @@ class Worker:
         with self.random_state.in_place():
             optimizer.zero_grad()
             loss = self._loss.real(model(real))
-            loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+            (loss * self._loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         self._real_loss = loss.detach()
 
     def learn(self, fake: Tensor, stage: Stage = unobserved) -> Tensor:
@@ -242,8 +276,10 @@ class Worker:
             assert self._real_loss is not None
             with stage("fake half"), self.random_state.in_place():
                 fake_loss = self._loss.fake(model(fake))
-                fake_loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+                (fake_loss * self._loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
             with stage("local step"):
+                gradients = [p.grad for p in model.parameters() if p.grad is not None]
+                finite_or_zero(gradients, self._loss_scale)
                 optimizer.step()
             loss = self._real_loss + fake_loss.detach()
             self._real_loss, self._before_real_half = None, {}
@@ -263,8 +299,8 @@ class Worker:
         judged = judged.detach().requires_grad_()
         with self.random_state.in_place():
             loss = self._generator_loss(self.discriminator.model(judged))
-            (gradient,) = torch.autograd.grad(loss, judged)
-        return gradient, loss.detach()
+            (gradient,) = torch.autograd.grad(loss * self._loss_scale, judged)
+        return gradient / self._loss_scale, loss.detach()
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the next answer depends on, at any time between two answers.

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from mdgan.algorithms.arithmetic import finite_or_zero
 from mdgan.algorithms.generator_state import generator_state, load_generator_state
 from mdgan.algorithms.losses import Term
 from mdgan.algorithms.mdgan import Worker
@@ -32,6 +33,7 @@ class StandaloneGAN:
         generator_loss: Term,
         noise: torch.Generator,
         random_state: RandomState,
+        loss_scale: float = 1.0,
     ) -> None:
         self.generator = generator
         self._optimizer = optimizer
@@ -42,6 +44,7 @@ class StandaloneGAN:
         self._generator_loss = generator_loss
         self._noise = noise
         self._random_state = random_state
+        self._loss_scale = loss_scale
 
     def step(self, stage: Stage = unobserved) -> tuple[Tensor, Tensor]:
         """One iteration: L discriminator steps, then one generator step.
@@ -63,7 +66,8 @@ class StandaloneGAN:
         with stage("aggregate"), self._worker.random_state.in_place():
             generator_loss = self._generator_loss(self._worker.discriminator.model(judged))
             parameters = [p for p in self.generator.parameters() if p.requires_grad]
-            gradients = torch.autograd.grad(generator_loss, parameters)
+            gradients = torch.autograd.grad(generator_loss * self._loss_scale, parameters)
+            finite_or_zero(gradients, self._loss_scale)
         with stage("step"):
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient

@@ -81,6 +81,7 @@ class Collector:
         self._answer_seconds = timeouts.answer
         self._device = device
         self._form = form
+        self._early: list[Received] = []
 
     def await_enough(self, patience_end: float) -> Mapping[int, Collection[int]]:
         """Waits until enough of the live workers owe nothing.
@@ -92,10 +93,11 @@ class Collector:
             The hosts that take part in the next iteration, with their workers; none if nobody came.
         """
         begin = time.monotonic()
+        self._take_early(Answers(), -1)
         while True:
             free, live = self._roster.free(), self._roster.taking_part()
             num_live = sum(map(len, live.values()))
-            if num_live and sum(map(len, free.values())) >= self._deadline.least(num_live):
+            if self.is_enough(sum(map(len, free.values())), num_live):
                 return free
             now = time.monotonic()
             if not live and now >= patience_end:
@@ -106,18 +108,22 @@ class Collector:
             until = begin + self._answer_seconds if live else patience_end
             self._take(self._transport.receive(max(0.0, min(until - now, 1.0))), Answers())
 
+    def is_enough(self, num_free: int, num_live: int) -> bool:
+        """Whether an iteration may begin with so many of the workers that live."""
+        return num_live > 0 and num_free >= self._deadline.least(num_live)
+
     def collect(self, iteration: int, hosts: Mapping[int, Collection[int]]) -> Answers:
         """Waits for feedback.
 
         Args:
             iteration: i.
-            hosts: those that were sent batches, with their workers.
+            hosts: those that owe an answer to it, with their workers.
 
         Returns:
             The answers that came: all of them, or those within the deadline, but of a quorum.
         """
         answers, begin = Answers(), time.monotonic()
-        self._roster.owe(hosts, iteration)
+        self._take_early(answers, iteration)
         limit = self._deadline.limit_seconds()
         while late := self._late(iteration, hosts):
             waited = time.monotonic() - begin
@@ -146,14 +152,23 @@ class Collector:
     def _late(self, iteration: int, hosts: Collection[int]) -> list[int]:
         """The live hosts among those asked that have not answered."""
         members = {host: self._roster.member(host) for host in hosts}
-        return [host for host, m in members.items() if m is not None and m.owes == iteration]
+        return [host for host, m in members.items() if m is not None and iteration in m.owes]
 
     def _take(self, event: ServerEvent | None, answers: Answers, iteration: int = -1) -> bool:
         """Takes in one event; returns whether it was an answer to this iteration."""
-        if isinstance(event, Received) and event.message.kind is Kind.FEEDBACK:
-            return self._take_feedback(event.sender, event.message, answers, iteration)
-        self._reception.take(event)
-        return False
+        if not isinstance(event, Received) or event.message.kind is not Kind.FEEDBACK:
+            self._reception.take(event)
+            return False
+        if 0 < iteration < event.message.iteration:  # of who was sent the next batches already
+            self._early.append(event)
+            return False
+        return self._take_feedback(event.sender, event.message, answers, iteration)
+
+    def _take_early(self, answers: Answers, iteration: int) -> None:
+        """Takes in the answers that came before their time."""
+        early, self._early = self._early, []
+        for event in early:
+            self._take(event, answers, iteration)
 
     def _take_feedback(self, host: int, message: Message, answers: Answers, iteration: int) -> bool:
         member = self._roster.member(host)

@@ -4,7 +4,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 _PROMISE_SECONDS = 60.0  # until a worker that asked has read its data and joins
@@ -21,13 +21,13 @@ class Member:
         workers: the ranks it carries, in increasing order, those that were shut out left out.
         address: where other hosts fetch discriminators from it; None if they need not know.
         arriving: it has joined, but some worker still lacks a discriminator to go on with.
-        owes: the iteration that it has been sent and has not answered; None if it is free.
+        owes: the iterations that it has been sent and has not answered, in order.
     """
 
     workers: list[int]
     address: Sequence[Any] | None
     arriving: bool = True
-    owes: int | None = None
+    owes: list[int] = field(default_factory=list)
 
 
 class Roster:
@@ -238,20 +238,20 @@ class Roster:
     def owe(self, hosts: Iterable[int], iteration: int) -> None:
         """Hosts were sent their batches."""
         for host in hosts:
-            self._members[host].owes = iteration
+            self._members[host].owes.append(iteration)
 
     def paid(self, host: int, iteration: int) -> bool:
         """A host has answered; returns whether this was what it owed."""
         member = self._members.get(host)
-        if member is None or member.owes != iteration:
+        if member is None or iteration not in member.owes:
             return False
-        member.owes = None
+        member.owes.remove(iteration)
         return True
 
     def late(self) -> set[int]:
         """The hosts that owe an answer to an earlier iteration."""
         owed = {host: member.owes for host, member in self._members.items()}
-        return {host for host, i in owed.items() if i is not None and i < self.iteration}
+        return {host for host, i in owed.items() if i and i[0] < self.iteration}
 
     def workers(self) -> list[int]:
         """The live workers in increasing order."""
@@ -269,12 +269,16 @@ class Roster:
             if not member.arriving and member.workers
         }
 
-    def free(self) -> dict[int, list[int]]:
-        """The hosts that are ready to train and owe nothing."""
+    def free(self, besides: int | None = None) -> dict[int, list[int]]:
+        """The hosts that are ready to train and owe nothing.
+
+        Args:
+            besides: an iteration whose answer they may owe.
+        """
         return {
             host: workers
             for host, workers in self.taking_part().items()
-            if self._members[host].owes is None
+            if set(self._members[host].owes) <= {besides}
         }
 
     def host_of(self) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch import Tensor
 from mdgan import messages
 from mdgan.algorithms.aggregation import Aggregation
 from mdgan.algorithms.aggregation_rules import parse_aggregation
-from mdgan.algorithms.mdgan import GeneratorLearner, assign, resolve_kappa
+from mdgan.algorithms.mdgan import Assignment, GeneratorLearner, assign, resolve_kappa
 from mdgan.algorithms.model_state import part_of, under
 from mdgan.algorithms.screening import Screening
 from mdgan.errors import BadInput, Interrupted
@@ -37,6 +38,14 @@ _SAVE_SECONDS = 30.0
 
 class AllWorkersLost(RuntimeError):
     """Nobody is left to train with, and nobody came in time."""
+
+
+class _Sent(NamedTuple):
+    """The batches of one iteration are with the workers."""
+
+    hosts: Mapping[int, Collection[int]]
+    assignment: Mapping[int, Assignment]
+    kappa: int
 
 
 class Server:
@@ -100,6 +109,7 @@ class Server:
         self._iteration = roster.iteration
         self._swap_every = 0
         self._replaces_another = False
+        self._ahead: _Sent | None = None
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continues where the server's part of a checkpoint was taken.
@@ -187,56 +197,80 @@ class Server:
         tracer = self._observer.tracer
         span = tracer.span
         while self._iteration < self._experiment.iterations:
-            hosts = self._await_hosts()
-            i = self._roster.iteration = tracer.iteration = self._iteration + 1
-
-            # 1. Generate κ batches in one forward pass.
-            workers = sorted(worker for carried in hosts.values() for worker in carried)
-            kappa = resolve_kappa(self._experiment.kappa, len(workers))
-            with span("generate"):
-                generated = self._learner.generate(kappa)
-
-            # 2. Assign: worker n judges X^(n mod κ) and trains on X^((n+1) mod κ).
-            assignment = assign(workers, kappa)
-            last = i == self._experiment.iterations
-            swap_follows = self._swap_every > 0 and i % self._swap_every == 0 and not last
-            with span("send") as sending:
-                for host, carried in hosts.items():
-                    share = {worker: assignment[worker] for worker in carried}
-                    message = batches(
-                        i,
-                        generated,
-                        share,
-                        swap_follows=swap_follows,
-                        last=last,
-                        codec=self._form.images,
-                    )
-                    sending.num_bytes += self._transport.send(host, message)
+            i = self._iteration + 1
+            # 1, 2. Generate κ batches and send every worker its two.
+            sent = self._ahead or self._send_batches(i, self._await_hosts())
+            self._ahead = self._send_ahead(i + 1) if self._may_run_ahead(i) else None
 
             # 3, 4. Workers train and answer.
+            self._roster.iteration = tracer.iteration = i
             with span("wait") as waiting:
                 before = self._transport.traffic.received.total()
-                answers = self._collector.collect(i, hosts)
+                answers = self._collector.collect(i, sent.hosts)
                 waiting.num_bytes = self._transport.traffic.received.total() - before
-            if not answers.losses:
-                continue  # everybody was lost: the same iteration again, with whoever comes
+            if not answers.losses:  # everybody was lost: the same iteration, with whoever comes
+                self._ahead = None
+                self._learner.forget()
+                continue
 
             # 5. One optimizer step from all feedback, as a rule after one backward pass.
             with span("aggregate"):
                 self._aggregation.update_gradient(
-                    self._learner, answers.feedbacks, assignment, kappa, answers.sums
+                    self._learner, answers.feedbacks, sent.assignment, sent.kappa, answers.sums
                 )
             with span("step"):
                 self._learner.step()
             self._iteration = i
 
             # 6. Swap.
-            if swap_follows:
+            if self._swap_follows(i):
                 with span("swap"):
                     self._swapping.order(i)
             losses = [answers.losses[worker] for worker in sorted(answers.losses)]
             self._observer.iteration(i, torch.stack(losses))
             self._after(i)
+
+    def _send_batches(self, i: int, hosts: Mapping[int, Collection[int]]) -> "_Sent":
+        """Steps 1 and 2: X = G(z) in one forward pass, and each host what its workers use of it."""
+        tracer = self._observer.tracer
+        self._roster.iteration = tracer.iteration = i
+        workers = sorted(worker for carried in hosts.values() for worker in carried)
+        kappa = resolve_kappa(self._experiment.kappa, len(workers))
+        with tracer.span("generate"):
+            generated = self._learner.generate(kappa)
+        assignment = assign(workers, kappa)
+        with tracer.span("send") as sending:
+            for host, carried in hosts.items():
+                message = batches(
+                    i,
+                    generated,
+                    {worker: assignment[worker] for worker in carried},
+                    swap_follows=self._swap_follows(i),
+                    last=i == self._experiment.iterations,
+                    codec=self._form.images,
+                )
+                sending.num_bytes += self._transport.send(host, message)
+        self._roster.owe(hosts, i)
+        return _Sent(hosts, assignment, kappa)
+
+    def _swap_follows(self, i: int) -> bool:
+        """Nobody swaps after the last iteration."""
+        due = self._swap_every > 0 and i % self._swap_every == 0
+        return due and i != self._experiment.iterations
+
+    def _may_run_ahead(self, i: int) -> bool:
+        """Whether the batches after i may leave now; not past a swap, a checkpoint or the end."""
+        stands_between = self._swap_follows(i) or self._saving.due(i)
+        return (
+            bool(self._experiment.stale) and not stands_between and i < self._experiment.iterations
+        )
+
+    def _send_ahead(self, i: int) -> "_Sent | None":
+        """Sends batches to those who may still owe an answer to the iteration before."""
+        hosts = self._roster.free(besides=i - 1)
+        num_live = sum(map(len, self._roster.taking_part().values()))
+        enough = self._collector.is_enough(sum(map(len, hosts.values())), num_live)
+        return self._send_batches(i, hosts) if enough else None
 
     def _after(self, iteration: int) -> None:
         """What is done between two iterations besides training."""

@@ -1,8 +1,11 @@
 """From settings to learners: models, optimizers and random streams, the same on every rank."""
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
+from mdgan.algorithms.arithmetic import loss_scale, prepare
 from mdgan.algorithms.discriminator import Discriminator
 from mdgan.algorithms.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.algorithms.mdgan import GeneratorLearner, Worker, resolve_kappa
@@ -26,6 +29,8 @@ def make_generator_learner(
         batch_size=experiment.batch_size,
         noise=generator_for(experiment.seed, "noise"),
         random_state=RandomState(derive_seed(experiment.seed, "server"), device),
+        loss_scale=loss_scale(experiment.precision),
+        stale=experiment.stale,
     )
 
 
@@ -33,8 +38,8 @@ def make_worker(
     rank: int, dataset: DatasetFile, experiment: Experiment, shard: Shard, device: torch.device
 ) -> Worker:
     """The worker of one rank. All start with the same θ (Hardy et al., section IV-A)."""
-    model = build_model(dataset.discriminator, derive_seed(experiment.seed, "discriminator"))
-    model = model.to(device)
+    seed = derive_seed(experiment.seed, "discriminator")
+    model = _make_model(dataset.discriminator, seed, experiment, device)
     return Worker(
         Discriminator(model, _adam(model, experiment.discriminator_lr, experiment)),
         shard,
@@ -43,6 +48,7 @@ def make_worker(
         local_steps=experiment.local_steps,
         discriminator_loss=DISCRIMINATOR_LOSSES[experiment.discriminator_loss],
         generator_loss=GENERATOR_LOSSES[experiment.generator_loss],
+        loss_scale=loss_scale(experiment.precision),
     )
 
 
@@ -66,6 +72,7 @@ def make_standalone(
         generator_loss=GENERATOR_LOSSES[experiment.generator_loss],
         noise=generator_for(experiment.seed, "noise"),
         random_state=RandomState(derive_seed(experiment.seed, "server"), device),
+        loss_scale=loss_scale(experiment.precision),
     )
 
 
@@ -73,7 +80,19 @@ def _make_generator(
     dataset: DatasetFile, experiment: Experiment, device: torch.device
 ) -> nn.Module:
     seed = derive_seed(experiment.seed, "generator")
-    return build_model(dataset.generator, seed).to(device)
+    return _make_model(dataset.generator, seed, experiment, device)
+
+
+def _make_model(
+    build: Callable[[], nn.Module], seed: int, experiment: Experiment, device: torch.device
+) -> nn.Module:
+    return prepare(
+        build_model(build, seed).to(device),
+        device,
+        precision=experiment.precision,
+        channels_last=experiment.channels_last,
+        compiled=experiment.compile,
+    )
 
 
 def _adam(model: nn.Module, lr: float, experiment: Experiment) -> torch.optim.Adam:

@@ -157,7 +157,7 @@ class Stage:
             batch_size=small.BATCH_SIZE,
             **settings,
         )
-        self.learner = small.make_learner()
+        self.learner = small.make_learner(stale=self.experiment.stale)
         manifest = self.checkpoints.newest()[0] if goes_on else None
         self.roster = Roster(
             range(1, num_workers + 1) if not replaces_another or not manifest else manifest.workers,

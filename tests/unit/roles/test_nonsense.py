@@ -168,6 +168,7 @@ def test_whatever_a_host_answers_the_others_are_heard(
     i = desk.iteration
     desk.liar.send(Message(Kind.FEEDBACK, i, fields, values))
     desk.honest.send(answer_of(HONEST, i))
+    desk.made.roster.owe([HONEST, LIAR], i)
     answers = desk.collector.collect(i, {HONEST: [HONEST], LIAR: [LIAR]})
     assert answers.feedbacks.keys() == {HONEST}
     desk.end_iteration()

@@ -1,0 +1,95 @@
+"""In which precision and memory layout models compute; whoever calls them need not know.
+
+With bf16 and fp16, weights, losses and optimizers stay in float32 and layers compute in 16 bits,
+but for the last one: Paragan (sections 3.3 and 4.3) found the last layers of both networks, and
+gradients and weights, too sensitive for less.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_FP16_LOSS_SCALE = 1024.0
+
+
+def prepare(
+    model: nn.Module, device: torch.device, *, precision: str, channels_last: bool, compiled: bool
+) -> nn.Module:
+    """Makes a model compute as wanted.
+
+    Args:
+        model: on its device.
+        device: likewise.
+        precision: fp32, bf16 or fp16.
+        channels_last: whether images lie in memory pixel by pixel instead of plane by plane.
+        compiled: whether torch compiles it; the first call then takes long.
+
+    Returns:
+        The same model, with the same names of weights; it takes and returns float32.
+    """
+    if channels_last:
+        model.to(memory_format=torch.channels_last)
+    dtype = _DTYPES.get(precision)
+    if dtype is not None:
+        _keep_exact(_last_layer(model), device)
+    if dtype is not None or channels_last:
+        _run_in(model, device, dtype, channels_last=channels_last)
+    if compiled:
+        model.compile()
+    return model
+
+
+def loss_scale(precision: str) -> float:
+    """What losses are multiplied by so that gradients do not vanish; a power of 2.
+
+    Half precision knows nothing below 6·10⁻⁸; bfloat16 has float32's range.
+    """
+    return _FP16_LOSS_SCALE if precision == "fp16" else 1.0
+
+
+def finite_or_zero(gradients: Sequence[Tensor], scale: float) -> None:
+    """Takes the scale out of gradients, in place; if any has overflowed, all become zero.
+
+    Args:
+        gradients: of a loss that was multiplied by `scale`.
+        scale: `loss_scale`; nothing is done if it is 1.
+    """
+    if scale == 1.0:
+        return
+    torch._foreach_div_(list(gradients), scale)
+    if not all(bool(gradient.isfinite().all()) for gradient in gradients):
+        torch._foreach_zero_(list(gradients))
+
+
+def _last_layer(model: nn.Module) -> nn.Module:
+    layers = [module for module in model.modules() if list(module.parameters(recurse=False))]
+    return layers[-1] if layers else model
+
+
+def _keep_exact(layer: nn.Module, device: torch.device) -> None:
+    forward = layer.forward
+
+    def exactly(values: Tensor) -> Tensor:
+        with torch.autocast(device.type, enabled=False):
+            result: Tensor = forward(values.float())
+            return result
+
+    layer.forward = exactly
+
+
+def _run_in(
+    model: nn.Module, device: torch.device, dtype: torch.dtype | None, *, channels_last: bool
+) -> None:
+    forward = model.forward
+
+    def run(values: Tensor) -> Tensor:
+        if channels_last and values.dim() == 4:
+            values = values.contiguous(memory_format=torch.channels_last)
+        # Nothing is cached: weights change between two calls, and a cache would outlive them.
+        with torch.autocast(device.type, dtype, enabled=dtype is not None, cache_enabled=False):
+            result: Tensor = forward(values)
+        return result.float()
+
+    model.forward = run
