@@ -31,18 +31,23 @@ class Discriminator:
 
     def state(self) -> TensorDict:
         """A copy of everything that moves; flat names, CPU or device as the model is."""
-        model = under("model.", self.model.state_dict())
-        optimizer = under("optimizer.", optimizer_tensors(self.model, self.optimizer))
-        state: TensorDict = TensorDict({**model, **optimizer}).detach().clone()
+        state: TensorDict = TensorDict(self._tensors()).detach().clone()
         return state
 
     def digest(self) -> str:
         """SHA-256 of everything that moves: names, shapes, types and bits."""
         digest = hashlib.sha256()
-        for name, tensor in sorted(self.state().items()):
+        for name, tensor in sorted(self._tensors().items()):
             digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-            digest.update(np.asarray(tensor.cpu().reshape(-1).view(torch.uint8)).data)
+            digest.update(np.asarray(tensor.detach().cpu().reshape(-1).view(torch.uint8)).data)
         return digest.hexdigest()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """What moves, itself."""
+        return {
+            **under("model.", self.model.state_dict()),
+            **under("optimizer.", optimizer_tensors(self.model, self.optimizer)),
+        }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Copies a state in; the given tensors are never aliased.

@@ -359,9 +359,16 @@ class Worker:
             KeyError, RuntimeError: the state does not fit; nothing changed.
         """
         self.discriminator.load_state(state)
-        if self._real_loss is not None:
-            self.random_state.restore(part_of(self._before_real_half, "random."))
-            self.batches.load_state(part_of(self._before_real_half, "shard."))
+        self._undo_real_half()
+
+    def take(self, discriminator: Discriminator) -> None:
+        """As `load_discriminator`, without a copy.
+
+        Args:
+            discriminator: of another worker here, which takes somebody else's in turn.
+        """
+        self._undo_real_half()
+        self.discriminator = discriminator
         self._drop_real_half()
 
     def _moved_by_real_half(self) -> dict[str, Tensor]:
@@ -372,6 +379,12 @@ class Worker:
             **under("random.", self.random_state.tensors()),
             **under("shard.", self.batches.state()),
         }
+
+    def _undo_real_half(self) -> None:
+        if self._real_loss is not None:
+            self.random_state.restore(part_of(self._before_real_half, "random."))
+            self.batches.load_state(part_of(self._before_real_half, "shard."))
+        self._drop_real_half()
 
     def _drop_real_half(self) -> None:
         self.discriminator.optimizer.zero_grad()

@@ -1,6 +1,5 @@
 """A host: the process that carries one or more workers."""
 
-import contextlib
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from mdgan.errors import BadInput, Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.roles.describer import Describer
+from mdgan.roles.exchanging import carry_out
 from mdgan.roles.iteration_messages import Form, feedback, read_batches
 from mdgan.roles.keeper import Keeper
 from mdgan.timeouts import Timeouts
@@ -234,40 +234,10 @@ class Host:
         if not message.fields["swap_follows"] and not message.fields["last"]:
             self._learn_real_halves()
 
-    def _swap(self, message: Message) -> None:
-        """Gives and takes discriminators; who gets nothing keeps its own, complete."""
-        moves = [row for row in message.fields["moves"] if row[0] in self._workers]
-        given = {giver: self._workers[giver].discriminator.state() for giver, *_ in moves}
-        digests = {giver: self._workers[giver].discriminator.digest() for giver in given}
-
-        here: dict[int, Mapping[str, Tensor]] = {}
-        away: dict[int, dict[int, Mapping[str, Tensor]]] = {}
-        for giver, _, taker, takers_host in moves:
-            place = here if taker in self._workers else away.setdefault(takers_host, {})
-            place[taker] = given[giver]
-        incoming = {
-            givers_host
-            for giver, givers_host, _, _ in message.fields["moves"]
-            if giver not in self._workers
-        }
-        outgoing = {
-            host: messages.discriminators(message.iteration, states)
-            for host, states in away.items()
-        }
-        addresses = {int(host): where for host, where in message.fields["addresses"].items()}
-        arrived = self._transport.exchange(message.iteration, outgoing, incoming, addresses)
-
-        for _, givers_host, taker, _ in message.fields["moves"]:
-            parcel = arrived.get(givers_host)
-            if isinstance(parcel, Message) and taker in self._workers:
-                here[taker] = messages.state_of(parcel, taker)
-        taken = {}
-        for taker, state in here.items():
-            with contextlib.suppress(KeyError, RuntimeError):  # not of this architecture
-                self._workers[taker].load_discriminator(state)
-                taken[taker] = self._workers[taker].discriminator.digest()
+    def _swap(self, order: Message) -> None:
+        given, taken = carry_out(order, self._workers, self._transport.exchange)
         self._tracer.reach("swapped")
-        self._transport.send(messages.swapped(message.iteration, digests, taken))
+        self._transport.send(messages.swapped(order.iteration, given, taken))
 
     def _hand_over_copy(self, order: Message) -> None:
         rank = int(order.fields["worker"])
