@@ -9,9 +9,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mdgan.algorithms.mdgan import Worker
 from mdgan.algorithms.randomness import generator_for
 from mdgan.algorithms.stages import Stage, unobserved
+from mdgan.algorithms.worker import Worker
 
 FLIP_STRENGTH = 5.0
 """k of a sign flipper. From k = 7/3 on three of ten turn the sum of ten equal answers around; this

@@ -27,10 +27,11 @@ from torch import nn
 from benchmarks.hostile import ATTACKS
 from mdgan.algorithms.aggregation import Aggregation
 from mdgan.algorithms.aggregation_rules import parse_aggregation
-from mdgan.algorithms.mdgan import GeneratorLearner, Worker, assign, resolve_kappa
+from mdgan.algorithms.mdgan import GeneratorLearner, assign, resolve_kappa
 from mdgan.algorithms.randomness import derive_seed, generator_for
 from mdgan.algorithms.screening import Screening
 from mdgan.algorithms.swap import draw_swap
+from mdgan.algorithms.worker import Worker
 from mdgan.config import build_experiment
 from mdgan.data import dataset_file
 from mdgan.data.dataset_file import DatasetFile

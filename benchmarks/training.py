@@ -7,6 +7,7 @@ second half of the run, and the memory of all processes together (PSS, which cou
 once). Run it on an otherwise idle machine.
 """
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -38,6 +39,8 @@ class Figures:
     whole_seconds: float
     pss_bytes: int
     processes: int
+    server_seconds: float = 0.0
+    """What the server computes in an iteration, on all its threads."""
 
 
 def cases(*, quick: bool) -> list[Case]:
@@ -74,6 +77,7 @@ def measure(case: Case, folder: Path) -> Figures:
         stderr=subprocess.DEVNULL,
     )
     first = None
+    server_seconds: list[tuple[float, float]] = []
     pss_bytes = processes = 0
     while process.poll() is None:
         time.sleep(0.05 if first is None else 0.5)
@@ -82,6 +86,9 @@ def measure(case: Case, folder: Path) -> Figures:
             first = time.monotonic() - begin - (done[-1]["seconds"] - done[0]["seconds"])
         if done and done[-1]["iteration"] > case.iterations / 2 and not pss_bytes:
             pss_bytes, processes = memory(process.pid)
+        if pss_bytes and algorithm == "train":
+            with contextlib.suppress(psutil.Error, IndexError):
+                server_seconds.append((done[-1]["iteration"], server_cpu_seconds(process.pid)))
     whole = time.monotonic() - begin
     assert process.returncode == 0, f"{case.name} ended with status {process.returncode}"
     assert first is not None
@@ -90,7 +97,11 @@ def measure(case: Case, folder: Path) -> Figures:
     speed = (half[-1]["seconds"] - half[0]["seconds"]) / (
         half[-1]["iteration"] - half[0]["iteration"]
     )
-    return Figures(first, speed, whole, pss_bytes, processes)
+    server = 0.0
+    if len(server_seconds) > 1 and server_seconds[-1][0] > server_seconds[0][0]:
+        (begin, before), (end, after) = server_seconds[0], server_seconds[-1]
+        server = (after - before) / (end - begin)
+    return Figures(first, speed, whole, pss_bytes, processes, server)
 
 
 def iterations_done(run: Path) -> list[dict[str, float]]:
@@ -106,6 +117,13 @@ def memory(launcher: int) -> tuple[int, int]:
     parent = psutil.Process(launcher)
     family = [parent, *parent.children(recursive=True)]
     return sum(process.memory_full_info().pss for process in family), len(family)
+
+
+def server_cpu_seconds(launcher: int) -> float:
+    """Seconds that the server's process has computed so far; it is forked before the hosts."""
+    server = min(psutil.Process(launcher).children(), key=lambda child: child.pid)
+    times = server.cpu_times()
+    return float(times.user + times.system)
 
 
 def main() -> None:

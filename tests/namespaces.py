@@ -68,12 +68,18 @@ def plug_in(machine: Machine) -> None:
     _ip("-n", machine.switch, "link", "set", machine.port, "up")
 
 
-def limit_bandwidth(machine: Machine, kilobytes_per_second: int) -> None:
-    """Slows down what reaches a machine."""
+def limit_bandwidth(
+    machine: Machine, kilobytes_per_second: int, *, both_ways: bool = False
+) -> None:
+    """Slows down what reaches a machine, and what leaves it if that is asked for."""
     rate = f"{8 * kilobytes_per_second}kbit"
-    shape = ["root", "tbf", "rate", rate, "burst", "32kb", "latency", "500ms"]
-    command = ["tc", "-n", machine.switch, "qdisc", "replace", "dev", machine.port, *shape]
-    subprocess.run(command, check=True, capture_output=True)
+    burst = f"{max(32, kilobytes_per_second // 200)}kb"  # a timer of 250 Hz must not be the limit
+    shape = ["root", "tbf", "rate", rate, "burst", burst, "latency", "500ms"]
+    ends = [(machine.switch, machine.port)]
+    ends += [(machine.name, "eth0")] if both_ways else []
+    for name, device in ends:
+        command = ["tc", "-n", name, "qdisc", "replace", "dev", device, *shape]
+        subprocess.run(command, check=True, capture_output=True)
 
 
 def listening_addresses(machine: Machine) -> set[str]:

@@ -11,6 +11,7 @@ first cannot decide what is usual, and judged when all answers are in: `look_bac
 
 import bisect
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -53,18 +54,30 @@ class Screening:
         Returns:
             Why it cannot be used, in a few words; None if it can.
         """
-        if worker in self._on_trust:  # its second answer: all first ones are in
+        return self.refuse_together([worker], feedback).get(worker)
+
+    def refuse_together(self, workers: Sequence[int], feedback: Tensor) -> dict[int, str]:
+        """Judges one answer for several workers; a refusal is a strike for each.
+
+        Args:
+            workers: who sent it.
+            feedback: what should be F_n, or the mean of theirs, float32 [b, C, H, W].
+
+        Returns:
+            Why it cannot be used, by worker; empty if it can.
+        """
+        if not self._on_trust.keys().isdisjoint(workers):  # a second answer: all first ones are in
             self._settle()
-        reason = self._unusable(feedback)
+        reason, norm = self._unusable(feedback), 0.0
         if reason is None:
             norm = float(torch.linalg.vector_norm(feedback))
-            if math.isfinite(norm):
-                reason = self._judge(worker, norm)
-            else:
+            if not math.isfinite(norm):
                 reason = "a norm beyond float32" if feedback.isfinite().all() else "NaN or Inf"
-        if reason is not None:
+        reasons = {worker: reason or self._judge(worker, norm) for worker in workers}
+        refused = {worker: reason for worker, reason in reasons.items() if reason is not None}
+        for worker in refused:
             self._strike(worker)
-        return reason
+        return refused
 
     def look_back(self) -> dict[int, str]:
         """Judges what was taken on trust; to be called when an iteration's answers are all in.

@@ -203,10 +203,8 @@ class Collector:
         mean = (part.total / len(part.workers)).float()
         answers.sums.append(part._replace(total=part.total.to(self._device)))
         answers.losses.update((worker, losses[worker]) for worker in part.workers)
-        for worker in part.workers:
-            reason = self._screening.refuse(worker, mean)
-            if reason is not None:
-                self._disbelieve(worker, reason, answers)
+        for worker, reason in self._screening.refuse_together(part.workers, mean).items():
+            self._disbelieve(worker, reason, answers)
 
     def _disbelieve(self, worker: int, reason: str, answers: Answers) -> None:
         """A worker's answer cannot be used; it has one strike more."""

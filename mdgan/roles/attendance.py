@@ -1,7 +1,7 @@
 """What became of every worker's answers, for whoever reads the run's records."""
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,7 +19,7 @@ class Attendance:
 
     def __init__(self, observer: RunObserver) -> None:
         self._observer = observer
-        self._counts: dict[int, Counter[str]] = {}
+        self._counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self._late_since: dict[int, tuple[int, float]] = {}
         self._told: set[int] = set()
 
@@ -82,4 +82,4 @@ class Attendance:
 
     def _count(self, what: str, workers: Iterable[int]) -> None:
         for worker in workers:
-            self._counts.setdefault(worker, Counter())[what] += 1
+            self._counts[worker][what] += 1

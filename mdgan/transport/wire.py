@@ -28,6 +28,7 @@ MOST_FIELDS_BYTES = 1 << 24
 _ALIGNMENT = 16
 _MOST_DIMENSIONS = 16
 _MOST_ELEMENTS = 1 << 40
+_KINDS = frozenset(Kind)
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -121,7 +122,7 @@ def decode_header(header: Tensor, accepts: Mapping[Kind, int] | None = None) -> 
         raise WireError(f"not a message of this version of mdgan (starts with {magic!r})")
     if checksum != zlib.crc32(packed[: _HEADER.size]):
         raise WireError("checksum of a header does not fit")
-    if kind not in set(Kind):
+    if kind not in _KINDS:
         raise WireError(f"unknown kind of message {kind}")
     decoded = Header(Kind(kind), *rest)
     if (

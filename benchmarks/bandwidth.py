@@ -1,0 +1,122 @@
+"""Iteration time on links of limited bandwidth, for every way in which images and feedback travel.
+
+    python -m benchmarks.bandwidth [--megabits 20,100,1000] [--dataset cifar10_noise]
+
+As root. Three machines (network namespaces) whose links are limited both ways: the server, and two
+with two workers each; their processes share this machine's cores. Prints for every codec seconds an
+iteration, the bytes that leave and reach the server in one, how long the longer way takes at that
+bandwidth, and how much faster than fp32 it is.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import click
+
+from benchmarks.training import HERE, iterations_done
+from tests import namespaces
+
+FORMS = {
+    "fp32": (),
+    "bf16": ("--wire-images", "bf16", "--wire-feedback", "bf16"),
+    "int8": ("--wire-images", "int8", "--wire-feedback", "int8"),
+    "int8, topk:0.05": ("--wire-images", "int8", "--wire-feedback", "topk:0.05"),
+    "fp32, stale": ("--stale", "1"),
+    "int8, stale": ("--wire-images", "int8", "--wire-feedback", "int8", "--stale", "1"),
+}
+RANKS = ("0", "1,2", "3,4")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one run took.
+
+    Attributes:
+        iteration_seconds: the median of the second half of the run.
+        sent: bytes that left the server in an iteration.
+        received: bytes that reached it.
+    """
+
+    iteration_seconds: float
+    sent: float
+    received: float
+
+
+def measure(dataset: str, flags: Sequence[str], megabits: int, iterations: int) -> Figures:
+    """Runs once on three machines."""
+    common = ["--dataset", dataset, "--datasets-dir", str(HERE / "datasets"), "--batch-size", "10"]
+    common += ["--world-size", "5", "--swap-interval", "0", "--checkpoint-interval", "0"]
+    common += ["--sample-interval", "0", "--eval-interval", "0", "--log-interval", "1"]
+    common += ["--iterations", str(iterations), "--join-token", "token", *flags]
+    with tempfile.TemporaryDirectory() as name, namespaces.machines(len(RANKS)) as machines:
+        folder = Path(name)
+        mdgan = [sys.executable, "-m", "mdgan"]
+        subprocess.run([*mdgan, "token", "token"], cwd=folder, check=True, capture_output=True)
+        for machine in machines:
+            namespaces.limit_bandwidth(machine, 125 * megabits, both_ways=True)
+        started = [
+            subprocess.Popen(
+                [
+                    *(*machine.prefix, *mdgan, "train", "--ranks", ranks, *common),
+                    *("--out", "run", "--master-addr", machines[0].address),
+                ],
+                cwd=folder,
+                stdout=subprocess.DEVNULL,
+            )
+            for machine, ranks in zip(machines, RANKS, strict=True)
+        ]
+        assert [process.wait() for process in started] == [0, 0, 0]
+        return _read(folder / "run")
+
+
+def _read(run: Path) -> Figures:
+    done = iterations_done(run)
+    half = done[len(done) // 2 :]
+    took = [
+        (after["seconds"] - before["seconds"]) / (after["iteration"] - before["iteration"])
+        for before, after in pairwise(half)
+    ]
+    rows = [json.loads(line) for line in (run / "trace" / "server.jsonl").read_text().splitlines()]
+    last = [row for row in rows if "sent_bytes" in row][-1]
+    iterations = done[-1]["iteration"]
+    return Figures(
+        statistics.median(took),
+        last["sent_bytes"]["BATCHES"] / iterations,
+        last["received_bytes"]["FEEDBACK"] / iterations,
+    )
+
+
+@click.command()
+@click.option("--dataset", default="cifar10_noise", show_default=True)
+@click.option("--megabits", default="20,100,1000", show_default=True)
+@click.option("--iterations", default=24, show_default=True)
+@click.option("--only", default="", help="Forms, separated by semicolons; by default all.")
+def main(dataset: str, megabits: str, iterations: int, only: str) -> None:
+    """Measures every form at every bandwidth."""
+    if not namespaces.available():
+        raise click.ClickException("needs root and `ip` to make network namespaces")
+    forms = only.split(";") if only else list(FORMS)
+    for rate in map(int, megabits.split(",")):
+        print(f"{dataset}, 4 workers, b = 10, links of {rate} Mbit/s", flush=True)
+        plain = 0.0
+        for form in forms:
+            found = measure(dataset, FORMS[form], rate, iterations)
+            plain = plain or found.iteration_seconds
+            transfer = (found.sent + found.received) / (125_000 * rate)
+            print(
+                f"  {form:16} {found.iteration_seconds:7.4f} s an iteration, "
+                f"{found.sent / 1000:6.0f} kB out, {found.received / 1000:6.0f} kB in, which take "
+                f"{transfer:7.4f} s; {plain / found.iteration_seconds:5.2f} x",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
