@@ -1,68 +1,123 @@
 """Whole runs over processes beside MD-GAN as published, and beside what the arithmetic costs alone.
 
-    python -m benchmarks.versus [--workers 4,10,20] [--as-shipped]
+    python -m benchmarks.versus [--workers 4,10,20] [--precision bf16] [--as-shipped] [--rounds 3]
 
-For every N in turn: the published algorithm with a thread a process (and, if asked for, with as
-many as torch takes by itself), then ours, then the limit. Prints seconds an iteration and until the
-first one, memory, and the ratios. Run it on an otherwise idle machine.
+For every N in turn, and again in every round: the published algorithm with a thread a process,
+ours, and the limit. Prints seconds an iteration and until the first one, memory, and the ratios of
+each round, then their medians. With `--as-shipped` also the published algorithm with as many
+threads as torch takes by itself, once. Run it on an otherwise idle machine.
 """
 
+import json
+import statistics
 import tempfile
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 
 from benchmarks import limit, published
+from benchmarks.published import Measured
 from benchmarks.training import HERE, Case
 from benchmarks.training import measure as measure_ours
 
 ITERATIONS = {4: 40, 10: 30, 20: 20, 40: 12}
+GIB = 2**30
 
 
-def ours(dataset: str, num_workers: int, iterations: int) -> published.Measured:
+@dataclass(frozen=True)
+class Round:
+    """One round: seconds an iteration and until the first one, and gibibytes.
+
+    Attributes:
+        num_workers: N.
+        precision: of ours and of the limit; the published algorithm knows fp32 alone.
+        published: MD-GAN as published, a thread a process.
+        ours: a process for each worker.
+        limit: of the arithmetic, seconds an iteration.
+    """
+
+    num_workers: int
+    precision: str
+    published: Measured
+    ours: Measured
+    limit: float
+
+    def ratios(self) -> dict[str, float]:
+        """Of the published to ours; efficiency is limit / ours."""
+        theirs, ours = self.published, self.ours
+        return {
+            "speed": theirs.iteration_seconds / ours.iteration_seconds,
+            "efficiency": self.limit / ours.iteration_seconds,
+            "start-up": theirs.first_iteration_seconds / ours.first_iteration_seconds,
+            "memory": theirs.pss_bytes / ours.pss_bytes,
+        }
+
+
+def run_ours(dataset: str, num_workers: int, iterations: int, precision: str) -> Measured:
     """A run as users start it, with a process for each worker."""
     flags = ["--dataset", dataset, "--datasets-dir", str(HERE / "datasets")]
     flags += ["--batch-size", str(published.BATCH_SIZE), "--world-size", str(num_workers + 1)]
-    flags += ["--swap-interval", "0", "--checkpoint-interval", "0"]
+    flags += ["--swap-interval", "0", "--checkpoint-interval", "0", "--precision", precision]
     with tempfile.TemporaryDirectory() as folder:
         found = measure_ours(Case("ours", tuple(flags), iterations), Path(folder))
-    return published.Measured(
-        found.first_iteration_seconds, found.iteration_seconds, found.pss_bytes
+    return Measured(found.first_iteration_seconds, found.iteration_seconds, found.pss_bytes)
+
+
+def one_round(dataset: str, num_workers: int, precision: str) -> Round:
+    """All three, one after the other."""
+    iterations = ITERATIONS.get(num_workers, 20)
+    return Round(
+        num_workers,
+        precision,
+        published.measure(dataset, num_workers, iterations, threads=1),
+        run_ours(dataset, num_workers, iterations, precision),
+        limit.measure(dataset, num_workers, {"precision": precision}),
     )
 
 
 def in_words(name: str, found: published.Measured) -> str:
     return (
-        f"  {name:24} {found.iteration_seconds:8.4f} s an iteration, the first after "
-        f"{found.first_iteration_seconds:5.1f} s, {found.pss_bytes / 2**20:6.0f} MB"
+        f"  {name:22} {found.iteration_seconds:7.4f} s an iteration, the first after "
+        f"{found.first_iteration_seconds:5.1f} s, {found.pss_bytes / GIB:5.2f} GB"
     )
+
+
+def ratios_in_words(ratios: dict[str, float]) -> str:
+    return ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
 
 
 @click.command()
 @click.option("--dataset", default="cifar10_noise", show_default=True)
 @click.option("--workers", default="4,10,20", show_default=True)
+@click.option("--precision", default="fp32", show_default=True)
+@click.option("--rounds", default=1, show_default=True)
 @click.option("--as-shipped", is_flag=True, help="Also with the threads that torch takes itself.")
-def main(dataset: str, workers: str, as_shipped: bool) -> None:
+@click.option("--json", "saved", type=click.Path(path_type=Path), help="File for the rounds.")
+def main(
+    dataset: str, workers: str, precision: str, rounds: int, as_shipped: bool, saved: Path | None
+) -> None:
     """Compares whole runs with the published algorithm and with the limit."""
+    everything: list[Round] = []
     for size in map(int, workers.split(",")):
-        iterations = ITERATIONS.get(size, 20)
-        print(f"{dataset}, {size} workers, b = {published.BATCH_SIZE}", flush=True)
+        print(f"{dataset}, {size} workers, b = {published.BATCH_SIZE}, {precision}", flush=True)
         if as_shipped:
-            found = published.measure(dataset, size, max(4, iterations // 5), threads=0)
+            few = max(4, ITERATIONS.get(size, 20) // 5)
+            found = published.measure(dataset, size, few, threads=0)
             print(in_words("published, as shipped", found), flush=True)
-        theirs = published.measure(dataset, size, iterations, threads=1)
-        print(in_words("published, one thread", theirs), flush=True)
-        mine = ours(dataset, size, iterations)
-        print(in_words("mdgan", mine), flush=True)
-        least = limit.measure(dataset, size)
-        print(f"  {'limit':24} {least:8.4f} s an iteration")
-        print(
-            f"  published / mdgan {theirs.iteration_seconds / mine.iteration_seconds:.2f}, "
-            f"limit / mdgan {least / mine.iteration_seconds:.2f}, "
-            f"start-up {theirs.first_iteration_seconds / mine.first_iteration_seconds:.1f}, "
-            f"memory {theirs.pss_bytes / mine.pss_bytes:.1f}",
-            flush=True,
-        )
+        here: list[Round] = []
+        for _ in range(rounds):
+            here.append(one_round(dataset, size, precision))
+            print(in_words("published, one thread", here[-1].published))
+            print(in_words("mdgan", here[-1].ours))
+            print(f"  {'limit':22} {here[-1].limit:7.4f} s an iteration")
+            print(f"  published / mdgan: {ratios_in_words(here[-1].ratios())}", flush=True)
+        names = here[0].ratios()
+        medians = {n: statistics.median(one.ratios()[n] for one in here) for n in names}
+        print(f"  median of {rounds}: {ratios_in_words(medians)}", flush=True)
+        everything += here
+    if saved is not None:
+        saved.write_text(json.dumps([asdict(one) for one in everything], indent=1) + "\n")
 
 
 if __name__ == "__main__":
