@@ -40,8 +40,14 @@ check: $(STAMP) ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(STAMP) ## measure start-up, iterations per second and memory on this machine
+bench: $(STAMP) ## measure speed and memory on this machine, and draw docs/performance.png (40 minutes)
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.versus --rounds 3 --json benchmarks/results/versus.json
+	$(BIN)/python -m benchmarks.versus --rounds 3 --workers 20 --precision bf16
+	$(BIN)/python -m benchmarks.scaling --json benchmarks/results/scaling.json
+	$(BIN)/python -m benchmarks.picture benchmarks/results/versus.json benchmarks/results/scaling.json docs/performance.png
+	$(BIN)/python -m pytest benchmarks/components.py -o addopts= -q
+	@echo 'on limited links, as root: python -m benchmarks.bandwidth; quality of the savings: python -m benchmarks.savings'
 
 clean: ## remove .venv, caches and runs/
 	rm -rf $(VENV) runs .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -30,6 +30,17 @@ class Deployment:
         metavar="W",
         default_text="1; all of them with --transport memory",
     )
+    vectorize: bool = setting(
+        False,
+        "Compute all workers of a process at once, not one after another; pays with "
+        "small models. Results differ in the last bits.",
+    )
+    tune: bool = setting(
+        False,
+        "Measure in the first iterations what is fastest for the workers of a process, one after "
+        "another or at once and with how many threads, and keep that. The last bits of the results "
+        "then depend on the machine.",
+    )
     transport: str = setting(
         "tcp",
         "Processes linked over the network, or everything in one process.",

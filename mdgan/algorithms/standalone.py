@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from mdgan.algorithms.arithmetic import finite_or_zero
 from mdgan.algorithms.generator_state import generator_state, load_generator_state
 from mdgan.algorithms.losses import Term
-from mdgan.algorithms.mdgan import Worker
 from mdgan.algorithms.model_state import part_of, under
 from mdgan.algorithms.randomness import RandomState
 from mdgan.algorithms.stages import Stage, unobserved
+from mdgan.algorithms.worker import Worker
 
 
 class StandaloneGAN:

@@ -8,7 +8,8 @@ from mdgan.cli.environment import prepare_environment
 from mdgan.cli.options import settings_options
 
 _SERVERS = (
-    *("workers_per_host", "transport", "ranks", "eval_interval", "eval_samples", "held_out"),
+    *("workers_per_host", "vectorize", "transport", "ranks", "eval_interval", "eval_samples"),
+    "held_out",
     *("tensorboard", "sample_interval", "log_interval", "deadline", "quorum", "strikes"),
     *("checkpoint_interval", "checkpoint_keep", "checkpoint_to_server"),
 )

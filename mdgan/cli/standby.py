@@ -8,7 +8,7 @@ import click
 from mdgan.cli.environment import prepare_environment
 from mdgan.cli.options import settings_options
 
-_AS_IN_THE_RUN = ("workers_per_host", "transport", "ranks", "out")
+_AS_IN_THE_RUN = ("workers_per_host", "vectorize", "tune", "transport", "ranks", "out")
 
 
 @click.command()

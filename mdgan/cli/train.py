@@ -14,7 +14,7 @@ _NOT_STANDALONE = (
     *("world_size", "swap", "swap_interval", "swap_epochs", "partition", "workers_per_host"),
     *("transport", "ranks", "master_addr", "master_port", "network_interface"),
     *("connect_timeout", "join_token", "insecure", "deadline", "quorum", "liveness_timeout"),
-    *("patience", "strikes", "checkpoint_to_server", "aggregation"),
+    *("patience", "strikes", "checkpoint_to_server", "aggregation", "vectorize", "tune"),
 )
 
 _resume = click.option(

@@ -9,6 +9,7 @@ import torch
 from mdgan.launch import machine
 from mdgan.launch.claim import timeouts_of
 from mdgan.launch.extractors import own_file
+from mdgan.launch.grouping import make_group
 from mdgan.launch.links import connector
 from mdgan.launch.plan import Plan
 from mdgan.launch.signals import on_stop_signals
@@ -47,7 +48,7 @@ def run_host(
     timeouts = timeouts_of(plan)
     interrupted = threading.Event()
     connect = connector(plan, workers, port, timeouts, interrupted)
-    host = make_host(plan, workers, connect, timeouts, device, run)
+    host = make_host(plan, workers, connect, timeouts, device, run, own_process=True)
     on_stop_signals(interrupted.set, host.interrupt)
     host.run()
 
@@ -59,6 +60,8 @@ def make_host(
     timeouts: Timeouts,
     device: torch.device,
     run: Path | None,
+    *,
+    own_process: bool,
 ) -> Host:
     """Builds the workers first, so that a host that joins is ready to answer.
 
@@ -69,6 +72,7 @@ def make_host(
         timeouts: all time limits.
         device: where its models live.
         run: the run's folder, where the server was started here, too.
+        own_process: whether nobody else computes in this process.
     """
     shards = {rank: plan.shard(rank) for rank in workers}
     learners = {
@@ -82,6 +86,7 @@ def make_host(
     )
     return Host(
         learners,
+        make_group(learners, plan, tracer, device, own_process=own_process),
         make_hello(workers[0], counts, plan.identity),
         connect,
         timeouts,

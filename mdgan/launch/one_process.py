@@ -39,7 +39,8 @@ def _be_everything(plan: Plan, claimed: Claim, scoring: Scoring) -> None:
     threads = []
     for workers in plan.ranks.hosts:
         connect = _joining(network, workers[0])
-        host = make_host(plan, workers, connect, timeouts, device, claimed.run.path)
+        path = claimed.run.path
+        host = make_host(plan, workers, connect, timeouts, device, path, own_process=False)
         threads.append(threading.Thread(target=_run_quietly, args=(host,), daemon=True))
     for thread in threads:
         thread.start()

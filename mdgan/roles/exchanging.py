@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.algorithms.mdgan import Worker
+from mdgan.algorithms.worker import Worker
 from mdgan.messages import Message
 from mdgan.transport.base import Lost
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from mdgan import messages
-from mdgan.algorithms.mdgan import Worker
+from mdgan.algorithms.worker import Worker
+from mdgan.algorithms.worker_group import WorkerGroup
 from mdgan.errors import BadInput, Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
@@ -47,6 +47,7 @@ class Host:
 
     Args:
         workers: by rank.
+        group: the same workers, as they compute together.
         hello: what the server is told; see `make_hello`.
         connect: links this host with the server.
         timeouts: all time limits.
@@ -60,6 +61,7 @@ class Host:
     def __init__(
         self,
         workers: Mapping[int, Worker],
+        group: WorkerGroup,
         hello: Mapping[str, Any],
         connect: Connect,
         timeouts: Timeouts,
@@ -70,6 +72,7 @@ class Host:
         tracer: Tracer,
     ) -> None:
         self._workers = workers
+        self._group = group
         self._hello = dict(hello)
         self._connect = connect
         self._timeouts = timeouts
@@ -139,7 +142,7 @@ class Host:
         holds = self._what_holds(welcome)
         self._transport.send(messages.ready(int(welcome["iteration"]), holds))
         if len(holds) == len(self._workers):
-            self._learn_real_halves()
+            self._group.learn_real_halves()
         while True:
             message = self._next_message()
             if message.kind is Kind.BATCHES:
@@ -149,7 +152,7 @@ class Host:
                     before = self._swap_bytes()
                     self._swap(message)
                     span.num_bytes = self._swap_bytes() - before
-                self._learn_real_halves()
+                self._group.learn_real_halves()
             elif message.kind is Kind.EXTRACTOR:
                 self._describer.begin(message)
             elif message.kind is Kind.CHECKPOINT:
@@ -159,7 +162,7 @@ class Host:
                 self._hand_over_copy(message)
             elif message.kind is Kind.ADOPT:
                 self._adopt(message)
-                self._learn_real_halves()
+                self._group.learn_real_halves()
             elif message.kind is Kind.STOP:
                 self._stop(message)
                 return
@@ -217,22 +220,17 @@ class Host:
         self._has_trained = True
         work = read_batches(message, self._form)
         generated = work.generated.to(self._device)
-        feedbacks: dict[int, Tensor] = {}
-        losses: dict[int, Tensor] = {}
-        for rank, (judge, train) in work.assignment.items():
-            worker, stage = self._workers[rank], self._tracer.of_worker(rank)
-            discriminator_loss = worker.learn(generated[train], stage)
-            with stage("feedback"):
-                feedbacks[rank], generator_loss = worker.feedback(generated[judge])
-            losses[rank] = torch.stack([discriminator_loss, generator_loss])
+        answers = self._group.answer(generated, work.assignment)
         with self._tracer.span("send") as span:
-            answer = feedback(message.iteration, feedbacks, losses, work.judged, self._form)
+            answer = feedback(
+                message.iteration, answers.feedbacks, answers.losses, work.judged, self._form
+            )
             span.num_bytes = self._transport.send(answer)
         if self._tracer.due():
             self._tell_spans()
         # The next real half belongs to whoever holds the discriminator then.
         if not message.fields["swap_follows"] and not message.fields["last"]:
-            self._learn_real_halves()
+            self._group.learn_real_halves()
 
     def _swap(self, order: Message) -> None:
         given, taken = carry_out(order, self._workers, self._transport.exchange)
@@ -258,11 +256,6 @@ class Host:
             except (KeyError, RuntimeError):  # not of this architecture: somebody lies
                 holds.remove(rank)
         self._transport.send(messages.ready(message.iteration, holds))
-
-    def _learn_real_halves(self) -> None:
-        for rank, worker in self._workers.items():
-            with self._tracer.span("real half", rank):
-                worker.learn_real_half()
 
     def _swap_bytes(self) -> int:
         traffic, kind = self._transport.traffic, Kind.DISCRIMINATORS.name

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.algorithms.mdgan import Worker
+from mdgan.algorithms.worker import Worker
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.storage.background import BackgroundWriter

@@ -8,9 +8,10 @@ from torch import nn
 from mdgan.algorithms.arithmetic import loss_scale, prepare
 from mdgan.algorithms.discriminator import Discriminator
 from mdgan.algorithms.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
-from mdgan.algorithms.mdgan import GeneratorLearner, Worker, resolve_kappa
+from mdgan.algorithms.mdgan import GeneratorLearner, resolve_kappa
 from mdgan.algorithms.randomness import RandomState, derive_seed, generator_for
 from mdgan.algorithms.standalone import StandaloneGAN
+from mdgan.algorithms.worker import Worker
 from mdgan.data.dataset_file import DatasetFile, build_model
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard

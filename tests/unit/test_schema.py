@@ -5,8 +5,8 @@ from torch import nn
 from mdgan import messages, schema
 from mdgan.algorithms.discriminator import Discriminator
 from mdgan.algorithms.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
-from mdgan.algorithms.mdgan import Worker
 from mdgan.algorithms.randomness import RandomState
+from mdgan.algorithms.worker import Worker
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
 from mdgan.messages import Kind, Message

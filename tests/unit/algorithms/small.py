@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from mdgan.algorithms.discriminator import Discriminator
 from mdgan.algorithms.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
-from mdgan.algorithms.mdgan import GeneratorLearner, Worker
+from mdgan.algorithms.mdgan import GeneratorLearner
 from mdgan.algorithms.randomness import RandomState, generator_for
+from mdgan.algorithms.worker import Worker
 
 SHAPE = (1, 4, 4)
 Z_DIM = 6

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from mdgan.algorithms.discriminator import Discriminator
 from mdgan.algorithms.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
-from mdgan.algorithms.mdgan import Worker
 from mdgan.algorithms.randomness import RandomState, generator_for
+from mdgan.algorithms.worker import Worker
 from mdgan.data.partitioner import InMemoryPartitioner
 from mdgan.data.shard import Shard
 from tests.unit.algorithms.small import BATCH_SIZE, CPU, adam, images, make_model

@@ -1,6 +1,7 @@
 """Precision and memory layout: what models compute in, and what stays exact."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from mdgan.algorithms.arithmetic import finite_or_zero, loss_scale, prepare
 from mdgan.algorithms.discriminator import Discriminator
-from mdgan.algorithms.mdgan import Worker
+from mdgan.algorithms.worker import Worker
 from tests.unit.algorithms import small
 
 PLAIN: dict[str, Any] = {"precision": "fp32", "channels_last": False, "compiled": False}
@@ -74,7 +75,8 @@ def workers(**how: Any) -> list[Worker]:
         layers = (nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Conv2d(8, 1, 4))
         model = prepared(nn.Sequential(*layers, nn.Flatten()), **how)
         worker.discriminator = Discriminator(model, small.adam(model))
-        worker._loss_scale = loss_scale(how.get("precision", "fp32"))
+        scale = loss_scale(how.get("precision", "fp32"))
+        worker.rules = replace(worker.rules, loss_scale=scale)
     return made
 
 

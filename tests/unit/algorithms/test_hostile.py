@@ -7,8 +7,9 @@ from torch import Tensor
 from benchmarks.hostile import ATTACKS, FLIP_STRENGTH
 from mdgan.algorithms.aggregation import Aggregation
 from mdgan.algorithms.aggregation_rules import parse_aggregation
-from mdgan.algorithms.mdgan import Worker, assign
+from mdgan.algorithms.mdgan import assign
 from mdgan.algorithms.screening import Screening
+from mdgan.algorithms.worker import Worker
 from tests.unit.algorithms.small import (
     BATCH_SIZE,
     SHAPE,

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from mdgan.algorithms.aggregation import aggregate
 from mdgan.algorithms.losses import GENERATOR_LOSSES
-from mdgan.algorithms.mdgan import Assignment, GeneratorLearner, Worker, assign, resolve_kappa
+from mdgan.algorithms.mdgan import Assignment, GeneratorLearner, assign, resolve_kappa
 from mdgan.algorithms.randomness import RandomState, generator_for
+from mdgan.algorithms.worker import Worker
 from tests.unit.algorithms.small import (
     BATCH_SIZE,
     CPU,

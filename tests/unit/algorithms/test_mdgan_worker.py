@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from mdgan.algorithms.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
-from mdgan.algorithms.mdgan import Worker
 from mdgan.algorithms.randomness import RandomState
+from mdgan.algorithms.worker import Worker
 from tests.unit.algorithms.small import (
     BATCH_SIZE,
     CPU,

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mdgan.algorithms.discriminator import Discriminator
-from mdgan.algorithms.mdgan import GeneratorLearner, Worker, assign
+from mdgan.algorithms.mdgan import GeneratorLearner, assign
 from mdgan.algorithms.model_state import part_of
 from mdgan.algorithms.randomness import RandomState
+from mdgan.algorithms.worker import Worker
 from tests.unit.algorithms.small import (
     CPU,
     SHAPE,

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.algorithms.mdgan import Worker
+from mdgan.algorithms.worker import Worker
+from mdgan.algorithms.worker_group import OneByOne, WorkerGroup
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.roles import iteration_messages
@@ -54,11 +55,18 @@ class PlayedServer:
         self.before_connect()
         return self.network.join(int(said["host"]), said)
 
-    def starts(self, workers: Mapping[int, Worker], *, patience: float = LONG) -> None:
+    def starts(
+        self,
+        workers: Mapping[int, Worker],
+        *,
+        patience: float = LONG,
+        group: WorkerGroup | None = None,
+    ) -> None:
         number = next(iter(workers))
         tracer = Tracer()
         self.host = Host(
             workers,
+            group or OneByOne(workers, tracer.of_worker),
             hello(*workers),
             self.connect,
             Timeouts(connect=LONG, patience=patience, swap=10, link=5, farewell=0.1),

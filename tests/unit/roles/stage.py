@@ -12,10 +12,11 @@ from torch import Tensor
 
 from mdgan.algorithms.discriminator import Discriminator
 from mdgan.algorithms.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
-from mdgan.algorithms.mdgan import Worker
 from mdgan.algorithms.model_state import part_of
 from mdgan.algorithms.randomness import RandomState, generator_for
 from mdgan.algorithms.screening import Screening
+from mdgan.algorithms.worker import Worker
+from mdgan.algorithms.worker_group import OneByOne
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
 from mdgan.experiment import Experiment
@@ -248,6 +249,7 @@ class Stage:
         limits, tracer = replace(self.timeouts, patience=patience), Tracer()
         made = Host(
             workers,
+            OneByOne(workers, tracer.of_worker),
             hello(*workers),
             lambda said, _seconds: self.network.join(number, said),
             limits,

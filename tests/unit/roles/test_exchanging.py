@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdgan import messages
-from mdgan.algorithms.mdgan import Worker
+from mdgan.algorithms.worker import Worker
 from mdgan.messages import Message
 from mdgan.roles.exchanging import carry_out
 from mdgan.transport.base import Lost

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.algorithms.mdgan import Worker
+from mdgan.algorithms.worker import Worker
 from mdgan.errors import BadInput, Interrupted
 from mdgan.messages import Kind
 from mdgan.roles.host import HostFailed, ServerLost

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mdgan import messages
-from mdgan.algorithms.mdgan import Worker
+from mdgan.algorithms.worker import Worker
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.roles import keeper as module

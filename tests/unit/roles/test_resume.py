@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mdgan.algorithms.mdgan import Worker
+from mdgan.algorithms.worker import Worker
 from tests.processes import read_events
 from tests.unit.roles.stage import Stage, make_worker, same_state
 

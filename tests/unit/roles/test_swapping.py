@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.algorithms.mdgan import Worker
 from mdgan.algorithms.swap import draw_swap
+from mdgan.algorithms.worker import Worker
 from mdgan.messages import Kind, Message
 from mdgan.roles.swapping import Swapping
 from mdgan.transport.memory import MemoryHostTransport

@@ -1,0 +1,109 @@
+"""The workers of a host one by one against all at once: milliseconds a worker and iteration.
+
+    python -m benchmarks.vectorized [--device cuda] [--workers 10,40] [--threads 1]
+
+Both forms take turns in one process, iteration by iteration, so that whatever else the machine does
+befalls both. An iteration is a local step and a feedback of every worker; no message is sent.
+"""
+
+import statistics
+import time
+from collections.abc import Mapping
+
+import click
+import torch
+
+from benchmarks.training import HERE
+from mdgan.algorithms.mdgan import assign, resolve_kappa
+from mdgan.algorithms.stacked_workers import StackedWorkers
+from mdgan.algorithms.worker import Worker
+from mdgan.algorithms.worker_group import OneByOne, WorkerGroup
+from mdgan.config import build_experiment
+from mdgan.data.dataset_file import load
+from mdgan.roles.setup import make_shard, make_worker
+
+WARM_UP = 3
+SHARD = 100
+
+
+def measure(
+    dataset: str, num_workers: int, batch_size: int, precision: str, device: str, seconds: float
+) -> Mapping[str, list[float]]:
+    """Milliseconds a worker, by form, of every iteration that fits into the time."""
+    file = load(dataset, str(HERE / "datasets"))
+    settings = {"world_size": num_workers + 1, "batch_size": batch_size, "precision": precision}
+    experiment, source = build_experiment(settings), file.open(HERE)
+    where, ranks = torch.device(device), range(1, num_workers + 1)
+
+    def workers() -> dict[int, Worker]:
+        shard = make_shard(1, source, torch.arange(SHARD), 0)
+        return {rank: make_worker(rank, file, experiment, shard, where) for rank in ranks}
+
+    groups: dict[str, WorkerGroup] = {
+        "one by one": OneByOne(workers()),
+        "all at once": StackedWorkers(workers(), file.shape),
+    }
+    kappa = resolve_kappa("auto", num_workers)
+    generated = torch.randn(kappa, batch_size, *file.shape).tanh().to(where)
+    found: dict[str, list[float]] = {name: [] for name in groups}
+    begin = now(where)
+    while len(found["all at once"]) < 2 * WARM_UP or now(where) - begin < seconds:
+        for name, group in groups.items():
+            start = now(where)
+            group.learn_real_halves()
+            group.answer(generated, assign(ranks, kappa))
+            found[name].append(1e3 * (now(where) - start) / num_workers)
+    return {name: times[WARM_UP:] for name, times in found.items()}
+
+
+def now(device: torch.device) -> float:
+    """Seconds, once the device has done what it was asked to."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+@click.command()
+@click.option("--datasets", default="digits,cifar10_noise", show_default=True)
+@click.option("--workers", default="10", show_default=True, help="W, several with commas.")
+@click.option("--batch-size", default=10, show_default=True)
+@click.option("--precision", default="fp32", show_default=True)
+@click.option("--device", default="cpu", show_default=True)
+@click.option("--threads", default="1,2", show_default=True, help="Several with commas.")
+@click.option("--seconds", default=10.0, show_default=True, help="For each line.")
+def main(
+    datasets: str,
+    workers: str,
+    batch_size: int,
+    precision: str,
+    device: str,
+    threads: str,
+    seconds: float,
+) -> None:
+    """Compares both forms; medians, and the fastest and slowest tenth."""
+    named = torch.cuda.get_device_name() if device == "cuda" else device
+    print(f"{named}, b = {batch_size}, {precision}; ms a worker: median (10 % to 90 %)")
+    print(f"{'':15} {'W':>4} {'threads':>7} {'one by one':>24} {'all at once':>24} {'ratio':>6}")
+    for dataset in datasets.split(","):
+        for num_workers in map(int, workers.split(",")):
+            for num_threads in map(int, threads.split(",")):
+                torch.set_num_threads(num_threads)
+                found = measure(dataset, num_workers, batch_size, precision, device, seconds)
+                print(in_words(dataset, num_workers, num_threads, found), flush=True)
+
+
+def in_words(
+    dataset: str, num_workers: int, num_threads: int, found: Mapping[str, list[float]]
+) -> str:
+    columns, medians = [], []
+    for times in found.values():
+        deciles = statistics.quantiles(times, n=10, method="inclusive")
+        medians.append(statistics.median(times))
+        spread = f"({deciles[0]:.2f} to {deciles[-1]:.2f})"
+        columns.append(f"{medians[-1]:7.2f} {spread:>16}")
+    ratio = medians[0] / medians[1]
+    return f"{dataset:15} {num_workers:4} {num_threads:7} {'  '.join(columns)} {ratio:6.2f}"
+
+
+if __name__ == "__main__":
+    main()
