@@ -14,6 +14,7 @@ from mdgan.cli.chaos import chaos
 from mdgan.cli.datasets import datasets
 from mdgan.cli.evaluate import evaluate
 from mdgan.cli.join import join
+from mdgan.cli.plan import plan
 from mdgan.cli.report import report
 from mdgan.cli.sample import sample
 from mdgan.cli.standby import standby
@@ -35,7 +36,7 @@ def cli(context: click.Context) -> None:
 
 
 for _command in (
-    *(train, standalone, join, standby, token),
+    *(plan, train, standalone, join, standby, token),
     *(watch, report, evaluate, sample, trace, datasets, chaos),
 ):
     cli.add_command(_command)

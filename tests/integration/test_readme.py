@@ -25,7 +25,7 @@ def test_data_set_recipe(tmp_path: Path) -> None:
 def test_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
     helps = ""
     commands = (
-        *("train", "standalone", "join", "standby", "token", "chaos"),
+        *("plan", "train", "standalone", "join", "standby", "token", "chaos"),
         *("sample", "evaluate", "report", "watch", "trace", "datasets"),
     )
     for command in (*([name] for name in commands), ["datasets", "show"]):

@@ -1,0 +1,199 @@
+"""`mdgan plan`: what it says, what it refuses, and whether it comes true."""
+
+import re
+import statistics
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from mdgan.cli import main
+from tests import namespaces
+from tests.processes import MDGAN, REPOSITORY, finish, read_metrics, run, start
+
+UNITS = {"ms": 1e-3, "s": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+CIFAR10 = ["--dataset", "cifar10_noise", "--datasets-dir", str(REPOSITORY / "benchmarks/datasets")]
+QUIET = ["--swap-interval", "0", "--sample-interval", "0", "--eval-interval", "0"]
+QUIET += ["--checkpoint-interval", "0", "--log-interval", "1"]
+
+
+def figures(text: str) -> dict[str, float]:
+    """The rows of a plan that have a number with a unit, in seconds or bytes."""
+    rows = re.findall(r"^  (\S.*?) {2,}([\d.,]+) (ms|s|B|kB|MB|GB)\b", text, re.MULTILINE)
+    return {name: float(value.replace(",", "")) * UNITS[unit] for name, value, unit in rows}
+
+
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    assert {path.name for path in tmp_path.iterdir()} <= {"settings.json"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--bandwidth", "0"], ["--bandwidth 0", "leave it out"]),
+        (["--bandwidth", "-3"], ["--bandwidth -3"]),
+        (["--bandwidth", "nan"], ["--bandwidth nan"]),
+        (["--bandwidth", "inf"], ["--bandwidth inf"]),
+        (["--bandwidth", "fast"], ["--bandwidth", "'fast'"]),
+        (["--latency", "-1"], ["--latency -1", "0 or more"]),
+        (["--latency", "nan"], ["--latency nan"]),
+        (["--machines", "two"], ["--machines", "'two'", "each"]),
+        (["--shard-size", "0"], ["--shard-size"]),
+        (["--dataset", "digit"], ["digit", "did you mean 'digits'?"]),
+        (["--datasets-dir", "nowhere"], ["--datasets-dir nowhere"]),
+        (["--world-size", "1"], ["--world-size 1", "at least 2"]),
+        (["--kappa", "5"], ["--kappa 5", "4 worker(s)"]),
+        (["--threads", "0"], ["--threads 0"]),
+        (["--workers-per-host", "0"], ["--workers-per-host 0"]),
+        (["--config", "none.json"], ["none.json", "cannot read"]),
+        (["--out", "run"], ["--out"]),
+    ],
+    ids=" ".join,
+)
+def test_refuses(
+    capsys: pytest.CaptureFixture[str], empty_folder: Path, flags: list[str], says: list[str]
+) -> None:
+    line = refusal(capsys, *flags)
+    for part in says:
+        assert part in line
+
+
+def test_refuses_a_device_that_it_cannot_measure(
+    capsys: pytest.CaptureFixture[str], empty_folder: Path
+) -> None:
+    (empty_folder / "settings.json").write_text('{"device": "cuda"}')
+    assert "--device cuda" in refusal(capsys, "--config", "settings.json")
+
+
+def test_models_that_fail_with_this_batch(tmp_path: Path) -> None:
+    """`check_models` tries a batch of two; this one fails with more."""
+    (tmp_path / "picky.py").write_text(
+        "from torch import nn\nSHAPE = (1, 4, 4)\nZ_DIM = 5\nPartitioner = None\n"
+        "class Generator(nn.Sequential):\n    def __init__(self):\n"
+        "        super().__init__(nn.Linear(5, 16), nn.Tanh(), nn.Unflatten(1, SHAPE))\n"
+        "class Discriminator(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.layer = nn.Linear(16, 1)\n"
+        "    def forward(self, images):\n"
+        "        assert len(images) < 7, 'too many\\nat once'\n"
+        "        return self.layer(images.flatten(1))\n"
+    )
+    flags = ["--dataset", "picky", "--datasets-dir", ".", "--batch-size", "8"]
+    result = run("plan", *flags, cwd=tmp_path)
+    assert result.status == 2, result
+    assert result.output == ""
+    assert result.errors.count("\n") == 1
+    assert "--batch-size 8" in result.errors
+    assert "AssertionError: too many at once" in result.errors
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
+    """The one line with which the command is refused."""
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", *flags])
+    captured = capsys.readouterr()
+    assert ended.value.code == 2, captured
+    assert captured.out == ""
+    assert captured.err.startswith("mdgan: ")
+    assert captured.err.count("\n") == 1, captured.err
+    return captured.err
+
+
+def test_digits(tmp_path: Path) -> None:
+    flags = ["--world-size", "4", "--batch-size", "16", "--kappa", "2", "--bandwidth", "1"]
+    result = run("plan", *flags, "--latency", "10", "--shard-size", "480", cwd=tmp_path)
+    assert result.status == 0, result
+    assert list(tmp_path.iterdir()) == []
+    found = figures(result.output)
+    batch = 4 * 16 * 64
+    assert found["server sends"] == pytest.approx(3 * 2 * batch, rel=0.1)
+    assert found["server receives"] == pytest.approx(3 * batch, rel=0.15)
+    assert found["host receives"] == pytest.approx(2 * batch, rel=0.1)
+    assert f"Table III: {3 * 2 * batch / 1000:.1f} kB, 2bdN" in result.output
+    for way, what in (("out", "sends"), ("back", "receives")):
+        seconds = 8 * found[f"server {what}"] / 1e6 / 0.94
+        assert found[f"the server's link, {way}"] == pytest.approx(seconds, rel=0.05)
+    assert found["latency"] == pytest.approx(0.02)
+    assert found["all of it"] > found["server sends"] * 8 / 1e6 + 0.02
+    assert re.search(r"every +30 +iterations", result.output)  # 480 / 16
+    assert found["the server's process"] < found["all together"]
+    assert found["a further worker in it"] < found["a host's process"] < found["all together"]
+    assert "bottleneck: the server's link" in result.output
+    assert "--wire-images int8" in result.output
+
+
+def test_a_machine_each(tmp_path: Path) -> None:
+    flags = ["--world-size", "7", "--workers-per-host", "2", "--machines", "each"]
+    result = run("plan", *flags, cwd=tmp_path)
+    assert result.status == 0, result
+    found = figures(result.output)
+    assert "6 worker(s) in 3 host(s) and the server, on machines of their own" in result.output
+    stages = ("real half", "fake half and step", "feedback")
+    one = sum(found[f"worker: {stage}"] for stage in stages)
+    assert found["the workers"] == pytest.approx(2 * one + found["host: messages"], rel=0.02)
+    assert found["all of it"] >= max(found["the workers"], found["the server"]) * 0.99
+    assert "all together" not in found
+    assert re.search(r"every +\? +not part of the time above", result.output)
+
+
+def test_settings_of_a_run_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text(
+        '{"world_size": 3, "transport": "memory", "ranks": null, "batch_size": 4}'
+    )
+    result = run("plan", "--config", "settings.json", cwd=tmp_path)
+    assert result.status == 0, result
+    assert "digits: 2 worker(s) in 2 host(s)" in result.output
+    assert "b = 4, κ = 2" in result.output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_comes_true(tmp_path: Path) -> None:
+    """On a machine that does nothing else: plans before and after the run, on average."""
+    before = planned(tmp_path, *QUIET[:2])
+    result = run("train", *CIFAR10, *QUIET, "--iterations", "60", "--out", "run", cwd=tmp_path)
+    assert result.status == 0, result
+    after = planned(tmp_path, *QUIET[:2])
+    assert (before + after) / 2 == pytest.approx(iteration_seconds(tmp_path / "run"), rel=0.25)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(
+    not namespaces.available(), reason="needs root and `ip` to make network namespaces"
+)
+def test_comes_true_on_slow_links(tmp_path: Path) -> None:
+    megabits = 20
+    limit = ["--bandwidth", str(megabits), *QUIET[:2]]
+    before = planned(tmp_path, *limit)
+    assert run("token", "token", cwd=tmp_path).status == 0
+    flags = [*CIFAR10, *QUIET, "--iterations", "30", "--join-token", "token", "--out", "run"]
+    with namespaces.machines(3) as machines:
+        for machine in machines:
+            namespaces.limit_bandwidth(machine, 125 * megabits, both_ways=True)
+        flags += ["--master-addr", machines[0].address]
+        started = [
+            start([*machine.prefix, *MDGAN, "train", "--ranks", ranks, *flags], tmp_path)
+            for machine, ranks in zip(machines, ("0", "1,2", "3,4"), strict=True)
+        ]
+        results = [finish(process, 300) for process in started]
+    assert [result.status for result in results] == [0, 0, 0], results
+    after = planned(tmp_path, *limit)
+    assert (before + after) / 2 == pytest.approx(iteration_seconds(tmp_path / "run"), rel=0.25)
+
+
+def planned(folder: Path, *flags: str) -> float:
+    """The seconds of an iteration of CIFAR-10's models that are foretold."""
+    result = run("plan", *CIFAR10, *flags, cwd=folder)
+    assert result.status == 0, result
+    return figures(result.output)["all of it"]
+
+
+def iteration_seconds(folder: Path) -> float:
+    """The usual seconds of an iteration in the second half of a run."""
+    seconds = [record["seconds"] for record in read_metrics(folder)]
+    half = seconds[len(seconds) // 2 :]
+    return float(statistics.median(later - earlier for earlier, later in pairwise(half)))
