@@ -87,7 +87,7 @@ def measure(case: Case, folder: Path) -> Figures:
         if done and done[-1]["iteration"] > case.iterations / 2 and not pss_bytes:
             pss_bytes, processes = memory(process.pid)
         if pss_bytes and algorithm == "train":
-            with contextlib.suppress(psutil.Error, IndexError):
+            with contextlib.suppress(psutil.Error, ValueError):  # it may have just ended
                 server_seconds.append((done[-1]["iteration"], server_cpu_seconds(process.pid)))
     whole = time.monotonic() - begin
     assert process.returncode == 0, f"{case.name} ended with status {process.returncode}"

@@ -116,6 +116,8 @@ class GeneratorLearner:
             )
         generated = samples.view(kappa, self._batch_size, *samples.shape[1:])
         learnt = self.parameters if weights is None else list(weights.values())
+        if not self._stale:
+            self.forget()
         self._graphs.append(_Graph(generated, learnt))
         return generated.detach()
 
