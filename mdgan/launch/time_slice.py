@@ -1,9 +1,8 @@
 """Long turns on a core for hosts that share it.
 
 A worker's answer takes tens of milliseconds. With more hosts than cores the kernel would take a
-core away every few of them, and each newcomer finds the caches full of somebody else's weights:
-with 20 hosts on two cores that costs a fifth of all speed (`docs/performance.md`). Linux 6.12 and
-later let a process ask for longer turns. Elsewhere hosts run as they did.
+core away every few of them, and each newcomer finds the caches full of somebody else's weights.
+Linux 6.12 and later let a process ask for longer turns. Elsewhere hosts run as they did.
 """
 
 import ctypes
