@@ -1,21 +1,15 @@
-"""`mdgan plan`: what it says, what it refuses, and whether it comes true."""
+"""`mdgan plan`: what it says, what it refuses; `benchmarks/planning.py` sees if it comes true."""
 
 import re
-import statistics
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from mdgan.cli import main
-from tests import namespaces
-from tests.processes import MDGAN, REPOSITORY, finish, read_metrics, run, start
+from tests.processes import run
 
 UNITS = {"ms": 1e-3, "s": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
-CIFAR10 = ["--dataset", "cifar10_noise", "--datasets-dir", str(REPOSITORY / "benchmarks/datasets")]
-QUIET = ["--swap-interval", "0", "--sample-interval", "0", "--eval-interval", "0"]
-QUIET += ["--checkpoint-interval", "0", "--log-interval", "1"]
 
 
 def figures(text: str) -> dict[str, float]:
@@ -147,53 +141,3 @@ def test_settings_of_a_run_are_taken(tmp_path: Path) -> None:
     assert result.status == 0, result
     assert "digits: 2 worker(s) in 2 host(s)" in result.output
     assert "b = 4, κ = 2" in result.output
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_comes_true(tmp_path: Path) -> None:
-    """On a machine that does nothing else: plans before and after the run, on average."""
-    before = planned(tmp_path, *QUIET[:2])
-    result = run("train", *CIFAR10, *QUIET, "--iterations", "60", "--out", "run", cwd=tmp_path)
-    assert result.status == 0, result
-    after = planned(tmp_path, *QUIET[:2])
-    assert (before + after) / 2 == pytest.approx(iteration_seconds(tmp_path / "run"), rel=0.25)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.skipif(
-    not namespaces.available(), reason="needs root and `ip` to make network namespaces"
-)
-def test_comes_true_on_slow_links(tmp_path: Path) -> None:
-    megabits = 20
-    limit = ["--bandwidth", str(megabits), *QUIET[:2]]
-    before = planned(tmp_path, *limit)
-    assert run("token", "token", cwd=tmp_path).status == 0
-    flags = [*CIFAR10, *QUIET, "--iterations", "30", "--join-token", "token", "--out", "run"]
-    with namespaces.machines(3) as machines:
-        for machine in machines:
-            namespaces.limit_bandwidth(machine, 125 * megabits, both_ways=True)
-        flags += ["--master-addr", machines[0].address]
-        started = [
-            start([*machine.prefix, *MDGAN, "train", "--ranks", ranks, *flags], tmp_path)
-            for machine, ranks in zip(machines, ("0", "1,2", "3,4"), strict=True)
-        ]
-        results = [finish(process, 300) for process in started]
-    assert [result.status for result in results] == [0, 0, 0], results
-    after = planned(tmp_path, *limit)
-    assert (before + after) / 2 == pytest.approx(iteration_seconds(tmp_path / "run"), rel=0.25)
-
-
-def planned(folder: Path, *flags: str) -> float:
-    """The seconds of an iteration of CIFAR-10's models that are foretold."""
-    result = run("plan", *CIFAR10, *flags, cwd=folder)
-    assert result.status == 0, result
-    return figures(result.output)["all of it"]
-
-
-def iteration_seconds(folder: Path) -> float:
-    """The usual seconds of an iteration in the second half of a run."""
-    seconds = [record["seconds"] for record in read_metrics(folder)]
-    half = seconds[len(seconds) // 2 :]
-    return float(statistics.median(later - earlier for earlier, later in pairwise(half)))

@@ -1,0 +1,70 @@
+"""Whether what `mdgan plan` foretells comes true.
+
+    python -m benchmarks.planning [--workers 4,10] [--megabits 0,100,20]
+
+CIFAR-10's models, b = 10: a plan, a run, a plan; foretold is the mean of both plans, measured the
+median iteration of the run's second half. With limited links (as root) as `bandwidth.py` has them,
+with 4 workers. Run it on an otherwise idle machine.
+"""
+
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from benchmarks import bandwidth
+from benchmarks.training import HERE, Case, measure
+
+UNITS = {"ms": 1e-3, "s": 1.0}
+COMMON = (
+    *("--dataset", "cifar10_noise", "--datasets-dir", str(HERE / "datasets")),
+    *("--batch-size", "10", "--swap-interval", "0"),
+)
+
+
+def foretold(num_workers: int, megabits: int) -> float:
+    """Seconds of an iteration; 0 Mbit/s for no limit."""
+    limit = ["--bandwidth", str(megabits)] if megabits else []
+    command = [sys.executable, "-m", "mdgan", "plan", *COMMON, *limit]
+    command += ["--world-size", str(num_workers + 1)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"all of it +([\d.]+) (ms|s)\b", said)
+    assert found is not None, said
+    return float(found[1]) * UNITS[found[2]]
+
+
+def measured(num_workers: int, megabits: int) -> float:
+    """Seconds of an iteration."""
+    if megabits:
+        return bandwidth.measure("cifar10_noise", (), megabits, 20).iteration_seconds
+    flags = (*COMMON, "--checkpoint-interval", "0", "--world-size", str(num_workers + 1))
+    with tempfile.TemporaryDirectory() as folder:
+        return measure(Case("run", flags, 40), Path(folder)).iteration_seconds
+
+
+@click.command()
+@click.option("--workers", default="4,10", show_default=True)
+@click.option("--megabits", default="0,100,20", show_default=True, help="0: not limited.")
+def main(workers: str, megabits: str) -> None:
+    """Compares plans with runs."""
+    cases = [(size, 0) for size in map(int, workers.split(","))]
+    cases = cases if "0" in megabits.split(",") else []
+    cases += [(4, rate) for rate in map(int, megabits.split(",")) if rate]
+    for size, rate in cases:
+        before = foretold(size, rate)
+        took = measured(size, rate)
+        plan = statistics.fmean((before, foretold(size, rate)))
+        links = f"links of {rate} Mbit/s" if rate else "no limit"
+        print(
+            f"{size} workers, {links:22} foretold {plan:.4f} s, measured {took:.4f} s, "
+            f"ratio {plan / took:.2f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
