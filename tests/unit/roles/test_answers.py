@@ -135,7 +135,7 @@ def test_newcomers_do_not_raise_the_quorum_of_an_iteration_under_way(stage: Make
 
 
 def test_a_factor_learns_the_usual_answer_time(stage: MakeStage) -> None:
-    made = stage(iterations=4, deadline=(0.0, 20.0))
+    made = stage(iterations=4, deadline=(0.0, 200.0))
     one, two = made.begin_with((1,), (2,))
     for i in (1, 2, 3):
         one.answer(i)
