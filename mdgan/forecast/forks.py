@@ -38,7 +38,7 @@ def at_once(works: Sequence[Callable[[], Any]]) -> list[Any]:
                 found[ends.pop(end)] = _result(end)
     finally:
         for process in processes:
-            process.terminate()
+            process.kill()  # not SIGTERM: a fork may have taken over a handler of ours
             process.join()
     return [found[number] for number in range(len(works))]
 

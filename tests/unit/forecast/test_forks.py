@@ -1,6 +1,7 @@
 """Work in forks: results in order, and failures in one line."""
 
 import os
+import signal
 import time
 from functools import partial
 
@@ -22,8 +23,10 @@ def test_results_come_in_the_order_of_the_works() -> None:
     ],
     ids=["raises", "dies"],
 )
-def test_failure_ends_the_others(work: object, says: str) -> None:
+def test_failure_ends_the_others(request: pytest.FixtureRequest, work: object, says: str) -> None:
     begin = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which forks take over
+    request.addfinalizer(partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
     with pytest.raises(ForkFailed, match=says):
         at_once([partial(_later, 60.0, "never"), work])  # type: ignore[list-item] # a lambda
     assert time.monotonic() - begin < 30
