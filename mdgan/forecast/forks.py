@@ -1,7 +1,9 @@
 """Work done in forks of this process at the same time, and what becomes of it."""
 
+import json
 import multiprocessing
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -14,10 +16,10 @@ def at_once(works: Sequence[Callable[[], Any]]) -> list[Any]:
     """Does each in a fork of its own, all at the same time.
 
     Args:
-        works: give what can be pickled.
+        works: give what JSON can say, or dataclasses of that.
 
     Returns:
-        What each gave.
+        What each gave; lists in place of tuples and dataclasses.
 
     Raises:
         ForkFailed: one failed; the others are ended.
@@ -45,7 +47,7 @@ def at_once(works: Sequence[Callable[[], Any]]) -> list[Any]:
 
 def _result(end: Connection) -> Any:
     try:
-        result, reason = end.recv()
+        result, reason = json.loads(end.recv_bytes())
     except EOFError as error:
         raise ForkFailed("its process was killed, as if memory were used up") from error
     if reason:
@@ -55,7 +57,7 @@ def _result(end: Connection) -> Any:
 
 def _tell(work: Callable[[], Any], end: Connection) -> None:
     try:
-        end.send((work(), ""))
+        end.send_bytes(json.dumps([work(), ""], default=astuple).encode())
     except Exception as error:  # the user's models may fail in any way
         text = " ".join(str(error).split())[:300]
-        end.send((None, f"{type(error).__name__}: {text}"))
+        end.send_bytes(json.dumps([None, f"{type(error).__name__}: {text}"]).encode())

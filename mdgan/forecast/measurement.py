@@ -125,7 +125,7 @@ class Measurement:
 
         shared = psutil.Process().memory_info().rss
         try:
-            (alone,) = at_once([self._be_both])
+            ((of_server, of_host),) = at_once([self._be_both])
             server, hosts = self._play()
         except ForkFailed as error:
             raise BadInput(
@@ -136,11 +136,12 @@ class Measurement:
         memory = Memory(shared, server.own_bytes, first.own_bytes, first.worker_bytes)
         worker = _mean([host.seconds for host in hosts])
         if self._layout.shared:
-            costs = Costs(worker, alone[0], server.seconds)
+            costs = Costs(worker, ServerSeconds(*of_server), server.seconds)
             played = replace(self._layout, hosts=self._played)
             costs = replace(costs, friction=friction(played, costs, server.iteration))
         else:
-            costs = Costs(replace(alone[1], swap=worker.swap), alone[0], alone[0])
+            alone = ServerSeconds(*of_server)
+            costs = Costs(replace(WorkerSeconds(*of_host), swap=worker.swap), alone, alone)
         return Measured(costs, memory, first.swap_bytes, first.num_weights)
 
     def _be_both(self) -> tuple[ServerSeconds, WorkerSeconds]:
@@ -179,7 +180,11 @@ class Measurement:
         finally:
             for link in (end for pair in links for end in pair):
                 link.close()
-        return server, found
+        seconds, *others = server
+        return (
+            _OfServer(ServerSeconds(*seconds), *others),
+            [_OfHost(WorkerSeconds(*stages), *figures) for stages, *figures in found],
+        )
 
     def _be_server(self, links: Sequence[Link]) -> _OfServer:
         torch.set_num_threads(self._layout.server_threads)
