@@ -104,7 +104,7 @@ def test_aggregate_20_workers(benchmark: Benchmark) -> None:
 
 
 def test_screen_20_workers(benchmark: Benchmark) -> None:
-    answers, screening = feedbacks(), Screening(SHAPE, BATCH, 3)
+    answers, screening = feedbacks(), Screening((BATCH, *SHAPE), 3)
     benchmark(lambda: [screening.refuse(n, answer) for n, answer in answers.items()])
 
 

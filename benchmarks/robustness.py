@@ -128,7 +128,7 @@ def train(
 ) -> Iterator[int]:
     """Hardy et al., Algorithm 1; yields the number of each iteration that is done."""
     aggregation = Aggregation(parse_aggregation(experiment.aggregation, NUM_WORKERS))
-    screening = Screening(dataset.shape, BATCH_SIZE, strikes=1)
+    screening = Screening((BATCH_SIZE, *dataset.shape), strikes=1)
     kappa = resolve_kappa(experiment.kappa, NUM_WORKERS)
     assignment = assign(sorted(workers), kappa)
     swap_every = experiment.swap_every(len(dataset.open(Path())) / NUM_WORKERS)

@@ -56,8 +56,13 @@ def build_deployment(*layers: Mapping[str, Any]) -> Deployment:
     return Deployment(**_merge(names(Deployment), layers))
 
 
-# A later layer's swap rhythm must not collide with an earlier layer's: they are one choice.
-_ONE_CHOICE = {"swap_interval": "swap_epochs", "swap_epochs": "swap_interval"}
+# A later layer's rhythm must not collide with an earlier layer's: they are one choice.
+_ONE_CHOICE = {
+    "swap_interval": "swap_epochs",
+    "swap_epochs": "swap_interval",
+    "round_iterations": "round_epochs",
+    "round_epochs": "round_iterations",
+}
 
 
 def _merge(wanted: set[str], layers: tuple[Mapping[str, Any], ...]) -> dict[str, Any]:

@@ -122,6 +122,12 @@ class Deployment:
         metavar="SECONDS|FACTORx",
         default_text="wait for everybody who lives",
     )
+    on_deadline: str = setting(
+        "complete",
+        "What becomes of a round past --deadline (fl-gan, fegan): it is completed with those who "
+        "answered, or aborted and another begun.",
+        choices=("complete", "abort"),
+    )
     quorum: float = setting(
         0.5, "Least fraction of the workers to wait for, past --deadline too.", metavar="FRACTION"
     )

@@ -2,9 +2,10 @@
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Literal
 
+from mdgan import families
 from mdgan.errors import BadInput
 from mdgan.settings import check_types, flag, setting
 
@@ -30,7 +31,12 @@ _MOST_RANKS = 100_000
 class Experiment:
     """What is computed. Equal on every rank; ranks that differ are refused at joining."""
 
-    algorithm: str = setting("mdgan", "Training algorithm.", choices=("mdgan", "standalone"))
+    algorithm: str = setting(
+        "mdgan",
+        "What trains: MD-GAN; FL-GAN and FeGAN, where workers train both models and the server "
+        "averages them; or one process that holds all data.",
+        choices=families.ALGORITHMS,
+    )
     dataset: str = setting("digits", "Dataset file to train on, by name.", metavar="NAME")
     world_size: int = setting(
         5, "Number of ranks: the server and the workers.", metavar="N", symbol="N + 1"
@@ -45,6 +51,57 @@ class Experiment:
         metavar="K|auto",
         symbol="κ",
         default_text="auto: max(2, ⌊log2 N⌋)",
+    )
+    participation: float | None = setting(
+        None,
+        "Fraction of the workers that train at a time: with mdgan those that hold a discriminator, "
+        "else those drawn for a round.",
+        metavar="C",
+        symbol="C",
+        default_text="1; fegan: 0.025, but one worker",
+    )
+    round_iterations: int | None = setting(
+        None,
+        "Iterations that a worker trains in a round (fl-gan, fegan).",
+        metavar="E",
+        symbol="E",
+        default_text="fegan: 30; fl-gan: see --round-epochs",
+    )
+    round_epochs: float | None = setting(
+        None,
+        "Train for mE/b iterations in a round, m being the mean shard size (fl-gan, fegan).",
+        metavar="E",
+        symbol="E",
+        default_text="fl-gan: 1",
+    )
+    sampling: str | None = setting(
+        None,
+        "Who is drawn for a round: anybody, or workers that bring the classes that were seen "
+        "least (fl-gan, fegan).",
+        choices=("random", "balanced"),
+        symbol="s",
+        default_text="fl-gan: random; fegan: balanced",
+    )
+    weighting: str | None = setting(
+        None,
+        "What a worker's models weigh: the same, by samples, or by how near its classes are to "
+        "those of all (fl-gan, fegan).",
+        choices=("uniform", "samples", "kl"),
+        symbol="w",
+        default_text="fl-gan: uniform; fegan: kl",
+    )
+    training_load: str = setting(
+        "equal",
+        "Who trains how much in a round (fl-gan, fegan): all the same; less where workers measure "
+        "that they are slow or short of memory; or half for a FRACTION of them: "
+        f"{families.LOAD_FORMS}.",
+        metavar="LOAD",
+    )
+    clusters: str = setting(
+        "none",
+        "Workers without labels group their samples and tell how many are in each group (fl-gan, "
+        f"fegan): {families.CLUSTER_FORMS}.",
+        metavar="METHOD",
     )
     local_steps: int = setting(
         1, "Discriminator updates within an iteration.", metavar="L", symbol="L"
@@ -112,6 +169,12 @@ class Experiment:
         "fp32", f"How generated images travel: {IMAGE_FORMS}.", metavar="CODEC"
     )
     wire_feedback: str = setting("fp32", f"How feedback travels: {CODEC_FORMS}.", metavar="CODEC")
+    wire_models: str = setting(
+        "fp32",
+        f"How workers' models travel to the server (fl-gan, fegan): {CODEC_FORMS}; all but fp32 as "
+        "differences.",
+        metavar="CODEC",
+    )
     seed: int = setting(0, "Everything random is derived from it.", metavar="N")
 
     def __post_init__(self) -> None:
@@ -121,6 +184,7 @@ class Experiment:
             BadInput: a value is out of range; the text names the flag and what to do.
         """
         check_types(self)
+        self._fill_in()
         if self.world_size < 2:
             raise BadInput(
                 f"--world-size {self.world_size}: needs at least 2, one server and one worker"
@@ -146,6 +210,26 @@ class Experiment:
         check_aggregation(self.aggregation, self.num_workers)
         check_codec(self.wire_images, "--wire-images", IMAGE_FORMS)
         check_codec(self.wire_feedback, "--wire-feedback", CODEC_FORMS)
+        check_codec(self.wire_models, "--wire-models", CODEC_FORMS)
+        self._check_family()
+
+    def _fill_in(self) -> None:
+        """Gives settings that nobody has given what their algorithm has for them."""
+        defaults = families.DEFAULTS.get(self.algorithm, {})
+        rounds = {"round_iterations", "round_epochs"}
+        chosen = any(getattr(self, name) is not None for name in rounds)
+        for name, value in defaults.items():
+            if getattr(self, name) is None and not (name in rounds and chosen):
+                object.__setattr__(self, name, value)
+
+    def _check_family(self) -> None:
+        assert self.participation is not None
+        families.check_participation(self.participation)
+        families.check_rounds(self.round_iterations, self.round_epochs)
+        families.check_load(self.training_load)
+        families.check_clusters(self.clusters)
+        defaults = {item.name: item.default for item in fields(self)}
+        families.check_use(self.algorithm, asdict(self), defaults)
 
     def _check_kappa(self) -> None:
         if self.kappa == "auto":
@@ -189,6 +273,22 @@ class Experiment:
         if self.swap_interval is not None:
             return self.swap_interval
         epochs = 1.0 if self.swap_epochs is None else self.swap_epochs
+        return self._iterations_of(epochs, mean_shard_size)
+
+    def round_length(self, mean_shard_size: float) -> int:
+        """The number of iterations in a round.
+
+        Args:
+            mean_shard_size: m, in samples.
+
+        Returns:
+            `--round-iterations`, or mE/b rounded, at least 1 (Hardy et al., section III-c).
+        """
+        if self.round_iterations is not None:
+            return self.round_iterations
+        return self._iterations_of(self.round_epochs or 1.0, mean_shard_size)
+
+    def _iterations_of(self, epochs: float, mean_shard_size: float) -> int:
         return max(1, round(min(mean_shard_size * epochs / self.batch_size, 2.0**63)))
 
 

@@ -40,6 +40,8 @@ class Kind(IntEnum):
     LEAVE = 22
     CHECKPOINT = 23
     CHECKPOINTED = 24
+    ROUND = 25
+    UPDATE = 26
 
 
 @dataclass(frozen=True)
@@ -215,13 +217,18 @@ def pulse() -> Message:
     return Message(Kind.PULSE, 0)
 
 
-def ready(iteration: int, holds: Sequence[int]) -> Message:
+def ready(iteration: int, holds: Sequence[int], told: Mapping[str, Any] | None = None) -> Message:
     """Host → server, after it joined or adopted: which of its workers can go on.
 
+    Args:
+        iteration: i.
+        holds: the workers whose models are to be trained on as they are.
+        told: what the algorithm's part on the server wants to know of this host: JSON values.
+
     Returns:
-        field `holds`: the workers whose discriminators are to be trained on as they are.
+        fields `holds`, `told`.
     """
-    return Message(Kind.READY, iteration, fields={"holds": list(holds)})
+    return Message(Kind.READY, iteration, fields={"holds": list(holds), "told": dict(told or {})})
 
 
 def copy(iteration: int, worker: int, taker: int) -> Message:

@@ -38,12 +38,14 @@ class Sizes:
     Attributes:
         shape: of a sample, (C, H, W).
         batch_size: b.
-        state_bytes: most bytes of a discriminator with its optimizer; see `state_bytes`.
+        state_bytes: most bytes of what a worker trains, with its optimizers; see `state_bytes`.
+        model_bytes: of both models, where these travel; 0 where they do not.
     """
 
     shape: Sequence[int]
     batch_size: int
     state_bytes: int
+    model_bytes: int = 0
 
     @property
     def batch_bytes(self) -> int:
@@ -72,8 +74,11 @@ def from_host(sizes: Sizes, num_samples: Sequence[int]) -> dict[Kind, int]:
     believed = sum(min(max(samples, 0), _MOST_SAMPLES) for samples in num_samples)
     per_worker = sizes.state_bytes + _RANDOM_STATES_BYTES
     small = _SMALL_BYTES + _OF_A_WORKER_BYTES * count
+    answer = {Kind.FEEDBACK: count * (sizes.batch_bytes + 64) + 8 * _KIB}
+    if sizes.model_bytes:  # the codecs' places and scales come on top of values
+        answer = {Kind.UPDATE: count * (2 * sizes.model_bytes + 64) + 8 * _KIB}
     return {
-        Kind.FEEDBACK: count * (sizes.batch_bytes + 64) + 8 * _KIB,
+        **answer,
         Kind.STATE: count * per_worker + _OF_A_SAMPLE_BYTES * believed + _SMALL_BYTES,
         Kind.SPANS: _SPANS_BYTES,
         Kind.REAL: _REAL_BYTES,
@@ -91,9 +96,12 @@ def from_server(sizes: Sizes, num_samples: Sequence[int]) -> dict[Kind, int]:
     count = len(num_samples)
     states = from_host(sizes, num_samples)[Kind.STATE]
     small = _SMALL_BYTES + _OF_A_WORKER_BYTES * count
+    # Every worker uses two batches at most.
+    question = {Kind.BATCHES: 2 * count * sizes.batch_bytes + small}
+    if sizes.model_bytes:
+        question = {Kind.ROUND: sizes.model_bytes + small}
     return {
-        # Every worker uses two batches at most.
-        Kind.BATCHES: 2 * count * sizes.batch_bytes + small,
+        **question,
         Kind.SWAP: _SWAP_BYTES + small,
         Kind.EXTRACTOR: _EXTRACTOR_BYTES,
         Kind.ADOPT: states,

@@ -59,7 +59,7 @@ def check_types(settings: Any) -> None:
     for item in fields(settings):
         value = getattr(settings, item.name)
         choices = item.metadata["choices"]
-        if choices and value not in choices:
+        if choices and value not in choices and (value is not None or item.default is not None):
             raise BadInput(f"{flag(item.name)} {value}: must be one of {', '.join(choices)}")
         if isinstance(value, int) and not isinstance(value, bool) and float in kinds(item):
             try:

@@ -95,7 +95,7 @@ def _to_int8(samples: Tensor) -> dict[str, Tensor]:
     scales = samples.flatten(2).abs().amax(2).float() / _STEPS
     # A sample of zeros, or of values too small for float32 to divide by, becomes zeros.
     divisors = torch.where(scales > 0, scales, inf)
-    steps = samples / divisors[..., None, None, None]
+    steps = samples / _beside(samples, divisors)
     return {"values": steps.round_().clamp_(-_STEPS, _STEPS).to(torch.int8), "scales": scales}
 
 
@@ -103,7 +103,12 @@ def _from_int8(values: Tensor, scales: Tensor, sample_shape: tuple[int, ...]) ->
     _check(values, sample_shape, torch.int8)
     if scales.shape != values.shape[:2] or scales.dtype != torch.float32:
         raise ValueError(f"scales {scales.dtype} {list(scales.shape)}")
-    return values.float() * scales[..., None, None, None]
+    return values.float() * _beside(values, scales)
+
+
+def _beside(samples: Tensor, of_samples: Tensor) -> Tensor:
+    """One value a sample, [n, b], in a shape that meets [n, b, …]."""
+    return of_samples.reshape(*of_samples.shape, *(1 for _ in samples.shape[2:]))
 
 
 def _largest(samples: Tensor, count: int) -> dict[str, Tensor]:

@@ -30,13 +30,12 @@ class Screening:
     """Refuses unusable feedback, and counts how often each worker sent any.
 
     Args:
-        sample_shape: (C, H, W).
-        batch_size: b.
+        shape: of an answer: (b, C, H, W) for feedback.
         strikes: refusals after which a worker is out.
     """
 
-    def __init__(self, sample_shape: tuple[int, int, int], batch_size: int, strikes: int) -> None:
-        self._shape = (batch_size, *sample_shape)
+    def __init__(self, shape: tuple[int, ...], strikes: int) -> None:
+        self._shape = shape
         self._limit = strikes
         self._strikes: dict[int, int] = {}
         self._largest: dict[int, float] = {}

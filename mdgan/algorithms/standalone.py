@@ -5,6 +5,7 @@ instead of through feedback: MD-GAN with one worker must equal it bit for bit.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -73,6 +74,15 @@ class StandaloneGAN:
                 parameter.grad = gradient
             self._optimizer.step()
         return discriminator_loss, generator_loss.detach()
+
+    def use_batch_size(self, batch_size: int) -> None:
+        """Goes on with batches of another size.
+
+        Args:
+            batch_size: b.
+        """
+        self._batch_size = batch_size
+        self._worker.rules = replace(self._worker.rules, batch_size=batch_size)
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the next iteration depends on.

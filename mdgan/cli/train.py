@@ -26,20 +26,20 @@ _resume = click.option(
 
 
 @click.command()
-@settings_options(leave_out=("algorithm",))
+@settings_options()
 @_resume
 @click.option("--dry-run", is_flag=True, help="Print the settings and who would hold what; stop.")
 @click.pass_obj
 def train(
     started: float, /, config: Path | None, resume: Path | None, dry_run: bool, **flags: Any
 ) -> int:
-    """Train a GAN with MD-GAN: rank 0 is the server, ranks 1.. are workers.
+    """Train a GAN on data that stays where it is: rank 0 is the server, ranks 1.. are workers.
 
     Without --ranks every rank runs on this machine. To use several machines, start the same command
     on each with its own --ranks and rank 0's --master-addr. A dataset file may bring defaults of
     its own; --dry-run shows what holds.
     """
-    return _run("mdgan", started, read_layers(config, flags, resume), resume, dry_run)
+    return _run(None, started, read_layers(config, flags, resume), resume, dry_run)
 
 
 @click.command()
@@ -55,7 +55,7 @@ def standalone(
 
 
 def _run(
-    algorithm: str,
+    algorithm: str | None,
     started: float,
     layers: list[dict[str, Any]],
     resume: Path | None,
@@ -64,7 +64,8 @@ def _run(
     # Before torch is imported a wrong flag is answered at once, and this still has an effect.
     resolved = resolve(layers, algorithm)
     prepare_environment(
-        many_processes=algorithm == "mdgan" and resolved.deployment.transport == "tcp"
+        many_processes=resolved.experiment.algorithm != "standalone"
+        and resolved.deployment.transport == "tcp"
     )
     from mdgan.launch.describe import describe
     from mdgan.launch.launcher import launch

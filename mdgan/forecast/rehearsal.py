@@ -82,7 +82,7 @@ class ServerPart:
         self._watch = watch
         self._kappa = resolve_kappa(experiment.kappa, len(workers))
         self._assignment = assign(workers, self._kappa)
-        self._screening = Screening(dataset.shape, experiment.batch_size, _STRIKES)
+        self._screening = Screening((experiment.batch_size, *dataset.shape), _STRIKES)
         self._aggregation = Aggregation(parse_aggregation(experiment.aggregation, len(workers)))
         self._learner = make_generator_learner(dataset, experiment, _CPU)
         self._generated = torch.empty(0)

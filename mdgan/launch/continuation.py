@@ -87,7 +87,7 @@ def continuation(
         raise BadInput(f"--resume {run.path}: has no whole checkpoint ({why}); start a new run")
     algorithm = manifest.settings.get("algorithm")
     if algorithm != settings["algorithm"]:
-        command = "train" if algorithm == "mdgan" else algorithm
+        command = "standalone" if algorithm == "standalone" else f"train --algorithm {algorithm}"
         raise BadInput(f"--resume {run.path}: was trained with {algorithm}; use `mdgan {command}`")
     iterations = int(settings["iterations"])
     if manifest.iteration >= iterations:

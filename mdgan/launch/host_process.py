@@ -9,7 +9,7 @@ import torch
 from mdgan.launch import machine
 from mdgan.launch.claim import timeouts_of
 from mdgan.launch.extractors import own_file
-from mdgan.launch.grouping import make_group
+from mdgan.launch.family import host_part
 from mdgan.launch.links import connector
 from mdgan.launch.plan import Plan
 from mdgan.launch.signals import on_stop_signals
@@ -17,10 +17,9 @@ from mdgan.launch.time_slice import ask_for_long_slices
 from mdgan.observe.tracer import Tracer, traced_every
 from mdgan.roles.describer import Describer
 from mdgan.roles.host import Connect, Host
-from mdgan.roles.iteration_messages import Form
 from mdgan.roles.keeper import Keeper
 from mdgan.roles.roster import make_hello
-from mdgan.roles.setup import make_worker
+from mdgan.roles.setup import class_counts
 from mdgan.timeouts import Timeouts
 
 
@@ -75,23 +74,16 @@ def make_host(
         own_process: whether nobody else computes in this process.
     """
     shards = {rank: plan.shard(rank) for rank in workers}
-    learners = {
-        rank: make_worker(rank, plan.dataset, plan.experiment, shards[rank], device)
-        for rank in workers
-    }
-    counts = {rank: shards[rank].class_counts() for rank in workers}
+    counts = {rank: class_counts(shards[rank], plan.experiment) for rank in workers}
     tracer = Tracer(
         traced_every(plan.experiment.iterations, plan.experiment.num_workers),
         plan.faults.on_phase(f"host-{workers[0]}"),
     )
     return Host(
-        learners,
-        make_group(learners, plan, tracer, device, own_process=own_process),
+        host_part(plan, shards, tracer, device, own_process=own_process),
         make_hello(workers[0], counts, plan.identity),
         connect,
         timeouts,
-        device,
-        Form.of(plan.experiment, plan.dataset.shape),
         Describer(shards, own_file(plan.deployment), device),
         Keeper(_checkpoint_folder(plan, run), tracer),
         tracer,

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from mdgan.config import build_deployment
-from mdgan.errors import BadInput
 from mdgan.launch.access import read_token
 from mdgan.launch.launcher import launch
 from mdgan.launch.links import server_addresses
@@ -34,7 +33,5 @@ def join(settings: Mapping[str, Any], launched: float) -> int:
     addresses, token = server_addresses(deployment), read_token(deployment)
     told = ask_server(addresses, token, {}, timeouts, threading.Event())
     experiment = {name: v for name, v in told["identity"].items() if name not in _NOT_SETTINGS}
-    if experiment.pop("algorithm") != "mdgan":
-        raise BadInput("the server trains with an algorithm that this version does not know")
     plan = make_plan(settings, experiment, launched=launched, joins_as=int(told["rank"]))
     return launch(plan)

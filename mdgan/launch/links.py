@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mdgan import schema
-from mdgan.data.dataset_file import build_model
 from mdgan.deployment import Deployment
 from mdgan.launch.access import check_exposed
+from mdgan.launch.family import sizes_of
 from mdgan.launch.plan import Plan
 from mdgan.launch.ranks import Torchrun
 from mdgan.messages import Kind
@@ -52,12 +52,6 @@ def own_addresses(addresses: Sequence[Address], deployment: Deployment) -> list[
     if deployment.network_interface is None:
         return towards
     return [address_of_interface(deployment.network_interface, towards[0])]
-
-
-def sizes_of(plan: Plan) -> schema.Sizes:
-    """What decides how large messages are."""
-    model = build_model(plan.dataset.discriminator, 0)
-    return schema.Sizes(plan.dataset.shape, plan.experiment.batch_size, schema.state_bytes(model))
 
 
 def open_server(

@@ -79,7 +79,7 @@ class Plan:
 
 def make_plan(
     *settings: Mapping[str, Any],
-    algorithm: str = "mdgan",
+    algorithm: str | None = None,
     show_all: bool = False,
     launched: float | None = None,
     continues: Path | None = None,
@@ -89,7 +89,7 @@ def make_plan(
 
     Args:
         settings: flags, then the config file; then come the dataset's defaults, then ours.
-        algorithm: `mdgan` or `standalone`.
+        algorithm: whatever the settings say; theirs if not given.
         show_all: read what every worker holds, for `--dry-run`.
         launched: when the user started it, by the machine's monotonic clock; now if not given.
         continues: the run to go on with.
@@ -113,7 +113,7 @@ def make_plan(
     if deployment.tensorboard:
         check_tensorboard()
     dataset_file.check_models(dataset)
-    if algorithm == "standalone":
+    if experiment.algorithm == "standalone":
         holdings = _hold_everything(experiment, deployment, dataset)
     else:
         wanted = list(range(1, experiment.world_size)) if show_all else ranks.workers()

@@ -7,6 +7,7 @@ from typing import Any
 from mdgan.config import build_deployment, build_experiment
 from mdgan.deployment import Deployment
 from mdgan.experiment import Experiment
+from mdgan.families import DEFAULTS
 from mdgan.launch.ranks import Torchrun
 
 
@@ -28,22 +29,23 @@ class Resolved:
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Experiment:
         """The experiment with a dataset file's defaults where the user gave nothing."""
-        return build_experiment(*self.layers, defaults)
+        return build_experiment(*self.layers, DEFAULTS[self.experiment.algorithm], defaults)
 
 
-def resolve(settings: Sequence[Mapping[str, Any]], algorithm: str) -> Resolved:
+def resolve(settings: Sequence[Mapping[str, Any]], algorithm: str | None = None) -> Resolved:
     """Checks what the user gave.
 
     Args:
         settings: flags, then the config file.
-        algorithm: `mdgan` or `standalone`.
+        algorithm: whatever the settings say; theirs if not given.
 
     Raises:
         BadInput: a value, or torchrun's environment, cannot work.
     """
-    torchrun = Torchrun.from_environment() if algorithm == "mdgan" else None
+    layers = tuple(settings) if algorithm is None else ({"algorithm": algorithm}, *settings)
+    alone = build_experiment(*layers).algorithm == "standalone"
+    torchrun = None if alone else Torchrun.from_environment()
     deployment = build_deployment(*settings)
-    layers = ({"algorithm": algorithm}, *settings)
     if torchrun is not None:
         world_size = torchrun.world_size(deployment.workers_per_host or 1)
         layers = (*layers, {"world_size": world_size})

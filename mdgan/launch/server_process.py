@@ -10,17 +10,16 @@ from mdgan.config import as_settings
 from mdgan.deployment import parse_deadline
 from mdgan.launch import machine
 from mdgan.launch.claim import Claim, make_observer, timeouts_of
+from mdgan.launch.family import server_family
 from mdgan.launch.links import open_server
 from mdgan.launch.plan import Plan
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.launch.signals import on_stop_signals
 from mdgan.roles.deadline import Deadline
-from mdgan.roles.iteration_messages import Form
 from mdgan.roles.roster import Roster
 from mdgan.roles.saving import Saving, whereabouts
 from mdgan.roles.scoring import Scoring
 from mdgan.roles.server import Server
-from mdgan.roles.setup import make_generator_learner
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import ServerTransport
 
@@ -80,8 +79,8 @@ def serve(
     """Is the server, whatever carries its messages."""
     on_stop_signals(transport.interrupt, scoring.abandon)
     experiment, deployment = plan.experiment, plan.deployment
-    learner = make_generator_learner(plan.dataset, experiment, device)
-    observer = make_observer(plan, claimed, learner.generator)
+    brought = server_family(plan, device)
+    observer = make_observer(plan, claimed, brought.generator)
     goes_on = claimed.goes_on
     saving = Saving(
         claimed.checkpoints(plan),
@@ -95,16 +94,15 @@ def serve(
     )
     server = Server(
         experiment,
-        learner,
+        brought.family,
         transport,
         roster,
         Deadline(*(parse_deadline(deployment.deadline) or (0.0, 0.0)), deployment.quorum),
-        Screening(plan.dataset.shape, experiment.batch_size, deployment.strikes),
+        Screening(brought.family.form.sample_shape, deployment.strikes),
         saving,
         scoring,
         observer,
         timeouts,
-        Form.of(experiment, plan.dataset.shape),
     )
     if goes_on is not None:
         goes_on.restore(server.load_state)

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from mdgan.algorithms.sampling import draw_samples
+from mdgan.milestones import passed
 from mdgan.observe.grid import grid_png
 from mdgan.observe.progress import Progress, duration
 from mdgan.observe.run_directory import RunDirectory
@@ -63,6 +64,7 @@ class RunObserver:
         self._seconds_before = seconds
         self._disk_trouble = False
         self._first = 0
+        self._last = 0
         self._tensorboard = tensorboard
         self._scores: Mapping[str, Any] = {}
         self._run = run
@@ -90,7 +92,7 @@ class RunObserver:
         """
         self._began = time.monotonic() - self._seconds_before
         self._progress.begin(iteration)
-        self._first = iteration
+        self._first = self._last = iteration
         name = "resumed" if iteration else "holdings"
         self.event(name, iteration, time=round(time.time(), 3), workers=holdings)
         # A new run on a full disk had better not begin; one that goes on has something to lose.
@@ -109,8 +111,10 @@ class RunObserver:
             number: i, from 1.
             losses: float32 [N, 2], J_disc and J_gen of every worker that answered.
         """
-        log = number in (1, self._iterations) or number % self._log_interval == 0
-        show = self._progress.due() or number == self._iterations
+        before, self._last = self._last, number
+        is_last = number == self._iterations
+        log = before == 0 or is_last or passed(self._log_interval, before, number)
+        show = self._progress.due() or is_last
         if log or show:
             discriminator_loss, generator_loss = losses.mean(dim=0).tolist()
         if show:
@@ -127,7 +131,7 @@ class RunObserver:
                 self._run.append_metrics(record)
             scalars = {"loss/generator": generator_loss, "loss/discriminator": discriminator_loss}
             self._tell_tensorboard(number, {**scalars, "workers": len(losses)})
-        if self._sample_interval and number % self._sample_interval == 0:
+        if passed(self._sample_interval, before, number):
             with self._going_on():
                 self._save(number)
                 self._write_status("running", number)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mdgan.algorithms.feedback_sum import FeedbackSum
 from mdgan.algorithms.screening import Screening
-from mdgan.messages import Kind, Message
+from mdgan.messages import Message
 from mdgan.roles.attendance import Attendance
 from mdgan.roles.deadline import Deadline
 from mdgan.roles.iteration_messages import Answer, Form, read_feedback
@@ -58,6 +58,8 @@ class Collector:
         timeouts: after `answer` a host counts as lost although it is alive.
         device: where feedback is wanted.
         form: how feedback travels.
+        counts_busy: whether workers that are busy with an earlier question count where a quorum
+            must answer.
     """
 
     def __init__(
@@ -71,6 +73,8 @@ class Collector:
         timeouts: Timeouts,
         device: torch.device,
         form: Form,
+        *,
+        counts_busy: bool = True,
     ) -> None:
         self._transport = transport
         self._roster = roster
@@ -81,7 +85,9 @@ class Collector:
         self._answer_seconds = timeouts.answer
         self._device = device
         self._form = form
+        self._counts_busy = counts_busy
         self._early: list[Received] = []
+        self._weights: Mapping[int, float] = {}
 
     def await_enough(self, patience_end: float) -> Mapping[int, Collection[int]]:
         """Waits until enough of the live workers owe nothing.
@@ -112,25 +118,33 @@ class Collector:
         """Whether an iteration may begin with so many of the workers that live."""
         return num_live > 0 and num_free >= self._deadline.least(num_live)
 
-    def collect(self, iteration: int, hosts: Mapping[int, Collection[int]]) -> Answers:
+    def collect(
+        self,
+        iteration: int,
+        hosts: Mapping[int, Collection[int]],
+        weights: Mapping[int, float] | None = None,
+    ) -> Answers:
         """Waits for feedback.
 
         Args:
             iteration: i.
             hosts: those that owe an answer to it, with their workers.
+            weights: what hosts multiply answers by before they add them up; 1 if not given.
 
         Returns:
             The answers that came: all of them, or those within the deadline, but of a quorum.
         """
         answers, begin = Answers(), time.monotonic()
+        self._weights = weights or {}
         self._take_early(answers, iteration)
         limit = self._deadline.limit_seconds()
         while late := self._late(iteration, hosts):
             waited = time.monotonic() - begin
             if waited >= self._answer_seconds:
                 self._give_up_on(late, self._answer_seconds)
-            elif waited >= limit and len(answers.losses) >= self._least(answers):
-                workers = [worker for host in late for worker in self._roster.hosts()[host]]
+            elif waited >= limit and len(answers.losses) >= self._least(answers, hosts):
+                live = self._roster.hosts()
+                workers = [n for host in late for n in hosts[host] if n in live[host]]
                 self._attendance.late(iteration, workers)
                 break
             else:
@@ -143,11 +157,13 @@ class Collector:
         self._attendance.answered(answers.losses)
         return answers
 
-    def _least(self, answers: Answers) -> int:
+    def _least(self, answers: Answers, hosts: Mapping[int, Collection[int]]) -> int:
         """How many must answer: of those who were asked or are busy, not of those just come."""
         live, free = self._roster.taking_part(), self._roster.free()
         counted = [host for host in live if host in answers.hosts or host not in free]
-        return self._deadline.least(sum(len(live[host]) for host in counted))
+        asked = sum(len(set(hosts[host]) & set(live[host])) for host in counted if host in hosts)
+        busy = sum(len(live[host]) for host in counted if host not in hosts)
+        return self._deadline.least(asked + busy if self._counts_busy else asked)
 
     def _late(self, iteration: int, hosts: Collection[int]) -> list[int]:
         """The live hosts among those asked that have not answered."""
@@ -156,7 +172,7 @@ class Collector:
 
     def _take(self, event: ServerEvent | None, answers: Answers, iteration: int = -1) -> bool:
         """Takes in one event; returns whether it was an answer to this iteration."""
-        if not isinstance(event, Received) or event.message.kind is not Kind.FEEDBACK:
+        if not isinstance(event, Received) or event.message.kind is not self._form.kind:
             self._reception.take(event)
             return False
         if 0 < iteration < event.message.iteration:  # of who was sent the next batches already
@@ -171,15 +187,15 @@ class Collector:
             self._take(event, answers, iteration)
 
     def _take_feedback(self, host: int, message: Message, answers: Answers, iteration: int) -> bool:
-        member = self._roster.member(host)
-        if member is None or not self._roster.paid(host, message.iteration):
+        asked = self._roster.paid(host, message.iteration)
+        if asked is None:
             return False  # an answer to what nobody asked
         if message.iteration != iteration:
-            self._attendance.back(self._roster.iteration, member.workers)
+            self._attendance.back(self._roster.iteration, asked)
             return False
         answers.hosts.add(host)
         answer = read_feedback(message, self._form)
-        alone = set(member.workers)
+        alone = set(asked)
         for part in answer.sums:
             if set(part.workers) <= alone:
                 self._judge_sum(part, answer.losses, answers)
@@ -200,7 +216,8 @@ class Collector:
 
     def _judge_sum(self, part: FeedbackSum, losses: Mapping[int, Tensor], answers: Answers) -> None:
         """Believes an answer for several workers, by their mean, or counts a strike for each."""
-        mean = (part.total / len(part.workers)).float()
+        weight = sum(self._weights.get(worker, 1.0) for worker in part.workers)
+        mean = (part.total / weight).float()
         answers.sums.append(part._replace(total=part.total.to(self._device)))
         answers.losses.update((worker, losses[worker]) for worker in part.workers)
         for worker, reason in self._screening.refuse_together(part.workers, mean).items():

@@ -1,4 +1,4 @@
-"""A host: the process that carries one or more workers."""
+"""A host: the process that carries one or more workers, whatever these compute."""
 
 import sys
 import threading
@@ -6,18 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-
 from mdgan import messages
-from mdgan.algorithms.worker import Worker
-from mdgan.algorithms.worker_group import WorkerGroup
 from mdgan.errors import BadInput, Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.roles.describer import Describer
-from mdgan.roles.exchanging import carry_out
-from mdgan.roles.iteration_messages import Form, feedback, read_batches
 from mdgan.roles.keeper import Keeper
+from mdgan.roles.parts import HostPart
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Asked, HostTransport, Lost, Received
 
@@ -43,16 +38,13 @@ class _LinkLost(Exception):
 
 
 class Host:
-    """The workers' side of Algorithm 1 (Hardy et al. 2019), for all workers of one process.
+    """What a host does whatever the algorithm: it arrives, obeys, saves, comes back, leaves.
 
     Args:
-        workers: by rank.
-        group: the same workers, as they compute together.
+        part: what the algorithm adds, with the workers.
         hello: what the server is told; see `make_hello`.
         connect: links this host with the server.
         timeouts: all time limits.
-        device: where the workers' models live.
-        form: how batches and feedback travel.
         describer: tells of the real data, if the server wants scores.
         keeper: writes checkpoints.
         tracer: records what this host does when.
@@ -60,28 +52,23 @@ class Host:
 
     def __init__(
         self,
-        workers: Mapping[int, Worker],
-        group: WorkerGroup,
+        part: HostPart,
         hello: Mapping[str, Any],
         connect: Connect,
         timeouts: Timeouts,
-        device: torch.device,
-        form: Form,
         describer: Describer,
         keeper: Keeper,
         tracer: Tracer,
     ) -> None:
-        self._workers = workers
-        self._group = group
+        self._part = part
+        self._learners = part.learners
         self._hello = dict(hello)
         self._connect = connect
         self._timeouts = timeouts
-        self._device = device
-        self._form = form
         self._describer = describer
         self._keeper = keeper
         self._tracer = tracer
-        self._has_trained = False
+        self._has_obeyed = False
         self._stopping = threading.Event()
         self._transport: HostTransport
 
@@ -121,7 +108,7 @@ class Host:
             raise Interrupted
         if not self._timeouts.patience:
             raise ServerLost(f"the server is gone: {reason}")
-        ranks = ", ".join(map(str, self._workers))
+        ranks = ", ".join(map(str, self._learners))
         print(f"mdgan: rank {ranks} lost the server ({reason}); looking for it", file=sys.stderr)
         begin = time.monotonic()
         try:
@@ -140,29 +127,22 @@ class Host:
         self._hello["generation"] = welcome["generation"]
         self._keeper.attend(welcome)
         holds = self._what_holds(welcome)
-        self._transport.send(messages.ready(int(welcome["iteration"]), holds))
-        if len(holds) == len(self._workers):
-            self._group.learn_real_halves()
+        told = self._part.tell()
+        self._transport.send(messages.ready(int(welcome["iteration"]), holds, told))
+        self._part.arrived(holds)
         while True:
             message = self._next_message()
-            if message.kind is Kind.BATCHES:
-                self._answer(message)
-            elif message.kind is Kind.SWAP:
-                with self._tracer.span("swap") as span:
-                    before = self._swap_bytes()
-                    self._swap(message)
-                    span.num_bytes = self._swap_bytes() - before
-                self._group.learn_real_halves()
+            if self._part.obey(message, self._transport, self._tracer):
+                self._has_obeyed = True
+                if self._tracer.due():
+                    self._tell_spans()
             elif message.kind is Kind.EXTRACTOR:
                 self._describer.begin(message)
             elif message.kind is Kind.CHECKPOINT:
                 with self._tracer.span("checkpoint"):
-                    self._keeper.save(message, self._workers, self._transport.send)
-            elif message.kind is Kind.COPY:
-                self._hand_over_copy(message)
+                    self._keeper.save(message, self._learners, self._transport.send)
             elif message.kind is Kind.ADOPT:
                 self._adopt(message)
-                self._group.learn_real_halves()
             elif message.kind is Kind.STOP:
                 self._stop(message)
                 return
@@ -173,9 +153,9 @@ class Host:
         A host that comes back has them; so has everybody before the first iteration.
         """
         newest = welcome.get("checkpoint")
-        if self._has_trained or welcome["iteration"] == 0:
-            return list(self._workers)
-        return [] if newest is None else self._keeper.restore(newest, self._workers)
+        if self._has_obeyed or welcome["iteration"] == 0:
+            return list(self._learners)
+        return [] if newest is None else self._keeper.restore(newest, self._learners)
 
     def _next_message(self) -> Message:
         """Waits for the next message, and meanwhile describes the real data if asked to."""
@@ -184,7 +164,7 @@ class Host:
                 event = self._transport.receive(0.0 if self._describer.busy else _LOOK_SECONDS)
                 if isinstance(event, Received):
                     span.num_bytes = event.num_bytes
-                    if event.message.kind is Kind.BATCHES:
+                    if event.message.kind is self._part.begins:
                         self._tracer.iteration = event.message.iteration
                     return event.message
             if isinstance(event, Lost):
@@ -203,7 +183,7 @@ class Host:
         """Goes, having answered all that it was asked, and leaves its workers if wanted."""
         iteration = self._tracer.iteration
         if self._transport.welcome.get("wants_states"):
-            states = {rank: worker.state() for rank, worker in self._workers.items()}
+            states = {rank: worker.state() for rank, worker in self._learners.items()}
             self._transport.send(messages.state(iteration, states, "leave"))
         self._transport.send(messages.leave(iteration))
         raise Interrupted
@@ -215,51 +195,16 @@ class Host:
         if message.fields["reason"]:
             raise Interrupted(message.fields["reason"])
 
-    def _answer(self, message: Message) -> None:
-        """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
-        self._has_trained = True
-        work = read_batches(message, self._form)
-        generated = work.generated.to(self._device)
-        answers = self._group.answer(generated, work.assignment)
-        with self._tracer.span("send") as span:
-            answer = feedback(
-                message.iteration, answers.feedbacks, answers.losses, work.judged, self._form
-            )
-            span.num_bytes = self._transport.send(answer)
-        if self._tracer.due():
-            self._tell_spans()
-        # The next real half belongs to whoever holds the discriminator then.
-        if not message.fields["swap_follows"] and not message.fields["last"]:
-            self._group.learn_real_halves()
-
-    def _swap(self, order: Message) -> None:
-        given, taken = carry_out(order, self._workers, self._transport.exchange)
-        self._tracer.reach("swapped")
-        self._transport.send(messages.swapped(order.iteration, given, taken))
-
-    def _hand_over_copy(self, order: Message) -> None:
-        rank = int(order.fields["worker"])
-        state = self._workers[rank].discriminator.state()
-        copy = messages.state(order.iteration, {rank: state}, "copy", order.fields["taker"])
-        self._transport.send(copy)
-
     def _adopt(self, message: Message) -> None:
         """Takes over what the server found for those workers that had nothing to go on with."""
-        holds = list(self._workers)
+        holds = list(self._learners)
         for rank, state in messages.by_worker(message).items():
-            worker = self._workers[rank]
             try:
-                if any(name.startswith("discriminator.") for name in state):
-                    worker.load_state(state)
-                else:
-                    worker.load_discriminator(state)
+                self._part.adopt(rank, state)
             except (KeyError, RuntimeError):  # not of this architecture: somebody lies
                 holds.remove(rank)
         self._transport.send(messages.ready(message.iteration, holds))
-
-    def _swap_bytes(self) -> int:
-        traffic, kind = self._transport.traffic, Kind.DISCRIMINATORS.name
-        return traffic.sent[kind] + traffic.received[kind]
+        self._part.adopted()
 
     def _tell_spans(self) -> None:
         traffic, iteration = self._transport.traffic, self._tracer.iteration

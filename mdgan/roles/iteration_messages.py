@@ -1,6 +1,6 @@
 """The two messages of every iteration: generated batches go out, feedback comes back."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
@@ -27,12 +27,14 @@ class Form:
         images: codec of batches.
         feedback: codec of feedback.
         sums: whether a host adds up its workers' feedback on the same batch.
+        kind: of the messages that answers come in.
     """
 
     sample_shape: tuple[int, ...]
     images: Codec = FP32
     feedback: Codec = FP32
     sums: bool = True
+    kind: Kind = Kind.FEEDBACK
 
     @classmethod
     def of(cls, experiment: Experiment, sample_shape: Sequence[int]) -> "Form":
@@ -128,6 +130,7 @@ def feedback(
     losses: Mapping[int, Tensor],
     judged: Mapping[int, int],
     form: Form,
+    add_up: Callable[[Mapping[int, Tensor]], Tensor] = lambda parts: summed(parts.values()),
 ) -> Message:
     """Host → server: F_n of all the host's workers, one by one or added up.
 
@@ -137,6 +140,7 @@ def feedback(
         losses: J_disc and J_gen by worker, float32 [2].
         judged: by worker, which batch it judged.
         form: how feedback travels.
+        add_up: makes a sum of some workers' F_n.
 
     Returns:
         fields `workers`, and `summed`: a list of workers for every sum; tensors `losses` float32
@@ -152,10 +156,10 @@ def feedback(
         alone = torch.stack([feedbacks[worker] for worker in singly])
         tensors |= under("feedback.", codec.encode(alone))
     if groups:
-        sums = torch.stack([summed(feedbacks[worker] for worker in group) for group in groups])
+        sums = torch.stack([add_up({n: feedbacks[n] for n in group}) for group in groups])
         tensors |= under("sums.", codec.encode(sums if codec.is_exact else sums.float()))
     fields = {"workers": list(feedbacks), "summed": groups}
-    return Message(Kind.FEEDBACK, iteration, fields, tensors)
+    return Message(form.kind, iteration, fields, tensors)
 
 
 def _to_sum(feedbacks: Mapping[int, Tensor], judged: Mapping[int, int]) -> list[list[int]]:

@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.algorithms.worker import Worker
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
+from mdgan.roles.parts import Learner
 from mdgan.storage.background import BackgroundWriter
 from mdgan.storage.checkpoints import Checkpoints, worker_file
 from mdgan.storage.state_file import Damaged, StoredFile, write_state
@@ -41,7 +41,7 @@ class Keeper:
         self._checkpoints = Checkpoints(self._folder(str(welcome["run"])), keep=1)
 
     def save(
-        self, order: Message, workers: Mapping[int, Worker], send: Callable[[Message], Any]
+        self, order: Message, workers: Mapping[int, Learner], send: Callable[[Message], Any]
     ) -> None:
         """Snapshots all workers now; writes them, and reports, in the background.
 
@@ -72,7 +72,7 @@ class Keeper:
 
         self._writer.submit_newest(write, failed)
 
-    def restore(self, newest: Mapping[str, Any], workers: Mapping[int, Worker]) -> list[int]:
+    def restore(self, newest: Mapping[str, Any], workers: Mapping[int, Learner]) -> list[int]:
         """Loads those workers whose files of a checkpoint lie here.
 
         Args:

@@ -46,6 +46,8 @@ class Reception:
         scoring: likewise.
         attendance: counts losses.
         observer: is told what people should know.
+        copies: whether newcomers need a copy of a live worker's discriminator; otherwise what is
+            kept here for them is all that they get.
     """
 
     def __init__(
@@ -57,7 +59,10 @@ class Reception:
         scoring: Scoring,
         attendance: Attendance,
         observer: RunObserver,
+        *,
+        copies: bool = True,
     ) -> None:
+        self._copies = copies
         self._transport = transport
         self._roster = roster
         self._swapping = swapping
@@ -208,6 +213,7 @@ class Reception:
         member = self._roster.member(host)
         if member is None or not member.arriving:
             return
+        member.told = message.fields["told"] or member.told
         lacking = sorted(set(member.workers) - set(message.fields["holds"]))
         if lacking:
             self._needs[host] = lacking
@@ -237,7 +243,8 @@ class Reception:
                 continue
             tries = self._tries[host]
             kept = {} if tries else self._kept_for(lacking)
-            if kept or (not givers and self._nobody_will_hold_one()):
+            nobody_gives = not self._copies or (not givers and self._nobody_will_hold_one())
+            if kept or nobody_gives:
                 self._hand_over(host, kept)
             elif givers:
                 # Who gives to whom is not always one, and another if that did not fit.
@@ -250,10 +257,10 @@ class Reception:
         """What is kept here for some workers; if for one of them, the others get a copy of that."""
         found = {worker: self._saving.state_for(worker) for worker in lacking}
         kept = {worker: state for worker, state in found.items() if state is not None}
-        for state in list(kept.values())[:1]:
+        for state in list(kept.values())[: int(self._copies)]:
             copy = part_of(state, "discriminator.")
             return {worker: kept.get(worker, copy) for worker in lacking}
-        return {}
+        return kept
 
     def _hand_over(self, host: int, states: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Gives a newcomer what it lacks; its workers that get nothing go on as they are."""

@@ -21,13 +21,16 @@ class Member:
         workers: the ranks it carries, in increasing order, those that were shut out left out.
         address: where other hosts fetch discriminators from it; None if they need not know.
         arriving: it has joined, but some worker still lacks a discriminator to go on with.
-        owes: the iterations that it has been sent and has not answered, in order.
+        told: what the host said of its workers when it arrived, for the algorithm.
+        owes: the iterations that it has been sent and has not answered, in order, with the workers
+            that were asked.
     """
 
     workers: list[int]
     address: Sequence[Any] | None
     arriving: bool = True
-    owes: list[int] = field(default_factory=list)
+    told: Mapping[str, Any] = field(default_factory=dict)
+    owes: dict[int, list[int]] = field(default_factory=dict)
 
 
 class Roster:
@@ -177,9 +180,13 @@ class Roster:
         self._members[host] = Member(believed, hello.get("listens"))
 
     def arrived(self, host: int) -> None:
-        """Every worker of a host has a discriminator to go on with."""
+        """Every worker of a host has what it needs to go on."""
         if host in self._members:
             self._members[host].arriving = False
+
+    def told(self) -> dict[int, Mapping[str, Any]]:
+        """By live host, what it said of its workers, for the algorithm."""
+        return {host: member.told for host, member in self._members.items()}
 
     def begin(self) -> None:
         """Training begins; from here on anybody may join, and m is known."""
@@ -235,23 +242,27 @@ class Roster:
         """A live host, or None."""
         return self._members.get(host)
 
-    def owe(self, hosts: Iterable[int], iteration: int) -> None:
-        """Hosts were sent their batches."""
-        for host in hosts:
-            self._members[host].owes.append(iteration)
+    def owe(self, hosts: Mapping[int, Iterable[int]], iteration: int) -> None:
+        """Workers of some hosts were asked for something."""
+        for host, workers in hosts.items():
+            self._members[host].owes[iteration] = list(workers)
 
-    def paid(self, host: int, iteration: int) -> bool:
-        """A host has answered; returns whether this was what it owed."""
+    def paid(self, host: int, iteration: int) -> list[int] | None:
+        """A host has answered.
+
+        Returns:
+            Those of its workers that were asked and may take part; None if none was.
+        """
         member = self._members.get(host)
         if member is None or iteration not in member.owes:
-            return False
-        member.owes.remove(iteration)
-        return True
+            return None
+        asked = member.owes.pop(iteration)
+        return [worker for worker in asked if worker in member.workers]
 
     def late(self) -> set[int]:
         """The hosts that owe an answer to an earlier iteration."""
         owed = {host: member.owes for host, member in self._members.items()}
-        return {host for host, i in owed.items() if i and i[0] < self.iteration}
+        return {host for host, i in owed.items() if i and min(i) < self.iteration}
 
     def workers(self) -> list[int]:
         """The live workers in increasing order."""
@@ -278,7 +289,7 @@ class Roster:
         return {
             host: workers
             for host, workers in self.taking_part().items()
-            if set(self._members[host].owes) <= {besides}
+            if self._members[host].owes.keys() <= {besides}
         }
 
     def host_of(self) -> dict[int, int]:

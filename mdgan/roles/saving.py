@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mdgan import __version__, messages
 from mdgan.messages import Message
+from mdgan.milestones import passed
 from mdgan.observe.run_observer import RunObserver
 from mdgan.storage.background import BackgroundWriter
 from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints, worker_file
@@ -109,11 +110,16 @@ class Saving:
         self._committed = committed
         self._left: dict[int, Mapping[str, Tensor]] = {}
 
-    def due(self, iteration: int) -> bool:
-        """Whether there is to be a checkpoint after an iteration."""
+    def due(self, before: int, iteration: int) -> bool:
+        """Whether there is to be a checkpoint after an iteration.
+
+        Args:
+            before: the last iteration that was asked about; −1 for the start.
+            iteration: the last that is done.
+        """
         if not 0 < self._interval <= self._iterations:
             return False
-        return iteration % self._interval == 0 or iteration == self._iterations
+        return passed(self._interval, before, iteration) or iteration == self._iterations
 
     def order(
         self,

@@ -9,6 +9,7 @@ from mdgan import messages
 from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
 from mdgan.metrics.real_statistics import RealStatistics
+from mdgan.milestones import passed
 from mdgan.observe.run_observer import RunObserver
 from mdgan.transport.channel import Channel, ChannelClosed
 
@@ -46,15 +47,19 @@ class Scoring:
         """Whether generators are scored."""
         return self._channel is not None
 
-    def after(self, iteration: int, generator: nn.Module, observer: RunObserver) -> None:
+    def after(
+        self, before: int, iteration: int, generator: nn.Module, observer: RunObserver
+    ) -> None:
         """Hands the generator over if it is to be scored, and takes the scores that are there.
 
         Args:
+            before: the iteration for which this was called last.
             iteration: i, just done.
             generator: G.
             observer: is told of scores.
         """
-        if self.on and (iteration % self._interval == 0 or iteration == self._iterations):
+        last = iteration == self._iterations
+        if self.on and (passed(self._interval, before, iteration) or last):
             with observer.tracer.span("evaluate"):
                 self._submit(iteration, generator, observer)
         self.poll(observer)

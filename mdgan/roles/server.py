@@ -1,17 +1,11 @@
-"""Rank 0: owns the generator, assigns batches, collects feedback, orders swaps."""
+"""Rank 0: waits for workers, lets the algorithm train with them, records, saves, says goodbye."""
 
 import time
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.algorithms.aggregation import Aggregation
-from mdgan.algorithms.aggregation_rules import parse_aggregation
-from mdgan.algorithms.mdgan import Assignment, GeneratorLearner, assign, resolve_kappa
-from mdgan.algorithms.model_state import part_of, under
 from mdgan.algorithms.screening import Screening
 from mdgan.errors import BadInput, Interrupted
 from mdgan.experiment import Experiment
@@ -19,7 +13,7 @@ from mdgan.observe.run_observer import RunObserver
 from mdgan.roles.answers import Collector
 from mdgan.roles.attendance import Attendance
 from mdgan.roles.deadline import Deadline
-from mdgan.roles.iteration_messages import Form, batches
+from mdgan.roles.parts import ServerFamily, ServerSurroundings
 from mdgan.roles.reception import Reception
 from mdgan.roles.roster import Roster
 from mdgan.roles.saving import Saving, Standing
@@ -30,7 +24,6 @@ from mdgan.storage.manifest import Manifest
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import ServerTransport
 
-_AGGREGATION = "aggregation."
 _LOOK_SECONDS = 0.1
 _TELL_SECONDS = 10.0
 _SAVE_SECONDS = 30.0
@@ -40,35 +33,26 @@ class AllWorkersLost(RuntimeError):
     """Nobody is left to train with, and nobody came in time."""
 
 
-class _Sent(NamedTuple):
-    """The batches of one iteration are with the workers."""
-
-    hosts: Mapping[int, Collection[int]]
-    assignment: Mapping[int, Assignment]
-    kappa: int
-
-
 class Server:
-    """The server's side of Algorithm 1 (Hardy et al. 2019), with server-drawn swaps.
+    """What the server does whatever the algorithm: it waits, records, saves, scores, dismisses.
 
     Args:
         experiment: what is computed.
-        learner: G.
+        family: what the algorithm brings.
         transport: the server's end.
         roster: who takes part.
         deadline: when to go on without feedback that is missing.
-        screening: what is no usable feedback, and after how much of it a worker is shut out.
+        screening: what is no usable answer, and after how much of it a worker is shut out.
         saving: orders checkpoints.
         scoring: is handed generators.
         observer: records the run.
         timeouts: all time limits.
-        form: how batches and feedback travel.
     """
 
     def __init__(
         self,
         experiment: Experiment,
-        learner: GeneratorLearner,
+        family: ServerFamily,
         transport: ServerTransport,
         roster: Roster,
         deadline: Deadline,
@@ -77,12 +61,8 @@ class Server:
         scoring: Scoring,
         observer: RunObserver,
         timeouts: Timeouts,
-        form: Form,
     ) -> None:
         self._experiment = experiment
-        self._learner = learner
-        rule = parse_aggregation(experiment.aggregation, experiment.num_workers)
-        self._aggregation = Aggregation(rule)
         self._transport = transport
         self._roster = roster
         self._saving = saving
@@ -90,9 +70,16 @@ class Server:
         self._observer = observer
         self._timeouts = timeouts
         self._attendance = Attendance(observer)
-        self._swapping = Swapping(experiment, transport, roster, observer)
+        swapping = Swapping(experiment, transport, roster, observer)
         self._reception = Reception(
-            transport, roster, self._swapping, saving, scoring, self._attendance, observer
+            transport,
+            roster,
+            swapping,
+            saving,
+            scoring,
+            self._attendance,
+            observer,
+            copies=family.copies,
         )
         self._collector = Collector(
             transport,
@@ -102,24 +89,32 @@ class Server:
             screening,
             self._attendance,
             timeouts,
-            learner.device,
-            form,
+            family.device,
+            family.form,
+            counts_busy=family.counts_busy,
         )
-        self._form = form
+        self._part = family.make_part(
+            ServerSurroundings(
+                experiment,
+                transport,
+                roster,
+                self._collector,
+                swapping,
+                saving,
+                observer,
+                family.form,
+            )
+        )
         self._iteration = roster.iteration
-        self._swap_every = 0
         self._replaces_another = False
-        self._ahead: _Sent | None = None
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continues where the server's part of a checkpoint was taken.
 
         Raises:
-            KeyError, RuntimeError: it is no such state, or of another generator.
+            KeyError, RuntimeError: it is no such state, or of other models.
         """
-        of_learner = {n: tensor for n, tensor in state.items() if not n.startswith(_AGGREGATION)}
-        self._learner.load_state(of_learner)
-        self._aggregation.load_state(part_of(state, _AGGREGATION))
+        self._part.load_state(state)
 
     def go_on(self, manifest: Manifest, swap_every: int | None, *, replaces_another: bool) -> None:
         """Training goes on from a checkpoint, whose state has been loaded.
@@ -130,8 +125,7 @@ class Server:
             replaces_another: whether this server takes over from one that died: then workers that
                 do not come are left behind.
         """
-        self._swapping.num_swaps = manifest.num_swaps
-        self._swap_every = swap_every or 0
+        self._part.go_on(manifest.num_swaps, swap_every)
         self._replaces_another = replaces_another
 
     def run(self) -> None:
@@ -146,6 +140,7 @@ class Server:
         try:
             self._await_workers()
             self._roster.begin()
+            self._part.begin()
             self._observer.begin(self._roster.holdings(), self._iteration)
         except Fenced:
             self._transport.close()
@@ -190,105 +185,37 @@ class Server:
         return str(error) if isinstance(error, BadInput) else "the server failed"
 
     def _train(self) -> None:
-        if not self._swap_every:
-            self._swap_every = self._experiment.swap_every(self._roster.mean_shard_size)
         if self._iteration == 0:
-            self._save_if_due()  # from here on nothing is lost for good
-        tracer = self._observer.tracer
-        span = tracer.span
+            self._save_if_due(-1)  # from here on nothing is lost for good
         while self._iteration < self._experiment.iterations:
-            i = self._iteration + 1
-            # 1, 2. Generate κ batches and send every worker its two.
-            sent = self._ahead or self._send_batches(i, self._await_hosts())
-            self._ahead = self._send_ahead(i + 1) if self._may_run_ahead(i) else None
+            done = self._iteration
+            advance = self._part.advance(done, self._await_hosts)
+            if advance is not None:
+                self._iteration = advance.iteration
+                self._observer.iteration(advance.iteration, advance.losses)
+                self._after(done)
 
-            # 3, 4. Workers train and answer.
-            self._roster.iteration = tracer.iteration = i
-            with span("wait") as waiting:
-                before = self._transport.traffic.received.total()
-                answers = self._collector.collect(i, sent.hosts)
-                waiting.num_bytes = self._transport.traffic.received.total() - before
-            if not answers.losses:  # everybody was lost: the same iteration, with whoever comes
-                self._ahead = None
-                self._learner.forget()
-                continue
+    def _after(self, before: int) -> None:
+        """What is done between two iterations besides training.
 
-            # 5. One optimizer step from all feedback, as a rule after one backward pass.
-            with span("aggregate"):
-                self._aggregation.update_gradient(
-                    self._learner, answers.feedbacks, sent.assignment, sent.kappa, answers.sums
-                )
-            with span("step"):
-                self._learner.step()
-            self._iteration = i
-
-            # 6. Swap.
-            if self._swap_follows(i):
-                with span("swap"):
-                    self._swapping.order(i)
-            losses = [answers.losses[worker] for worker in sorted(answers.losses)]
-            self._observer.iteration(i, torch.stack(losses))
-            self._after(i)
-
-    def _send_batches(self, i: int, hosts: Mapping[int, Collection[int]]) -> "_Sent":
-        """Steps 1 and 2: X = G(z) in one forward pass, and each host what its workers use of it."""
-        tracer = self._observer.tracer
-        self._roster.iteration = tracer.iteration = i
-        workers = sorted(worker for carried in hosts.values() for worker in carried)
-        kappa = resolve_kappa(self._experiment.kappa, len(workers))
-        with tracer.span("generate"):
-            generated = self._learner.generate(kappa)
-        assignment = assign(workers, kappa)
-        with tracer.span("send") as sending:
-            for host, carried in hosts.items():
-                message = batches(
-                    i,
-                    generated,
-                    {worker: assignment[worker] for worker in carried},
-                    swap_follows=self._swap_follows(i),
-                    last=i == self._experiment.iterations,
-                    codec=self._form.images,
-                )
-                sending.num_bytes += self._transport.send(host, message)
-        self._roster.owe(hosts, i)
-        return _Sent(hosts, assignment, kappa)
-
-    def _swap_follows(self, i: int) -> bool:
-        """Nobody swaps after the last iteration."""
-        due = self._swap_every > 0 and i % self._swap_every == 0
-        return due and i != self._experiment.iterations
-
-    def _may_run_ahead(self, i: int) -> bool:
-        """Whether the batches after i may leave now; not past a swap, a checkpoint or the end."""
-        stands_between = self._swap_follows(i) or self._saving.due(i)
-        return (
-            bool(self._experiment.stale) and not stands_between and i < self._experiment.iterations
-        )
-
-    def _send_ahead(self, i: int) -> "_Sent | None":
-        """Sends batches to those who may still owe an answer to the iteration before."""
-        hosts = self._roster.free(besides=i - 1)
-        num_live = sum(map(len, self._roster.taking_part().values()))
-        enough = self._collector.is_enough(sum(map(len, hosts.values())), num_live)
-        return self._send_batches(i, hosts) if enough else None
-
-    def _after(self, iteration: int) -> None:
-        """What is done between two iterations besides training."""
-        self._scoring.after(iteration, self._learner.generator, self._observer)
+        Args:
+            before: the last iteration for which it was done.
+        """
+        self._scoring.after(before, self._iteration, self._part.generator, self._observer)
         self._ask_for_descriptions()
-        self._save_if_due()
+        self._save_if_due(before)
         self._saving.poll()
         self._attendance.tell_of_absent()
         if self._observer.tracer.due():
             self._tell_spans()
 
-    def _save_if_due(self) -> None:
-        if self._saving.due(self._iteration):
+    def _save_if_due(self, before: int) -> None:
+        if self._saving.due(before, self._iteration):
             if self._iteration == self._experiment.iterations:
                 self._await_files()  # nobody trains any more: the one before can be completed
             with self._observer.tracer.span("checkpoint"):
                 self._saving.order(
-                    self._standing(), self._state(), self._roster.free(), self._transport
+                    self._standing(), self._part.state(), self._roster.free(), self._transport
                 )
 
     def _await_files(self) -> None:
@@ -296,14 +223,8 @@ class Server:
         while self._saving.waits_for(self._roster.free()):
             self._reception.take(self._transport.receive(_LOOK_SECONDS))
 
-    def _state(self) -> dict[str, Tensor]:
-        """The server's part of a checkpoint."""
-        return {**self._learner.state(), **under(_AGGREGATION, self._aggregation.state())}
-
     def _standing(self) -> Standing:
-        return Standing(
-            self._iteration, self._swapping.num_swaps, self._swap_every, self._observer.seconds()
-        )
+        return Standing(self._iteration, *self._part.rhythm(), self._observer.seconds())
 
     def _ask_for_descriptions(self) -> None:
         for host in self._scoring.to_ask(self._roster.taking_part()):
@@ -347,7 +268,7 @@ class Server:
             AllWorkersLost: nobody has come for as long as `--patience`.
         """
         if not self._roster.taking_part():
-            self._saving.save_alone(self._standing(), self._state())
+            self._saving.save_alone(self._standing(), self._part.state())
             self._roster.checkpoint = self._saving.newest()
             self._observer.note(
                 f"all workers are gone at iteration {self._iteration + 1}; waiting "

@@ -7,15 +7,19 @@ from torch import nn
 
 from mdgan.algorithms.arithmetic import loss_scale, prepare
 from mdgan.algorithms.discriminator import Discriminator
+from mdgan.algorithms.fl_gan import Client, GlobalModels
 from mdgan.algorithms.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.algorithms.mdgan import GeneratorLearner, resolve_kappa
 from mdgan.algorithms.randomness import RandomState, derive_seed, generator_for
 from mdgan.algorithms.standalone import StandaloneGAN
 from mdgan.algorithms.worker import Worker
+from mdgan.data.clusters import cluster_counts
 from mdgan.data.dataset_file import DatasetFile, build_model
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
 from mdgan.experiment import Experiment
+
+_PIECE = 256
 
 
 def make_generator_learner(
@@ -58,6 +62,17 @@ def make_shard(rank: int, source: Partitioner, indices: torch.Tensor, seed: int)
     return Shard(source, indices, generator_for(seed, "shard", rank))
 
 
+def class_counts(shard: Shard, experiment: Experiment) -> list[int]:
+    """How many samples of each class a worker tells that it holds; never more than that.
+
+    With `--clusters` classes are groups that the worker has found itself.
+    """
+    method, _, number = experiment.clusters.partition(":")
+    if method == "none":
+        return shard.class_counts()
+    return cluster_counts(shard.pieces(_PIECE), method, int(number), experiment.seed)
+
+
 def make_standalone(
     dataset: DatasetFile, experiment: Experiment, shard: Shard, device: torch.device
 ) -> StandaloneGAN:
@@ -75,6 +90,36 @@ def make_standalone(
         random_state=RandomState(derive_seed(experiment.seed, "server"), device),
         loss_scale=loss_scale(experiment.precision),
     )
+
+
+def make_client(
+    rank: int, dataset: DatasetFile, experiment: Experiment, shard: Shard, device: torch.device
+) -> Client:
+    """The federated client of one rank; its models are the server's from the first round on."""
+    generator = _make_generator(dataset, experiment, device)
+    worker = make_worker(rank, dataset, experiment, shard, device)
+    gan = StandaloneGAN(
+        generator,
+        _adam(generator, experiment.generator_lr, experiment),
+        worker,
+        z_dim=dataset.z_dim,
+        batch_size=experiment.batch_size,
+        kappa=resolve_kappa(experiment.kappa, 1),
+        generator_loss=GENERATOR_LOSSES[experiment.generator_loss],
+        noise=generator_for(experiment.seed, "noise", rank),
+        random_state=RandomState(derive_seed(experiment.seed, "client", rank), device),
+        loss_scale=loss_scale(experiment.precision),
+    )
+    return Client(gan, worker.discriminator.model, len(shard))
+
+
+def make_global_models(
+    dataset: DatasetFile, experiment: Experiment, device: torch.device
+) -> GlobalModels:
+    """The server's two models, drawn from the seed."""
+    seed = derive_seed(experiment.seed, "discriminator")
+    discriminator = _make_model(dataset.discriminator, seed, experiment, device)
+    return GlobalModels(_make_generator(dataset, experiment, device), discriminator)
 
 
 def _make_generator(

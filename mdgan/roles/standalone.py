@@ -47,8 +47,8 @@ def run_standalone(
             losses = torch.stack(gan.step(tracer.span))
             done = i
             observer.iteration(i, losses.unsqueeze(0))
-            scoring.after(i, gan.generator, observer)
-            if saving.due(i):
+            scoring.after(i - 1, i, gan.generator, observer)
+            if saving.due(i - 1, i):
                 with tracer.span("checkpoint"):
                     saving.save(Standing(i, 0, 0, observer.seconds()), gan.state())
             saving.poll()

@@ -39,11 +39,21 @@ class Swapping:
         self._observer = observer
         self._record: _SwapRecord | None = None
 
-    def order(self, iteration: int) -> None:
-        """Draws a swap among the workers that are free, and tells their hosts."""
+    def order(self, iteration: int, holders: Collection[int] | None = None) -> Moves:
+        """Draws a swap among the workers that are free, and tells their hosts.
+
+        Args:
+            iteration: i.
+            holders: the workers that have a discriminator to give; everybody if None.
+
+        Returns:
+            The moves.
+        """
         free = self._roster.free()
         workers = sorted(worker for carried in free.values() for worker in carried)
         moves = draw_swap(self._experiment.swap, self._experiment.seed, self.num_swaps, workers)
+        if holders is not None:
+            moves = {giver: taker for giver, taker in moves.items() if giver in holders}
         self.num_swaps += 1
         self._record = _SwapRecord(iteration, moves, workers)
         host_of, addresses = self._roster.host_of(), self._roster.addresses()
@@ -54,6 +64,7 @@ class Swapping:
                 if giver in carried or taker in carried
             }
             self._transport.send(host, messages.swap(iteration, share, host_of, addresses))
+        return moves
 
     def note(self, message: Message) -> None:
         """Takes in a SWAPPED message."""

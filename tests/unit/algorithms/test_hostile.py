@@ -75,7 +75,7 @@ def test_each_kind_of_free_rider_answers_its_own_way() -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_lie_is_loud_enough_to_be_refused(attack: str) -> None:
-    screening = Screening(SHAPE, BATCH_SIZE, strikes=1)
+    screening = Screening((BATCH_SIZE, *SHAPE), strikes=1)
     workers = {n: hostile(attack, n) if n < 4 else make_worker(n) for n in range(1, 11)}
     found = {n: answers(worker, 5) for n, worker in workers.items()}
     for i in range(5):

@@ -19,7 +19,7 @@ STRIKES = 3
 
 
 def make_screening(strikes: int = STRIKES) -> Screening:
-    return Screening(SHAPE, BATCH_SIZE, strikes)
+    return Screening((BATCH_SIZE, *SHAPE), strikes)
 
 
 def feedback(norm: float, seed: int = 0) -> Tensor:

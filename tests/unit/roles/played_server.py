@@ -17,6 +17,7 @@ from mdgan.roles import iteration_messages
 from mdgan.roles.describer import Describer
 from mdgan.roles.host import Host
 from mdgan.roles.keeper import Keeper
+from mdgan.roles.mdgan_host import MDGANHost
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import SERVER, HostTransport, Lost, Received
 from mdgan.transport.memory import MemoryNetwork
@@ -65,13 +66,10 @@ class PlayedServer:
         number = next(iter(workers))
         tracer = Tracer()
         self.host = Host(
-            workers,
-            group or OneByOne(workers, tracer.of_worker),
+            MDGANHost(workers, group or OneByOne(workers, tracer.of_worker), small.CPU, FORM),
             hello(*workers),
             self.connect,
             Timeouts(connect=LONG, patience=patience, swap=10, link=5, farewell=0.1),
-            small.CPU,
-            FORM,
             Describer({rank: make_shard(rank) for rank in workers}, None, small.CPU),
             Keeper(lambda _run: self.folder, tracer),
             tracer,

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from mdgan.roles.deadline import Deadline
 from mdgan.roles.describer import Describer
 from mdgan.roles.host import Host
 from mdgan.roles.keeper import Keeper
+from mdgan.roles.mdgan_host import MDGANHost
+from mdgan.roles.mdgan_server import MDGANServer
+from mdgan.roles.parts import ServerFamily
 from mdgan.roles.roster import Roster
 from mdgan.roles.saving import Saving, whereabouts
 from mdgan.roles.scoring import Scoring
@@ -192,16 +196,15 @@ class Stage:
         self.network = MemoryNetwork(self.timeouts, self.roster.admit)
         self.server = Server(
             self.experiment,
-            self.learner,
+            ServerFamily(partial(MDGANServer, self.learner), FORM, small.CPU),
             self.network.server,
             self.roster,
             Deadline(*deadline, quorum),
-            Screening(small.SHAPE, small.BATCH_SIZE, strikes),
+            Screening((small.BATCH_SIZE, *small.SHAPE), strikes),
             self.saving,
             scoring or Scoring(None, 0, iterations),
             self.observer,
             self.timeouts,
-            FORM,
         )
         if manifest is not None:
             self.roster.checkpoint = whereabouts(manifest)
@@ -248,13 +251,10 @@ class Stage:
         folder = checkpoints or self.run.checkpoints
         limits, tracer = replace(self.timeouts, patience=patience), Tracer()
         made = Host(
-            workers,
-            OneByOne(workers, tracer.of_worker),
+            MDGANHost(workers, OneByOne(workers, tracer.of_worker), small.CPU, FORM),
             hello(*workers),
             lambda said, _seconds: self.network.join(number, said),
             limits,
-            small.CPU,
-            FORM,
             Describer({rank: make_shard(rank) for rank in workers}, None, small.CPU),
             Keeper(lambda _run: folder, tracer),
             tracer,
@@ -326,7 +326,7 @@ class Stage:
 
         def answer_later(judged: Tensor) -> tuple[Tensor, Tensor]:
             done = self.roster.iteration - 1
-            if self.saving.due(done):
+            if self.saving.due(done - 1, done):
                 self.wait_for_checkpoint(done)
             return feedback(judged)
 

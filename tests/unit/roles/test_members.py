@@ -65,7 +65,7 @@ def test_who_was_sent_batches_is_busy_until_it_has_answered() -> None:
         join(roster, rank)
     roster.begin()
     roster.iteration = 5
-    roster.owe([1, 2], 5)
+    roster.owe({1: [1], 2: [2]}, 5)
     assert roster.free() == {3: [3]}
     assert roster.taking_part() == {1: [1], 2: [2], 3: [3]}
     assert roster.paid(1, 5)
@@ -84,7 +84,7 @@ def test_who_was_sent_batches_is_busy_until_it_has_answered() -> None:
 def test_who_comes_back_owes_nothing() -> None:
     roster = make_roster()
     join(roster, 1)
-    roster.owe([1], 5)
+    roster.owe({1: [1]}, 5)
     roster.lose(1)
     join(roster, 1)
     assert roster.free() == {1: [1]}

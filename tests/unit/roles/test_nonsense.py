@@ -50,7 +50,7 @@ class Desk:
             roster,
             self.reception,
             Deadline(0.0, 0.0, 0.5),
-            Screening(small.SHAPE, small.BATCH_SIZE, 1000),
+            Screening((small.BATCH_SIZE, *small.SHAPE), 1000),
             attendance,
             made.timeouts,
             small.CPU,
@@ -168,7 +168,7 @@ def test_whatever_a_host_answers_the_others_are_heard(
     i = desk.iteration
     desk.liar.send(Message(Kind.FEEDBACK, i, fields, values))
     desk.honest.send(answer_of(HONEST, i))
-    desk.made.roster.owe([HONEST, LIAR], i)
+    desk.made.roster.owe({HONEST: [HONEST], LIAR: [LIAR]}, i)
     answers = desk.collector.collect(i, {HONEST: [HONEST], LIAR: [LIAR]})
     assert answers.feedbacks.keys() == {HONEST}
     desk.end_iteration()

@@ -84,7 +84,7 @@ def test_when_a_checkpoint_is_due(
     stage: MakeStage, interval: int, iterations: int, due: list[int]
 ) -> None:
     saving = stage(checkpoints=interval, iterations=iterations).saving
-    assert [i for i in range(iterations + 1) if saving.due(i)] == due
+    assert [i for i in range(iterations + 1) if saving.due(i - 1, i)] == due
 
 
 def test_without_an_interval_nothing_is_written_but_what_there_is_can_be_found(

@@ -83,7 +83,7 @@ def test_generators_are_handed_over_when_due(ends: tuple[Channel, Channel], tmp_
     here, scorer = ends
     scoring = Scoring(here, 30, 100)
     for i in range(1, 101):
-        scoring.after(i, GENERATOR, observer)
+        scoring.after(i - 1, i, GENERATOR, observer)
     due = [scorer.receive(1) for _ in range(4)]
     assert [message.iteration for message in due if message is not None] == [30, 60, 90, 100]
     assert due[0] is not None
@@ -99,7 +99,7 @@ def test_a_slow_scorer_skips_but_the_last_is_scored(
     here, scorer = ends
     scoring = Scoring(here, 1, 100)
     for i in range(1, 101):
-        scoring.after(i, GENERATOR, observer)
+        scoring.after(i - 1, i, GENERATOR, observer)
     assert "scoring takes longer than 1 iterations" in capsys.readouterr().err
     handed = iter(lambda: scorer.receive(0), None)
     assert [message.iteration for message in handed if message is not None] == [1, 2, 3, 4, 100]
@@ -113,7 +113,7 @@ def test_scores_are_recorded_once(
     observer = make_observer(tmp_path)
     here, scorer = ends
     scoring = Scoring(here, 10, 100)
-    scoring.after(10, GENERATOR, observer)
+    scoring.after(9, 10, GENERATOR, observer)
     scorer.send(messages.scores(10, RECORD))
     scoring.finish(observer)
     (recorded,) = events(tmp_path)
@@ -223,7 +223,7 @@ def test_scores_are_left_out_with_a_reason(
     observer = make_observer(tmp_path)
     here, scorer = ends
     scoring = Scoring(here, 10, 100)
-    scoring.after(10, GENERATOR, observer)
+    scoring.after(9, 10, GENERATOR, observer)
     if cause == "no network":
         scorer.send(messages.extractor({"reason": cause}, {}))
     elif cause == "no data":
@@ -234,7 +234,7 @@ def test_scores_are_left_out_with_a_reason(
         scoring.give_up_without_real(observer)
     scoring.finish(observer)
     assert not scoring.on
-    scoring.after(20, GENERATOR, observer)
+    scoring.after(19, 20, GENERATOR, observer)
     reasons = {"gone": "the scorer is gone", "all lost": "no host has told of its data"}
     said = capsys.readouterr().err
     assert said.count("scores are left out") == 1
@@ -246,7 +246,7 @@ def test_scores_are_left_out_with_a_reason(
 def test_whoever_asks_to_stop_does_not_wait(ends: tuple[Channel, Channel], tmp_path: Path) -> None:
     observer = make_observer(tmp_path)
     scoring = Scoring(ends[0], 10, 100)
-    scoring.after(10, GENERATOR, observer)
+    scoring.after(9, 10, GENERATOR, observer)
     scoring.abandon()
     scoring.finish(observer)
     assert scoring.on

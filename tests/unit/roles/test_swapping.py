@@ -179,7 +179,7 @@ def test_who_is_busy_or_arriving_does_not_swap(stage: MakeStage) -> None:
     swapping, (one, two, busy) = begun(made, (1,), (2,), (3,))
     arriving = made.play(4)
     made.roster.joined(4, arriving.hello)
-    made.roster.owe([3], 4)
+    made.roster.owe({3: [3]}, 4)
     swapping.order(4)
     assert {row[0] for row in one.take(Kind.SWAP).fields["moves"]} == {1, 2}
     assert {row[0] for row in two.take(Kind.SWAP).fields["moves"]} == {1, 2}
