@@ -1,0 +1,222 @@
+"""How much a client trains in a round: less where memory or speed is short.
+
+Guerraoui et al. 2020, "FeGAN: Scaling Distributed GANs", sections 3.2 and 3.4: clients tell what
+they are capable of, the server fits a linear model, and weaker clients get fewer iterations or
+smaller batches, once for the whole training. The paper gives neither formula; ours are below.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor
+from statistics import fmean, median
+from typing import Any, Literal
+
+import numpy as np
+
+Points = Sequence[tuple[int, float]]
+"""Batch size and seconds per iteration, as measured."""
+
+Line = tuple[float, float]
+"""Seconds per iteration: so many, and so many more per sample of the batch; neither negative."""
+
+_MOST_POINTS = 64
+_MOST_SAMPLES = 2**31
+_LEAST_SECONDS = 1e-9
+_MOST_SECONDS = 1e6
+_MOST_BYTES = 2**60
+_FIELDS = {"seconds", "memory_bytes", "fixed_bytes", "bytes_per_sample"}
+
+
+@dataclass(frozen=True)
+class Capability:
+    """What a client has measured of itself.
+
+    Attributes:
+        seconds: batch sizes and what one iteration with each took, at least one.
+        memory_bytes: what training may use.
+        fixed_bytes: what the models and optimizers take whatever the batch size.
+        bytes_per_sample: what each sample of a batch takes on top.
+    """
+
+    seconds: tuple[tuple[int, float], ...]
+    memory_bytes: int
+    fixed_bytes: int
+    bytes_per_sample: int
+
+    def as_record(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return {
+            "seconds": [list(point) for point in self.seconds],
+            "memory_bytes": self.memory_bytes,
+            "fixed_bytes": self.fixed_bytes,
+            "bytes_per_sample": self.bytes_per_sample,
+        }
+
+    @classmethod
+    def from_record(cls, record: object) -> "Capability":
+        """The opposite of `as_record`, trusting nothing.
+
+        Raises:
+            ValueError: it is no such record, or a number is not positive, not finite, or absurd.
+        """
+        if not isinstance(record, Mapping) or record.keys() != _FIELDS:
+            raise ValueError("no record of a capability")
+        points = record["seconds"]
+        if not isinstance(points, list | tuple) or not 1 <= len(points) <= _MOST_POINTS:
+            raise ValueError(f"seconds: no list of 1 to {_MOST_POINTS} points")
+        return cls(
+            tuple(_point(point) for point in points),
+            _whole(record["memory_bytes"], "memory_bytes", _MOST_BYTES),
+            _whole(record["fixed_bytes"], "fixed_bytes", _MOST_BYTES),
+            _whole(record["bytes_per_sample"], "bytes_per_sample", _MOST_BYTES),
+        )
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a client does in one round.
+
+    Attributes:
+        iterations: local training iterations, at most E.
+        batch_size: at most B.
+    """
+
+    iterations: int
+    batch_size: int
+
+
+def training_loads(
+    capabilities: Mapping[int, Capability | None], iterations: int, batch_size: int
+) -> dict[int, Load]:
+    """The load of each client, from what all have measured.
+
+    Memory is a hard limit: whoever cannot hold a batch of B gets the largest that fits, at least 1.
+    Who would then take longer for E iterations than the median client gets as many as that client's
+    time allows, but never fewer than half (the paper's weak devices get up to half).
+
+    Args:
+        capabilities: of all clients; None of one that has told nothing, which gets the full load.
+        iterations: E ≥ 1.
+        batch_size: B ≥ 1.
+
+    Returns:
+        Client → its load.
+    """
+    known = {n: capability for n, capability in capabilities.items() if capability is not None}
+    overall = [point for capability in known.values() for point in capability.seconds]
+    batch_sizes = {n: _batch_that_fits(known[n], batch_size) for n in known}
+    iteration_seconds = {
+        n: _predict(_line_of(known[n].seconds, overall), batch_sizes[n]) for n in known
+    }
+    loads = {n: Load(iterations, batch_size) for n in capabilities}
+    if known:
+        allowed_seconds = iterations * median(iteration_seconds.values())
+        for n, seconds in iteration_seconds.items():
+            in_time = min(iterations, floor(allowed_seconds / seconds))
+            if iterations * seconds <= allowed_seconds:  # whatever the division has rounded away
+                in_time = iterations
+            loads[n] = Load(max(_half(iterations), in_time), batch_sizes[n])
+    return loads
+
+
+def weak_loads(
+    clients: Iterable[int],
+    fraction: float,
+    what: Literal["memory", "speed"],
+    iterations: int,
+    batch_size: int,
+) -> dict[int, Load]:
+    """The loads of the experiment in which some clients are weak (figure 16).
+
+    Args:
+        clients: of any order; the last ⌊fraction·N⌋ by rank are weak.
+        fraction: in [0, 1].
+        what: the weak ones get half of the batch size (`memory`) or of the iterations (`speed`),
+            rounded up.
+        iterations: E ≥ 1, of everybody else.
+        batch_size: B ≥ 1, likewise.
+
+    Returns:
+        Client → its load.
+    """
+    ordered = sorted(clients)
+    num_weak = floor(round(fraction * len(ordered), 9))  # 0.29 · 100 is 28.999999999999996
+    full = Load(iterations, batch_size)
+    weak = Load(iterations, _half(batch_size))
+    if what == "speed":
+        weak = Load(_half(iterations), batch_size)
+    first_weak = len(ordered) - num_weak
+    return {n: weak if place >= first_weak else full for place, n in enumerate(ordered)}
+
+
+def load_share(load: Load, full: Load) -> float:
+    """Iterations times batch size, relative to the full load: what multiplies the KL weight."""
+    return (load.iterations * load.batch_size) / (full.iterations * full.batch_size)
+
+
+def fit_line(points: Points) -> Line:
+    """The straight line of seconds against batch size, by least squares over non-negative ones.
+
+    Noise can make the best line of all fall, or begin below zero; then the best that is level, or
+    that begins at zero, is the best allowed one.
+
+    Args:
+        points: at least one; the line is level if all have the same batch size.
+
+    Returns:
+        See `Line`; above 0 at every batch size ≥ 1, as every measurement is.
+    """
+    sizes = np.array([size for size, _ in points], dtype=np.float64)
+    seconds = np.array([second for _, second in points], dtype=np.float64)
+    if len(np.unique(sizes)) == 1:
+        return float(seconds.mean()), 0.0
+    columns = np.stack([np.ones_like(sizes), sizes], axis=1)
+    start, slope = np.linalg.lstsq(columns, seconds, rcond=None)[0].tolist()
+    if slope < 0:
+        return float(seconds.mean()), 0.0
+    if start < 0:
+        return 0.0, float(sizes @ seconds / (sizes @ sizes))
+    return start, slope
+
+
+def _line_of(own: Points, overall: Points) -> Line:
+    """A client's line; with one batch size measured it rises as that over all clients does."""
+    if len({size for size, _ in own}) > 1:
+        return fit_line(own)
+    size, seconds = own[0][0], fmean(second for _, second in own)
+    slope = min(fit_line(overall)[1], seconds / size)  # it begins at zero or above
+    return seconds - slope * size, slope
+
+
+def _predict(line: Line, batch_size: int) -> float:
+    start, slope = line
+    return start + slope * batch_size
+
+
+def _batch_that_fits(capability: Capability, batch_size: int) -> int:
+    room = (capability.memory_bytes - capability.fixed_bytes) // capability.bytes_per_sample
+    return max(1, min(batch_size, room))
+
+
+def _half(count: int) -> int:
+    return (count + 1) // 2
+
+
+def _point(point: object) -> tuple[int, float]:
+    if not isinstance(point, list | tuple) or len(point) != 2:
+        raise ValueError(f"seconds: no batch size and seconds: {point!r:.99}")
+    size, seconds = point
+    size = _whole(size, "batch size", _MOST_SAMPLES)
+    if type(seconds) not in (int, float):
+        raise ValueError(f"seconds: {seconds!r:.99} is no number")
+    if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:  # NaN is not either
+        raise ValueError(
+            f"seconds: {seconds!r:.99} is not from {_LEAST_SECONDS:g} to {_MOST_SECONDS:g}"
+        )
+    return size, float(seconds)
+
+
+def _whole(value: object, name: str, most: int) -> int:
+    if type(value) is not int or not 1 <= value <= most:
+        raise ValueError(f"{name}: {value!r:.99} is no whole number from 1 to {most}")
+    return value
