@@ -24,6 +24,7 @@ _REAL_BYTES = 256 * _MIB
 _EXTRACTOR_BYTES = 1024 * _MIB
 _RANDOM_STATES_BYTES = 64 * _KIB
 _OF_A_SAMPLE_BYTES = 16
+_VERDICT_BYTES = 4
 _MOST_SAMPLES = 1 << 28
 """No more samples than so many are believed of one worker."""
 _COPIES = 4
@@ -73,7 +74,8 @@ def from_host(sizes: Sizes, num_samples: Sequence[int]) -> dict[Kind, int]:
     per_worker = sizes.state_bytes + _RANDOM_STATES_BYTES
     small = _SMALL_BYTES + _OF_A_WORKER_BYTES * count
     return {
-        Kind.FEEDBACK: count * (sizes.batch_bytes + 64) + 8 * _KIB,
+        Kind.FEEDBACK: count * (sizes.batch_bytes + _VERDICT_BYTES * sizes.batch_size + 64)
+        + 8 * _KIB,
         Kind.STATE: count * per_worker + _OF_A_SAMPLE_BYTES * believed + _SMALL_BYTES,
         Kind.SPANS: _SPANS_BYTES,
         Kind.REAL: _REAL_BYTES,

@@ -223,7 +223,12 @@ class Host:
         answers = self._group.answer(generated, work.assignment)
         with self._tracer.span("send") as span:
             answer = feedback(
-                message.iteration, answers.feedbacks, answers.losses, work.judged, self._form
+                message.iteration,
+                answers.feedbacks,
+                answers.losses,
+                work.judged,
+                self._form,
+                answers.verdicts,
             )
             span.num_bytes = self._transport.send(answer)
         if self._tracer.due():

@@ -15,7 +15,7 @@ from mdgan.algorithms.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.algorithms.model_state import part_of
 from mdgan.algorithms.randomness import RandomState, generator_for
 from mdgan.algorithms.screening import Screening
-from mdgan.algorithms.worker import Worker
+from mdgan.algorithms.worker import Judgement, Worker
 from mdgan.algorithms.worker_group import OneByOne
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
@@ -26,6 +26,7 @@ from mdgan.observe.tracer import Tracer
 from mdgan.roles.deadline import Deadline
 from mdgan.roles.describer import Describer
 from mdgan.roles.host import Host
+from mdgan.roles.iteration_messages import Form
 from mdgan.roles.keeper import Keeper
 from mdgan.roles.roster import Roster
 from mdgan.roles.saving import Saving, whereabouts
@@ -41,7 +42,7 @@ from mdgan.transport.base import SERVER, Lost
 from mdgan.transport.memory import MemoryNetwork
 from tests import processes
 from tests.unit.algorithms import small
-from tests.unit.roles.played import FORM, IDENTITY, LONG, SHARD_SIZE, Played, hello, weights
+from tests.unit.roles.played import IDENTITY, LONG, SHARD_SIZE, Played, hello, weights
 
 
 class Noise(Partitioner):
@@ -158,6 +159,7 @@ class Stage:
             batch_size=small.BATCH_SIZE,
             **settings,
         )
+        self.form = Form.of(self.experiment, small.SHAPE)
         self.learner = small.make_learner(stale=self.experiment.stale)
         manifest = self.checkpoints.newest()[0] if goes_on else None
         self.roster = Roster(
@@ -201,7 +203,7 @@ class Stage:
             scoring or Scoring(None, 0, iterations),
             self.observer,
             self.timeouts,
-            FORM,
+            self.form,
         )
         if manifest is not None:
             self.roster.checkpoint = whereabouts(manifest)
@@ -254,7 +256,7 @@ class Stage:
             lambda said, _seconds: self.network.join(number, said),
             limits,
             small.CPU,
-            FORM,
+            self.form,
             Describer({rank: make_shard(rank) for rank in workers}, None, small.CPU),
             Keeper(lambda _run: folder, tracer),
             tracer,
@@ -324,7 +326,7 @@ class Stage:
         """A worker answers only when the checkpoint that was due before is there."""
         feedback = worker.feedback
 
-        def answer_later(judged: Tensor) -> tuple[Tensor, Tensor]:
+        def answer_later(judged: Tensor) -> Judgement:
             done = self.roster.iteration - 1
             if self.saving.due(done):
                 self.wait_for_checkpoint(done)
