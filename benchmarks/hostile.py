@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mdgan.algorithms.randomness import generator_for
 from mdgan.algorithms.stages import Stage, unobserved
-from mdgan.algorithms.worker import Worker
+from mdgan.algorithms.worker import Judgement, Worker
 
 FLIP_STRENGTH = 5.0
 """k of a sign flipper. From k = 7/3 on three of ten turn the sum of ten equal answers around; this
@@ -32,10 +32,10 @@ class SignFlipper(Hostile):
         super().__init__(honest)
         self._strength = strength
 
-    def feedback(self, judged: Tensor) -> tuple[Tensor, Tensor]:
-        """−k F_n, and an honest loss."""
-        honest, loss = super().feedback(judged)
-        return -self._strength * honest, loss
+    def feedback(self, judged: Tensor) -> Judgement:
+        """−k F_n; the rest is honest."""
+        honest = super().feedback(judged)
+        return honest._replace(feedback=-self._strength * honest.feedback)
 
 
 class FreeRider(Hostile):
@@ -48,11 +48,11 @@ class FreeRider(Hostile):
         """Nothing; reports a loss that a discriminator at its start has."""
         return torch.tensor(1.4)
 
-    def feedback(self, judged: Tensor) -> tuple[Tensor, Tensor]:
-        """Something of the norm of F_n, and an honest loss."""
-        honest, loss = super().feedback(judged)
-        made_up = self.made_up(honest)
-        return made_up * (honest.norm() / made_up.norm()), loss
+    def feedback(self, judged: Tensor) -> Judgement:
+        """Something of the norm of F_n; the rest is honest."""
+        honest = super().feedback(judged)
+        made_up = self.made_up(honest.feedback)
+        return honest._replace(feedback=made_up * (honest.feedback.norm() / made_up.norm()))
 
     def made_up(self, honest: Tensor) -> Tensor:
         """What to answer, of any norm above 0; shaped as the honest answer."""

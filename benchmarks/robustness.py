@@ -134,12 +134,12 @@ def train(
     swap_every = experiment.swap_every(len(dataset.open(Path())) / NUM_WORKERS)
     for i in range(1, experiment.iterations + 1):
         generated = learner.generate(kappa)
-        feedbacks = {}
+        feedbacks, verdicts = {}, {}
         for n, worker in workers.items():
             worker.learn(generated[assignment[n].train])
-            feedbacks[n], _ = worker.feedback(generated[assignment[n].judge])
+            feedbacks[n], _, verdicts[n] = worker.feedback(generated[assignment[n].judge])
             assert screening.refuse(n, feedbacks[n]) is None, "these lies look like answers"
-        aggregation.update_gradient(learner, feedbacks, assignment, kappa)
+        aggregation.update_gradient(learner, feedbacks, assignment, kappa, verdicts=verdicts)
         learner.step()
         if i % swap_every == 0:
             swap(experiment, workers, i // swap_every - 1)

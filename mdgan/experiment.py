@@ -16,8 +16,10 @@ _PARTITION = re.compile(
     r"iid|sorted|none|dirichlet:[0-9.eE+-]+|shards:\d{1,9}|classes:\d{1,9}|"
     r"fegan:\d{1,9},\d{1,9}"
 )
-AGGREGATION_FORMS = "mean, median, trimmed-mean:F, krum:F, clip:C"
-_AGGREGATION = re.compile(r"mean|median|(?:trimmed-mean|krum):[0-9]{1,9}|clip:[0-9.eE+-]+")
+AGGREGATION_FORMS = "mean, median, trimmed-mean:F, krum:F, clip:C, f2u, f2a, f2a:LAMBDA"
+_AGGREGATION = re.compile(
+    r"mean|median|(?:trimmed-mean|krum):[0-9]{1,9}|clip:[0-9.eE+-]+|f2u|f2a(?::[0-9.eE+-]+)?"
+)
 IMAGE_FORMS = "fp32, bf16, int8"
 CODEC_FORMS = f"{IMAGE_FORMS}, topk:F"
 MOST_TOPK = 0.5
@@ -128,7 +130,9 @@ class Experiment:
     aggregation: str = setting(
         "mean",
         "How the workers' feedback is put together: mean, or, where up to F of them may lie, "
-        "median, trimmed-mean:F, krum:F, clip:C.",
+        "median, trimmed-mean:F, krum:F, clip:C; or, sample by sample, of the most forgiving "
+        "discriminator alone (f2u) or weighed by softmax(LAMBDA × logit) (f2a, f2a:LAMBDA), which "
+        "a single liar can take over.",
         metavar="RULE",
         symbol="C",
     )
@@ -323,7 +327,11 @@ def check_aggregation(rule: str, num_workers: int) -> None:
         raise BadInput(f"--aggregation {rule}: not one of {AGGREGATION_FORMS}")
     name, _, parameter = rule.partition(":")
     if name == "clip":
-        _check_clip(rule, parameter)
+        _check_above_0(rule, parameter, "C must be a number above 0")
+    if name in ("f2u", "f2a"):
+        if parameter:
+            _check_above_0(rule, parameter, "LAMBDA must be a number above 0; at 0 it is mean")
+        return
     num_hostile = int(parameter) if name in ("trimmed-mean", "krum") else int(name != "mean")
     if parameter and num_hostile < 1:
         raise BadInput(f"--aggregation {rule}: F must be at least 1; if nobody lies, use mean")
@@ -335,13 +343,13 @@ def check_aggregation(rule: str, num_workers: int) -> None:
         )
 
 
-def _check_clip(rule: str, parameter: str) -> None:
+def _check_above_0(rule: str, parameter: str, otherwise: str) -> None:
     try:
         fits = 0 < float(parameter) < math.inf
     except ValueError:
         fits = False
     if not fits:
-        raise BadInput(f"--aggregation {rule}: C must be a number above 0")
+        raise BadInput(f"--aggregation {rule}: {otherwise}")
 
 
 def check_codec(codec: str, name: str, forms: str) -> None:

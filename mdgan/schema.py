@@ -24,6 +24,7 @@ _REAL_BYTES = 256 * _MIB
 _EXTRACTOR_BYTES = 1024 * _MIB
 _RANDOM_STATES_BYTES = 64 * _KIB
 _OF_A_SAMPLE_BYTES = 16
+_VERDICT_BYTES = 4
 _MOST_SAMPLES = 1 << 28
 """No more samples than so many are believed of one worker."""
 _COPIES = 4
@@ -74,7 +75,8 @@ def from_host(sizes: Sizes, num_samples: Sequence[int]) -> dict[Kind, int]:
     believed = sum(min(max(samples, 0), _MOST_SAMPLES) for samples in num_samples)
     per_worker = sizes.state_bytes + _RANDOM_STATES_BYTES
     small = _SMALL_BYTES + _OF_A_WORKER_BYTES * count
-    answer = {Kind.FEEDBACK: count * (sizes.batch_bytes + 64) + 8 * _KIB}
+    verdicts = _VERDICT_BYTES * sizes.batch_size
+    answer = {Kind.FEEDBACK: count * (sizes.batch_bytes + verdicts + 64) + 8 * _KIB}
     if sizes.model_bytes:  # the codecs' places and scales come on top of values
         answer = {Kind.UPDATE: count * (2 * sizes.model_bytes + 64) + 8 * _KIB}
     return {

@@ -1,7 +1,7 @@
 """How the feedback of all workers becomes one gradient of the generator, also where some may lie.
 
-`mean` is MD-GAN's own rule and takes one backward pass. The other rules (`aggregation_rules.py`)
-come in two forms.
+`mean` is MD-GAN's own rule and takes one backward pass. So do `f2u` and `f2a` (`forgiving.py`),
+which weigh judges and outvote nobody. The other rules (`aggregation_rules.py`) come in two forms.
 
 Per sample: the answers to one batch are combined sample by sample, and one backward pass follows.
 On gradients: every worker's feedback becomes a gradient of w by a backward pass of its own, and the
@@ -35,6 +35,7 @@ from mdgan.algorithms.aggregation_rules import (
     mean_of_trusted,
 )
 from mdgan.algorithms.feedback_sum import FeedbackSum, put_together
+from mdgan.algorithms.forgiving import weighted
 from mdgan.algorithms.mdgan import Assignment, GeneratorLearner
 from mdgan.algorithms.track_record import TrackRecord
 
@@ -57,6 +58,7 @@ class Aggregation:
         assignment: Mapping[int, Assignment],
         kappa: int,
         sums: Sequence[FeedbackSum] = (),
+        verdicts: Mapping[int, Tensor] | None = None,
     ) -> None:
         """Puts the generator's gradient in place, for `learner.step()` to follow.
 
@@ -67,9 +69,14 @@ class Aggregation:
             kappa: κ.
             sums: of workers that are not in `feedbacks`; for `mean` alone. There must be at least
                 one answer of either kind.
+            verdicts: D_n(X^(g)) of every worker in `feedbacks`, float32 [b], finite; for the rules
+                that need them.
         """
         rule = self._rule
-        if rule.name == "mean" or len(feedbacks) < LEAST_TO_VOTE:
+        if rule.needs_verdicts:
+            assert verdicts is not None, f"{rule.name} needs verdicts"
+            learner.backward(combine_judges(rule, feedbacks, verdicts, assignment, kappa))
+        elif rule.name == "mean" or len(feedbacks) < LEAST_TO_VOTE:
             learner.backward(aggregate(feedbacks, assignment, kappa, sums))
         elif _every_group_can_vote(rule, feedbacks, assignment):
             learner.backward(combine_samples(rule, feedbacks, assignment, kappa))
@@ -170,6 +177,35 @@ def combine_samples(
         answers = torch.stack([feedbacks[worker].flatten(1) for worker in workers])
         combined = combine(rule, answers).view_as(first)
         total[batch] = combined.mul_(len(workers) / len(feedbacks))
+    return total
+
+
+def combine_judges(
+    rule: AggregationRule,
+    feedbacks: Mapping[int, Tensor],
+    verdicts: Mapping[int, Tensor],
+    assignment: Mapping[int, Assignment],
+    kappa: int,
+) -> Tensor:
+    """As `aggregate`, with judges weighed sample by sample by f2u or f2a.
+
+    Args:
+        rule: f2u or f2a.
+        feedbacks: F_n of workers that answered, each [b, C, H, W].
+        verdicts: D_n(X^(g)) of the same, each [b].
+        assignment: who judged which batch.
+        kappa: κ.
+
+    Returns:
+        C, [κ, b, C, H, W]; batch j weighs (number of its answers) / N, as with the mean. If every
+        batch has one judge it is what `aggregate` gives, bit for bit.
+    """
+    first = next(iter(feedbacks.values()))
+    total = torch.zeros((kappa, *first.shape), dtype=first.dtype, device=first.device)
+    for batch, judges in _groups(feedbacks, assignment).items():
+        combined = weighted(rule, [feedbacks[n] for n in judges], [verdicts[n] for n in judges])
+        # In float64, and dividing as the mean does: a factor of m / N would round twice.
+        total[batch] = combined.mul_(len(judges)).div_(len(feedbacks))
     return total
 
 

@@ -8,6 +8,11 @@
                        2017)
     clip:C             the mean, after shortening whatever is longer than C times the median length
 
+Two more weigh the judges of each sample, as if nobody lied (`forgiving.py`):
+
+    f2u                the feedback of the most forgiving judge alone
+    f2a, f2a:LAMBDA    all of it, weighed with softmax(λ D_n(x)) over the judges; λ is 1, or LAMBDA
+
 Workers go, so F may no longer fit the number of answers. Then the largest F that fits is used, and
 with fewer than three answers, where nobody can tell who lies, the mean.
 """
@@ -31,16 +36,21 @@ class AggregationRule(NamedTuple):
     """A checked `--aggregation` value.
 
     Attributes:
-        name: mean, median, trimmed-mean, krum or clip.
-        parameter: F of trimmed-mean and krum, C of clip; 0 for the others.
+        name: mean, median, trimmed-mean, krum, clip, f2u or f2a.
+        parameter: F of trimmed-mean and krum, C of clip, λ of f2a; 0 for the others.
     """
 
     name: str
     parameter: float
 
+    @property
+    def needs_verdicts(self) -> bool:
+        """Whether workers must tell their logits of every sample too."""
+        return self.name in ("f2u", "f2a")
+
     def withstands(self, num_answers: int) -> int:
         """The most hostile ones among m answers that the rule is made for, no more than its F."""
-        if self.name == "mean":
+        if self.name == "mean" or self.needs_verdicts:
             return 0
         most = (num_answers - (3 if self.name == "krum" else 1)) // 2
         if self.name in ("trimmed-mean", "krum"):
@@ -52,7 +62,7 @@ def parse_aggregation(text: str, num_workers: int) -> AggregationRule:
     """Reads an `--aggregation` value.
 
     Args:
-        text: mean, median, trimmed-mean:F, krum:F or clip:C.
+        text: mean, median, trimmed-mean:F, krum:F, clip:C, f2u, f2a or f2a:LAMBDA.
         num_workers: N at the start.
 
     Raises:
@@ -60,14 +70,15 @@ def parse_aggregation(text: str, num_workers: int) -> AggregationRule:
     """
     check_aggregation(text, num_workers)
     name, _, parameter = text.partition(":")
-    return AggregationRule(name, float(parameter or 0))
+    return AggregationRule(name, float(parameter or (name == "f2a")))
 
 
 def combine(rule: AggregationRule, answers: Tensor) -> Tensor:
     """Combines m answers, for each of s samples apart.
 
     Args:
-        rule: how. An F that m answers are too few for is lowered to the largest that fits.
+        rule: how; none that needs verdicts. An F that m answers are too few for is lowered to the
+            largest that fits.
         answers: [m, s, d], in worker order.
 
     Returns:

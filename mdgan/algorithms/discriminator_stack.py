@@ -71,7 +71,7 @@ class DiscriminatorStack:
         learnt = [parameters[name].requires_grad_() for name in self._learnt]
         batch = batch.detach().requires_grad_()
         try:
-            losses, after = self._losses(_Weights(parameters, buffers), batch, term)
+            losses, _, after = self._losses(_Weights(parameters, buffers), batch, term)
             torch.autograd.backward(losses.sum(), inputs=[*learnt, batch])
         except Exception as error:  # a model may do anything, and torch refuse it in any way
             reason = (str(error).splitlines() or [""])[0]
@@ -120,7 +120,7 @@ class DiscriminatorStack:
         """
         weights = self._chosen(rows)
         learnt = [weights.parameters[name].requires_grad_() for name in self._learnt]
-        losses, buffers = self._losses(weights, batch, term)
+        losses, _, buffers = self._losses(weights, batch, term)
         # backward() and not grad(): it lays gradients out in memory as the weights are.
         torch.autograd.backward((losses * scale).sum(), inputs=learnt)
         self._put_back(rows, buffers)
@@ -130,7 +130,7 @@ class DiscriminatorStack:
 
     def input_gradient(
         self, rows: Sequence[int], batch: Tensor, term: Term, scale: float
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradient of a loss with respect to the batch, and none for weights.
 
         Args:
@@ -140,13 +140,14 @@ class DiscriminatorStack:
             scale: what losses are multiplied by.
 
         Returns:
-            The gradient, scaled, [R, b, C, H, W], and the losses, [R], not scaled.
+            The gradient, scaled, [R, b, C, H, W], the losses, [R], not scaled, and the logits,
+            [R, b].
         """
         batch = batch.detach().requires_grad_()
-        losses, buffers = self._losses(self._chosen(rows), batch, term)
+        losses, logits, buffers = self._losses(self._chosen(rows), batch, term)
         (gradient,) = torch.autograd.grad((losses * scale).sum(), batch)
         self._put_back(rows, buffers)
-        return gradient, losses.detach()
+        return gradient, losses.detach(), logits.detach()
 
     def step(self, rows: Sequence[int], scale: float) -> None:
         """One step of these discriminators' own optimizers, computed at once.
@@ -169,19 +170,19 @@ class DiscriminatorStack:
 
     def _losses(
         self, weights: _Weights, batch: Tensor, term: Term
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The losses, [R], with their graph, and the buffers afterwards, [R, …]."""
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Losses, [R], and logits, [R, b], with their graph; the buffers afterwards, [R, …]."""
 
         def one(
             parameters: dict[str, Tensor], buffers: dict[str, Tensor], samples: Tensor
-        ) -> tuple[Tensor, dict[str, Tensor]]:
+        ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
             weights = {**parameters, **buffers}
             logits = torch.func.functional_call(self._template, weights, (samples,))
-            return term(logits), {name: weights[name] for name in buffers}
+            return term(logits), logits.flatten(), {name: weights[name] for name in buffers}
 
         vectorized: Any = torch.vmap(one, randomness="different")
-        losses, buffers = vectorized(weights.parameters, weights.buffers, batch)
-        return losses, buffers
+        losses, logits, buffers = vectorized(weights.parameters, weights.buffers, batch)
+        return losses, logits, buffers
 
     def _chosen(self, rows: Sequence[int]) -> _Weights:
         """The weights of some rows without a graph: the stack itself, or copies of a part of it."""

@@ -9,11 +9,12 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from math import exp, fsum, inf, log
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from mdgan.algorithms.participation import num_participants
 from mdgan.algorithms.randomness import generator_for
 from mdgan.errors import BadInput
 
@@ -22,8 +23,6 @@ ClassCounts = Mapping[int, Sequence[int]]
 
 Whoever receives them from clients checks that they are not negative, nor beyond any real data set.
 """
-
-Weighting = Literal["uniform", "samples", "kl"]
 
 _NEVER = -1
 
@@ -66,7 +65,7 @@ def divergence_scores(class_counts: ClassCounts) -> dict[int, float]:
 
 
 def participant_weights(
-    rule: Weighting,
+    rule: str,
     participants: Iterable[int],
     class_counts: ClassCounts,
     loads: Mapping[int, float],
@@ -111,16 +110,6 @@ def missing_classes(class_counts: ClassCounts) -> list[int]:
     """The classes, among those that any client counts, of which no client holds a sample."""
     total = _sum_of(class_counts.values())
     return [label for label, count in enumerate(total) if not count]
-
-
-def num_participants(fraction: float, num_clients: int) -> int:
-    """C·n, rounded to the nearest integer (a half to the even one), at least 1 if anybody is there.
-
-    Args:
-        fraction: C in ]0, 1].
-        num_clients: n ≥ 0.
-    """
-    return min(num_clients, max(1, round(fraction * num_clients)))
 
 
 class Sampling(Protocol):

@@ -1,21 +1,24 @@
 """Models as one tensor: how the federated algorithms send and average them.
 
 A model is cut into blocks as if it were a batch of samples, so that the codecs for feedback
-(`codecs.py`) write it, too, and scale each block by its own largest value.
+(`codecs.py`) write it, too, and scale each block by its own largest value. Weights, buffers and
+whole numbers have blocks of their own: they differ by orders of magnitude.
 """
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 BLOCK = 1024
-"""Values in a block; the last block ends with zeros."""
+"""Values in a block; the last block of a kind ends with zeros."""
 
 _HALF = 1 << 24
 """float32 holds every whole number up to it, so a larger one travels as two."""
 
 
 class ModelVector:
-    """The parameters and buffers of some models, in the order of their state dicts.
+    """The parameters and buffers of some models: weights, then floating-point buffers, then others.
 
     Floating-point tensors are float32. Whole numbers n, such as BatchNorm's count of batches,
     become two values, ⌊n / 2²⁴⌋ and n mod 2²⁴, which survive averaging in float64.
@@ -29,9 +32,7 @@ class ModelVector:
 
     def __init__(self, *models: nn.Module) -> None:
         self._models = models
-        sizes = (t.numel() * (1 if t.is_floating_point() else 2) for t in self._tensors())
-        self._size = sum(sizes)
-        self.shape = (-(-self._size // BLOCK), BLOCK)
+        self.shape = (sum(_num_blocks(tensors) for tensors in self._kinds()), BLOCK)
 
     @torch.no_grad()
     def read(self) -> Tensor:
@@ -40,8 +41,7 @@ class ModelVector:
         Returns:
             float32 `shape`, a copy, on the models' device.
         """
-        flat = torch.cat([_as_floats(tensor) for tensor in self._tensors()])
-        return nn.functional.pad(flat, (0, self.shape[0] * BLOCK - self._size)).view(self.shape)
+        return torch.cat([_blocks_of(tensors) for tensors in self._kinds() if tensors])
 
     @torch.no_grad()
     def write(self, vector: Tensor) -> None:
@@ -50,20 +50,37 @@ class ModelVector:
         Args:
             vector: float32 or float64 `shape`.
         """
-        flat, begin = vector.reshape(-1), 0
-        for tensor in self._tensors():
-            size = tensor.numel() * (1 if tensor.is_floating_point() else 2)
-            part = flat[begin : begin + size]
-            begin += size
-            if tensor.is_floating_point():
-                tensor.copy_(part.view_as(tensor))
-            else:
-                high, low = part.double().view(2, -1)
-                tensor.copy_((high * _HALF + low).round().view_as(tensor))
+        first = 0
+        for tensors in self._kinds():
+            last = first + _num_blocks(tensors)
+            _write(tensors, vector[first:last].reshape(-1))
+            first = last
 
-    def _tensors(self) -> list[Tensor]:
-        """Themselves, not copies."""
-        return [tensor for model in self._models for tensor in model.state_dict().values()]
+    def _kinds(self) -> Iterator[list[Tensor]]:
+        """Weights, floating-point buffers, and other buffers; themselves, not copies."""
+        yield [p.detach() for model in self._models for p in model.parameters()]
+        buffers = [b for model in self._models for b in _lasting_buffers(model)]
+        yield [buffer for buffer in buffers if buffer.is_floating_point()]
+        yield [buffer for buffer in buffers if not buffer.is_floating_point()]
+
+
+def _lasting_buffers(model: nn.Module) -> list[Tensor]:
+    weights = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return [tensor for name, tensor in model.state_dict().items() if name not in weights]
+
+
+def _num_values(tensor: Tensor) -> int:
+    return tensor.numel() * (1 if tensor.is_floating_point() else 2)
+
+
+def _num_blocks(tensors: list[Tensor]) -> int:
+    return -(-sum(map(_num_values, tensors)) // BLOCK)
+
+
+def _blocks_of(tensors: list[Tensor]) -> Tensor:
+    flat = torch.cat([_as_floats(tensor) for tensor in tensors])
+    missing = _num_blocks(tensors) * BLOCK - len(flat)
+    return nn.functional.pad(flat, (0, missing)).view(-1, BLOCK)
 
 
 def _as_floats(tensor: Tensor) -> Tensor:
@@ -72,3 +89,15 @@ def _as_floats(tensor: Tensor) -> Tensor:
         return flat.float()
     whole = flat.long()
     return torch.cat([whole.div(_HALF, rounding_mode="floor"), whole.remainder(_HALF)]).float()
+
+
+def _write(tensors: list[Tensor], values: Tensor) -> None:
+    begin = 0
+    for tensor in tensors:
+        part = values[begin : begin + _num_values(tensor)]
+        begin += len(part)
+        if tensor.is_floating_point():
+            tensor.copy_(part.view_as(tensor))
+        else:
+            high, low = part.double().view(2, -1)
+            tensor.copy_((high * _HALF + low).round().view_as(tensor))

@@ -14,8 +14,13 @@ from mdgan.algorithms.randomness import generator_for
 
 
 def num_participants(fraction: float, num_workers: int) -> int:
-    """How many of N workers the fraction C is: C·N rounded half up, at least one."""
-    return max(1, int(fraction * num_workers + 0.5))
+    """C·N, rounded to the nearest whole number (a half to the even one), at least 1 of any.
+
+    Args:
+        fraction: C in ]0, 1].
+        num_workers: N ≥ 0.
+    """
+    return min(num_workers, max(1, round(fraction * num_workers)))
 
 
 class Holders:

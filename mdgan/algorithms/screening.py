@@ -43,16 +43,21 @@ class Screening:
         self._on_trust: dict[int, float] = {}
         self._usual_is_known = False
 
-    def refuse(self, worker: int, feedback: Tensor) -> str | None:
+    def refuse(self, worker: int, feedback: Tensor, verdicts: Tensor | None = None) -> str | None:
         """Judges one answer; a refusal is a strike.
 
         Args:
             worker: who sent it.
             feedback: what should be F_n, float32 [b, C, H, W].
+            verdicts: what should be D_n(X^(g)), float32 [b]; None where nobody asks for them.
 
         Returns:
             Why it cannot be used, in a few words; None if it can.
         """
+        reason = None if verdicts is None else self._unusable_verdicts(verdicts)
+        if reason is not None:
+            self._strike(worker)
+            return reason
         return self.refuse_together([worker], feedback).get(worker)
 
     def refuse_together(self, workers: Sequence[int], feedback: Tensor) -> dict[int, str]:
@@ -106,6 +111,13 @@ class Screening:
         if feedback.shape != self._shape:
             return f"shape {list(feedback.shape)}, not {list(self._shape)}"
         return None
+
+    def _unusable_verdicts(self, verdicts: Tensor) -> str | None:
+        if verdicts.dtype != torch.float32:
+            return f"verdicts of {verdicts.dtype}, not {torch.float32}"
+        if verdicts.shape != self._shape[:1]:
+            return f"verdicts of shape {list(verdicts.shape)}, not {list(self._shape[:1])}"
+        return None if verdicts.isfinite().all() else "NaN or Inf among its verdicts"
 
     def _judge(self, worker: int, norm: float) -> str | None:
         self._vote(worker, norm)

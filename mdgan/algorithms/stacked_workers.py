@@ -60,7 +60,7 @@ class StackedWorkers:
             ranks, generated[[assignment[rank].train for rank in ranks]]
         )
         with self._stage(ranks, "feedback"), self._random_state.in_place():
-            gradients, generator_losses = self._stack.input_gradient(
+            gradients, generator_losses, verdicts = self._stack.input_gradient(
                 self._rows(ranks),
                 generated[[assignment[rank].judge for rank in ranks]],
                 self._rules.generator_loss,
@@ -72,6 +72,7 @@ class StackedWorkers:
         return Answers(
             {rank: feedbacks[place[rank]] for rank in assignment},
             {rank: losses[place[rank]] for rank in assignment},
+            {rank: verdicts[place[rank]] for rank in assignment},
         )
 
     def _learn(self, ranks: Sequence[int], fake: Tensor) -> Tensor:

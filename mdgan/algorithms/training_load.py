@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
 from statistics import fmean, median
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -122,7 +122,7 @@ def training_loads(
 def weak_loads(
     clients: Iterable[int],
     fraction: float,
-    what: Literal["memory", "speed"],
+    what: str,
     iterations: int,
     batch_size: int,
 ) -> dict[int, Load]:

@@ -5,7 +5,7 @@ Shapes are written [b, C, H, W]: b samples.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -52,6 +52,20 @@ class Rules:
     discriminator_loss: DiscriminatorLoss
     generator_loss: Term
     loss_scale: float = 1.0
+
+
+class Judgement(NamedTuple):
+    """What a worker has to say of a batch X^(g).
+
+    Attributes:
+        feedback: F_n, [b, C, H, W].
+        loss: J_gen, a scalar.
+        verdicts: the logits D_n(x) of the samples, [b]; high means real.
+    """
+
+    feedback: Tensor
+    loss: Tensor
+    verdicts: Tensor
 
 
 class Worker:
@@ -126,22 +140,20 @@ class Worker:
             loss = self.end_local_step(fake_loss.detach())
         return loss
 
-    def feedback(self, judged: Tensor) -> tuple[Tensor, Tensor]:
+    def feedback(self, judged: Tensor) -> Judgement:
         """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g), J_gen a mean over the batch (Algorithm 1, line 9).
 
         Only the gradient with respect to the input is computed, none for θ_n.
 
         Args:
             judged: X^(g), [b, C, H, W].
-
-        Returns:
-            F_n, [b, C, H, W], and J_gen, a scalar.
         """
         judged = judged.detach().requires_grad_()
         with self.random_state.in_place():
-            loss = self.rules.generator_loss(self.discriminator.model(judged))
+            logits = self.discriminator.model(judged)  # [b], or [b, 1] and the like
+            loss = self.rules.generator_loss(logits)
             (gradient,) = torch.autograd.grad(loss * self.rules.loss_scale, judged)
-        return gradient / self.rules.loss_scale, loss.detach()
+        return Judgement(gradient / self.rules.loss_scale, loss.detach(), logits.detach().flatten())
 
     # What `learn` consists of, for whoever computes the gradients of several workers at once.
 

@@ -25,10 +25,12 @@ class Answers(NamedTuple):
     Attributes:
         feedbacks: F_n, [b, C, H, W].
         losses: J_disc and J_gen, [2].
+        verdicts: D_n(X^(g)), logits, [b].
     """
 
     feedbacks: dict[int, Tensor]
     losses: dict[int, Tensor]
+    verdicts: dict[int, Tensor]
 
 
 class WorkerGroup(Protocol):
@@ -69,11 +71,12 @@ class OneByOne:
 
     def answer(self, generated: Tensor, assignment: Mapping[int, Assignment]) -> Answers:
         """See `WorkerGroup`."""
-        answers = Answers({}, {})
+        answers = Answers({}, {}, {})
         for rank, (judge, train) in assignment.items():
             worker, stage = self._workers[rank], self._stage_of(rank)
             discriminator_loss = worker.learn(generated[train], stage)
             with stage("feedback"):
-                answers.feedbacks[rank], generator_loss = worker.feedback(generated[judge])
-            answers.losses[rank] = torch.stack([discriminator_loss, generator_loss])
+                judgement = worker.feedback(generated[judge])
+            answers.feedbacks[rank], answers.verdicts[rank] = judgement.feedback, judgement.verdicts
+            answers.losses[rank] = torch.stack([discriminator_loss, judgement.loss])
         return answers

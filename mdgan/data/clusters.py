@@ -7,7 +7,6 @@ group their data by k-means or a mixture of Gaussians, and tell the server the s
 import threading
 import warnings
 from collections.abc import Iterable
-from typing import Literal
 
 import numpy as np
 import torch
@@ -31,9 +30,7 @@ _MOST_STEPS = 300
 _one_at_a_time = threading.Lock()
 
 
-def cluster_counts(
-    images: Iterable[Tensor], method: Literal["kmeans", "gmm"], k: int, seed: int
-) -> list[int]:
+def cluster_counts(images: Iterable[Tensor], method: str, k: int, seed: int) -> list[int]:
     """Groups images and counts the groups; a pure function of its arguments.
 
     Clusters have no names that clients share: one client's third is in general not another's. They

@@ -87,6 +87,7 @@ class ServerPart:
         self._learner = make_generator_learner(dataset, experiment, _CPU)
         self._generated = torch.empty(0)
         self._feedbacks = dict.fromkeys(workers, torch.randn(self._form.sample_shape) * 1e-3)
+        self._verdicts = dict.fromkeys(workers, torch.randn(experiment.batch_size))
         self._sums: list[FeedbackSum] = []
         for carried in hosts:
             self._add_up(carried)
@@ -122,7 +123,12 @@ class ServerPart:
         """One optimizer step from the feedback of all N, whoever plays."""
         with self._watch("update"):
             self._aggregation.update_gradient(
-                self._learner, self._feedbacks, self._assignment, self._kappa, self._sums
+                self._learner,
+                self._feedbacks,
+                self._assignment,
+                self._kappa,
+                self._sums,
+                self._verdicts,
             )
             self._learner.step()
 
@@ -178,7 +184,7 @@ class HostPart:
             with self._watch("learn"):
                 self.workers[rank].learn(work.generated[train])
             with self._watch("feedback"):
-                feedbacks[rank], _ = self.workers[rank].feedback(work.generated[judge])
+                feedbacks[rank] = self.workers[rank].feedback(work.generated[judge]).feedback
         with self._watch("send"):
             link.send(_answer(feedbacks, work.judged, self._form))
         self.learn_real_halves()
@@ -209,4 +215,6 @@ def dismiss(links: Sequence[Link]) -> None:
 
 
 def _answer(feedbacks: Mapping[int, Tensor], judged: Mapping[int, int], form: Form) -> Message:
-    return feedback(1, feedbacks, dict.fromkeys(feedbacks, torch.zeros(2)), judged, form)
+    losses = dict.fromkeys(feedbacks, torch.zeros(2))
+    verdicts = dict.fromkeys(feedbacks, torch.zeros(form.sample_shape[0]))
+    return feedback(1, feedbacks, losses, judged, form, verdicts)

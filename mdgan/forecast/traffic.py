@@ -95,7 +95,8 @@ def iteration_bytes(
         message = batches(1, generated, pairs, swap_follows=False, last=False, codec=form.images)
         judged = {worker: pair.judge for worker, pair in pairs.items()}
         losses = dict.fromkeys(carried, torch.zeros(2))
-        answer = feedback(1, dict.fromkeys(carried, blank), losses, judged, form)
+        verdicts = dict.fromkeys(carried, torch.zeros(experiment.batch_size))
+        answer = feedback(1, dict.fromkeys(carried, blank), losses, judged, form, verdicts)
         out.append(encoded_bytes(message))
         back.append(encoded_bytes(answer))
     more = len(hosts) - len(out)

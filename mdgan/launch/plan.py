@@ -18,6 +18,7 @@ from mdgan.data.shard import Shard
 from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
 from mdgan.experiment import Experiment
+from mdgan.families import FEDERATED
 from mdgan.launch.access import is_readable_by_others, read_token
 from mdgan.launch.extractors import extractor_identity
 from mdgan.launch.faults import Planned, read_planned
@@ -205,7 +206,7 @@ def _warnings(
     small = [
         worker for worker, (_, indices) in holdings.items() if len(indices) < experiment.batch_size
     ]
-    if not small:
+    if not small or experiment.algorithm in FEDERATED:  # whose batches are no larger than data
         return tuple(warnings)
     ranks = ", ".join(map(str, small[:10])) + (", …" if len(small) > 10 else "")
     warnings.append(

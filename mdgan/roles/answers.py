@@ -28,12 +28,14 @@ class Answers:
         feedbacks: F_n of the workers whose answer can be used, each [b, C, H, W].
         sums: of those workers whose host has added up their feedback.
         losses: J_disc and J_gen of each, float32 [2].
+        verdicts: D_n(X^(g)) of those in `feedbacks`, float32 [b], if the form asks for them.
         hosts: who answered, with whatever.
     """
 
     feedbacks: dict[int, Tensor] = field(default_factory=dict)
     sums: list[FeedbackSum] = field(default_factory=list)
     losses: dict[int, Tensor] = field(default_factory=dict)
+    verdicts: dict[int, Tensor] = field(default_factory=dict)
     hosts: set[int] = field(default_factory=set)
 
     def drop(self, worker: int) -> None:
@@ -41,6 +43,7 @@ class Answers:
         lost = [part for part in self.sums if worker in part.workers]
         self.sums = [part for part in self.sums if worker not in part.workers]
         self.feedbacks.pop(worker, None)
+        self.verdicts.pop(worker, None)
         for dropped in {worker, *(n for part in lost for n in part.workers)}:
             self.losses.pop(dropped, None)
 
@@ -207,12 +210,15 @@ class Collector:
     def _judge(self, worker: int, answer: Answer, answers: Answers) -> None:
         """Believes one worker's answer, or counts a strike."""
         feedback = answer.singles.get(worker, torch.empty(0))
-        reason = self._screening.refuse(worker, feedback)
+        verdicts = answer.verdicts.get(worker, torch.empty(0)) if self._form.verdicts else None
+        reason = self._screening.refuse(worker, feedback, verdicts)
         if reason is not None:
             self._disbelieve(worker, reason, answers)
             return
         answers.feedbacks[worker] = feedback.to(self._device)
         answers.losses[worker] = answer.losses[worker]
+        if verdicts is not None:
+            answers.verdicts[worker] = verdicts.to(self._device)
 
     def _judge_sum(self, part: FeedbackSum, losses: Mapping[int, Tensor], answers: Answers) -> None:
         """Believes an answer for several workers, by their mean, or counts a strike for each."""

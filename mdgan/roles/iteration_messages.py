@@ -7,6 +7,7 @@ from math import isfinite
 import torch
 from torch import Tensor
 
+from mdgan.algorithms.aggregation_rules import parse_aggregation
 from mdgan.algorithms.codecs import FP32, Codec, parse_codec
 from mdgan.algorithms.feedback_sum import FeedbackSum, summed
 from mdgan.algorithms.mdgan import Assignment
@@ -28,6 +29,7 @@ class Form:
         feedback: codec of feedback.
         sums: whether a host adds up its workers' feedback on the same batch.
         kind: of the messages that answers come in.
+        verdicts: whether workers also tell the logits of the samples they judged.
     """
 
     sample_shape: tuple[int, ...]
@@ -35,6 +37,7 @@ class Form:
     feedback: Codec = FP32
     sums: bool = True
     kind: Kind = Kind.FEEDBACK
+    verdicts: bool = False
 
     @classmethod
     def of(cls, experiment: Experiment, sample_shape: Sequence[int]) -> "Form":
@@ -44,11 +47,13 @@ class Form:
             experiment: what is computed.
             sample_shape: of the data set, (C, H, W).
         """
+        rule = parse_aggregation(experiment.aggregation, experiment.num_workers)
         return cls(
             (experiment.batch_size, *sample_shape),
             parse_codec(experiment.wire_images),
             parse_codec(experiment.wire_feedback),
-            sums=experiment.aggregation == "mean",  # the other rules want to see every answer
+            sums=rule.name == "mean",  # the other rules want to see every answer
+            verdicts=rule.needs_verdicts,
         )
 
 
@@ -130,6 +135,7 @@ def feedback(
     losses: Mapping[int, Tensor],
     judged: Mapping[int, int],
     form: Form,
+    verdicts: Mapping[int, Tensor] | None = None,
     add_up: Callable[[Mapping[int, Tensor]], Tensor] = lambda parts: summed(parts.values()),
 ) -> Message:
     """Host → server: F_n of all the host's workers, one by one or added up.
@@ -140,18 +146,23 @@ def feedback(
         losses: J_disc and J_gen by worker, float32 [2].
         judged: by worker, which batch it judged.
         form: how feedback travels.
+        verdicts: D_n(X^(g)) by worker, [b]; sent only if the form asks for them.
         add_up: makes a sum of some workers' F_n.
 
     Returns:
         fields `workers`, and `summed`: a list of workers for every sum; tensors `losses` float32
-        [W, 2] in the order of `workers`, and as the codec writes them `sums.…` [.., b, C, H, W] in
-        the order of `summed`, and `feedback.…` of the workers that are in none, in the order of
-        `workers`. A codec that loses nothing has sums in float64.
+        [W, 2] in the order of `workers`, `verdicts` float32 [W, b] likewise, and as the codec
+        writes them `sums.…` [.., b, C, H, W] in the order of `summed`, and `feedback.…` of the
+        workers that are in none, in the order of `workers`. A codec that loses nothing has sums in
+        float64.
     """
     codec = form.feedback
     groups = _to_sum(feedbacks, judged) if form.sums else []
     singly = _others(feedbacks, groups)
     tensors = {"losses": torch.stack([losses[worker] for worker in feedbacks])}
+    if form.verdicts:
+        assert verdicts is not None, "this form asks for verdicts"
+        tensors["verdicts"] = torch.stack([verdicts[worker] for worker in feedbacks]).float()
     if singly:
         alone = torch.stack([feedbacks[worker] for worker in singly])
         tensors |= under("feedback.", codec.encode(alone))
@@ -179,11 +190,13 @@ class Answer:
         singles: F_n by worker.
         sums: of the others.
         losses: J_disc and J_gen by worker, float32 [2].
+        verdicts: by worker, what should be D_n(X^(g)), float32 [b]; empty if there are none.
     """
 
     singles: dict[int, Tensor] = field(default_factory=dict)
     sums: list[FeedbackSum] = field(default_factory=list)
     losses: dict[int, Tensor] = field(default_factory=dict)
+    verdicts: dict[int, Tensor] = field(default_factory=dict)
 
 
 def read_feedback(message: Message, form: Form) -> Answer:
@@ -206,15 +219,20 @@ def read_feedback(message: Message, form: Form) -> Answer:
         return Answer()
     if len(set(workers)) < len(workers) or sorted(everybody) != sorted(workers):
         return Answer()
+    if groups and not form.sums:  # a sum would hide its parts from the rule
+        return Answer()
     try:
         alone = _decoded(part_of(tensors, "feedback."), len(singly), form)
         sums = _decoded(part_of(tensors, "sums."), len(groups), form)
     except (ValueError, KeyError, RuntimeError):
         return Answer()
+    verdicts = tensors.get("verdicts", torch.empty(0))
+    fits = form.verdicts and verdicts.shape[:1] == (len(workers),)
     return Answer(
         dict(zip(singly, alone, strict=True)),
         [FeedbackSum(tuple(group), row) for group, row in zip(groups, sums, strict=True)],
         dict(zip(workers, losses, strict=True)),
+        dict(zip(workers, verdicts, strict=True)) if fits else {},
     )
 
 

@@ -84,7 +84,12 @@ class MDGANHost:
         answers = self._group.answer(generated, work.assignment)
         with tracer.span("send") as span:
             answer = feedback(
-                message.iteration, answers.feedbacks, answers.losses, work.judged, self._form
+                message.iteration,
+                answers.feedbacks,
+                answers.losses,
+                work.judged,
+                self._form,
+                answers.verdicts,
             )
             span.num_bytes = transport.send(answer)
         # The next real half belongs to whoever holds the discriminator then.

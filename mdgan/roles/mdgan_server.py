@@ -77,7 +77,12 @@ class MDGANServer:
         # 5. One optimizer step from all feedback, as a rule after one backward pass.
         with span("aggregate"):
             self._aggregation.update_gradient(
-                self._learner, answers.feedbacks, sent.assignment, sent.kappa, answers.sums
+                self._learner,
+                answers.feedbacks,
+                sent.assignment,
+                sent.kappa,
+                answers.sums,
+                answers.verdicts,
             )
         with span("step"):
             self._learner.step()

@@ -83,4 +83,4 @@ def update(
     """
     together = dict.fromkeys(models, 0)
     add_up = partial(weighted_sum, weights=weights)
-    return feedback(iteration, models, losses, together, form, add_up)
+    return feedback(iteration, models, losses, together, form, add_up=add_up)

@@ -60,17 +60,20 @@ def body_bytes(message: Message) -> int:
 
 
 @pytest.mark.parametrize("num_workers", [1, 3, 40])
-def test_feedback_fits_and_little_more_does(num_workers: int) -> None:
+@pytest.mark.parametrize("verdicts", [False, True])
+def test_feedback_fits_and_little_more_does(num_workers: int, verdicts: bool) -> None:
     workers = range(10**6, 10**6 + num_workers)
     feedback = iteration_messages.feedback(
         10**12,
         {worker: torch.zeros(BATCH, *SHAPE) for worker in workers},
         {worker: torch.zeros(2) for worker in workers},
         dict.fromkeys(workers, 0),
-        Form((BATCH, *SHAPE), sums=False),
+        Form((BATCH, *SHAPE), sums=False, verdicts=verdicts),
+        dict.fromkeys(workers, torch.zeros(BATCH)),
     )
     most = schema.from_host(SIZES, [100] * num_workers)[Kind.FEEDBACK]
-    assert body_bytes(feedback) <= most < body_bytes(feedback) + 64 * num_workers + (8 << 10)
+    spare = (64 + 4 * BATCH) * num_workers + (8 << 10)
+    assert body_bytes(feedback) <= most < body_bytes(feedback) + spare
 
 
 @pytest.mark.parametrize("num_samples", [BATCH, 100_000])

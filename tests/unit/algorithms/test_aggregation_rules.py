@@ -17,7 +17,7 @@ from mdgan.algorithms.aggregation_rules import (
 )
 from mdgan.algorithms.randomness import generator_for
 from mdgan.errors import BadInput
-from mdgan.experiment import Experiment
+from mdgan.experiment import AGGREGATION_FORMS, Experiment
 from tests.unit.algorithms.small import (
     BATCH_SIZE,
 )
@@ -202,6 +202,10 @@ def test_answers_that_are_zero_are_answers(text: str) -> None:
         ("krum:3", 9, ("krum", 3)),
         ("clip:2", 3, ("clip", 2)),
         ("clip:1e-1", 10, ("clip", 0.1)),
+        ("f2u", 1, ("f2u", 0)),
+        ("f2a", 1, ("f2a", 1)),
+        ("f2a:2.5", 2, ("f2a", 2.5)),
+        ("f2a:1e300", 10, ("f2a", 1e300)),
     ],
 )
 def test_rules_are_read(text: str, num_workers: int, rule: tuple[str, float]) -> None:
@@ -225,7 +229,11 @@ def test_rules_are_read(text: str, num_workers: int, rule: tuple[str, float]) ->
         ("clip:1e999", 10, "C must be a number above 0"),
         ("clip:1e", 10, "C must be a number above 0"),
         *(
-            (text, 10, "not one of mean, median, trimmed-mean:F, krum:F, clip:C")
+            (text, 10, "LAMBDA must be a number above 0; at 0 it is mean")
+            for text in ("f2a:0", "f2a:-1", "f2a:1e999", "f2a:1e-999", "f2a:1e", "f2a:+-")
+        ),
+        *(
+            (text, 10, f"not one of {AGGREGATION_FORMS}")
             for text in (
                 *("", "Mean", "average", "krum", "krum:", "krum:-1", "krum:1.5", "krum:²"),
                 *(
@@ -238,6 +246,7 @@ def test_rules_are_read(text: str, num_workers: int, rule: tuple[str, float]) ->
                     "mean\nmean",
                 ),
                 f"krum:{'9' * 5000}",
+                *("f2u:1", "f2u:", "f2a:", "f2a:nan", "f2a:inf", "f2a:1:2", "F2U", "f2"),
             )
         ),
     ],
@@ -250,3 +259,10 @@ def test_what_cannot_work_is_refused_in_one_line(text: str, num_workers: int, re
     assert "\n" not in str(caught.value)
     with pytest.raises(BadInput, match="--aggregation "):
         Experiment(world_size=num_workers + 1, aggregation=text)
+
+
+def test_the_forms_are_listed_and_each_can_be_given() -> None:
+    forms = AGGREGATION_FORMS.replace("LAMBDA", "1").replace("F", "1").replace("C", "1")
+    rules = [parse_aggregation(form, 10) for form in forms.split(", ")]
+    assert [rule.name for rule in rules if rule.needs_verdicts] == ["f2u", "f2a", "f2a"]
+    assert {rule.name for rule in rules if not rule.withstands(100)} == {"mean", "f2u", "f2a"}

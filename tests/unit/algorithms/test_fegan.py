@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdgan.algorithms.fegan import (
-    Weighting,
     divergence,
     divergence_scores,
     missing_classes,
@@ -112,7 +111,7 @@ def test_samples_weigh_as_in_federated_averaging() -> None:
     [("samples", {1: [0], 2: []}, {}, "samples"), ("kl", {1: [1], 2: [2]}, {1: 0, 2: 0}, "load")],
 )
 def test_weights_that_are_all_zero_are_refused(
-    rule: Weighting, table: Table, loads: dict[int, float], lacking: str
+    rule: str, table: Table, loads: dict[int, float], lacking: str
 ) -> None:
     with pytest.raises(BadInput, match=rf"--weighting {rule}.*\[1, 2\] has {lacking}; use"):
         participant_weights(rule, table, table, loads)

@@ -16,8 +16,8 @@ from mdgan.algorithms.fegan import (
     Sampling,
     divergence,
     new_sampling,
-    num_participants,
 )
+from mdgan.algorithms.participation import num_participants
 from tests.unit.algorithms.client_tables import Table, partition_table, square, tables
 
 quick = settings(deadline=None, max_examples=60)

@@ -98,7 +98,7 @@ def test_working_does_not_touch_the_random_numbers_of_others() -> None:
 def test_feedback_equals_finite_differences_with_dropout_and_batch_statistics(loss: str) -> None:
     worker = make_worker(1, generator_loss=loss)
     judged = images(0)
-    feedback, told = worker.feedback(judged)
+    feedback, told, _ = worker.feedback(judged)
 
     def generator_loss(batch: Tensor) -> Tensor:
         with torch.no_grad(), RandomState(2001, CPU).in_place():
@@ -117,7 +117,7 @@ def test_feedback_equals_finite_differences_with_dropout_and_batch_statistics(lo
 
 @pytest.mark.parametrize("loss", GENERATOR_LOSSES)
 def test_feedback_equals_the_gradient_end_to_end(loss: str) -> None:
-    feedback, _ = make_worker(1, generator_loss=loss).feedback(images(0))
+    feedback, _, _ = make_worker(1, generator_loss=loss).feedback(images(0))
     leaf = images(0).requires_grad_()
     with RandomState(2001, CPU).in_place():
         torch.autograd.backward(GENERATOR_LOSSES[loss](make_model(1)(leaf)))
@@ -129,7 +129,7 @@ def test_feedback_equals_the_gradient_end_to_end(loss: str) -> None:
 def test_feedback_computes_no_gradient_of_parameters() -> None:
     worker = make_worker(1)
     parameters = list(worker.discriminator.model.parameters())
-    feedback, loss = worker.feedback(images(0))
+    feedback, loss, _ = worker.feedback(images(0))
     assert all(parameter.grad is None for parameter in parameters)
     assert not feedback.requires_grad
     assert not loss.requires_grad
@@ -192,3 +192,15 @@ def test_a_swap_makes_a_difference() -> None:
     for place in (1, 2):
         answer = learn_and_judge(swapped[place], 1, place)
         assert not equal_bits(answer, learn_and_judge(unswapped[place], 1, place))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)])
+def test_verdicts_are_the_logits_of_the_judged_samples(shape: tuple[int, ...]) -> None:
+    worker = make_worker(1)
+    worker.discriminator.model.register_forward_hook(lambda _m, _x, y: y.view(-1, *shape))
+    verdicts = worker.feedback(images(0)).verdicts
+    with RandomState(2001, CPU).in_place():
+        logits = make_model(1)(images(0)).detach()
+    assert logits.unique().numel() == BATCH_SIZE
+    assert not verdicts.requires_grad
+    assert same_bits(verdicts, logits.squeeze(1))

@@ -84,7 +84,7 @@ def test_the_first_answer_of_all_is_judged_where_no_other_is_needed(bad: float) 
 def test_honest_answers_of_real_discriminators_pass() -> None:
     screening = make_screening()
     for seed in range(30):
-        answer, _ = make_worker(seed).feedback(judged(seed))
+        answer, _, _ = make_worker(seed).feedback(judged(seed))
         assert screening.refuse(seed, answer) is None
 
 
@@ -211,3 +211,34 @@ def test_gradients_may_grow_slowly() -> None:
 def test_nobody_is_measured_against_zeros() -> None:
     screening = informed((0.0, 0.0, 0.0))
     assert screening.refuse(4, feedback(1.0)) is None
+
+
+VERDICTS = torch.linspace(-9, 9, BATCH_SIZE)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "reason"),
+    [
+        (torch.empty(0), "verdicts of shape [0], not [5]"),
+        (VERDICTS[1:], "verdicts of shape [4], not [5]"),
+        (VERDICTS.unsqueeze(1), "verdicts of shape [5, 1], not [5]"),
+        (torch.tensor(1.0), "verdicts of shape [], not [5]"),
+        (VERDICTS.double(), "verdicts of torch.float64, not torch.float32"),
+        (VERDICTS.long(), "verdicts of torch.int64, not torch.float32"),
+        (VERDICTS / 0, "NaN or Inf among its verdicts"),
+        (VERDICTS.where(VERDICTS < 9, math.nan), "NaN or Inf among its verdicts"),
+    ],
+)
+def test_verdicts_that_say_nothing_are_a_strike(verdicts: Tensor, reason: str) -> None:
+    screening = informed()
+    assert screening.refuse(1, feedback(1.0), verdicts) == reason
+    assert screening.strikes_of(1) == 1
+    assert screening.refuse(1, feedback(1.0), VERDICTS) is None
+    assert screening.refuse(1, feedback(1.0)) is None, "where nobody asks for them"
+
+
+def test_good_verdicts_do_not_excuse_bad_feedback() -> None:
+    screening = informed()
+    assert screening.refuse(1, broken(math.nan), VERDICTS) == "NaN or Inf"
+    assert screening.refuse(1, broken(math.nan), VERDICTS / 0) is not None
+    assert screening.strikes_of(1) == 2, "one answer is one strike"

@@ -121,7 +121,9 @@ def assert_close(first: Mapping[str, Tensor], second: Mapping[str, Tensor], near
 
 def named(answers: Answers) -> dict[str, Tensor]:
     feedbacks = {f"feedback {rank}": tensor for rank, tensor in answers.feedbacks.items()}
-    return feedbacks | {f"losses {rank}": tensor for rank, tensor in answers.losses.items()}
+    verdicts = {f"verdicts {rank}": tensor for rank, tensor in answers.verdicts.items()}
+    losses = {f"losses {rank}": tensor for rank, tensor in answers.losses.items()}
+    return feedbacks | verdicts | losses
 
 
 @pytest.mark.parametrize("local_steps", [1, 2])
@@ -135,7 +137,7 @@ def test_it_computes_what_workers_one_by_one_compute(
     for iteration in range(10):
         ranks = {3: (4, 8), 6: (8,), 9: (7, 3)}.get(iteration, RANKS)
         answers = [group.answer(*asked(iteration, ranks)) for _, group in groups]
-        assert list(answers[1].feedbacks) == list(ranks)
+        assert list(answers[1].feedbacks) == list(answers[1].verdicts) == list(ranks)
         assert_close(named(answers[0]), named(answers[1]), 1e-9)
         for workers, group in groups:
             if iteration % 2:  # a real half that is learnt early, and that a swap undoes

@@ -57,7 +57,7 @@ def run_mdgan(kappa: int, local_steps: int, loss: str) -> tuple[list[Tensor], li
         generated = learner.generate(kappa)
         assignment = assign([1], kappa)
         discriminator_loss = worker.learn(generated[assignment[1].train])
-        feedback, generator_loss = worker.feedback(generated[assignment[1].judge])
+        feedback, generator_loss, _ = worker.feedback(generated[assignment[1].judge])
         if iteration < ITERATIONS:
             worker.learn_real_half()
         learner.backward(aggregate({1: feedback}, assignment, kappa))

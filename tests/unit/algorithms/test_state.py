@@ -41,7 +41,7 @@ class Run:
         gradient = torch.zeros_like(generated)
         for rank, worker in self.workers.items():
             self.told.append(worker.learn(generated[assignment[rank].train]))
-            feedback, loss = worker.feedback(generated[assignment[rank].judge])
+            feedback, loss, _ = worker.feedback(generated[assignment[rank].judge])
             gradient[assignment[rank].judge] += feedback / len(self.workers)
             self.told.append(loss)
         self.learner.backward(gradient)

@@ -22,15 +22,15 @@ CODECS = ("fp32", "bf16", "int8")
 
 @pytest.mark.parametrize(("num_workers", "carried"), [(1, 1), (5, 1), (8, 4), (7, 7), (9, 2)])
 @pytest.mark.parametrize(("images", "answers"), [("fp32", "fp32"), ("int8", "topk:0.1")])
-@pytest.mark.parametrize("sums", [True, False])
+@pytest.mark.parametrize("rule", ["mean", "clip:1", "f2u"])
 def test_bytes_are_those_of_encoded_messages(
-    num_workers: int, carried: int, images: str, answers: str, sums: bool
+    num_workers: int, carried: int, images: str, answers: str, rule: str
 ) -> None:
     experiment = Experiment(
         world_size=num_workers + 1,
         wire_images=images,
         wire_feedback=answers,
-        aggregation="mean" if sums or num_workers < 3 else "clip:1",
+        aggregation="mean" if rule == "clip:1" and num_workers < 3 else rule,
     )
     form = Form.of(experiment, SHAPE)
     workers = list(range(1, num_workers + 1))
@@ -45,7 +45,9 @@ def test_bytes_are_those_of_encoded_messages(
         feedbacks = {worker: torch.randn(form.sample_shape) for worker in host}
         losses = {worker: torch.randn(2) for worker in host}
         judged = {worker: assignment[worker].judge for worker in host}
-        received.append(sum(map(len, encode(feedback(7, feedbacks, losses, judged, form)))))
+        verdicts = {worker: torch.randn(experiment.batch_size) for worker in host}
+        answer = feedback(7, feedbacks, losses, judged, form, verdicts)
+        received.append(sum(map(len, encode(answer))))
     counted = iteration_bytes(experiment, SHAPE, hosts(num_workers, carried))
     assert counted == (tuple(sent), tuple(received))
 

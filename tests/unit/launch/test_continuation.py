@@ -109,7 +109,7 @@ def test_what_is_different_now_is_told_if_it_matters(tmp_path: Path) -> None:
 def test_another_algorithm_is_another_run(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 20)
     text = refusal(run, {**SETTINGS, "algorithm": "standalone"})
-    assert "was trained with mdgan; use `mdgan train`" in text
+    assert "was trained with mdgan; use `mdgan train --algorithm mdgan`" in text
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from mdgan.algorithms.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.algorithms.model_state import part_of
 from mdgan.algorithms.randomness import RandomState, generator_for
 from mdgan.algorithms.screening import Screening
-from mdgan.algorithms.worker import Worker
+from mdgan.algorithms.worker import Judgement, Worker
 from mdgan.algorithms.worker_group import OneByOne
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
@@ -27,6 +27,7 @@ from mdgan.observe.tracer import Tracer
 from mdgan.roles.deadline import Deadline
 from mdgan.roles.describer import Describer
 from mdgan.roles.host import Host
+from mdgan.roles.iteration_messages import Form
 from mdgan.roles.keeper import Keeper
 from mdgan.roles.mdgan_host import MDGANHost
 from mdgan.roles.mdgan_server import MDGANServer
@@ -45,7 +46,7 @@ from mdgan.transport.base import SERVER, Lost
 from mdgan.transport.memory import MemoryNetwork
 from tests import processes
 from tests.unit.algorithms import small
-from tests.unit.roles.played import FORM, IDENTITY, LONG, SHARD_SIZE, Played, hello, weights
+from tests.unit.roles.played import IDENTITY, LONG, SHARD_SIZE, Played, hello, weights
 
 
 class Noise(Partitioner):
@@ -162,6 +163,7 @@ class Stage:
             batch_size=small.BATCH_SIZE,
             **settings,
         )
+        self.form = Form.of(self.experiment, small.SHAPE)
         self.learner = small.make_learner(stale=self.experiment.stale)
         manifest = self.checkpoints.newest()[0] if goes_on else None
         self.roster = Roster(
@@ -196,7 +198,7 @@ class Stage:
         self.network = MemoryNetwork(self.timeouts, self.roster.admit)
         self.server = Server(
             self.experiment,
-            ServerFamily(partial(MDGANServer, self.learner), FORM, small.CPU),
+            ServerFamily(partial(MDGANServer, self.learner), self.form, small.CPU),
             self.network.server,
             self.roster,
             Deadline(*deadline, quorum),
@@ -251,7 +253,7 @@ class Stage:
         folder = checkpoints or self.run.checkpoints
         limits, tracer = replace(self.timeouts, patience=patience), Tracer()
         made = Host(
-            MDGANHost(workers, OneByOne(workers, tracer.of_worker), small.CPU, FORM),
+            MDGANHost(workers, OneByOne(workers, tracer.of_worker), small.CPU, self.form),
             hello(*workers),
             lambda said, _seconds: self.network.join(number, said),
             limits,
@@ -324,7 +326,7 @@ class Stage:
         """A worker answers only when the checkpoint that was due before is there."""
         feedback = worker.feedback
 
-        def answer_later(judged: Tensor) -> tuple[Tensor, Tensor]:
+        def answer_later(judged: Tensor) -> Judgement:
             done = self.roster.iteration - 1
             if self.saving.due(done - 1, done):
                 self.wait_for_checkpoint(done)

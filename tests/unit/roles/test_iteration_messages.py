@@ -24,6 +24,7 @@ from mdgan.transport.wire import HEADER_BYTES, encode, encoded_bytes
 
 KAPPA, BATCH, SHAPE = 5, 2, (1, 2, 2)
 FORM = Form((BATCH, *SHAPE))
+WITH_VERDICTS = Form((BATCH, *SHAPE), sums=False, verdicts=True)
 CIFAR = (3, 32, 32)
 TABLE_IV_BATCHES_MIB = 0.23  # Hardy et al., Table IV: C→W at a worker, b = 10
 quick = settings(deadline=None, max_examples=60)
@@ -42,7 +43,12 @@ def feedback_of(worker: int, shape: tuple[int, ...] = (BATCH, *SHAPE)) -> Tensor
 def answer(judged: dict[int, int], form: Form = FORM) -> Message:
     feedbacks = {worker: feedback_of(worker, form.sample_shape) for worker in judged}
     losses = {worker: torch.tensor([worker + 0.1, worker + 0.2]) for worker in judged}
-    return feedback(9, feedbacks, losses, judged, form)
+    verdicts = {worker: verdicts_of(worker) for worker in judged}
+    return feedback(9, feedbacks, losses, judged, form, verdicts)
+
+
+def verdicts_of(worker: int) -> Tensor:
+    return torch.tensor([worker - 0.5, -worker])
 
 
 @quick
@@ -116,8 +122,47 @@ def test_what_a_host_answers_does_not_grow_with_its_workers(num_workers: int) ->
     assert images == 2 * 8 * BATCH * 4
 
 
+def test_verdicts_are_found_again_by_worker() -> None:
+    read = read_feedback(answer({7: 0, 3: 0, 5: 0, 6: 1}, WITH_VERDICTS), WITH_VERDICTS)
+    assert not read.sums
+    assert list(read.singles) == list(read.verdicts) == [7, 3, 5, 6]
+    assert all(torch.equal(row, verdicts_of(worker)) for worker, row in read.verdicts.items())
+
+
+@pytest.mark.parametrize("rule", ["mean", "median", "krum:1", "clip:1"])
+def test_verdicts_take_no_bytes_where_nobody_asks_for_them(rule: str) -> None:
+    form = Form.of(Experiment(world_size=9, aggregation=rule, batch_size=BATCH), SHAPE)
+    judged = {1: 0, 2: 1}
+    feedbacks = {worker: feedback_of(worker) for worker in judged}
+    losses = {worker: torch.tensor([worker + 0.1, worker + 0.2]) for worker in judged}
+    without = encode(feedback(9, feedbacks, losses, judged, form))
+    assert all(map(torch.equal, encode(answer(judged, form)), without))
+    assert not read_feedback(answer(judged, WITH_VERDICTS), form).verdicts
+
+
+@pytest.mark.parametrize("wrong", [None, torch.zeros(2, BATCH), torch.zeros(()), torch.zeros(0)])
+def test_verdicts_that_belong_to_nobody_are_none(wrong: Tensor | None) -> None:
+    honest = answer({1: 0, 2: 0, 3: 1}, WITH_VERDICTS)
+    tensors = {name: t for name, t in honest.tensors.items() if name != "verdicts"}
+    if wrong is not None:
+        tensors["verdicts"] = wrong
+    read = read_feedback(Message(Kind.FEEDBACK, 9, honest.fields, tensors), WITH_VERDICTS)
+    assert not read.verdicts
+    assert len(read.singles) == 3
+
+
+@pytest.mark.parametrize("rule", ["median", "f2u", "f2a"])
+def test_a_sum_is_no_answer_where_the_rule_must_see_each(rule: str) -> None:
+    form = Form.of(Experiment(world_size=9, aggregation=rule, batch_size=BATCH), SHAPE)
+    judged = dict.fromkeys(range(1, 5), 0)
+    assert len(read_feedback(answer(judged), FORM).sums) == 1
+    read = read_feedback(answer(judged), form)
+    assert not read.sums
+    assert not read.singles
+
+
 def test_rules_that_vote_see_every_answer() -> None:
-    for rule, sums in (("mean", True), ("median", False), ("krum:1", False)):
+    for rule, sums in (("mean", True), ("median", False), ("krum:1", False), ("f2u", False)):
         form = Form.of(Experiment(world_size=9, aggregation=rule, batch_size=BATCH), SHAPE)
         read = read_feedback(answer(dict.fromkeys(range(1, 9), 0), form), form)
         assert (len(read.sums), len(read.singles)) == ((1, 0) if sums else (0, 8))

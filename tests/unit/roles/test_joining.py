@@ -7,6 +7,7 @@ import torch
 
 from mdgan import messages
 from mdgan.algorithms.model_state import part_of
+from mdgan.algorithms.worker import Judgement
 from mdgan.errors import BadInput, Interrupted
 from mdgan.messages import Kind
 from mdgan.roles.host import HostFailed
@@ -224,7 +225,8 @@ def test_who_is_shut_out_ends_and_stays_out(
     made = stage(iterations=3, strikes=2)
     broken = make_worker(2)
     nothing = torch.full((small.BATCH_SIZE, *small.SHAPE), torch.nan)
-    monkeypatch.setattr(broken, "feedback", lambda _judged: (nothing, torch.tensor(0.5)))
+    judgement = Judgement(nothing, torch.tensor(0.5), torch.zeros(small.BATCH_SIZE))
+    monkeypatch.setattr(broken, "feedback", lambda _judged: judgement)
     made.host({2: broken})
     (one,) = made.begin_with((1,))
     one.answer(1)

@@ -55,7 +55,7 @@ class Played:
         self._machine.did.append(self._name)
         self._machine.seconds += len(assignment) * self.cost * (7.5 if self._is_cold else 0.75)
         self._is_cold = False
-        return Answers(dict.fromkeys(assignment, generated), {})
+        return Answers(dict.fromkeys(assignment, generated), {}, {})
 
 
 def iterate(tuning: Tuning, num: int, workers: Mapping[int, Assignment] = WORKERS) -> None:
