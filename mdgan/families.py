@@ -124,7 +124,7 @@ def check_use(algorithm: str, settings: Mapping[str, Any], defaults: Mapping[str
     """
     for name in NOT_OF[algorithm]:
         if settings[name] != defaults[name]:
-            others = [other for other in ALGORITHMS if name not in NOT_OF[other]]
+            others = [other for other in ALGORITHMS[:-1] if name not in NOT_OF[other]]
             raise BadInput(
                 f"{flag(name)} {settings[name]}: {algorithm} has no use for it; leave it out, or "
                 f"use --algorithm {' or '.join(others[:2])}"

@@ -112,6 +112,32 @@ def missing_classes(class_counts: ClassCounts) -> list[int]:
     return [label for label, count in enumerate(total) if not count]
 
 
+def check_classes(sampling: str, clusters: str, class_counts: ClassCounts) -> None:
+    """Refuses balanced sampling where it has nothing to balance.
+
+    Args:
+        sampling: `--sampling`.
+        clusters: `--clusters`; what counts as a class is then a group of samples.
+        class_counts: of all clients.
+
+    Raises:
+        BadInput: nobody has labels, or nobody holds a sample of some class.
+    """
+    if sampling != "balanced":
+        return
+    if clusters == "none" and _longest(class_counts.values()) < 2:
+        raise BadInput(
+            "--sampling balanced: the samples have no labels; let workers group them (--clusters "
+            "kmeans:10), or use --sampling random"
+        )
+    missing = missing_classes(class_counts)
+    if missing and clusters == "none":
+        raise BadInput(
+            f"--sampling balanced: no worker holds a sample of class {missing[0]}; use --sampling "
+            "random, or another --partition or --seed"
+        )
+
+
 class Sampling(Protocol):
     """Chooses the clients of each round; lives on the server."""
 

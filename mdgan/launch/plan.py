@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mdgan import __version__
+from mdgan.algorithms.fegan import check_classes
 from mdgan.data import dataset_file
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.partition import partition
@@ -119,6 +120,8 @@ def make_plan(
     else:
         wanted = list(range(1, experiment.world_size)) if show_all else ranks.workers()
         holdings = _hold(experiment, deployment, dataset, wanted)
+        if len(holdings) == experiment.num_workers and experiment.sampling is not None:
+            check_classes(experiment.sampling, experiment.clusters, _class_counts(holdings))
     return Plan(
         experiment,
         deployment,
@@ -174,6 +177,16 @@ def _hold(
     return {
         worker: (source, parts[worker - 1] if worker <= len(parts) else everything)
         for worker in workers
+    }
+
+
+def _class_counts(holdings: Mapping[int, tuple[Partitioner, Tensor]]) -> dict[int, list[int]]:
+    """How many samples of each class workers hold, of all classes that the data have."""
+    return {
+        worker: torch.bincount(
+            source.labels[indices], minlength=int(source.labels.max()) + 1
+        ).tolist()
+        for worker, (source, indices) in holdings.items()
     }
 
 

@@ -5,12 +5,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from mdgan.algorithms.fegan import Sampling, missing_classes, participant_weights
+from mdgan.algorithms.fegan import Sampling, check_classes, participant_weights
 from mdgan.algorithms.fl_gan import GlobalModels
 from mdgan.algorithms.model_average import average
 from mdgan.algorithms.model_state import part_of, under
 from mdgan.algorithms.training_load import Load, load_share
-from mdgan.errors import BadInput
 from mdgan.roles.answers import Answers
 from mdgan.roles.loads import Loads
 from mdgan.roles.parts import Advance, AwaitHosts, Hosts, ServerSurroundings
@@ -59,12 +58,8 @@ class FederatedServer:
         roster, experiment = self._around.roster, self._experiment
         if not self._round_length:
             self._round_length = experiment.round_length(roster.mean_shard_size)
-        missing = missing_classes(self._class_counts())
-        if missing and experiment.sampling == "balanced":
-            raise BadInput(
-                f"--sampling balanced: no worker holds a sample of class {missing[0]}; use "
-                "--sampling random, or another --partition or --seed"
-            )
+        assert experiment.sampling is not None
+        check_classes(experiment.sampling, experiment.clusters, self._class_counts())
 
     def advance(self, done: int, await_hosts: AwaitHosts) -> Advance | None:
         """One round."""
