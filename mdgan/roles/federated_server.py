@@ -157,6 +157,8 @@ class FederatedServer:
         aborted: bool,
     ) -> None:
         total = sum(weights[worker] for worker in took_part)
+        held = self._around.roster.holdings(loads)
+        sizes = {n: min(load.batch_size, held[str(n)]["samples"]) for n, load in loads.items()}
         self._around.observer.event(
             "round",
             iteration,
@@ -165,7 +167,7 @@ class FederatedServer:
             took_part=took_part,
             weights=[weights[worker] / total for worker in took_part],
             iterations={str(worker): load.iterations for worker, load in loads.items()},
-            batch_sizes={str(worker): load.batch_size for worker, load in loads.items()},
+            batch_sizes={str(worker): size for worker, size in sizes.items()},
             aborted=aborted,
         )
 
