@@ -9,8 +9,8 @@ from mdgan.cli.options import settings_options
 
 _SERVERS = (
     *("workers_per_host", "vectorize", "transport", "ranks", "eval_interval", "eval_samples"),
-    "held_out",
-    *("tensorboard", "sample_interval", "log_interval", "deadline", "quorum", "strikes"),
+    *("held_out", "tensorboard", "sample_interval", "log_interval"),
+    *("deadline", "on_deadline", "quorum", "strikes"),
     *("checkpoint_interval", "checkpoint_keep", "checkpoint_to_server"),
 )
 

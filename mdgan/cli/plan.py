@@ -13,10 +13,14 @@ from mdgan.cli.options import read_layers, settings_options
 from mdgan.config import build_deployment, build_experiment
 from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
+from mdgan.families import NOT_OF
 from mdgan.forecast.layout import Layout, Link
 
 _OFFERED = ("workers_per_host", "threads", "datasets_dir")
-_NOT_OFFERED = [item.name for item in fields(Deployment) if item.name not in _OFFERED]
+_NOT_OFFERED = [
+    *(item.name for item in fields(Deployment) if item.name not in _OFFERED),
+    *("participation", *NOT_OF["mdgan"]),
+]
 _MOST_MILLISECONDS = 1e7
 _MOST_MEGABITS = 1e9
 

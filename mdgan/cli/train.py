@@ -8,6 +8,7 @@ import click
 
 from mdgan.cli.environment import prepare_environment
 from mdgan.cli.options import read_layers, settings_options
+from mdgan.families import NOT_OF
 from mdgan.launch.resolve import resolve
 
 _NOT_STANDALONE = (
@@ -15,6 +16,7 @@ _NOT_STANDALONE = (
     *("transport", "ranks", "master_addr", "master_port", "network_interface"),
     *("connect_timeout", "join_token", "insecure", "deadline", "quorum", "liveness_timeout"),
     *("patience", "strikes", "checkpoint_to_server", "aggregation", "vectorize", "tune"),
+    *("participation", "on_deadline", *NOT_OF["mdgan"]),
 )
 
 _resume = click.option(

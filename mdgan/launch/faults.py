@@ -32,6 +32,7 @@ SERVER_PHASES = (
 )
 HOST_PHASES = (
     *("receive", "real-half", "fake-half", "local-step", "feedback", "send", "swap", "swapped"),
+    "train",
     *("checkpoint", "write", "report"),
 )
 """Phases by the names of their spans, and three that are none.

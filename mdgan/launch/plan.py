@@ -111,6 +111,7 @@ def make_plan(
     else:
         ranks = LocalRanks(serves=False, hosts=((joins_as,),), everyone=False)
     _check_machine(deployment, ranks, torchrun)
+    _check_group(experiment, deployment)
     token = read_token(deployment)
     if deployment.tensorboard:
         check_tensorboard()
@@ -144,6 +145,15 @@ def _check_machine(deployment: Deployment, ranks: LocalRanks, torchrun: Torchrun
         check_interface(deployment.network_interface)
     if deployment.master_port == 0 and not ranks.everyone and torchrun is None:
         raise BadInput("--master-port 0: ranks on other machines could not know the port; name one")
+
+
+def _check_group(experiment: Experiment, deployment: Deployment) -> None:
+    for name in ("vectorize", "tune"):
+        if getattr(deployment, name) and experiment.algorithm in FEDERATED:
+            raise BadInput(
+                f"--{name}: {experiment.algorithm} trains the clients of a host one by one; leave "
+                "it out"
+            )
 
 
 def data_dir(deployment: Deployment, dataset: DatasetFile, rank: int) -> Path:
