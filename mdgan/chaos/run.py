@@ -42,7 +42,7 @@ def run_chaos(
     Raises:
         BadInput: what is asked for cannot happen here.
     """
-    resolved = resolve([settings], "mdgan")
+    resolved = resolve([settings])
     iterations, ranks, setting = _setting(resolved, kinds)
     seed = secrets.randbelow(10**6) if seed is None else seed
     events = draw_schedule(seed, num_faults, kinds, setting)

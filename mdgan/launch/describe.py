@@ -5,7 +5,9 @@ from dataclasses import asdict
 import torch
 
 from mdgan.algorithms.mdgan import resolve_kappa
+from mdgan.algorithms.participation import num_participants
 from mdgan.data.dataset_file import num_parameters
+from mdgan.families import FEDERATED
 from mdgan.launch.plan import Plan
 
 _MOST_CLASSES = 12
@@ -33,8 +35,13 @@ def describe(plan: Plan) -> str:
         f"  {'discriminator':20} {num_parameters(discriminator):,} parameters",
         f"  {'κ':20} {resolve_kappa(experiment.kappa, workers)}",
     ]
-    if experiment.algorithm == "mdgan":
+    if experiment.algorithm in FEDERATED:
+        share = num_participants(experiment.participation or 1.0, workers)
+        length = experiment.round_length(sum(sizes) / len(sizes))
+        lines.append(f"  {'a round':20} {length} iterations of {share} worker(s)")
+    elif experiment.algorithm == "mdgan":
         lines.append(f"  {'swap':20} {f'every {every} iterations' if every else 'never'}")
+    if experiment.algorithm != "standalone":
         processes = ["rank 0"] if plan.ranks.serves else []
         processes += ["rank " + _span(host) for host in plan.ranks.hosts]
         lines.append(f"  {'processes here':20} {', '.join(processes)}")
