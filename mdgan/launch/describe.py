@@ -24,7 +24,8 @@ def describe(plan: Plan) -> str:
     lines = ["settings"]
     for name, value in {**asdict(experiment), **asdict(plan.deployment)}.items():
         lines.append(f"  {name:20} {'-' if value is None else value}")
-    workers = 1 if experiment.algorithm == "standalone" else experiment.num_workers
+    workers = experiment.num_workers
+    sharing = workers if experiment.algorithm == "mdgan" else 1  # the others generate for one D
     sizes = [len(indices) for _, indices in plan.holdings.values()]
     every = experiment.swap_every(sum(sizes) / len(sizes))
     lines += [
@@ -33,7 +34,7 @@ def describe(plan: Plan) -> str:
         f"  {'sample shape':20} {' × '.join(map(str, dataset.shape))}, Z_DIM {dataset.z_dim}",
         f"  {'generator':20} {num_parameters(generator):,} parameters",
         f"  {'discriminator':20} {num_parameters(discriminator):,} parameters",
-        f"  {'κ':20} {resolve_kappa(experiment.kappa, workers)}",
+        f"  {'κ':20} {resolve_kappa(experiment.kappa, sharing)}",
     ]
     if experiment.algorithm in FEDERATED:
         share = num_participants(experiment.participation or 1.0, workers)
