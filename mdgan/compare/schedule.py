@@ -69,7 +69,7 @@ class Schedule:
             if training.standing == DONE:
                 continue
             if training.standing == AGAIN:
-                shutil.rmtree(training.folder)  # the same run, which nobody could go on with
+                _remove(training.folder)  # the same run, which nobody could go on with
             configuration = training.configuration
             command = train_command(
                 str(configuration.resolved["algorithm"]),
@@ -108,12 +108,14 @@ class Schedule:
 
     @contextmanager
     def _stop_signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM are looked at between two steps: no process can slip through."""
+        """Ctrl-C, SIGTERM and a closed terminal are looked at between two steps: no process can slip through."""
 
         def stop(_number: int, _frame: FrameType | None) -> None:
             self._stopped = True
 
-        numbers = (signal.SIGINT, signal.SIGTERM)
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup
+            numbers.append(signal.SIGHUP)
         before = [signal.signal(number, stop) for number in numbers]
         try:
             yield
@@ -173,6 +175,13 @@ class _Process:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+
+def _remove(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot remove it ({error.strerror})") from error
 
 
 def _last_fid(training: Training) -> str:

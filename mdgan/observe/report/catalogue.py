@@ -38,8 +38,9 @@ SECTIONS = (
             Entry(
                 "fid-compared",
                 "FID, and what it cost",
-                "The same scores against iterations, training time, bytes that a worker sends and "
-                "receives (mean over the workers), and bytes that the server does.",
+                "FID against iterations, training time, bytes that a worker sends and receives "
+                "(mean over the workers), and bytes that the server does; lower is better, dashed: "
+                "one half of the real data against the other.",
                 "",
                 comparison.fid_compared,
                 wide=True,
