@@ -108,7 +108,10 @@ class Schedule:
 
     @contextmanager
     def _stop_signals(self) -> Iterator[None]:
-        """Ctrl-C, SIGTERM and a closed terminal are looked at between two steps: no process can slip through."""
+        """Ctrl-C, SIGTERM and a closed terminal end the schedule between two of its steps.
+
+        Then no process can slip through that was just started.
+        """
 
         def stop(_number: int, _frame: FrameType | None) -> None:
             self._stopped = True

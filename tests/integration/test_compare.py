@@ -116,6 +116,21 @@ def test_what_is_finished_is_not_trained_again(compared: Path) -> None:
     assert "alone-seed7: was trained with --kappa auto, now it is 3" in other.errors
 
 
+def test_what_stopped_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
+    name = config(tmp_path, "alone", algorithm="standalone", iterations=5, eval_interval=0)
+    flags = [name, "--threads", "1", "--seeds", "3", "--out", "out"]
+    assert run_here("compare", *flags, cwd=tmp_path).status == 0
+    folder = tmp_path / "out" / "alone-seed3"
+    whole = generator_bytes(folder)
+    (folder / "run.json").write_text(json.dumps({**read_status(folder), "state": "stopped"}))
+    (folder / "generator.safetensors").write_bytes(b"half")
+    again = run_here("compare", *flags, "--resume", cwd=tmp_path)
+    assert again.status == 0, again
+    assert "[1/1] alone, seed 3: starts again" in again.output
+    assert generator_bytes(folder) == whole
+    assert folder.with_suffix(".log").read_text().count("done: 5 of 5 iterations") == 2
+
+
 def test_one_that_fails_does_not_hold_up_the_others(tmp_path: Path) -> None:
     files = [
         config(tmp_path, "hasty", world_size=3, connect_timeout=0.001),

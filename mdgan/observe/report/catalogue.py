@@ -111,7 +111,7 @@ SECTIONS = (
                 "kid",
                 "KID against iterations",
                 "Kernel distance to the real features, unbiased for few samples, lower is better; "
-                "bands are one standard deviation.",
+                "the band of a single run is one standard deviation.",
                 "",
                 scores.kid_against_iterations,
                 grouped=True,

@@ -73,10 +73,10 @@ def weights_in_rounds(subjects: Sequence[Subject]) -> Picture | str:
     axes = figure.add_subplot()
     told, rows = [], []
     for subject, rounds in found:
-        used = [one for one in rounds if one.counted]
+        used = [(n, one) for n, one in enumerate(rounds, start=1) if one.counted]
         dots = [
-            (one.number + 1, one.weights[worker])
-            for one in chosen_evenly(used, _MOST_DOTS)
+            (n, one.weights[worker])
+            for n, one in chosen_evenly(used, _MOST_DOTS)
             for worker in one.counted
         ]
         if not dots:
@@ -84,8 +84,8 @@ def weights_in_rounds(subjects: Sequence[Subject]) -> Picture | str:
         dots = chosen_evenly(dots, _MOST_DOTS)
         style = {**run_style(subject), "linestyle": "none", "alpha": 0.6, "markersize": 3}
         axes.plot([x for x, _ in dots], [y for _, y in dots], **style, label=subject.label)
-        weights = [weight for one in used for weight in one.weights.values()]
-        equal = fmean(1 / len(one.counted) for one in used)
+        weights = [weight for _, one in used for weight in one.weights.values()]
+        equal = fmean(1 / len(one.counted) for _, one in used)
         axes.axhline(equal, color=run_colour(subject), linestyle=(0, (6, 3)), linewidth=1)
         told.append(f"Weights from {said(min(weights))} to {said(max(weights))}")
         rows.append((subject.label, *map(said, (min(weights), equal, max(weights)))))

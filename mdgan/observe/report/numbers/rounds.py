@@ -119,13 +119,12 @@ def kl_divergence(p: Sequence[float], q: Sequence[float]) -> float:
     Returns:
         Nats; infinite where p is above 0 and q is 0.
     """
+    if any(a > 0 >= b for a, b in zip(p, q, strict=True)):
+        return inf
     total_p, total_q = sum(p), sum(q)
-    divergence = 0.0
-    for a, b in zip(p, q, strict=True):
-        if a > 0:
-            if b <= 0:
-                return inf
-            divergence += a / total_p * log(a / total_p * (total_q / b))
+    divergence = sum(
+        a / total_p * log(a / total_p * (total_q / b)) for a, b in zip(p, q, strict=True) if a > 0
+    )
     return max(0.0, divergence)  # equal histograms may come out a rounding below 0
 
 
@@ -163,7 +162,8 @@ def _round(event: Mapping[str, Any]) -> Round | None:
 
 
 def _ranks(told: Any) -> list[int]:
-    return [rank for rank in told if type(rank) is int] if isinstance(told, list) else []
+    known = told if isinstance(told, list) else []
+    return [rank for rank in known if type(rank) is int and 0 < rank < 10**_LONGEST_NAME]
 
 
 def _by_rank(told: Any) -> dict[int, int]:

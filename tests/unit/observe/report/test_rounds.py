@@ -56,6 +56,7 @@ def test_kl_of_equal_histograms_is_zero_and_of_an_unseen_class_infinite() -> Non
     assert kl_divergence([1, 2, 3], [10, 20, 30]) == pytest.approx(0.0, abs=1e-15)
     assert kl_divergence([3, 7], [3, 7]) == 0.0
     assert kl_divergence([1, 1], [5, 0]) == inf
+    assert kl_divergence([1, 1], [5, -9]) == inf
     assert kl_divergence([1, 0], [1, 1]) == pytest.approx(np.log(2))
 
 
@@ -113,6 +114,7 @@ def test_a_recorded_run_is_counted_as_numpy_counts_it(tmp_path: Path, balanced: 
         {"weights": 1},
         {"weights": [0.5, None]},
         {"took_part": 3},
+        {"took_part": [-1, 2]},
     ],
 )
 def test_rounds_that_make_no_sense_are_left_out(change: dict[str, Any]) -> None:
