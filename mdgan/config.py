@@ -56,6 +56,11 @@ def build_deployment(*layers: Mapping[str, Any]) -> Deployment:
     return Deployment(**_merge(names(Deployment), layers))
 
 
+def combined(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Layers of settings as one that `--config` takes, the first that names a setting wins."""
+    return _merge(names(Experiment) | names(Deployment), layers)
+
+
 # A later layer's rhythm must not collide with an earlier layer's: they are one choice.
 _ONE_CHOICE = {
     "swap_interval": "swap_epochs",

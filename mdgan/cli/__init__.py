@@ -11,6 +11,7 @@ import click
 
 from mdgan import __version__
 from mdgan.cli.chaos import chaos
+from mdgan.cli.compare import compare
 from mdgan.cli.datasets import datasets
 from mdgan.cli.evaluate import evaluate
 from mdgan.cli.join import join
@@ -37,7 +38,7 @@ def cli(context: click.Context) -> None:
 
 for _command in (
     *(plan, train, standalone, join, standby, token),
-    *(watch, report, evaluate, sample, trace, datasets, chaos),
+    *(compare, watch, report, evaluate, sample, trace, datasets, chaos),
 ):
     cli.add_command(_command)
 

@@ -17,7 +17,7 @@ from mdgan.settings import flag, kinds
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _number_or_auto(text: str) -> int | str:
+def number_or_auto(text: str) -> int | str:
     """A whole number, or the word auto."""
     if text == "auto":
         return text
@@ -28,13 +28,14 @@ def _number_or_auto(text: str) -> int | str:
 
 
 def settings_options(
-    leave_out: Collection[str] = (), *, experiment: bool = True
+    leave_out: Collection[str] = (), *, experiment: bool = True, config: bool = True
 ) -> Callable[[Command], Command]:
-    """Adds an option for every setting, and `--config` if they are all to be chosen here.
+    """Adds an option for every setting, and `--config` if one file may hold them all.
 
     Args:
         leave_out: names of settings that the command has no use for.
         experiment: whether to offer what is computed, and not only where.
+        config: whether to offer `--config` beside it.
     """
 
     def decorate(command: Command) -> Command:
@@ -42,7 +43,7 @@ def settings_options(
         for item in reversed(items):
             if item.name not in leave_out:
                 command = _option(item)(command)
-        if not experiment:
+        if not (experiment and config):
             return command
         return click.option(
             "--config",
@@ -85,7 +86,7 @@ def _option(item: "Field[Any]") -> Callable[[Command], Command]:
     if about["choices"]:
         kind = click.Choice(about["choices"])
     elif item.default == "auto":
-        kind = _number_or_auto
+        kind = number_or_auto
     return click.option(
         flag(item.name),
         item.name,

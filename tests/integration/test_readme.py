@@ -26,7 +26,7 @@ def test_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
     helps = ""
     commands = (
         *("plan", "train", "standalone", "join", "standby", "token", "chaos"),
-        *("sample", "evaluate", "report", "watch", "trace", "datasets"),
+        *("compare", "sample", "evaluate", "report", "watch", "trace", "datasets"),
     )
     for command in (*([name] for name in commands), ["datasets", "show"]):
         with pytest.raises(SystemExit):

@@ -13,6 +13,7 @@ from PIL import Image
 from mdgan.cli import main
 from mdgan.observe.report.catalogue import SECTIONS
 from tests.unit.observe.fake_run import FakeRun
+from tests.unit.observe.federated import federated_run
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
@@ -64,7 +65,7 @@ addEventListener("load", () => {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report of two runs, and a page that looks at it in two widths."""
+    """A report of runs of all kinds, and a page that looks at it in two widths."""
     folder = tmp_path_factory.mktemp("report")
     runs = [
         FakeRun(workers=10, iterations=80, slow=frozenset({31}), lost={7: 60}, swap_interval=5),
@@ -72,6 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         FakeRun(workers=0, iterations=80),
     ]
     paths = [str(fake.write(folder / f"run{n}")) for n, fake in enumerate(runs)]
+    paths.append(str(federated_run(folder / "federated")))
     with pytest.raises(SystemExit) as ended:
         main(["report", *paths, "-o", str(folder / "report.html")])
     assert ended.value.code == 0

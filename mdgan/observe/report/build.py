@@ -32,6 +32,18 @@ class Report:
     damage: tuple[str, ...]
 
 
+def check_matplotlib() -> None:
+    """Makes sure that figures can be drawn.
+
+    Raises:
+        BadInput: matplotlib is not installed.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401 - whether it is there at all
+    except ImportError as error:
+        raise BadInput("reports need matplotlib: pip install 'mdgan[plots]'") from error
+
+
 def write_report(
     paths: Sequence[Path], output: Path | None = None, figures: Path | None = None
 ) -> Report:
@@ -46,10 +58,7 @@ def write_report(
         BadInput: matplotlib is not installed, a folder is no run or is given twice, or a file
             cannot be written.
     """
-    try:
-        import matplotlib.figure  # noqa: F401 - whether it is there at all
-    except ImportError as error:
-        raise BadInput("reports need matplotlib: pip install 'mdgan[plots]'") from error
+    check_matplotlib()
     from mdgan.observe.report.compose import compose
 
     runs = _read(paths)

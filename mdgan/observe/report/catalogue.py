@@ -1,59 +1,20 @@
 """All figures of the report, in their order, and what is said under each."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
+from mdgan.observe.report.entry import Entry, Section
 from mdgan.observe.report.figures import (
     attendance,
     classes,
+    comparison,
     durations,
     losses,
     operations,
+    rounds,
     samples,
     scores,
     swaps,
     timeline,
     traffic,
 )
-from mdgan.observe.report.figures.picture import Picture
-from mdgan.observe.report.numbers.subject import Subject
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One figure.
-
-    Attributes:
-        name: its file name, and `fig-<name>` in the page.
-        title: a few words.
-        caption: what it shows, in one sentence.
-        paper: the figures of Darmanger and Gombas (2024) that show the same; empty for none.
-        draw: makes the picture, or says in one line why there is none.
-        wide: whether it takes the whole width of the page.
-    """
-
-    name: str
-    title: str
-    caption: str
-    paper: str
-    draw: Callable[[Sequence[Subject]], Picture | str]
-    wide: bool = False
-
-
-@dataclass(frozen=True)
-class Section:
-    """Figures that answer one question.
-
-    Attributes:
-        name: `#<name>` in the page.
-        title: in the navigation and above the figures.
-        entries: the figures.
-    """
-
-    name: str
-    title: str
-    entries: tuple[Entry, ...]
-
 
 SECTIONS = (
     Section(
@@ -71,6 +32,52 @@ SECTIONS = (
         ),
     ),
     Section(
+        "compared",
+        "Compared",
+        (
+            Entry(
+                "fid-compared",
+                "FID, and what it cost",
+                "FID against iterations, training time, bytes that a worker sends and receives "
+                "(mean over the workers), and bytes that the server does; lower is better, dashed: "
+                "one half of the real data against the other.",
+                "",
+                comparison.fid_compared,
+                wide=True,
+                grouped=True,
+            ),
+            Entry(
+                "score-compared",
+                "Inception score, and what it cost",
+                "The same for the score, higher is better; dashed: real data.",
+                "",
+                comparison.score_compared,
+                wide=True,
+                grouped=True,
+            ),
+            Entry(
+                "coverage-compared",
+                "Coverage, and what it cost",
+                "The same for coverage: the share of real samples that have a generated one among "
+                "their neighbours.",
+                "",
+                comparison.coverage_compared,
+                wide=True,
+                grouped=True,
+            ),
+            Entry(
+                "samples-compared",
+                "Samples side by side",
+                "The last grid of every configuration, all from the same noise where the seed is "
+                "the same.",
+                "",
+                comparison.samples_side_by_side,
+                wide=True,
+                grouped=True,
+            ),
+        ),
+    ),
+    Section(
         "quality",
         "Quality",
         (
@@ -81,6 +88,7 @@ SECTIONS = (
                 "one half of the real data against the other, the floor.",
                 "7.8, E.6",
                 scores.fid_against_iterations,
+                grouped=True,
             ),
             Entry(
                 "fid-time",
@@ -88,6 +96,7 @@ SECTIONS = (
                 "The same distance against the seconds that training took to get there.",
                 "",
                 scores.fid_against_time,
+                grouped=True,
             ),
             Entry(
                 "inception-score",
@@ -96,14 +105,16 @@ SECTIONS = (
                 "better; dashed: real data.",
                 "7.9, E.7",
                 scores.inception_score,
+                grouped=True,
             ),
             Entry(
                 "kid",
                 "KID against iterations",
                 "Kernel distance to the real features, unbiased for few samples, lower is better; "
-                "bands are one standard deviation.",
+                "the band of a single run is one standard deviation.",
                 "",
                 scores.kid_against_iterations,
+                grouped=True,
             ),
             Entry(
                 "precision-recall",
@@ -112,6 +123,7 @@ SECTIONS = (
                 "real among the samples?",
                 "",
                 scores.precision_and_recall,
+                grouped=True,
             ),
             Entry(
                 "classes-covered",
@@ -120,6 +132,7 @@ SECTIONS = (
                 "the real ones (0 is equal).",
                 "",
                 classes.class_coverage,
+                grouped=True,
             ),
             Entry(
                 "class-histogram",
@@ -135,6 +148,49 @@ SECTIONS = (
                 "samples are.",
                 "",
                 losses.losses,
+            ),
+        ),
+    ),
+    Section(
+        "rounds",
+        "Rounds",
+        (
+            Entry(
+                "rounds-map",
+                "Who took part in which round",
+                "Every worker that was asked in a round. Asked in vain: its model did not come "
+                "in time; aborted: the model stayed as it was. Paler where a stretch holds several "
+                "rounds.",
+                "",
+                rounds.who_took_part_in_rounds,
+                wide=True,
+            ),
+            Entry(
+                "rounds-weights",
+                "Weights",
+                "What share of the average each worker's model had in each round; dashed: equal "
+                "shares.",
+                "",
+                rounds.weights_in_rounds,
+            ),
+            Entry(
+                "rounds-seen",
+                "Samples per class seen by the server",
+                "Through the workers that took part, a sample as often as its worker did. Lines "
+                "are means over the classes, bands reach from the least to the most seen one; "
+                "diamonds: every class was seen 500 times. As figure 14 of FeGAN.",
+                "",
+                rounds.samples_seen,
+                grouped=True,
+            ),
+            Entry(
+                "rounds-kl",
+                "Divergence of what the server has seen",
+                "KL divergence of the real distribution of classes from what the server has seen "
+                "so far; 0 is equal. As figure 10 of FeGAN.",
+                "",
+                rounds.kl_of_seen_data,
+                grouped=True,
             ),
         ),
     ),

@@ -6,14 +6,19 @@ from datetime import datetime
 from pathlib import Path
 
 from mdgan.observe.recorded_run import RecordedRun
-from mdgan.observe.report.catalogue import SECTIONS, Entry
+from mdgan.observe.report.catalogue import SECTIONS
+from mdgan.observe.report.entry import Entry
 from mdgan.observe.report.figures.export import inline_svg, write_files
 from mdgan.observe.report.figures.picture import Picture
 from mdgan.observe.report.figures.style import styled
-from mdgan.observe.report.numbers.subject import Subject, subjects
+from mdgan.observe.report.numbers.groups import groups
+from mdgan.observe.report.numbers.subject import MOST_RUNS, Subject, subjects
 from mdgan.observe.report.page.html import tag, text
 from mdgan.observe.report.page.page import Block, Chapter, page
-from mdgan.observe.report.page.strips import film_strips
+from mdgan.observe.report.page.strips import film_strips, side_by_side
+
+_STRIPS = {"samples": film_strips, "samples-compared": side_by_side}
+"""What stands in the page instead of the drawing: pictures that can be enlarged."""
 
 
 def compose(
@@ -47,7 +52,8 @@ def compose(
     return page(named, chapters, written), len(blocks) - len(missing), missing
 
 
-def _block(entry: Entry, named: Sequence[Subject], figures: Path | None) -> Block:
+def _block(entry: Entry, every: Sequence[Subject], figures: Path | None) -> Block:
+    named = every if entry.grouped else _one_a_configuration(every)
     picture = entry.draw(named)
     if isinstance(picture, str):
         return Block(
@@ -57,12 +63,26 @@ def _block(entry: Entry, named: Sequence[Subject], figures: Path | None) -> Bloc
         for panel in picture.panels:
             name = f"{entry.name}-{_file_name(panel.label)}" if panel.label else entry.name
             write_files(panel.figure, figures, name)
-    content = film_strips(named) if entry.name == "samples" else _drawings(entry, picture)
+    strips = _STRIPS.get(entry.name)
+    content = strips(named) if strips else _drawings(entry, picture)
     seen = picture.seen[:1].upper() + picture.seen[1:]
-    caption = f"{entry.caption} {seen}".strip()
+    caption = " ".join(filter(None, (entry.caption, seen, _said_shown(every, named))))
     return Block(
         entry.name, entry.title, caption, entry.paper, content, "", picture.table, entry.wide
     )
+
+
+def _one_a_configuration(subjects: Sequence[Subject]) -> Sequence[Subject]:
+    """All runs, or where these are more than can be told apart the first of each configuration."""
+    if len(subjects) <= MOST_RUNS:
+        return subjects
+    return [group.first for group in groups(subjects)]
+
+
+def _said_shown(subjects: Sequence[Subject], named: Sequence[Subject]) -> str:
+    if len(named) == len(subjects):
+        return ""
+    return f"Of {len(subjects)} runs this shows the first of each configuration."
 
 
 def _drawings(entry: Entry, picture: Picture) -> str:

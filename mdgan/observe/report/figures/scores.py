@@ -16,13 +16,9 @@ from mdgan.observe.report.figures.style import (
     time_axis,
     wants_log,
 )
-from mdgan.observe.report.numbers.scores import (
-    METRICS,
-    Score,
-    not_comparable,
-    reference,
-    scores_of,
-)
+from mdgan.observe.report.numbers.costs import iterations_until, seconds_until
+from mdgan.observe.report.numbers.groups import Cost, Curve, Group, curve, groups, said_bands
+from mdgan.observe.report.numbers.scores import METRICS, not_comparable, reference, scores_of
 from mdgan.observe.report.numbers.subject import Subject
 from mdgan.observe.report.numbers.table import Table
 from mdgan.observe.report.numbers.values import chosen_evenly, said, said_seconds
@@ -30,6 +26,7 @@ from mdgan.observe.report.numbers.values import chosen_evenly, said, said_second
 NO_SCORES = "no scores are recorded (mdgan evaluate adds some)"
 _LOG_FROM_RATIO = 15
 _MOST_ROWS = 40
+SCORE_HEADER = ("run", "score", "iteration", "time", "value")
 _FOUR = ("precision", "recall", "density", "coverage")
 
 
@@ -75,30 +72,31 @@ def small_multiples(
     found = [metric for metric in metrics if any(scores_of(s.run, metric) for s in subjects)]
     if not found:
         return NO_SCORES
+    found_groups = groups(subjects)
     num_rows = -(-len(found) // columns)
     figure = new_figure(0.35 + 1.65 * num_rows)
     grid = figure.subplots(num_rows, columns, sharex=True, squeeze=False)
     rows: list[tuple[str, ...]] = []
     for place, metric in enumerate(found):
         axes = grid[place // columns][place % columns]
-        for subject in subjects:
-            _draw(axes, subject, scores_of(subject.run, metric), over=None)
+        for group in found_groups:
+            draw_curve(axes, group, curve(group, metric, iterations_until))
         where = real[metrics.index(metric)] if real else ()
         top = 1.08 * max(x.value for s in subjects for x in scores_of(s.run, metric))
         if where:
-            top = 1.2 * max([top, *_references(axes, subjects, where, "real data")])
+            top = 1.2 * max([top, *references(axes, subjects, where, "real data")])
         axes.set_title(METRICS[metric])
         axes.set_ylim(0, top or 1)
         axes.margins(x=0.03)
         label = "iteration" if place + columns >= len(found) else ""
         iteration_axis(axes, label, most_ticks=6 // columns)
-        rows += _rows(subjects, metric)
+        rows += score_rows(subjects, metric)
     for place in range(len(found), num_rows * columns):
         grid[place // columns][place % columns].set_visible(False)
-    if len(subjects) > 1:
+    if len(found_groups) > 1:
         legend(figure)
-    table = Table(("run", "score", "iteration", "time", "value"), chosen_evenly(rows, _MOST_ROWS))
-    return Picture([Panel("", figure)], _last_values(subjects, found), table)
+    table = Table(SCORE_HEADER, chosen_evenly(rows, _MOST_ROWS))
+    return Picture([Panel("", figure)], last_values(subjects, found), table)
 
 
 def _one_metric(
@@ -108,54 +106,70 @@ def _one_metric(
     real_name: str,
     over_time: bool = False,
 ) -> Picture | str:
-    scored = [(s, scores_of(s.run, metric)) for s in subjects]
-    scored = [(s, [x for x in scores if not over_time or x.seconds]) for s, scores in scored]
-    scored = [(subject, scores) for subject, scores in scored if scores]
-    if not scored:
+    cost: Cost = seconds_until if over_time else iterations_until
+    curves = [(group, curve(group, metric, cost)) for group in groups(subjects)]
+    curves = [(group, line) for group, line in curves if line.x]
+    if not curves:
         return NO_SCORES
     figure = new_figure(2.75)
     axes = figure.add_subplot()
     if over_time:
-        over = time_axis(axes, max(x.seconds or 0.0 for _, scores in scored for x in scores))
+        factor = time_axis(axes, max(x for _, line in curves for x in line.x))
     else:
+        factor = 1.0
         iteration_axis(axes)
-    for subject, scores in scored:
-        _draw(axes, subject, scores, over if over_time else None)
-    values = [score.value for _, scores in scored for score in scores]
-    floors = _references(axes, subjects, real, real_name) if real else []
+    for group, line in curves:
+        draw_curve(axes, group, line, factor)
+    floors = references(axes, subjects, real, real_name) if real else []
     axes.set_ylabel(METRICS[metric])
-    if metric == "fid" and wants_log(values, _LOG_FROM_RATIO):
-        axes.set_ylim(0.8 * min([*values, *(f for f in floors if f > 0)]), 1.2 * max(values))
-        log_y(axes)
-    elif min(values) >= 0:
-        axes.set_ylim(0, 1.12 * max([*values, *floors]))
+    limit_scores(axes, metric, [line for _, line in curves], floors)
     axes.margins(x=0.03)
-    if len(subjects) > 1:
+    if len(curves) > 1:
         legend(figure)
-    seen = _last_values(subjects, [metric])
+    seen = last_values(subjects, [metric])
     if floors:
         seen += f" {real_name.capitalize()}: {said_range(floors)}."
-    rows = chosen_evenly(_rows(subjects, metric), _MOST_ROWS)
-    table = Table(("run", "score", "iteration", "time", "value"), rows)
-    return Picture([Panel("", figure)], seen, table)
+    table = Table(SCORE_HEADER, chosen_evenly(score_rows(subjects, metric), _MOST_ROWS))
+    return Picture([Panel("", figure)], seen.strip(), table)
 
 
-def _draw(axes: Axes, subject: Subject, scores: Sequence[Score], over: float | None) -> None:
-    if not scores:
+def limit_scores(axes: Axes, metric: str, curves: Sequence[Curve], floors: Sequence[float]) -> None:
+    """Makes the y axis hold all curves and what real data gets: from 0 on, or logarithmic."""
+    values = [value for line in curves for value in line.middle]
+    if metric == "fid" and wants_log(values, _LOG_FROM_RATIO):
+        lowest = min([*values, *(floor for floor in floors if floor > 0)])
+        axes.set_ylim(0.8 * lowest, 1.2 * max(value for line in curves for value in line.high))
+        log_y(axes)
+    elif min(values) >= 0:
+        highest = max(value for line in curves for value in line.high)
+        axes.set_ylim(0, 1.12 * max([highest, *floors]) or 1)
+
+
+def draw_curve(axes: Axes, group: Group, line: Curve, factor: float = 1.0) -> None:
+    """One configuration: a line, and a band where runs or subsets differ."""
+    if not line.x:
         return
-    x = [score.iteration if over is None else (score.seconds or 0.0) / over for score in scores]
-    y = [score.value for score in scores]
-    if any(score.deviation for score in scores):
-        low = [score.value - (score.deviation or 0.0) for score in scores]
-        high = [score.value + (score.deviation or 0.0) for score in scores]
-        axes.fill_between(x, low, high, color=run_colour(subject), alpha=0.2, linewidth=0)
-    axes.plot(x, y, **line_style(subject, len(x)), label=subject.label)
+    x = [value / factor for value in line.x]
+    if line.low != line.high:
+        colour = run_colour(group.first)
+        axes.fill_between(x, line.low, line.high, color=colour, alpha=0.2, linewidth=0)
+    axes.plot(x, line.middle, **line_style(group.first, len(x)), label=group.label)
 
 
-def _references(
+def references(
     axes: Axes, subjects: Sequence[Subject], path: tuple[str, ...], name: str
 ) -> list[float]:
-    """Dashed lines at what real data gets: one if all runs agree, else one a run."""
+    """Dashed lines at what real data gets: one if all runs agree, else one a run.
+
+    Args:
+        axes: where.
+        subjects: the runs.
+        path: where their records have it.
+        name: stands on the line; empty for nothing.
+
+    Returns:
+        The different values.
+    """
     values = [(s, reference(s.run, *path)) for s in subjects]
     known = [(subject, value) for subject, value in values if value is not None]
     different = sorted({value for _, value in known})
@@ -163,7 +177,7 @@ def _references(
         owners = [subject for subject, of_run in known if of_run == value]
         colour = run_colour(owners[0]) if len(different) > 1 else SOFT
         axes.axhline(value, color=colour, linestyle=(0, (6, 3)), linewidth=1.1)
-    if different:
+    if different and name:
         middle = different[len(different) // 2]
         axes.annotate(
             f"{name} {said(middle)}" if len(different) == 1 else name,
@@ -184,16 +198,19 @@ def said_range(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _last_values(subjects: Sequence[Subject], metrics: Sequence[str]) -> str:
+def last_values(subjects: Sequence[Subject], metrics: Sequence[str]) -> str:
+    """The last scores of the only run; of several, what their lines are and what to beware of."""
     told = []
     for subject in subjects:
         last = [(metric, scores_of(subject.run, metric)) for metric in metrics]
         values = [f"{METRICS[m]} {said(scores[-1].value)}" for m, scores in last if scores]
         told.append(f"At the end: {', '.join(values)}")
-    return f"{only(told)} {not_comparable([s.run for s in subjects])}".strip()
+    beware = not_comparable([subject.run for subject in subjects])
+    return " ".join(filter(None, (only(told), said_bands(groups(subjects)), beware)))
 
 
-def _rows(subjects: Sequence[Subject], metric: str) -> list[tuple[str, ...]]:
+def score_rows(subjects: Sequence[Subject], metric: str) -> list[tuple[str, ...]]:
+    """Every score of every run."""
     return [
         (
             subject.label,

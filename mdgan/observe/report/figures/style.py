@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import matplotlib
@@ -133,10 +134,11 @@ def legend(figure: Figure, axes: Axes | None = None, columns: int = 4) -> None:
 
 
 def _legend_width(labels: Sequence[str], columns: int) -> int:
-    """In letters; a legend is filled column by column."""
-    height = -(-len(labels) // columns)
-    longest = [max(map(len, labels[k : k + height])) for k in range(0, len(labels), height)]
-    return sum(longest) + _LETTERS_OF_HANDLE * columns
+    """In letters; a legend is filled column by column, the first ones being one longer."""
+    height, longer = divmod(len(labels), columns)
+    ends = [n * height + min(n, longer) for n in range(columns + 1)]
+    longest = [max(map(len, labels[start:end]), default=0) for start, end in pairwise(ends)]
+    return sum(longest) + _LETTERS_OF_HANDLE * min(columns, len(labels))
 
 
 def iteration_axis(axes: Axes, label: str = "iteration", most_ticks: int = 6) -> None:

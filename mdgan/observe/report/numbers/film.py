@@ -1,9 +1,12 @@
 """The sample grids of a run, few enough to look at."""
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mdgan.observe.recorded_run import RecordedRun
+from mdgan.observe.report.numbers.groups import Group
+from mdgan.observe.report.numbers.subject import Subject
 from mdgan.observe.report.numbers.values import chosen_evenly
 
 MOST_FRAMES = 12
@@ -29,13 +32,29 @@ class Frame(NamedTuple):
 
 def film(run: RecordedRun) -> list[Frame]:
     """At most twelve sample grids, evenly chosen, the first and the last among them."""
+    chosen = chosen_evenly(sorted(run.samples), MOST_FRAMES)
+    return [frame for iteration in chosen if (frame := _frame(run, iteration)) is not None]
+
+
+def last_frames(found: Sequence[Group]) -> list[tuple[Group, Subject, Frame]]:
+    """The last sample grid of every configuration, of the first of its runs that has one."""
     frames = []
-    for iteration in chosen_evenly(sorted(run.samples), MOST_FRAMES):
-        try:
-            png = run.samples[iteration].read_bytes()
-        except OSError:
-            continue
-        if png.startswith(_SIGNATURE) and png.endswith(_END):
-            width, height = struct.unpack(">II", png[16:24])
-            frames.append(Frame(iteration, png, width, height))
+    for group in found:
+        for subject in group.members:
+            last = max(subject.run.samples, default=None)
+            frame = None if last is None else _frame(subject.run, last)
+            if frame is not None:
+                frames.append((group, subject, frame))
+                break
     return frames
+
+
+def _frame(run: RecordedRun, iteration: int) -> Frame | None:
+    try:
+        png = run.samples[iteration].read_bytes()
+    except OSError:
+        return None
+    if not (png.startswith(_SIGNATURE) and png.endswith(_END)):
+        return None
+    width, height = struct.unpack(">II", png[16:24])
+    return Frame(iteration, png, width, height)

@@ -1,6 +1,7 @@
 """The runs of one report: what each is called, and in what they differ."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,8 +39,18 @@ _WHERE_AND_HOW_OFTEN = frozenset(
         "checkpoint_to_server",
     )
 )
+_NOT_OF_THE_CONFIGURATION = frozenset(
+    (
+        *("seed", "out", "ranks", "master_addr", "master_port"),
+        *("network_interface", "join_token", "insecure"),
+    )
+)
 _MOST_PHRASES = 3
 _LONGEST_LABEL = 42
+_SEEDED = re.compile(r"(.+)-seed([0-9]+)")
+
+MOST_RUNS = 8
+"""That each have a colour of their own; of more runs, those of one configuration share theirs."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +58,8 @@ class Subject:
     """One run of a report.
 
     Attributes:
-        position: its place in the report, from 0; decides its colour and marker.
+        position: its place in the report, from 0, or that of its configuration where runs are many;
+            decides its colour and marker.
         label: what it is called, different for every run of the report.
         run: what it recorded.
     """
@@ -118,11 +130,40 @@ def num_workers(config: Mapping[str, Any]) -> int:
 
 def subjects(runs: Sequence[RecordedRun]) -> list[Subject]:
     """Names the runs of a report."""
-    return [Subject(n, labels(runs)[n], run) for n, run in enumerate(runs)]
+    named = labels(runs)
+    if len(runs) <= MOST_RUNS:
+        return [Subject(n, named[n], run) for n, run in enumerate(runs)]
+    kinds = [configuration(run) for run in runs]
+    places = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
+    return [Subject(places[kinds[n]], named[n], run) for n, run in enumerate(runs)]
+
+
+def configuration(run: RecordedRun) -> str:
+    """Equal for runs whose settings are the same but for the seed, and for where they ran."""
+    kept = {name: x for name, x in run.config.items() if name not in _NOT_OF_THE_CONFIGURATION}
+    return _as_text(kept)
+
+
+def configuration_names(runs: Sequence[RecordedRun]) -> list[str]:
+    """NAME of every run if all folders are called `NAME-seedS`, as `mdgan compare` calls them."""
+    matches = [_SEEDED.fullmatch(run.path.name) for run in runs]
+    names = [
+        match[1]
+        for match, run in zip(matches, runs, strict=True)
+        if match and match[2] == str(run.config.get("seed"))
+    ]
+    return names if len(names) == len(runs) else []
 
 
 def labels(runs: Sequence[RecordedRun]) -> list[str]:
-    """A short name for every run, from what tells it from the others."""
+    """A short name for every run: its own, or what tells it from the others."""
+    if names := configuration_names(runs):
+        repeated = _repeated(names)
+        found = [
+            _shortened(name) + (f", seed {run.config.get('seed')}" if name in repeated else "")
+            for name, run in zip(names, runs, strict=True)
+        ]
+        return _told_apart(found, lambda n: f"run {n + 1}")
     plain = [_kind(run.config) for run in runs]
     found = list(plain)
     for name in _repeated(plain):
@@ -158,9 +199,11 @@ def _as_text(value: Any) -> str:
 
 
 def _kind(config: Mapping[str, Any]) -> str:
-    if config.get("algorithm") == "standalone":
+    algorithm = config.get("algorithm")
+    if algorithm == "standalone":
         return "standalone"
-    return count(num_workers(config), "worker")
+    workers = count(num_workers(config), "worker")
+    return workers if algorithm in (None, "mdgan") else f"{shown(algorithm)}, {workers}"
 
 
 def _phrase(key: str, value: Any) -> str:

@@ -69,7 +69,7 @@ def role_rate(traffic: Sequence[Traffic]) -> Rate | None:
     sent: dict[str, float] = {}
     received: dict[str, float] = {}
     iterations = 0
-    for start in _starts(traffic):
+    for start in starts_of(traffic):
         first, last = start[0], start[-1]
         if last.iteration == first.iteration:
             first = Traffic(0, 0.0, {}, {})
@@ -84,7 +84,8 @@ def role_rate(traffic: Sequence[Traffic]) -> Rate | None:
     )
 
 
-def _starts(traffic: Sequence[Traffic]) -> list[list[Traffic]]:
+def starts_of(traffic: Sequence[Traffic]) -> list[list[Traffic]]:
+    """The counts of every start of a role: counts that fall belong to a new one."""
     starts: list[list[Traffic]] = []
     for count in traffic:
         fell = bool(starts) and _total(count) < _total(starts[-1][-1])

@@ -18,7 +18,7 @@ def test_the_report_of_one_run_lies_in_its_folder(run: Path) -> None:
     report = write_report([run])
     assert report.path == run / "report.html"
     assert report.path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert report.num_figures + len(report.missing) == 28
+    assert report.num_figures + len(report.missing) == 36
     assert report.damage == ()
     assert write_report([run]).num_figures == report.num_figures
 

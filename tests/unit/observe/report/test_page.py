@@ -9,9 +9,12 @@ from mdgan.observe.recorded_run import RecordedRun
 from mdgan.observe.report.catalogue import SECTIONS
 from mdgan.observe.report.compose import compose
 from tests.unit.observe.fake_run import FakeRun
+from tests.unit.observe.federated import federated_run
 from tests.unit.observe.report.parsed_page import ParsedPage
 
 NAMES = [entry.name for section in SECTIONS for entry in section.entries]
+COMPARED = {"fid-compared", "score-compared", "coverage-compared", "samples-compared"}
+ROUNDS = {"rounds-map", "rounds-weights", "rounds-seen", "rounds-kl"}
 HOSTILE = "<script>alert('é $x^2$ \"quoted\"')</script> &amp; </style>]]>"
 
 
@@ -40,7 +43,7 @@ def test_one_run_has_all_figures_that_need_no_other(tmp_path: Path) -> None:
     path = FakeRun(iterations=60, slow=frozenset({25}), lost={3: 40}).write(tmp_path / "run")
     html, missing = page_of(path)
     page = check(html, missing)
-    assert missing.keys() == {"duration-workers", "operations-standalone"}
+    assert missing.keys() == {"duration-workers", "operations-standalone", *COMPARED, *ROUNDS}
     assert "Worker 3 was lost in iteration 40: connection closed by peer" in page.text
     assert "All discriminators of 4 swaps arrived bit for bit." in page.text
     assert "7488d73850bf" in page.text
@@ -61,13 +64,48 @@ def test_runs_of_all_kinds_are_compared(tmp_path: Path) -> None:
     trace.write_bytes(trace.read_bytes()[:-30])
     html, missing = page_of(*paths)
     page = check(html, missing)
-    assert missing == {}
+    assert missing.keys() == ROUNDS
     labels = ("standalone", "7 workers", "4 workers, no swap", "4 workers, swap every 14")
     assert all(label in page.text for label in labels)
     assert "1 of 11 swaps did not arrive bit for bit, after iteration 15." in page.text
     assert "host-2.jsonl: ends in the middle of a line" in page.text
     assert "It was not finished when this page was written" in page.text
     assert "What differs" in page.text
+
+
+def test_federated_runs_are_compared_by_configuration(tmp_path: Path) -> None:
+    paths = []
+    for seed in range(3):
+        name = tmp_path / f"balanced-seed{seed}"
+        paths.append(federated_run(name, seed=seed, aborted=frozenset({3}), away=frozenset({8})))
+        name = tmp_path / f"random-seed{seed}"
+        paths.append(federated_run(name, seed=seed, balanced=False, algorithm="fl-gan"))
+        name = tmp_path / f"alone-seed{seed}"
+        paths.append(FakeRun(workers=0, iterations=150, seed=seed).write(name))
+    html, missing = page_of(*paths)
+    page = check(html, missing)
+    assert not missing.keys() & {*COMPARED, *ROUNDS}
+    assert "Of 9 runs this shows the first of each configuration." in page.text
+    assert "Lines are means over up to 3 seeds" in page.text
+    assert "30 rounds of 0 to 4 workers, 1 of them aborted" in page.text
+    assert "Rounds until every class was seen 500 times: balanced, seed 0: " in page.text
+    strip = html[html.index('class="film columns"') :]
+    assert re.findall(r"<span>(\w+)</span></button>", strip)[:3] == ["balanced", "random", "alone"]
+
+
+def test_a_federated_run_of_many_rounds_and_workers_is_drawn(tmp_path: Path) -> None:
+    path = federated_run(tmp_path / "run", workers=150, rounds=450, participants=6)
+    html, missing = page_of(path)
+    check(html, missing)
+    assert not missing.keys() & ROUNDS
+
+
+def test_a_federated_run_that_has_seen_little_says_so(tmp_path: Path) -> None:
+    path = federated_run(tmp_path / "run", rounds=2, participants=1, classes_each=1)
+    html, missing = page_of(path)
+    page = check(html, missing)
+    assert missing["rounds-kl"] == "in no run has the server seen every class yet"
+    assert "Rounds until every class was seen 500 times: never." in page.text
 
 
 FAULTS: list[dict[str, Any]] = [
@@ -164,6 +202,9 @@ def test_records_that_make_no_sense_do_not_stop_the_report(tmp_path: Path) -> No
             '{"event": "attendance", "iteration": 9, "workers": {"1": {"late": "x"}, "2": 3}}',
             '{"event": ["lost"], "iteration": 5}',
             '{"seconds": 3}',
+            '{"event": "round", "iteration": 5, "number": 0, "took_part": [1], "weights": [1.0]}',
+            '{"event": "round", "iteration": 5, "number": 1, "took_part": [], "weights": []}',
+            '{"event": "round", "iteration": 5, "number": 1e999, "took_part": {}}',
             '{"iteration": 6, "seconds": "x", "generator_loss": NaN, "discriminator_loss": null}',
         ):
             metrics.write(line + "\n")

@@ -1,0 +1,84 @@
+"""`mdgan compare`: several configurations, the same data and seeds, one report."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mdgan.cli.environment import prepare_environment
+from mdgan.cli.options import number_or_auto, settings_options
+
+_EACH_HAS_ITS_OWN = ("algorithm", "seed", "out")
+_ONE_MACHINE = ("ranks", "master_addr", "master_port", "network_interface", "insecure")
+
+
+def _read_seeds(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:
+    """Numbers with commas between them, each once."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() and len(part) < 19 for part in parts):
+        raise click.BadParameter(f"{text!r} is not whole numbers with commas between them")
+    return tuple(dict.fromkeys(map(int, parts)))
+
+
+def _read_jobs(_context: click.Context, _option: click.Parameter, jobs: int | str) -> int | None:
+    """A number of at least 1; None for auto."""
+    if isinstance(jobs, int) and jobs < 1:
+        raise click.BadParameter(f"{jobs} must be at least 1, or auto")
+    return jobs if isinstance(jobs, int) else None
+
+
+@click.command()
+@click.argument(
+    "configs", nargs=-1, required=True, metavar="CONFIG...", type=click.Path(path_type=Path)
+)
+@click.option(
+    "--seeds",
+    callback=_read_seeds,
+    default="0,1,2",
+    metavar="S,…",
+    help="Every configuration is trained once with each.  [default: 0,1,2]",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder for all runs, the report and the table.  [default: runs/compare-TIME]",
+)
+@click.option(
+    "--jobs",
+    type=number_or_auto,
+    callback=_read_jobs,
+    default=1,
+    metavar="N|auto",
+    help="Trainings at once; auto: as many as cores allow with their --threads. Side by side they "
+    "slow one another down, so compare times of one after another.  [default: 1]",
+)
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on with the comparison in --out: leave out what is finished, go on from checkpoints.",
+)
+@settings_options(leave_out=(*_EACH_HAS_ITS_OWN, *_ONE_MACHINE), config=False)
+def compare(
+    configs: tuple[Path, ...],
+    seeds: tuple[int, ...],
+    out: Path | None,
+    jobs: int | None,
+    resume: bool,
+    **flags: Any,
+) -> int:
+    """Train every CONFIG with every seed, and put them side by side in one report.
+
+    CONFIG is a file as `mdgan train --config` takes it, with "algorithm" beside the flags' names;
+    its name is what the report calls it. Settings given as flags hold for all and win. Every run
+    has a folder NAME-seedS in --out and prints into NAME-seedS.log. The report is
+    --out/report.html, the numbers are in --out/comparison.json.
+
+    Exit status 1 means that some training failed; the others are compared all the same.
+    """
+    prepare_environment(many_processes=False)  # the trainings inherit it, and know better
+    from mdgan.compare.run import run_comparison
+
+    out = out or Path(f"runs/compare-{datetime.now():%Y%m%d-%H%M%S}")
+    return run_comparison(configs, flags, seeds, out, jobs=jobs, resume=resume)

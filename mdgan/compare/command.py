@@ -1,0 +1,57 @@
+"""The command that trains one configuration, and the plan that it would make."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mdgan.config import as_settings
+from mdgan.launch.plan import make_plan
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What is known of a training that has not begun.
+
+    Attributes:
+        resolved: every setting, as a run's `config.json` has them.
+        everyone_here: whether all ranks run on this machine.
+        num_computing: processes that compute at the same time.
+        warnings: one line each.
+    """
+
+    resolved: Mapping[str, Any]
+    everyone_here: bool
+    num_computing: int
+    warnings: tuple[str, ...]
+
+
+def plan_of(settings: Mapping[str, Any]) -> Checked:
+    """Checks settings as the command would: the data set, its files, who holds what.
+
+    Raises:
+        BadInput: anything cannot work.
+    """
+    plan = make_plan(settings)
+    alone = plan.experiment.algorithm == "standalone" or plan.deployment.transport == "memory"
+    return Checked(
+        as_settings(plan.experiment, plan.deployment),
+        alone or plan.ranks.everyone,
+        1 if alone else len(plan.ranks.hosts),
+        plan.warnings,
+    )
+
+
+def train_command(config: Path, seed: int, folder: Path, *, resume: bool) -> list[str]:
+    """What is run.
+
+    Args:
+        config: its settings.
+        seed: of everything random.
+        folder: of the run.
+        resume: whether the run is there and goes on from its newest checkpoint.
+    """
+    where = ["--resume" if resume else "--out", str(folder)]
+    settings = ["--config", str(config), "--seed", str(seed)]
+    return [sys.executable, "-m", "mdgan", "train", *settings, *where]

@@ -1,0 +1,196 @@
+"""What a comparison trains: every configuration with every seed, all checked before any starts."""
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from mdgan.compare.command import plan_of
+from mdgan.config import combined, read_config_file
+from mdgan.errors import BadInput
+from mdgan.launch.machine import num_cores
+from mdgan.observe.run_directory import RunDirectory
+from mdgan.settings import flag
+from mdgan.storage.checkpoints import Checkpoints
+
+NEW, GOES_ON, AGAIN, DONE = "starts", "goes on", "starts again", "finished before"
+"""What is left to be done of a training. AGAIN: it stopped before its first checkpoint."""
+
+_NO_MATTER = frozenset({"seed", "master_addr", "master_port", "network_interface", "ranks"})
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One of those that are compared.
+
+    Attributes:
+        name: the stem of its file.
+        settings: from the file and the flags, as `--config` takes them.
+        resolved: every setting that holds, as a run's `config.json` will have them.
+        cores: how many cores a training keeps busy.
+        warnings: one line each.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    resolved: Mapping[str, Any]
+    cores: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Training:
+    """One configuration with one seed.
+
+    Attributes:
+        configuration: which.
+        seed: of everything random.
+        folder: of the run.
+        standing: what is left to be done: one of the words above.
+    """
+
+    configuration: Configuration
+    seed: int
+    folder: Path
+    standing: str
+
+    @property
+    def label(self) -> str:
+        """What it is called where people read."""
+        return f"{self.configuration.name}, seed {self.seed}"
+
+    @property
+    def log(self) -> Path:
+        """The file that takes all that it prints; a new run's own folder must be empty."""
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+
+def read_configurations(
+    files: Sequence[Path], flags: Mapping[str, Any], seed: int
+) -> list[Configuration]:
+    """Reads and checks the files; nothing is written.
+
+    Args:
+        files: each as `mdgan train --config` takes it.
+        flags: settings that win over every file's; None for those that were not given.
+        seed: any of the seeds, to check with.
+
+    Raises:
+        BadInput: a file or a setting cannot be used, two files have the same name, or their data
+            differs.
+    """
+    found: list[Configuration] = []
+    for path in files:
+        same = [other for other in files if other.stem == path.stem]
+        if len(same) > 1:
+            raise BadInput(f"{same[0]} and {same[1]}: both are called {path.stem}; rename one")
+    for path in files:
+        settings = combined(flags, read_config_file(path))
+        settings = {name: x for name, x in settings.items() if name not in ("seed", "out")}
+        try:
+            found.append(_configuration(path.stem, settings, seed))
+        except BadInput as error:
+            raise BadInput(f"{path}: {error}") from error
+        for name in ("dataset", "data_dir"):
+            first, this = found[0].resolved[name], found[-1].resolved[name]
+            if first != this:
+                raise BadInput(
+                    f"{files[0]} and {path}: {flag(name)} differs ({first}, {this}); only runs on "
+                    "the same data can be compared"
+                )
+    return found
+
+
+def list_trainings(
+    configurations: Sequence[Configuration], seeds: Sequence[int], out: Path, *, resume: bool
+) -> list[Training]:
+    """Every configuration with every seed, all configurations with the first seed first.
+
+    Args:
+        configurations: checked.
+        seeds: each once.
+        out: the folder of the comparison.
+        resume: whether it may hold some of these runs already.
+
+    Raises:
+        BadInput: the folder holds something else, or runs that cannot be gone on with.
+    """
+    if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise BadInput(
+            f"--out {out}: has files in it; add --resume to go on with a comparison, or name a new "
+            "folder"
+        )
+    trainings = []
+    for seed in seeds:
+        for configuration in configurations:
+            folder = out / f"{configuration.name}-seed{seed}"
+            standing = _standing(folder, {**configuration.resolved, "seed": seed})
+            trainings.append(Training(configuration, seed, folder, standing))
+    return trainings
+
+
+def jobs_at_once(configurations: Sequence[Configuration]) -> int:
+    """How many trainings fit beside one another onto the cores of this machine; at least 1."""
+    return max(1, num_cores() // max(each.cores for each in configurations))
+
+
+def _configuration(name: str, settings: dict[str, Any], seed: int) -> Configuration:
+    plan = plan_of({**settings, "seed": seed})
+    if not plan.everyone_here:
+        raise BadInput(f"--ranks {settings.get('ranks')}: every rank runs here; leave it out")
+    if plan.resolved["master_port"]:
+        raise BadInput(
+            f"--master-port {plan.resolved['master_port']}: several runs cannot share it; leave it "
+            "out"
+        )
+    threads = plan.resolved["threads"]
+    cores = num_cores() if threads == "auto" else int(threads) * plan.num_computing
+    warnings = [f"{name}: {line}" for line in plan.warnings]
+    interval, iterations = plan.resolved["eval_interval"], plan.resolved["iterations"]
+    if not 0 < interval <= iterations:
+        warnings.append(
+            f"{name}: --eval-interval {interval} with --iterations {iterations}: is not scored"
+        )
+    return Configuration(name, settings, plan.resolved, cores, tuple(warnings))
+
+
+def _standing(folder: Path, resolved: Mapping[str, Any]) -> str:
+    """What is left to be done of the training whose run lies in a folder.
+
+    Raises:
+        BadInput: it is another training's, or not over.
+    """
+    if not folder.exists():
+        return NEW
+    run = RunDirectory.open(folder)
+    status, config = run.read_status(), run.read_config()
+    for name, value in resolved.items():
+        if name in config and config[name] != value and name not in _NO_MATTER:
+            raise BadInput(
+                f"{folder}: was trained with {flag(name)} {config[name]}, now it is {value}; name "
+                "another --out"
+            )
+    if config.get("seed") != resolved["seed"]:
+        raise BadInput(f"{folder}: was trained with --seed {config.get('seed')}")
+    if status.get("state") == "finished":
+        return DONE
+    if _is_running(folder, status):
+        raise BadInput(f"{folder}: still running (process {status['process']}); stop it first")
+    return GOES_ON if Checkpoints(run.checkpoints, keep=1).committed() else AGAIN
+
+
+def _is_running(folder: Path, status: Mapping[str, Any]) -> bool:
+    if status.get("state") not in ("starting", "running"):
+        return False
+    if status.get("machine") != socket.gethostname():
+        return False
+    try:
+        process = psutil.Process(status.get("process", 0))
+        # A process that is younger than the file has been given the number since.
+        young = process.create_time() >= (folder / "run.json").stat().st_mtime
+        return bool(process.status() != psutil.STATUS_ZOMBIE) and not young
+    except (psutil.Error, ValueError, OverflowError):
+        return False

@@ -1,0 +1,87 @@
+"""`mdgan compare`: checks, trains, draws, counts."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mdgan import __version__
+from mdgan.compare.plan import Configuration, jobs_at_once, list_trainings, read_configurations
+from mdgan.compare.schedule import Schedule
+from mdgan.compare.table import as_table, measure
+from mdgan.errors import BadInput
+from mdgan.observe.report.build import PAGE_NAME, check_matplotlib, write_report
+from mdgan.whole_file import write_whole
+
+TABLE_NAME = "comparison.json"
+_CONFIGS = "configs"
+_STOPPED = 130
+
+
+def run_comparison(
+    files: Sequence[Path],
+    flags: Mapping[str, Any],
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    jobs: int | None,
+    resume: bool,
+) -> int:
+    """Trains every configuration with every seed, and compares them.
+
+    Args:
+        files: the configurations.
+        flags: settings that hold for all.
+        seeds: each once.
+        out: the folder for everything.
+        jobs: how many trainings run at once; None for as many as the cores allow.
+        resume: go on with a comparison that is in `out`.
+
+    Returns:
+        The exit status: 0 done, 1 some training failed, 130 stopped when asked to.
+
+    Raises:
+        BadInput: something cannot work; nothing has been started or written.
+    """
+    check_matplotlib()
+    configurations = read_configurations(files, flags, seeds[0])
+    trainings = list_trainings(configurations, seeds, out, resume=resume)
+    for warning in dict.fromkeys(line for each in configurations for line in each.warnings):
+        print(f"mdgan: warning: {warning}", file=sys.stderr)
+    _write_configs(configurations, out)
+    at_once = jobs_at_once(configurations) if jobs is None else jobs
+    schedule = Schedule(trainings, out / _CONFIGS, at_once)
+    if not schedule.run():
+        print(f"stopped; the same command with --out {out} --resume goes on", flush=True)
+        return _STOPPED
+    ordered = [t for each in configurations for t in trainings if t.configuration is each]
+    runs = [t.folder for t in ordered if (t.folder / "run.json").is_file()]
+    found = measure(trainings)
+    table = {"version": __version__, "seeds": list(seeds), "configurations": found}
+    try:
+        write_whole(out / TABLE_NAME, (json.dumps(table, indent=2) + "\n").encode())
+    except OSError as error:
+        raise BadInput(f"--out {out}: cannot write there ({error.strerror})") from error
+    print(f"\n{as_table(found)}\n")
+    if runs:
+        written = write_report(runs, out / PAGE_NAME)
+        for line in written.damage:
+            print(f"mdgan: {line}", file=sys.stderr)
+        print(f"{written.path}: {written.num_figures} figures")
+    print(f"{out / TABLE_NAME}: the numbers")
+    if schedule.failed:
+        names = "; ".join(training.label for training in schedule.failed)
+        print(f"mdgan: failed: {names}", file=sys.stderr)
+    return 1 if schedule.failed else 0
+
+
+def _write_configs(configurations: Sequence[Configuration], out: Path) -> None:
+    """Keeps the settings with their runs: a file that is edited meanwhile changes nothing."""
+    try:
+        (out / _CONFIGS).mkdir(parents=True, exist_ok=True)
+        for each in configurations:
+            data = (json.dumps(each.settings, indent=2) + "\n").encode()
+            write_whole(out / _CONFIGS / f"{each.name}.json", data)
+    except OSError as error:
+        raise BadInput(f"--out {out}: cannot write there ({error.strerror})") from error

@@ -1,0 +1,199 @@
+"""Runs the trainings of a comparison, so many at once, and leaves no process behind."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from mdgan.compare.command import train_command
+from mdgan.compare.plan import AGAIN, DONE, GOES_ON, Training
+from mdgan.errors import BadInput
+from mdgan.observe.progress import duration
+from mdgan.observe.recorded_run import RecordedRun
+from mdgan.observe.report.numbers.scores import last_score
+from mdgan.observe.report.numbers.values import said
+
+_LOOK_SECONDS = 0.05
+_STOPPING_SECONDS = 15.0
+_LINES_SHOWN = 8
+
+
+class Schedule:
+    """Trainings that wait, run, and are over.
+
+    Args:
+        trainings: in the order in which they begin.
+        configs: folder with `NAME.json` of every configuration.
+        jobs: how many run at once.
+
+    Attributes:
+        failed: those that ended before they were finished.
+    """
+
+    def __init__(self, trainings: Sequence[Training], configs: Path, jobs: int) -> None:
+        self.failed: list[Training] = []
+        self._places = {id(training): n for n, training in enumerate(trainings, start=1)}
+        self._waiting = deque(trainings)
+        self._running: list[tuple[Training, _Process]] = []
+        self._configs = configs
+        self._jobs = jobs
+        self._stopped = False
+
+    def run(self) -> bool:
+        """Runs them all; whoever fails does not hold up the others.
+
+        Returns:
+            Whether they all had their turn: False if somebody asked to stop.
+        """
+        with self._stop_signals():
+            try:
+                while (self._waiting or self._running) and not self._stopped:
+                    self._start_what_fits()
+                    self._see_who_ended()
+                    time.sleep(_LOOK_SECONDS)  # between two looks at the processes
+            finally:
+                self._end_all()
+        return not self._stopped
+
+    def _start_what_fits(self) -> None:
+        while self._waiting and len(self._running) < self._jobs:
+            training = self._waiting.popleft()
+            self._tell(training, training.standing)
+            if training.standing == DONE:
+                continue
+            if training.standing == AGAIN:
+                _remove(training.folder)  # the same run, which nobody could go on with
+            configuration = training.configuration
+            command = train_command(
+                self._configs / f"{configuration.name}.json",
+                training.seed,
+                training.folder,
+                resume=training.standing == GOES_ON,
+            )
+            self._running.append((training, _Process(command, training.log)))
+
+    def _see_who_ended(self) -> None:
+        for training, process in list(self._running):
+            status = process.status()
+            if status is None:
+                continue
+            self._running.remove((training, process))
+            process.end(0.0)
+            took = duration(process.seconds())
+            if status == 0:
+                self._tell(training, f"finished in {took}{_last_fid(training)}")
+                continue
+            self.failed.append(training)
+            how = f"signal {-status}" if status < 0 else f"exit status {status}"
+            self._tell(training, f"failed with {how} after {took}; the end of {training.log}:")
+            for line in _last_lines(training.log):
+                print(f"    {line}", flush=True)
+
+    def _end_all(self) -> None:
+        """Asks all that still run to stop, which saves them, and kills what does not."""
+        for _, process in self._running:
+            process.ask_to_stop()
+        deadline = time.monotonic() + _STOPPING_SECONDS
+        for training, process in self._running:
+            process.end(max(0.0, deadline - time.monotonic()))
+            self._tell(training, "stopped")
+
+    @contextmanager
+    def _stop_signals(self) -> Iterator[None]:
+        """Ctrl-C, SIGTERM and a closed terminal end the schedule between two of its steps.
+
+        Then no process can slip through that was just started.
+        """
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            self._stopped = True
+
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup
+            numbers.append(signal.SIGHUP)
+        before = [signal.signal(number, stop) for number in numbers]
+        try:
+            yield
+        finally:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+
+    def _tell(self, training: Training, what: str) -> None:
+        place = f"[{self._places[id(training)]}/{len(self._places)}]"
+        print(f"{place} {training.label}: {what}", flush=True)
+
+
+class _Process:
+    """One command with all its processes, in a session of its own.
+
+    Args:
+        command: what to run.
+        log: takes what it prints, after what is there.
+
+    Raises:
+        BadInput: the log cannot be written.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self._began = time.monotonic()
+        try:
+            with log.open("ab") as output:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise BadInput(f"{log}: cannot write there ({error.strerror})") from error
+
+    def seconds(self) -> float:
+        """Since it was started."""
+        return time.monotonic() - self._began
+
+    def status(self) -> int | None:
+        """Its exit status; None while it runs."""
+        return self._process.poll()
+
+    def ask_to_stop(self) -> None:
+        """As Ctrl-C would: it saves the run and ends its own processes."""
+        if self._process.poll() is None:
+            self._process.terminate()
+
+    def end(self, timeout_seconds: float) -> None:
+        """Waits for it, and kills whatever of its session is left."""
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout_seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def _remove(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot remove it ({error.strerror})") from error
+
+
+def _last_fid(training: Training) -> str:
+    try:
+        score = last_score(RecordedRun.read(training.folder), "fid")
+    except BadInput:
+        return ""
+    return f", FID {said(score.value)}" if score else ", not scored"
+
+
+def _last_lines(log: Path) -> list[str]:
+    text = log.read_bytes().decode(errors="replace")
+    return [line for line in text.splitlines() if line.strip()][-_LINES_SHOWN:]

@@ -1,0 +1,184 @@
+"""`mdgan compare` with real trainings."""
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.processes import (
+    MDGAN,
+    finish,
+    generator_bytes,
+    read_events,
+    read_status,
+    run,
+    run_here,
+    start,
+    wait_until,
+)
+
+SHORT = ["--iterations", "12", "--batch-size", "8", "--threads", "1", "--sample-interval", "0"]
+SCORED = ["--eval-interval", "6", "--eval-samples", "100"]
+
+
+def config(folder: Path, name: str, **settings: Any) -> str:
+    (folder / f"{name}.json").write_text(json.dumps(settings))
+    return f"{name}.json"
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("compared")
+    files = [
+        config(folder, "four", world_size=5, transport="memory"),
+        config(folder, "alone", algorithm="standalone"),
+    ]
+    flags = [*SHORT, *SCORED, "--seeds", "0,7", "--jobs", "2", "--out", "out"]
+    result = run("compare", *files, *flags, cwd=folder)
+    assert result.status == 0, result
+    assert result.errors == ""
+    (folder / "output").write_text(result.output)
+    return folder
+
+
+def test_every_configuration_is_trained_with_every_seed(compared: Path) -> None:
+    lines = (compared / "output").read_text().splitlines()
+    assert lines[:2] == ["[1/4] four, seed 0: starts", "[2/4] alone, seed 0: starts"]
+    for number, label in enumerate(("four, seed 0", "alone, seed 0", "four, seed 7"), start=1):
+        done = rf"\[{number}/4\] {label}: finished in \d+ s, FID [\d.]+"
+        assert any(re.fullmatch(done, line) for line in lines), lines
+    for name in ("four", "alone"):
+        for seed in (0, 7):
+            folder = compared / "out" / f"{name}-seed{seed}"
+            assert read_status(folder)["state"] == "finished"
+            assert json.loads((folder / "config.json").read_text())["seed"] == seed
+            assert "done: 12 of 12 iterations" in folder.with_suffix(".log").read_text()
+    generators = {generator_bytes(path) for path in (compared / "out").glob("*-seed?")}
+    assert len(generators) == 4
+
+
+def test_a_run_is_what_the_same_settings_give_alone(compared: Path, tmp_path: Path) -> None:
+    flags = ["--seed", "7", *SHORT, "--eval-interval", "0", "--out", "same"]
+    result = run_here("standalone", *flags, cwd=tmp_path)
+    assert result.status == 0, result
+    same = generator_bytes(compared / "out" / "alone-seed7")
+    assert generator_bytes(tmp_path / "same") == same
+
+
+def test_the_numbers_are_those_of_the_runs(compared: Path) -> None:
+    table = json.loads((compared / "out" / "comparison.json").read_text())
+    assert table["seeds"] == [0, 7]
+    assert list(table["configurations"]) == ["four", "alone"]
+    for name, found in table["configurations"].items():
+        fids = []
+        for seed in ("0", "7"):
+            (*_, last) = read_events(compared / "out" / f"{name}-seed{seed}", "scores")
+            assert last["iteration"] == 12
+            assert found["runs"][seed]["fid"] == last["scores"]["fid"]
+            fids.append(last["scores"]["fid"])
+        assert found["summary"]["fid"]["mean"] == pytest.approx(sum(fids) / 2)
+        assert (found["summary"]["fid"]["least"], found["summary"]["fid"]["greatest"]) == (
+            min(fids),
+            max(fids),
+        )
+    four, alone = (table["configurations"][name]["summary"] for name in ("four", "alone"))
+    assert four["samples_processed"]["mean"] == 4 * 12 * 8
+    assert alone["samples_processed"]["mean"] == 12 * 8
+    assert four["server_bytes"]["mean"] > 12 * 4 * 8 * 64 * 4  # the feedback alone, in float32
+    assert alone["client_bytes"] is None
+
+
+def test_the_report_has_one_line_for_each_configuration(compared: Path) -> None:
+    page = (compared / "out" / "report.html").read_text()
+    assert "four, seed 0" in page
+    drawing = page[page.index('id="fig-fid-compared"') :]
+    legend = re.findall(r"<text[^>]*>(four|alone)[^<]*</text>", drawing[: drawing.index("</svg>")])
+    assert legend == ["four", "alone"]
+
+
+def test_what_is_finished_is_not_trained_again(compared: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (compared / "out").glob("*/run.json")}
+    flags = [*SHORT, *SCORED, "--seeds", "7,0", "--out", "out"]
+    again = run_here("compare", "alone.json", "four.json", *flags, "--resume", cwd=compared)
+    assert again.status == 0, again
+    assert again.output.count("finished before") == 4
+    after = {path: path.stat().st_mtime_ns for path in (compared / "out").glob("*/run.json")}
+    assert after == before
+    refused = run_here("compare", "alone.json", *flags, cwd=compared)
+    assert (refused.status, refused.output) == (2, "")
+    assert "--out out: has files in it; add --resume" in refused.errors
+    other = run_here("compare", "alone.json", *flags, "--kappa", "3", "--resume", cwd=compared)
+    assert (other.status, other.output) == (2, "")
+    assert "alone-seed7: was trained with --kappa auto, now it is 3" in other.errors
+
+
+def test_what_stopped_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
+    name = config(tmp_path, "alone", algorithm="standalone", iterations=5, eval_interval=0)
+    flags = [name, "--threads", "1", "--seeds", "3", "--out", "out"]
+    assert run_here("compare", *flags, cwd=tmp_path).status == 0
+    folder = tmp_path / "out" / "alone-seed3"
+    whole = generator_bytes(folder)
+    (folder / "run.json").write_text(json.dumps({**read_status(folder), "state": "stopped"}))
+    (folder / "generator.safetensors").write_bytes(b"half")
+    again = run_here("compare", *flags, "--resume", cwd=tmp_path)
+    assert again.status == 0, again
+    assert "[1/1] alone, seed 3: starts again" in again.output
+    assert generator_bytes(folder) == whole
+    assert folder.with_suffix(".log").read_text().count("done: 5 of 5 iterations") == 2
+
+
+def test_one_that_fails_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    files = [
+        config(tmp_path, "hasty", world_size=3, connect_timeout=0.001),
+        config(tmp_path, "alone", algorithm="standalone", iterations=5),
+    ]
+    flags = ["--threads", "1", "--seeds", "3", "--eval-interval", "0", "--out", "out"]
+    result = run("compare", *files, *flags, cwd=tmp_path)
+    assert result.status == 1, result
+    assert re.search(
+        r"\[1/2\] hasty, seed 3: failed with exit status 2 after .*log:", result.output
+    )
+    assert re.search(r"^    mdgan: .*did not join within 0.001 s", result.output, re.MULTILINE)
+    assert re.search(r"\[2/2\] alone, seed 3: finished in \d+ s, not scored", result.output)
+    assert "mdgan: failed: hasty, seed 3" in result.errors
+    table = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert table["configurations"]["hasty"]["runs"]["3"]["state"] == "failed"
+    assert table["configurations"]["alone"]["summary"]["samples_processed"]["runs"] == 1
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
+def test_stopped_it_leaves_nobody_behind_and_goes_on_later(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    name = config(tmp_path, "two", world_size=3, checkpoint_interval=40, iterations=400)
+    flags = [name, "--threads", "1", "--seeds", "0", "--eval-interval", "0", "--out", "out"]
+    comparing = start([*MDGAN, "compare", *flags], tmp_path)
+    folder = tmp_path / "out" / "two-seed0"
+    wait_until(lambda: any(folder.glob("checkpoints/*/manifest.json")), "a checkpoint")
+    started = psutil.Process(comparing.pid).children(recursive=True)
+    assert len(started) > 3  # the launcher, the server, two hosts
+    comparing.send_signal(number)
+    result = finish(comparing, timeout=30)
+    assert result.status == 130, result
+    assert "[1/1] two, seed 0: stopped" in result.output
+    assert "--out out --resume goes on" in result.output
+    _, alive = psutil.wait_procs(started, timeout=5)
+    assert alive == []
+    assert read_status(folder)["state"] == "stopped"
+    again = run("compare", *flags, "--resume", cwd=tmp_path)
+    assert again.status == 0, again
+    assert "[1/1] two, seed 0: goes on" in again.output
+    assert read_status(folder)["iteration"] == 400
+    assert re.search(r"going on with .* from iteration \d+", folder.with_suffix(".log").read_text())

@@ -1,0 +1,96 @@
+import json
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import pytest
+
+from mdgan.compare.plan import NEW, Configuration, Training
+from mdgan.compare.table import as_table, measure
+from tests.unit.observe.fake_run import IMAGE_BYTES, FakeRun
+from tests.unit.observe.federated import federated_run
+
+UNTIL = "rounds_until_every_class_seen_500"
+
+
+def training(folder: Path, name: str, seed: int, algorithm: str) -> Training:
+    configuration = Configuration(name, {}, {"algorithm": algorithm}, 1, ())
+    return Training(configuration, seed, folder / f"{name}-seed{seed}", NEW)
+
+
+def last_fid(folder: Path) -> float:
+    records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    found: list[Any] = [r["scores"]["fid"] for r in records if r.get("event") == "scores"]
+    return float(found[-1])
+
+
+def test_means_are_over_the_finished_runs(tmp_path: Path) -> None:
+    trainings = [training(tmp_path, "ours", seed, "mdgan") for seed in range(4)]
+    for seed in range(3):
+        state = "failed" if seed == 2 else "finished"
+        fake = FakeRun(workers=3, iterations=60, seed=seed, state=state, swap_interval=0)
+        fake.write(tmp_path / f"ours-seed{seed}")
+    found = measure(trainings)["ours"]
+    assert [found["runs"][str(n)]["state"] for n in range(4)] == [
+        "finished",
+        "finished",
+        "failed",
+        "missing",
+    ]
+    fids = [last_fid(tmp_path / f"ours-seed{seed}") for seed in (0, 1)]
+    assert found["summary"]["fid"] == pytest.approx(
+        {
+            "mean": fmean(fids),
+            "deviation": stdev(fids),
+            "least": min(fids),
+            "greatest": max(fids),
+            "runs": 2,
+        }
+    )
+    assert found["runs"]["3"]["fid"] is None
+    assert found["summary"]["samples_processed"]["mean"] == 3 * 60 * 10
+    a_worker = 60 * (3 * 10 * IMAGE_BYTES + 328)
+    assert found["summary"]["client_bytes"]["mean"] == a_worker
+    assert found["summary"]["server_bytes"]["mean"] == 3 * a_worker
+    assert found["summary"][UNTIL] is None
+
+
+def test_rounds_until_every_class_was_seen(tmp_path: Path) -> None:
+    for seed in range(2):
+        federated_run(tmp_path / f"long-seed{seed}", seed=seed, rounds=60)
+        federated_run(tmp_path / f"short-seed{seed}", seed=seed, rounds=3)
+    names = [(name, seed) for name in ("long", "short") for seed in range(2)]
+    found = measure([training(tmp_path, name, seed, "fegan") for name, seed in names])
+    runs = found["long"]["runs"]
+    assert found["long"]["summary"][UNTIL]["mean"] == fmean(runs[s][UNTIL] for s in ("0", "1"))
+    assert 3 < runs["0"][UNTIL] < 60
+    assert found["short"]["runs"]["0"][UNTIL] is None
+    assert found["short"]["summary"][UNTIL] is None
+    assert found["short"]["summary"]["rounds"]["mean"] == 3
+
+
+def test_a_mean_over_the_lucky_seeds_only_is_not_told(tmp_path: Path) -> None:
+    federated_run(tmp_path / "fl-seed0", rounds=60)
+    federated_run(tmp_path / "fl-seed1", rounds=3)
+    found = measure([training(tmp_path, "fl", seed, "fl-gan") for seed in range(2)])["fl"]
+    assert found["runs"]["0"][UNTIL] is not None
+    assert found["summary"][UNTIL] is None
+
+
+def test_the_table_is_aligned_and_leaves_out_what_nobody_has(tmp_path: Path) -> None:
+    for seed in range(2):
+        FakeRun(workers=3, iterations=60, seed=seed).write(tmp_path / f"ours-seed{seed}")
+        FakeRun(workers=0, iterations=60, seed=seed).write(tmp_path / f"alone-seed{seed}")
+    trainings = [
+        training(tmp_path, name, seed, algorithm)
+        for name, algorithm in (("ours", "mdgan"), ("alone", "standalone"))
+        for seed in range(2)
+    ]
+    head, *lines = as_table(measure(trainings)).splitlines()
+    assert "FID" in head
+    assert "rounds" not in head
+    assert [line.split()[:2] for line in lines] == [["ours", "2/2"], ["alone", "2/2"]]
+    assert " ± " in lines[0]
+    end = head.index("a client moved") + len("a client moved")
+    assert lines[1][end - 1] == "–"
+    assert lines[0][end - 2 : end] == "MB"

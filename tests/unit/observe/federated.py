@@ -1,0 +1,102 @@
+"""Federated run folders as the program writes them, without training."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from tests.unit.observe.fake_run import FakeRun
+
+
+def federated_run(
+    path: Path,
+    *,
+    workers: int = 20,
+    rounds: int = 30,
+    participants: int = 4,
+    balanced: bool = True,
+    seed: int = 0,
+    aborted: frozenset[int] = frozenset(),
+    away: frozenset[int] = frozenset(),
+    classes_each: int = 3,
+    algorithm: str = "fegan",
+    **config: Any,
+) -> Path:
+    """Writes a run of rounds of five local iterations each and returns its folder.
+
+    Args:
+        path: a new folder.
+        workers: n_d.
+        rounds: how many.
+        participants: in each.
+        balanced: by FeGAN's sampling (section 3.3), or drawn at random.
+        seed: of who takes part; who holds what is the same for all seeds.
+        aborted: the numbers of rounds that are aborted.
+        away: the numbers of rounds in which the last worker that is asked does not answer.
+        classes_each: how many of the ten classes each worker holds.
+        algorithm: in the settings.
+        config: other settings.
+    """
+    draw = random.Random(7)
+    held = {}
+    for worker in range(1, workers + 1):
+        own = {(worker - 1) % 10, *draw.sample(range(10), classes_each - 1)}
+        held[worker] = [draw.randint(5, 60) if c in own else 0 for c in range(10)]
+    settings = {"algorithm": algorithm, "balanced": balanced, **config}
+    fake = FakeRun(
+        workers=workers,
+        iterations=5 * rounds,
+        score_interval=5 * max(1, rounds // 6),
+        swap_interval=0,
+        seed=seed,
+        config=settings,
+        faults=list(_events(held, rounds, participants, balanced, seed, aborted, away)),
+    )
+    fake.write(path)
+    told = {str(n): {"samples": sum(counts), "classes": counts} for n, counts in held.items()}
+    metrics = path / "metrics.jsonl"
+    _, *others = metrics.read_text().splitlines()
+    first = json.dumps({"event": "holdings", "iteration": 0, "seconds": 0.0, "workers": told})
+    metrics.write_text("\n".join([first, *others]) + "\n")
+    return path
+
+
+def _events(
+    held: dict[int, list[int]],
+    rounds: int,
+    participants: int,
+    balanced: bool,
+    seed: int,
+    aborted: frozenset[int],
+    away: frozenset[int],
+) -> list[dict[str, Any]]:
+    draw = random.Random(seed)
+    seen, events, times = [0] * 10, [], dict.fromkeys(held, 0)
+    for number in range(rounds):
+        asked: list[int] = []
+        while len(asked) < participants:
+            rarest = min(range(10), key=lambda c: (seen[c], c))
+            free = [n for n in held if n not in asked]
+            fit = [n for n in free if held[n][rarest]] or free
+            chosen = draw.choice(free)
+            if balanced:
+                chosen = min(fit, key=lambda n: (times[n], draw.random()))
+            asked.append(chosen)
+            times[chosen] += 1
+            seen = [a + b for a, b in zip(seen, held[chosen], strict=True)]
+        took_part = sorted(asked[:-1] if number in away else asked)
+        parts = [sum(held[n]) for n in took_part]
+        events.append(
+            {
+                "event": "round",
+                "iteration": 5 * (number + 1),
+                "number": number,
+                "asked": sorted(asked),
+                "took_part": took_part,
+                "weights": [part / sum(parts) for part in parts],
+                "iterations": {str(n): 5 for n in took_part},
+                "batch_sizes": {str(n): min(50, sum(held[n])) for n in took_part},
+                "aborted": number in aborted,
+            }
+        )
+    return events
