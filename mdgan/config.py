@@ -5,7 +5,7 @@ their fields, and `--config FILE.json` accepts the same names.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,12 @@ def names(kind: type[Experiment] | type[Deployment]) -> set[str]:
     return {item.name for item in fields(kind)}
 
 
-def read_config_file(path: Path) -> dict[str, Any]:
+def read_config_file(path: Path, besides: Collection[str] = ()) -> dict[str, Any]:
     """Reads a `--config` file: one JSON object with any of the settings' names.
+
+    Args:
+        path: the file.
+        besides: what else it may name, which is for the caller to check.
 
     Raises:
         BadInput: not readable, not a JSON object, or a name that no setting has.
@@ -35,7 +39,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
         raise BadInput(f"--config {path}: not a JSON file ({error})") from error
     if not isinstance(settings, dict):
         raise BadInput(f"--config {path}: must hold one JSON object of settings")
-    known = names(Experiment) | names(Deployment)
+    known = names(Experiment) | names(Deployment) | set(besides)
     for name in settings:
         if name not in known:
             raise BadInput(f"--config {path}: unknown key {name!r}{suggest(name, known)}")

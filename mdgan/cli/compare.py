@@ -59,6 +59,11 @@ def _read_jobs(_context: click.Context, _option: click.Parameter, jobs: int | st
     is_flag=True,
     help="Go on with the comparison in --out: leave out what is finished, go on from checkpoints.",
 )
+@click.option(
+    "--paper-scale",
+    is_flag=True,
+    help='Let the settings under "paper_scale" in the files hold: days of training, not minutes.',
+)
 @settings_options(leave_out=(*_EACH_HAS_ITS_OWN, *_ONE_MACHINE), config=False)
 def compare(
     configs: tuple[Path, ...],
@@ -66,13 +71,15 @@ def compare(
     out: Path | None,
     jobs: int | None,
     resume: bool,
+    paper_scale: bool,
     **flags: Any,
 ) -> int:
     """Train every CONFIG with every seed, and put them side by side in one report.
 
-    CONFIG is a file as `mdgan train --config` takes it, with "algorithm" beside the flags' names;
-    its name is what the report calls it. Settings given as flags hold for all and win. Every run
-    has a folder NAME-seedS in --out and prints into NAME-seedS.log. The report is
+    CONFIG is a file as `mdgan train --config` takes it; its name is what the report calls it. It
+    may also say what befalls the training ("faults", in the form of MDGAN_FAULTS): a run whose
+    server is struck goes on from its checkpoint. Settings given as flags hold for all and win.
+    Every run has a folder NAME-seedS in --out and prints into NAME-seedS.log. The report is
     --out/report.html, the numbers are in --out/comparison.json.
 
     Exit status 1 means that some training failed; the others are compared all the same.
@@ -81,4 +88,6 @@ def compare(
     from mdgan.compare.run import run_comparison
 
     out = out or Path(f"runs/compare-{datetime.now():%Y%m%d-%H%M%S}")
-    return run_comparison(configs, flags, seeds, out, jobs=jobs, resume=resume)
+    return run_comparison(
+        configs, flags, seeds, out, jobs=jobs, resume=resume, paper_scale=paper_scale
+    )

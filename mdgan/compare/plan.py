@@ -2,14 +2,15 @@
 
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from mdgan.compare.command import plan_of
-from mdgan.config import combined, read_config_file
+from mdgan.compare.config_files import read_compared
+from mdgan.config import combined
 from mdgan.errors import BadInput
 from mdgan.launch.machine import num_cores
 from mdgan.observe.run_directory import RunDirectory
@@ -32,6 +33,7 @@ class Configuration:
         resolved: every setting that holds, as a run's `config.json` will have them.
         cores: how many cores a training keeps busy.
         warnings: one line each.
+        faults: planned, as MDGAN_FAULTS has them.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Configuration:
     resolved: Mapping[str, Any]
     cores: int
     warnings: tuple[str, ...]
+    faults: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Training:
 
 
 def read_configurations(
-    files: Sequence[Path], flags: Mapping[str, Any], seed: int
+    files: Sequence[Path], flags: Mapping[str, Any], seed: int, *, paper_scale: bool = False
 ) -> list[Configuration]:
     """Reads and checks the files; nothing is written.
 
@@ -77,6 +80,7 @@ def read_configurations(
         files: each as `mdgan train --config` takes it.
         flags: settings that win over every file's; None for those that were not given.
         seed: any of the seeds, to check with.
+        paper_scale: see `read_compared`.
 
     Raises:
         BadInput: a file or a setting cannot be used, two files have the same name, or their data
@@ -88,10 +92,12 @@ def read_configurations(
         if len(same) > 1:
             raise BadInput(f"{same[0]} and {same[1]}: both are called {path.stem}; rename one")
     for path in files:
-        settings = combined(flags, read_config_file(path))
+        file = read_compared(path, paper_scale=paper_scale)
+        settings = combined(flags, file.settings)
         settings = {name: x for name, x in settings.items() if name not in ("seed", "out")}
         try:
-            found.append(_configuration(path.stem, settings, seed))
+            configuration = _configuration(path.stem, settings, seed)
+            found.append(replace(configuration, faults=file.faults))
         except BadInput as error:
             raise BadInput(f"{path}: {error}") from error
         for name in ("dataset", "data_dir"):
@@ -179,7 +185,12 @@ def _standing(folder: Path, resolved: Mapping[str, Any]) -> str:
         return DONE
     if _is_running(folder, status):
         raise BadInput(f"{folder}: still running (process {status['process']}); stop it first")
-    return GOES_ON if Checkpoints(run.checkpoints, keep=1).committed() else AGAIN
+    return GOES_ON if has_checkpoint(folder) else AGAIN
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a run can go on from where it was."""
+    return bool(Checkpoints(RunDirectory.open(folder).checkpoints, keep=1).committed())
 
 
 def _is_running(folder: Path, status: Mapping[str, Any]) -> bool:

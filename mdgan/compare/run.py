@@ -27,6 +27,7 @@ def run_comparison(
     *,
     jobs: int | None,
     resume: bool,
+    paper_scale: bool = False,
 ) -> int:
     """Trains every configuration with every seed, and compares them.
 
@@ -37,6 +38,7 @@ def run_comparison(
         out: the folder for everything.
         jobs: how many trainings run at once; None for as many as the cores allow.
         resume: go on with a comparison that is in `out`.
+        paper_scale: whether the files' settings for the papers' scale are to hold.
 
     Returns:
         The exit status: 0 done, 1 some training failed, 130 stopped when asked to.
@@ -45,7 +47,7 @@ def run_comparison(
         BadInput: something cannot work; nothing has been started or written.
     """
     check_matplotlib()
-    configurations = read_configurations(files, flags, seeds[0])
+    configurations = read_configurations(files, flags, seeds[0], paper_scale=paper_scale)
     trainings = list_trainings(configurations, seeds, out, resume=resume)
     for warning in dict.fromkeys(line for each in configurations for line in each.warnings):
         print(f"mdgan: warning: {warning}", file=sys.stderr)

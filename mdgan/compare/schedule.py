@@ -13,8 +13,10 @@ from pathlib import Path
 from types import FrameType
 
 from mdgan.compare.command import train_command
-from mdgan.compare.plan import AGAIN, DONE, GOES_ON, Training
+from mdgan.compare.config_files import without_server
+from mdgan.compare.plan import AGAIN, DONE, GOES_ON, Training, has_checkpoint
 from mdgan.errors import BadInput
+from mdgan.launch.faults import FAULTS
 from mdgan.observe.progress import duration
 from mdgan.observe.recorded_run import RecordedRun
 from mdgan.observe.report.numbers.scores import last_score
@@ -41,6 +43,7 @@ class Schedule:
         self.failed: list[Training] = []
         self._places = {id(training): n for n, training in enumerate(trainings, start=1)}
         self._waiting = deque(trainings)
+        self._struck: set[int] = set()
         self._running: list[tuple[Training, _Process]] = []
         self._configs = configs
         self._jobs = jobs
@@ -70,14 +73,12 @@ class Schedule:
                 continue
             if training.standing == AGAIN:
                 _remove(training.folder)  # the same run, which nobody could go on with
-            configuration = training.configuration
-            command = train_command(
-                self._configs / f"{configuration.name}.json",
-                training.seed,
-                training.folder,
-                resume=training.standing == GOES_ON,
-            )
-            self._running.append((training, _Process(command, training.log)))
+            self._start(training, training.configuration.faults, training.standing == GOES_ON)
+
+    def _start(self, training: Training, faults: str, resume: bool) -> None:
+        config = self._configs / f"{training.configuration.name}.json"
+        command = train_command(config, training.seed, training.folder, resume=resume)
+        self._running.append((training, _Process(command, training.log, faults)))
 
     def _see_who_ended(self) -> None:
         for training, process in list(self._running):
@@ -90,11 +91,25 @@ class Schedule:
             if status == 0:
                 self._tell(training, f"finished in {took}{_last_fid(training)}")
                 continue
+            if self._goes_on_after_fault(training):
+                continue
             self.failed.append(training)
             how = f"signal {-status}" if status < 0 else f"exit status {status}"
             self._tell(training, f"failed with {how} after {took}; the end of {training.log}:")
             for line in _last_lines(training.log):
                 print(f"    {line}", flush=True)
+
+    def _goes_on_after_fault(self, training: Training) -> bool:
+        """Whether a run whose server was to be struck goes on from its checkpoint, once."""
+        faults = training.configuration.faults
+        left = without_server(faults)
+        place = id(training)
+        if left == faults or place in self._struck or not has_checkpoint(training.folder):
+            return False
+        self._struck.add(place)
+        self._tell(training, "its server was struck; goes on from its checkpoint")
+        self._start(training, left, resume=True)
+        return True
 
     def _end_all(self) -> None:
         """Asks all that still run to stop, which saves them, and kills what does not."""
@@ -136,12 +151,13 @@ class _Process:
     Args:
         command: what to run.
         log: takes what it prints, after what is there.
+        faults: that are planned for it.
 
     Raises:
         BadInput: the log cannot be written.
     """
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, command: Sequence[str], log: Path, faults: str) -> None:
         self._began = time.monotonic()
         try:
             with log.open("ab") as output:
@@ -151,6 +167,7 @@ class _Process:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    env={**os.environ, FAULTS: faults} if faults else None,
                 )
         except OSError as error:
             raise BadInput(f"{log}: cannot write there ({error.strerror})") from error
