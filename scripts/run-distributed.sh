@@ -11,6 +11,9 @@
 set -euo pipefail
 
 world_size=${world_size:-5}             # the server and the workers
+algorithm=${algorithm:-}                # mdgan, fl-gan or fegan
+participation=${participation:-}        # fraction of the workers that train at a time
+round_iterations=${round_iterations:-}  # iterations in a round of fl-gan and fegan
 swap_interval=${swap_interval:-}        # iterations between two swaps; 0 for never
 swap=${swap:-}                          # pairs or derangement
 partition=${partition:-}                # iid, sorted, …; none if each machine has its own data
@@ -30,6 +33,7 @@ shift
 
 # shellcheck source=scripts/shared-args.sh
 source "$(dirname "${BASH_SOURCE[0]}")/shared-args.sh"
-flags_of "${shared_names[@]}" world_size swap_interval swap partition master_addr \
-    master_port network_interface join_token workers_per_host connect_timeout ranks
+flags_of "${shared_names[@]}" world_size algorithm participation round_iterations swap_interval \
+    swap partition master_addr master_port network_interface join_token workers_per_host \
+    connect_timeout ranks
 exec "$python" -m mdgan train "${flags[@]}" "$@"
