@@ -80,7 +80,9 @@ def draw_partition(
     counts = torch.stack(
         [torch.bincount(source.labels[part], minlength=num_classes) for part in parts]
     )
-    title = f"{name}, {scheme}: {len(source):,} samples over {num_workers} workers"
+    held = len(torch.cat(parts).unique())
+    samples = f"{held:,}" if held == len(source) else f"{held:,} of {len(source):,}"
+    title = f"{name}, {scheme}: {samples} samples over {num_workers} workers"
     picture = partition_picture(counts, source.class_names, title, output.suffix[1:])
     try:
         write_whole(output, picture)
