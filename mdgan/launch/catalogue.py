@@ -80,7 +80,7 @@ def draw_partition(
     counts = torch.stack(
         [torch.bincount(source.labels[part], minlength=num_classes) for part in parts]
     )
-    held = len(torch.cat(parts).unique())
+    held = len(torch.unique(torch.cat(parts)))
     samples = f"{held:,}" if held == len(source) else f"{held:,} of {len(source):,}"
     title = f"{name}, {scheme}: {samples} samples over {num_workers} workers"
     picture = partition_picture(counts, source.class_names, title, output.suffix[1:])
