@@ -144,7 +144,12 @@ def test_kappa_may_be_up_to_the_number_of_workers_or_two(
 def test_with_participation_kappa_may_be_up_to_those_who_judge(
     algorithm: str, kappa: int, allowed: bool
 ) -> None:
-    settings = {"kappa": kappa, "world_size": 7, "participation": 0.5, "algorithm": algorithm}
+    settings: dict[str, Any] = {
+        "kappa": kappa,
+        "world_size": 7,
+        "participation": 0.5,
+        "algorithm": algorithm,
+    }
     if allowed:
         assert Experiment(**settings).kappa == kappa
     else:

@@ -211,7 +211,7 @@ class Stage:
         if manifest is not None:
             self.roster.checkpoint = whereabouts(manifest)
             stored = manifest.files[SERVER_FILES]
-            self.learner.load_state(
+            self.server.load_state(
                 read_state(self.checkpoints.folder_of(manifest.iteration), stored)
             )
             swap_every, replaces = manifest.swap_every, replaces_another
