@@ -208,7 +208,6 @@ class Experiment:
             raise BadInput(f"--seed {self.seed}: must be in [0, 2^63)")
         if self.stale not in (0, 1):
             raise BadInput(f"--stale {self.stale}: must be 0 or 1")
-        self._check_kappa()
         self._check_swap()
         check_partition(self.partition)
         check_aggregation(self.aggregation, self.num_workers)
@@ -216,6 +215,7 @@ class Experiment:
         check_codec(self.wire_feedback, "--wire-feedback", CODEC_FORMS)
         check_codec(self.wire_models, "--wire-models", CODEC_FORMS)
         self._check_family()
+        self._check_kappa()
 
     def _fill_in(self) -> None:
         """Gives settings that nobody has given what their algorithm has for them."""
@@ -240,10 +240,13 @@ class Experiment:
             return
         if self.kappa < 1:
             raise BadInput(f"--kappa {self.kappa}: must be at least 1, or auto")
-        if self.kappa > max(2, self.num_workers):
+        fraction = self.participation if self.algorithm == "mdgan" else 1.0
+        assert fraction is not None
+        judges = families.num_participants(fraction, self.num_workers)
+        if self.kappa > max(2, judges):
             raise BadInput(
-                f"--kappa {self.kappa}: more batches than the {self.num_workers} worker(s) can "
-                f"judge; at most {max(2, self.num_workers)}"
+                f"--kappa {self.kappa}: more batches than {judges} worker(s) at a time can judge; "
+                f"at most {max(2, judges)}"
             )
 
     def _check_swap(self) -> None:

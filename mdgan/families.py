@@ -111,6 +111,16 @@ def check_rounds(iterations: int | None, epochs: float | None) -> None:
         raise BadInput(f"--round-epochs {epochs}: must be above 0")
 
 
+def num_participants(fraction: float, num_workers: int) -> int:
+    """C·N, rounded to the nearest whole number (a half to the even one), at least 1 of any.
+
+    Args:
+        fraction: C in ]0, 1].
+        num_workers: N ≥ 0.
+    """
+    return min(num_workers, max(1, round(fraction * num_workers)))
+
+
 def check_use(algorithm: str, settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     """Refuses what would have no effect.
 

@@ -14,9 +14,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mdgan.algorithms.participation import num_participants
 from mdgan.algorithms.randomness import generator_for
 from mdgan.errors import BadInput
+from mdgan.families import num_participants
 
 ClassCounts = Mapping[int, Sequence[int]]
 """Client → how many samples of class 0, 1, … it holds; classes beyond the end: none.

@@ -11,16 +11,7 @@ import torch
 from torch import Tensor
 
 from mdgan.algorithms.randomness import generator_for
-
-
-def num_participants(fraction: float, num_workers: int) -> int:
-    """C·N, rounded to the nearest whole number (a half to the even one), at least 1 of any.
-
-    Args:
-        fraction: C in ]0, 1].
-        num_workers: N ≥ 0.
-    """
-    return min(num_workers, max(1, round(fraction * num_workers)))
+from mdgan.families import num_participants
 
 
 class Holders:
@@ -39,6 +30,7 @@ class Holders:
         self._fraction = fraction
         self._seed = seed
         self._num_drawn = 0
+        self._too_many = False
 
     def among(self, workers: Iterable[int]) -> set[int] | None:
         """The holders among those who can take part now; None for all of them.
@@ -59,10 +51,10 @@ class Holders:
         idle = [worker for worker in live if worker not in here]
         missing = wanted - len(here)
         if missing > 0:
-            random = generator_for(self._seed, "holders", self._num_drawn)
-            self._num_drawn += 1
-            order = torch.randperm(len(idle), generator=random)[:missing]
-            here |= {idle[place] for place in order.tolist()}
+            here |= self._draw(idle, missing)
+        elif self._too_many:
+            here = self._draw(sorted(here), wanted)
+        self._too_many = False
         self.now = here
         return here
 
@@ -82,16 +74,24 @@ class Holders:
         return {
             ".now": torch.tensor(sorted(self.now), dtype=torch.int64),
             ".drawn": torch.tensor(self._num_drawn),
+            ".fraction": torch.tensor(self._fraction, dtype=torch.float64),
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continues where `state` was taken.
+        """Continues where `state` was taken; with a smaller C some of its holders go on.
 
         Raises:
             KeyError: it is no such state; nothing changed.
         """
-        if state and state.keys() != {".now", ".drawn"}:
+        if state and state.keys() != {".now", ".drawn", ".fraction"}:
             raise KeyError(f"no state of holders: {sorted(state)}")
-        if state:
+        if state and self._fraction < 1:
             self.now = set(state[".now"].tolist())
             self._num_drawn = int(state[".drawn"])
+            self._too_many = self._fraction < float(state[".fraction"])
+
+    def _draw(self, workers: list[int], count: int) -> set[int]:
+        random = generator_for(self._seed, "holders", self._num_drawn)
+        self._num_drawn += 1
+        order = torch.randperm(len(workers), generator=random)[:count]
+        return {workers[place] for place in order.tolist()}

@@ -165,7 +165,7 @@ class Collector:
         live, free = self._roster.taking_part(), self._roster.free()
         counted = [host for host in live if host in answers.hosts or host not in free]
         asked = sum(len(set(hosts[host]) & set(live[host])) for host in counted if host in hosts)
-        busy = sum(len(live[host]) for host in counted if host not in hosts)
+        busy = sum(self._roster.num_busy(host) for host in counted if host not in hosts)
         return self._deadline.least(asked + busy if self._counts_busy else asked)
 
     def _late(self, iteration: int, hosts: Collection[int]) -> list[int]:

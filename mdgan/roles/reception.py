@@ -179,7 +179,7 @@ class Reception:
                 fields["received_bytes"],
             )
         elif message.kind is Kind.SWAPPED:
-            self._swapping.note(message)
+            self._swapping.note(host, message)
         elif message.kind is Kind.REAL:
             self._scoring.note_real(host, message, self._roster.hosts(), self._observer)
         elif message.kind is Kind.READY:

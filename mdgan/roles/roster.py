@@ -264,6 +264,11 @@ class Roster:
         owed = {host: member.owes for host, member in self._members.items()}
         return {host for host, i in owed.items() if i and min(i) < self.iteration}
 
+    def num_busy(self, host: int) -> int:
+        """How many workers of a live host have been asked and have not answered."""
+        member = self._members[host]
+        return len({n for asked in member.owes.values() for n in asked} & set(member.workers))
+
     def workers(self) -> list[int]:
         """The live workers in increasing order."""
         return sorted(worker for member in self._members.values() for worker in member.workers)

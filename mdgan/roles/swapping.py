@@ -1,6 +1,6 @@
 """Swaps, as the server sees them: it draws who gives to whom and checks what arrived."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from mdgan import messages
@@ -37,7 +37,7 @@ class Swapping:
         self._transport = transport
         self._roster = roster
         self._observer = observer
-        self._record: _SwapRecord | None = None
+        self._records: dict[int, _SwapRecord] = {}
 
     def order(self, iteration: int, holders: Collection[int] | None = None) -> Moves:
         """Draws a swap among the workers that are free, and tells their hosts.
@@ -55,8 +55,8 @@ class Swapping:
         if holders is not None:
             moves = {giver: taker for giver, taker in moves.items() if giver in holders}
         self.num_swaps += 1
-        self._record = _SwapRecord(iteration, moves, workers)
         host_of, addresses = self._roster.host_of(), self._roster.addresses()
+        self._records[iteration] = _SwapRecord(moves, {n: host_of[n] for n in workers})
         for host, carried in free.items():
             share = {
                 giver: taker
@@ -66,44 +66,48 @@ class Swapping:
             self._transport.send(host, messages.swap(iteration, share, host_of, addresses))
         return moves
 
-    def note(self, message: Message) -> None:
-        """Takes in a SWAPPED message."""
-        if self._record is not None and message.iteration == self._record.iteration:
-            self._record.note(message)
-            self._write_if_complete()
+    def note(self, host: int, message: Message) -> None:
+        """Takes in a host's SWAPPED message."""
+        if message.iteration in self._records:
+            self._records[message.iteration].note(host, message)
+            self._write_complete()
 
     def lose(self, workers: Collection[int]) -> None:
         """Workers are gone and will not report."""
-        if self._record is not None:
-            self._record.lose(workers)
-            self._write_if_complete()
+        for record in self._records.values():
+            record.lose(workers)
+        self._write_complete()
 
-    def _write_if_complete(self) -> None:
-        if self._record is not None and self._record.complete():
-            self._observer.event("swap", self._record.iteration, **self._record.content())
-            self._record = None
+    def _write_complete(self) -> None:
+        for iteration, record in list(self._records.items()):
+            if record.complete():
+                self._observer.event("swap", iteration, **record.content())
+                del self._records[iteration]
 
 
 class _SwapRecord:
     """The digests that hosts report of one swap."""
 
-    def __init__(self, iteration: int, moves: Moves, workers: Sequence[int]) -> None:
-        self.iteration = iteration
+    def __init__(self, moves: Moves, host_of: Mapping[int, int]) -> None:
         self._moves = moves
-        self._sits_out = sorted(set(workers) - moves.keys())
+        self._host_of = host_of
+        self._sits_out = sorted(host_of.keys() - moves.keys())
         self._given: dict[int, str] = {}
         self._taken: dict[int, str] = {}
         self._lost: set[int] = set()
+        self._silent = moves.keys() | set(moves.values())
 
-    def note(self, message: Message) -> None:
+    def note(self, host: int, message: Message) -> None:
         self._given.update({int(n): digest for n, digest in message.fields["given"].items()})
         self._taken.update({int(n): digest for n, digest in message.fields["taken"].items()})
+        self._silent = {worker for worker in self._silent if self._host_of[worker] != host}
 
     def lose(self, workers: Collection[int]) -> None:
-        self._lost.update(self._moves.keys() & (set(workers) - self._given.keys()))
+        self._lost |= self._silent & set(workers)
+        self._silent -= self._lost
 
     def complete(self) -> bool:
-        return self._moves.keys() <= self._given.keys() | self._lost
+        return not self._silent
 
     def content(self) -> dict[str, Any]:
         arrived = (

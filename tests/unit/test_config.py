@@ -138,6 +138,24 @@ def test_kappa_may_be_up_to_the_number_of_workers_or_two(
         assert text.startswith(f"--kappa {kappa}:")
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "kappa", "allowed"), [("mdgan", 3, True), ("mdgan", 4, False), ("fegan", 4, True)]
+)
+def test_with_participation_kappa_may_be_up_to_those_who_judge(
+    algorithm: str, kappa: int, allowed: bool
+) -> None:
+    settings: dict[str, Any] = {
+        "kappa": kappa,
+        "world_size": 7,
+        "participation": 0.5,
+        "algorithm": algorithm,
+    }
+    if allowed:
+        assert Experiment(**settings).kappa == kappa
+    else:
+        assert "than 3 worker(s) at a time" in refusal(Experiment, settings)
+
+
 def test_only_one_swap_rhythm_can_be_given() -> None:
     text = refusal(Experiment, {"swap_interval": 5, "swap_epochs": 2.0})
     assert "--swap-interval 5" in text

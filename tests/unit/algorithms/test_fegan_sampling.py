@@ -17,7 +17,7 @@ from mdgan.algorithms.fegan import (
     divergence,
     new_sampling,
 )
-from mdgan.algorithms.participation import num_participants
+from mdgan.families import num_participants
 from tests.unit.algorithms.client_tables import Table, partition_table, square, tables
 
 quick = settings(deadline=None, max_examples=60)

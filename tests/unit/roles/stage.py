@@ -211,7 +211,7 @@ class Stage:
         if manifest is not None:
             self.roster.checkpoint = whereabouts(manifest)
             stored = manifest.files[SERVER_FILES]
-            self.learner.load_state(
+            self.server.load_state(
                 read_state(self.checkpoints.folder_of(manifest.iteration), stored)
             )
             swap_every, replaces = manifest.swap_every, replaces_another
@@ -329,6 +329,8 @@ class Stage:
         def answer_later(judged: Tensor) -> Judgement:
             done = self.roster.iteration - 1
             if self.saving.due(done - 1, done):
+                # A run that goes on has this checkpoint already, and may be writing it again.
+                processes.wait_until(self.saving.complete, f"files of {done}", LONG)
                 self.wait_for_checkpoint(done)
             return feedback(judged)
 

@@ -15,6 +15,7 @@ MakeStage = Callable[..., Stage]
 SLOW = pytest.mark.slow
 ITERATIONS, INTERVAL = 9, 3
 ALONE = ((1,), (2,), (3,))
+FIVE = ((1, 2), (3,), (4,), (5,))
 SETTINGS: dict[str, tuple[tuple[tuple[int, ...], ...], dict[str, Any]]] = {
     "plain": (ALONE, {"swap_interval": 0}),
     "pairs": (ALONE, {"swap_interval": 2}),
@@ -27,6 +28,11 @@ SETTINGS: dict[str, tuple[tuple[tuple[int, ...], ...], dict[str, Any]]] = {
     "to the server": (ALONE, {"swap_interval": 2, "to_server": True}),
     "two to the server": (((1, 2), (3,)), {"swap_interval": 3, "to_server": True}),
     "median": (ALONE, {"swap_interval": 2, "aggregation": "median"}),
+    "two of five": (FIVE, {"num_workers": 5, "participation": 0.4, "swap_interval": 1}),
+    "two of five, stale": (
+        FIVE,
+        {"num_workers": 5, "participation": 0.4, "swap_interval": 2, "stale": 1},
+    ),
 }
 
 
@@ -57,7 +63,8 @@ def run(
 ) -> Outcome:
     steps = made.experiment.local_steps
     workers = {n: make_worker(n, local_steps=steps) for group in groups for n in group}
-    made.disk_keeps_up(workers[1])
+    for worker in workers.values():
+        made.disk_keeps_up(worker)
     made.begin()
     for group in groups:
         disk = None if disks is None else disks(group[0])
@@ -75,7 +82,7 @@ def as_after(made: Stage, iteration: int, folder: Path) -> Path:
     return folder
 
 
-QUICK = {"pairs", "several local steps", "several workers a host", "to the server"}
+QUICK = {"pairs", "several local steps", "several workers a host", "to the server", "two of five"}
 
 
 @pytest.mark.parametrize(

@@ -195,8 +195,8 @@ def test_a_whole_swap_is_recorded_once(stage: MakeStage) -> None:
     (alone,) = {1, 2, 3} - moves.keys()
     for giver, taker in moves.items():
         assert not made.events("swap")
-        swapping.note(report({giver: f"d{giver}"}, {giver: f"d{taker}"}))
-    swapping.note(report({alone: "late"}, {}))
+        swapping.note(giver, report({giver: f"d{giver}"}, {giver: f"d{taker}"}))
+    swapping.note(alone, report({alone: "late"}, {}))
     (event,) = made.events("swap")
     assert event["exact"] is True
     assert event["sits_out"] == [alone]
@@ -208,8 +208,8 @@ def test_a_bit_that_did_not_arrive_is_told(stage: MakeStage) -> None:
     made = stage(swap_interval=1)
     swapping, _ = begun(made, (1,), (2,))
     swapping.order(4)
-    swapping.note(report({1: "a"}, {1: "b"}))
-    swapping.note(report({2: "b"}, {2: "A"}))
+    swapping.note(1, report({1: "a"}, {1: "b"}))
+    swapping.note(2, report({2: "b"}, {2: "A"}))
     assert made.events("swap")[0]["exact"] is False
 
 
@@ -217,8 +217,8 @@ def test_reports_of_another_swap_do_not_count(stage: MakeStage) -> None:
     made = stage(swap_interval=1)
     swapping, _ = begun(made, (1,), (2,))
     swapping.order(3)
-    swapping.note(report({1: "a"}, {1: "b"}))
-    swapping.note(report({2: "b"}, {2: "a"}))
+    swapping.note(1, report({1: "a"}, {1: "b"}))
+    swapping.note(2, report({2: "b"}, {2: "a"}))
     assert not made.events("swap")
 
 
@@ -229,12 +229,47 @@ def test_nobody_waits_for_the_report_of_the_lost(stage: MakeStage, when: str) ->
     swapping.order(4)
     if when == "before":
         swapping.lose([2])
-        swapping.note(report({1: "a"}, {}))
+        swapping.note(1, report({1: "a"}, {}))
     else:
-        swapping.note(report({1: "a"}, {}))
+        swapping.note(1, report({1: "a"}, {}))
         swapping.lose([2])
     (event,) = made.events("swap")
     assert (event["lost"], event["exact"]) == ([2], False)
+
+
+def test_a_swap_is_whole_once_the_takers_have_reported_too(stage: MakeStage) -> None:
+    """Whoever has no discriminator gives none."""
+    made = stage(swap_interval=1)
+    swapping, _ = begun(made, (1,), (2,))
+    assert swapping.order(4, {1}) == {1: 2}
+    swapping.note(1, report({1: "a"}, {}))
+    assert not made.events("swap")
+    swapping.note(2, report({}, {2: "a"}))
+    (event,) = made.events("swap")
+    assert (event["moves"], event["sits_out"], event["exact"]) == ([[1, 2]], [2], True)
+
+
+def test_a_taker_that_is_lost_is_told(stage: MakeStage) -> None:
+    made = stage(swap_interval=1)
+    swapping, _ = begun(made, (1,), (2,))
+    swapping.order(4, {1})
+    swapping.note(1, report({1: "a"}, {}))
+    swapping.lose([2])
+    (event,) = made.events("swap")
+    assert (event["lost"], event["exact"]) == ([2], False)
+
+
+def test_a_report_may_come_after_the_next_swap_began(stage: MakeStage) -> None:
+    made = stage(swap_interval=1)
+    swapping, _ = begun(made, (1,), (2,))
+    swapping.order(4, {1})
+    swapping.note(2, report({}, {2: "a"}))
+    swapping.order(5, {2})
+    for host, given, taken in ((1, {}, {1: "b"}), (2, {2: "b"}, {})):
+        swapping.note(host, messages.swapped(5, given, taken))
+    swapping.note(1, report({1: "a"}, {}))
+    assert [event["iteration"] for event in made.events("swap")] == [5, 4]
+    assert all(event["exact"] for event in made.events("swap"))
 
 
 def test_of_one_worker_there_is_nothing_to_swap(stage: MakeStage) -> None:

@@ -127,6 +127,7 @@ def discriminator_paths(
         before = dict(at)
         for giver, taker in swap.moves.items():
             if giver in before and taker in before and taker in swap.arrived:
+                at.pop(taker)  # who has got it last comes last: what its giver keeps is idle
                 at[taker] = before[giver]
         for worker in [worker for worker in at if until[worker] <= swap.iteration]:
             del at[worker]

@@ -41,6 +41,11 @@ def test_permutations_are_followed_too() -> None:
     }
 
 
+def test_with_fewer_discriminators_than_workers_they_are_where_they_came_last() -> None:
+    swaps = [swap(10, {3: 2}), swap(20, {2: 1}), swap(30, {1: 3})]
+    assert discriminator_paths(always(1, 2, 3), swaps)[3, 0] == [3, 2, 1, 3]
+
+
 def test_a_discriminator_is_gone_with_its_worker() -> None:
     swaps = [swap(10, {1: 2, 2: 1}), swap(20, {1: 3, 3: 1})]
     paths = discriminator_paths({**always(1, 3), 2: [(0, 15)]}, swaps)

@@ -1,0 +1,158 @@
+"""MD-GAN with fewer discriminators than workers, over real processes."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import (
+    QUICK,
+    finish,
+    generator_bytes,
+    read_events,
+    read_metrics,
+    run,
+    run_here,
+    training,
+    wait_until,
+)
+
+PART = [
+    "--world-size",
+    "7",
+    "--participation",
+    "0.5",
+    "--swap-interval",
+    "1",
+    "--log-interval",
+    "1",
+]
+MEMORY = ["--transport", "memory"]
+SLOW = pytest.mark.slow
+
+
+def swaps(folder: Path) -> list[dict[str, Any]]:
+    return sorted(read_events(folder, "swap"), key=lambda event: int(event["iteration"]))
+
+
+def in_memory(folder: Path, *flags: str, out: str) -> Path:
+    result = run_here("train", *MEMORY, *flags, "--out", out, cwd=folder)
+    assert result.status == 0, result
+    return folder / out
+
+
+def check_swaps(folder: Path, last: int) -> None:
+    """Every swap is recorded, and what the next one moves is where this one has put it, whole."""
+    found = swaps(folder)
+    assert [event["iteration"] for event in found] == list(range(1, last))
+    holders: set[int] = set()
+    for event in found:
+        moves = dict(event["moves"])
+        assert event["exact"] is True, event
+        assert all(event["taken"][str(t)] == event["given"][str(g)] for g, t in moves.items())
+        if event is not found[0]:
+            assert moves.keys() <= holders, "somebody gave what it had not"
+        else:
+            holders = set(moves)
+        holders = {moves.get(worker, worker) for worker in holders}
+        assert len(holders) == 3
+
+
+@pytest.mark.parametrize(
+    ("swap", "counts"),
+    [
+        ("pairs", ("1", "3")),
+        *(pytest.param(swap, ("1", "3", "6"), marks=SLOW) for swap in ("pairs", "derangement")),
+    ],
+)
+def test_any_spread_gives_the_same_generator(
+    tmp_path: Path, swap: str, counts: tuple[str, ...]
+) -> None:
+    flags = [*QUICK, *PART, "--swap", swap]
+    folders = [
+        in_memory(tmp_path, *flags, "--workers-per-host", "1", out="alone"),
+        in_memory(tmp_path, *flags, out="together"),
+    ]
+    for count in counts:
+        spread = run("train", *flags, "--workers-per-host", count, "--out", count, cwd=tmp_path)
+        assert spread.status == 0, spread
+        folders.append(tmp_path / count)
+    assert len({generator_bytes(folder) for folder in folders}) == 1
+    for folder in folders:
+        check_swaps(folder, 12)
+        assert [record["workers"] for record in read_metrics(folder)] == [3] * 12
+        assert [e["moves"] for e in swaps(folder)] == [e["moves"] for e in swaps(folders[0])]
+
+
+def test_everybody_gets_a_discriminator_in_time(tmp_path: Path) -> None:
+    flags = [*QUICK, *PART, "--iterations", "40", "--participation", "0.2"]
+    folder = in_memory(tmp_path, *flags, out="run")
+    takers = {taker for event in swaps(folder) for _, taker in event["moves"]}
+    assert takers == set(range(1, 7))
+    answered = read_events(folder, "attendance")[0]["workers"]
+    assert answered.keys() == {str(worker) for worker in range(1, 7)}
+    assert sum(counts["answered"] for counts in answered.values()) == 40
+
+
+def server_bytes(folder: Path) -> tuple[int, int]:
+    """What the server has sent as batches, and received as feedback."""
+    rows = map(json.loads, (folder / "trace" / "server.jsonl").read_text().splitlines())
+    last = [row for row in rows if "sent_bytes" in row][-1]
+    return last["sent_bytes"]["BATCHES"], last["received_bytes"]["FEEDBACK"]
+
+
+def test_the_server_sends_and_receives_that_fraction(tmp_path: Path) -> None:
+    flags = [*QUICK, *PART, "--kappa", "2", "--workers-per-host", "1"]
+    part = server_bytes(in_memory(tmp_path, *flags, out="part"))
+    everybody = in_memory(tmp_path, *flags, "--participation", "1", out="everybody")
+    assert part == pytest.approx([0.5 * count for count in server_bytes(everybody)], rel=0.01)
+
+
+@pytest.mark.parametrize("stale", ["0", "1"])
+def test_a_run_that_was_stopped_ends_the_same(tmp_path: Path, stale: str) -> None:
+    flags = [*QUICK, *PART, "--stale", stale, "--checkpoint-interval", "5", "--swap-interval", "3"]
+    in_memory(tmp_path, *flags, "--iterations", "10", out="cut")
+    resumed = run_here("train", "--resume", "cut", "--iterations", "17", cwd=tmp_path)
+    assert resumed.status == 0, resumed
+    whole = in_memory(tmp_path, *flags, "--iterations", "17", out="whole")
+    assert generator_bytes(tmp_path / "cut") == generator_bytes(whole)
+    last = "checkpoints/0000017"
+    workers = sorted(path.name for path in (whole / last).glob("worker-*"))
+    assert len(workers) == 6
+    for name in workers:
+        again, once = tmp_path / "cut" / last / name, whole / last / name
+        assert again.read_bytes() == once.read_bytes(), name
+    moves = [event["moves"] for event in swaps(whole) if event["iteration"] > 10]
+    assert [e["moves"] for e in swaps(tmp_path / "cut") if e["iteration"] > 10] == moves != []
+
+
+@SLOW
+def test_a_killed_run_goes_on_bit_by_bit(tmp_path: Path) -> None:
+    flags = [*QUICK, *PART, "--checkpoint-interval", "5", "--log-interval", "1"]
+    running = training(tmp_path, "train", *flags, "--iterations", "100000", name="killed")
+    checkpoints = running.folder / "checkpoints"
+    wait_until(lambda: len(list(checkpoints.glob("*/manifest.json"))) > 1, "two checkpoints")
+    wait_until(lambda: running.has_reached(12), "iterations after a checkpoint")
+    os.killpg(running.process.pid, signal.SIGKILL)
+    finish(running.process)
+    end = str(read_metrics(running.folder)[-1]["iteration"] + 5)
+    resumed = run("train", "--resume", "killed", "--iterations", end, cwd=tmp_path)
+    assert resumed.status == 0, resumed
+    whole = in_memory(tmp_path, *flags, "--iterations", end, out="whole")
+    assert generator_bytes(running.folder) == generator_bytes(whole)
+
+
+@pytest.mark.parametrize("participation", ["1", "0.01"])
+def test_resumed_with_another_participation(tmp_path: Path, participation: str) -> None:
+    flags = [*QUICK, *PART, "--checkpoint-interval", "5"]
+    folder = in_memory(tmp_path, *flags, "--iterations", "5", out="run")
+    other = ["--participation", participation, "--iterations", "10"]
+    resumed = run_here("train", "--resume", "run", *other, cwd=tmp_path)
+    assert resumed.status == 0, resumed
+    count = 6 if participation == "1" else 1
+    assert [record["workers"] for record in read_metrics(folder)] == [3] * 5 + [count] * 5
+    given = [len(event["given"]) for event in swaps(folder) if event["iteration"] > 5]
+    assert given == [count] * 4
