@@ -5,9 +5,8 @@ from dataclasses import asdict
 import torch
 
 from mdgan.algorithms.mdgan import resolve_kappa
-from mdgan.algorithms.participation import num_participants
 from mdgan.data.dataset_file import num_parameters
-from mdgan.families import FEDERATED
+from mdgan.families import FEDERATED, num_participants
 from mdgan.launch.plan import Plan
 
 _MOST_CLASSES = 12
