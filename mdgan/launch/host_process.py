@@ -75,8 +75,10 @@ def make_host(
     """
     shards = {rank: plan.shard(rank) for rank in workers}
     counts = {rank: class_counts(shards[rank], plan.experiment) for rank in workers}
+    experiment = plan.experiment
+    every = traced_every(experiment.iterations, experiment.num_workers)
     tracer = Tracer(
-        traced_every(plan.experiment.iterations, plan.experiment.num_workers),
+        1 if experiment.sampling else every,  # a round moves whole models: its spans are nothing
         plan.faults.on_phase(f"host-{workers[0]}"),
     )
     return Host(

@@ -193,7 +193,7 @@ def _counter(process: int, seconds: float, rates: Mapping[str, float]) -> _Event
 
 
 def _instants(run: RecordedRun, process: int) -> Iterator[_Event]:
-    """Swaps, and workers that came or went."""
+    """Swaps, ends of rounds, and workers that came or went."""
     server = run.traces.get("server", Trace("server"))
     when = _Clock(run, server)
     for event in run.named("swap"):
@@ -202,6 +202,12 @@ def _instants(run: RecordedRun, process: int) -> Iterator[_Event]:
             spans = server.spans.get(int(iteration), ())
             began = next((span.start for span in spans if span.name == "swap"), None)
             yield _instant("swap", process, when.of(iteration) if began is None else began, event)
+    for number, event in enumerate(run.named("round"), start=1):
+        iteration = number_in(event, "iteration")
+        if iteration is not None:
+            seconds = number_in(event, "seconds")
+            name = f"round {number}" + (" aborted" if event.get("aborted") is True else "")
+            yield _instant(name, process, when.of(iteration) if seconds is None else seconds, event)
     for event in run.events:
         found = happening(event)
         if found is not None and found.kind in _NAMES:

@@ -42,6 +42,18 @@ class Swap(NamedTuple):
     mutual: bool
 
 
+class Part(NamedTuple):
+    """What a worker did in federated rounds.
+
+    Attributes:
+        rounds: in how many it took part.
+        iteration: the one with which the last of them ended.
+    """
+
+    rounds: int
+    iteration: int
+
+
 class Pace:
     """How fast iterations go, of late.
 
@@ -90,8 +102,10 @@ class Metrics:
         late: since when the server has gone on without the answers of which workers, in seconds
             since training began.
         swaps: the last swap of each worker.
+        parts: what each worker did in rounds.
+        rounds: how many rounds there were; 0 where there are none.
         samples: how many each worker holds.
-        pace: of the recorded iterations.
+        pace: of the recorded iterations, and of the rounds that were not aborted.
         seconds: since training began, at the last record.
     """
 
@@ -105,6 +119,8 @@ class Metrics:
         self.gone: dict[int, str] = {}
         self.late: dict[int, float] = {}
         self.swaps: dict[int, Swap] = {}
+        self.parts: dict[int, Part] = {}
+        self.rounds = 0
         self.samples: dict[int, int] = {}
         self.pace = Pace()
         self.seconds = 0.0
@@ -126,6 +142,8 @@ class Metrics:
         elif event == "scores" and "by" not in record and "fid" in record["scores"]:
             self.fid.add(iteration, record["scores"]["fid"])
             self.fid_floor = record.get("floor", {}).get("fid", self.fid_floor)
+        elif event == "round":
+            self._end_round(iteration, record)
         elif event == "swap":
             moves = {(int(giver), int(taker)) for giver, taker in record["moves"]}
             taken = record.get("taken")
@@ -133,6 +151,15 @@ class Metrics:
                 moves = {move for move in moves if str(move[1]) in taken}
             for giver, taker in moves:
                 self.swaps[taker] = Swap(iteration, giver, (taker, giver) in moves)
+
+    def _end_round(self, iteration: int, record: Mapping[str, Any]) -> None:
+        self.rounds += 1
+        for rank in map(int, record["took_part"]):
+            before = self.parts.get(rank, Part(0, 0))
+            self.parts[rank] = Part(before.rounds + 1, iteration)
+        self.seconds = float(record["seconds"])
+        if not record.get("aborted"):
+            self.pace.add(self.seconds, iteration)
 
     def _happen(self, found: Happening) -> None:
         self.seconds = self.seconds if found.seconds is None else found.seconds

@@ -39,6 +39,8 @@ _COLUMNS: dict[str, tuple[JustifyMethod, int]] = {
     "holds": ("right", 78),
 }
 
+_TITLES_OF_ROUNDS = {"step": "a round", "last swap": "rounds"}
+
 # The named colours follow the terminal's own theme; black and white would vanish on some.
 _STATE_STYLES = {
     "running": "bold green",
@@ -110,7 +112,7 @@ def _frame(console: Console, run: WatchedRun) -> RenderableType:
         if console.is_terminal:
             fitting = console.height - _OTHER_LINES - len(news)
             most = min(most, max(_LEAST_WORKERS, fitting))
-        parts += ["", _table(_most_telling(workers, most), width)]
+        parts += ["", _table(_most_telling(workers, most), width, in_rounds=run.in_rounds)]
         if len(workers) > most:
             parts.append(Text(f"      … and {len(workers) - most} more", style="dim"))
     parts += ["", *news] if news else []
@@ -148,6 +150,8 @@ def _summary(run: WatchedRun, workers: list[WorkerRow]) -> Text:
 def _progress(run: WatchedRun, width: int) -> Text:
     done, total, pace = run.iteration, run.iterations, run.iterations_per_second
     told = [f"{done:,}/{total:,}"]
+    if run.in_rounds:
+        told[:0] = [f"{run.metrics.rounds:,} round{'s' * (run.metrics.rounds != 1)}"]
     if pace > 0:
         told.append(f"{pace:.1f} it/s" if pace >= 1 else f"{1 / pace:.1f} s/it")
     if run.ended:
@@ -195,10 +199,11 @@ def _most_telling(workers: list[WorkerRow], most: int) -> list[WorkerRow]:
     )[:most]
 
 
-def _table(rows: list[WorkerRow], width: int) -> Table:
+def _table(rows: list[WorkerRow], width: int, *, in_rounds: bool) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for title, (justify, needed) in _COLUMNS.items():
         if needed <= width:
+            title = _TITLES_OF_ROUNDS.get(title, title) if in_rounds else title
             table.add_column(title, justify=justify, no_wrap=True)
     digits = len(str(max(row.rank for row in rows)))
     shown_roles: set[str] = set()
@@ -214,7 +219,7 @@ def _table(rows: list[WorkerRow], width: int) -> Table:
             _UNKNOWN if row.iteration is None else f"{row.iteration:,}",
             _time(row.step_seconds),
             *("″" if again else _bytes(rate) for rate in moved),
-            _swap(row, digits),
+            f"{row.rounds:,}" if in_rounds else _swap(row, digits),
             _UNKNOWN if row.samples is None else f"{row.samples:,}",
         ]
         table.add_row(*cells[: len(table.columns)])

@@ -16,7 +16,8 @@ class RecordedSpan(NamedTuple):
 
     Attributes:
         name: what: generate, send, wait, aggregate, step, swap, evaluate or checkpoint on the
-            server; receive, real half, fake half, local step, feedback, send or swap on a host.
+            server; receive, real half, fake half, local step, feedback, train, send or swap on a
+            host.
         worker: for which of a host's workers; 0 if for the whole role.
         start: seconds since training began, by the server's clock.
         seconds: how long it took.

@@ -1,7 +1,8 @@
 """What a role did when: spans of time, and the bytes they moved.
 
 A run may be long and its workers many, so hosts record windows of `WINDOW` iterations in a row, as
-many as keep a run's traces to some tens of megabytes. Small runs are recorded whole.
+many as keep a run's traces to some tens of megabytes. Small runs are recorded whole, and all rounds
+of federated ones.
 """
 
 import time

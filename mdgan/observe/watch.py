@@ -33,11 +33,13 @@ class WorkerRow(NamedTuple):
         rank: its number.
         role: the process that carries it.
         state: alive, late, lost, left, out (shut out), or done once the run has ended.
-        iteration: the last one that its process told of.
-        step_seconds: mean of its work in one iteration, of late.
+        iteration: the last one that its process told of; with rounds, the end of the last one in
+            which it took part.
+        step_seconds: mean of its work in one iteration or round, of late.
         received_per_second: bytes that its process received, of late or over an ended run.
         sent_per_second: bytes that its process sent.
         swap: its last one.
+        rounds: in how many it took part.
         samples: how many it holds.
     """
 
@@ -49,6 +51,7 @@ class WorkerRow(NamedTuple):
     received_per_second: float | None
     sent_per_second: float | None
     swap: Swap | None
+    rounds: int
     samples: int | None
 
 
@@ -118,12 +121,19 @@ class WatchedRun:
 
     @property
     def iteration(self) -> int:
-        """The last complete one of an ended run, else the last that anything tells of."""
+        """The last complete one of an ended run, or with rounds; else the last that is told of."""
         recorded = int(self.status.get("iteration", 0))
         if self.ended:
             return recorded
+        if self.in_rounds:  # roles are at the end of a round as soon as it begins
+            return max(recorded, self.metrics.pace.iteration)
         told = (role.iteration for role in self.roles.values())
         return max(recorded, self.metrics.pace.iteration, *told)
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether it has rounds, in which not everybody needs to take part."""
+        return self.metrics.rounds > 0 or self.config.get("sampling") is not None
 
     @property
     def seconds(self) -> float:
@@ -135,6 +145,8 @@ class WatchedRun:
         """Of late, or over the whole of an ended run; 0 while unknown."""
         if self.ended:
             return self.iteration / self.seconds if self.seconds > 0 else 0.0
+        if self.in_rounds:
+            return self.metrics.pace.per_second()
         paces = [role.pace for role in self._leading()] + [self.metrics.pace]
         known = [pace for pace in paces if pace.per_second() > 0]
         return max(known, key=lambda pace: pace.iteration).per_second() if known else 0.0
@@ -154,15 +166,20 @@ class WatchedRun:
         received, sent = None, None
         if role and state not in _STATE_WHEN_GONE.values():
             received, sent = role.bytes_per_second(ended=self.ended)
+        iteration = role.iteration if role else None
+        part = self.metrics.parts.get(rank)
+        if self.in_rounds:
+            iteration = part.iteration if part else None
         return WorkerRow(
             rank=rank,
             role=role.name if role else None,
             state=state,
-            iteration=role.iteration if role else None,
+            iteration=iteration,
             step_seconds=fmean(steps) if steps else None,
             received_per_second=received,
             sent_per_second=sent,
             swap=self.metrics.swaps.get(rank),
+            rounds=part.rounds if part else 0,
             samples=self.metrics.samples.get(rank),
         )
 
@@ -185,8 +202,11 @@ class WatchedRun:
     def _is_late(self, role: Role, steps: list[float]) -> bool:
         """Whether a role told nothing of what others did long ago.
 
-        Who is at the furthest iteration waits for others, however long it has been silent.
+        Who is at the furthest iteration waits for others, however long it has been silent. With
+        rounds silence means nothing: most need not take part; the server tells who is late.
         """
+        if self.in_rounds:
+            return False
         behind = self.iteration - role.iteration
         silent_seconds = self._seconds_since(role.seconds)
         patience = max(_LATE_SECONDS, _LATE_STEPS * median(steps) if steps else 0.0)

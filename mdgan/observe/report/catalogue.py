@@ -200,16 +200,17 @@ SECTIONS = (
         (
             Entry(
                 "duration",
-                "Iteration duration",
-                "How long every iteration took, from its first operation to its last; scoring "
+                "{Unit} duration",
+                "How long every {unit} took, from its first operation to its last; scoring "
                 "and checkpoints do not count.",
                 "7.1, E.2",
                 durations.iteration_duration,
+                of_rounds="What an aborted round took counts to the one in its place.",
             ),
             Entry(
                 "duration-without-outliers",
-                "Iteration duration without outliers",
-                "The same without the iterations that took unusually long.",
+                "{Unit} duration without outliers",
+                "The same without the {units} that took unusually long.",
                 "7.2, E.3",
                 durations.iteration_duration_without_outliers,
             ),
@@ -222,14 +223,14 @@ SECTIONS = (
             ),
             Entry(
                 "duration-average",
-                "Average iteration duration",
+                "Average {unit} duration",
                 "Mean without outliers; the thin line reaches from the 10 % to the 90 % quantile.",
                 "E.1",
                 durations.average_iteration_duration,
             ),
             Entry(
                 "duration-workers",
-                "Iteration duration against number of workers",
+                "{Unit} duration against number of workers",
                 "How the mean duration without outliers grows with the number of workers.",
                 "7.5",
                 durations.duration_against_workers,
@@ -242,17 +243,18 @@ SECTIONS = (
         (
             Entry(
                 "timeline-ten",
-                "Timeline of ten iterations",
-                "What every role did in ten typical iterations in a row. Bare background is "
+                "Timeline of ten {units}",
+                "What every role did in ten typical {units} in a row. Bare background is "
                 "idle time, grey is waiting for others, hatched operations use the network.",
                 "7.10",
                 timeline.timeline_of_ten,
                 wide=True,
+                of_rounds="Who does not take part in a round is idle.",
             ),
             Entry(
                 "timeline-one",
-                "Timeline of one iteration",
-                "One typical iteration out of these ten.",
+                "Timeline of one {unit}",
+                "One typical {unit} out of these ten.",
                 "7.11",
                 timeline.timeline_of_one,
                 wide=True,
@@ -269,7 +271,7 @@ SECTIONS = (
             Entry(
                 "operations-server",
                 "Operations of the server",
-                "Mean time of each operation in an iteration, outliers left out; hatched: network.",
+                "Mean time of each operation in {a_unit}, outliers left out; hatched: network.",
                 "7.6",
                 operations.server_operations,
             ),
@@ -280,6 +282,7 @@ SECTIONS = (
                 "server.",
                 "7.7",
                 operations.workers_operations,
+                of_rounds="Only those that took part in a round count.",
             ),
             Entry(
                 "operations-standalone",
@@ -291,14 +294,14 @@ SECTIONS = (
             Entry(
                 "operations-server-outliers",
                 "Operations of the server in outliers",
-                "What the server did in the iterations that took unusually long.",
+                "What the server did in the {units} that took unusually long.",
                 "8.1",
                 operations.server_operations_in_outliers,
             ),
             Entry(
                 "operations-workers-outliers",
                 "Operations of the workers in outliers",
-                "What workers did in the iterations that took unusually long.",
+                "What workers did in the {units} that took unusually long.",
                 "8.2",
                 operations.worker_operations_in_outliers,
             ),
@@ -310,17 +313,18 @@ SECTIONS = (
         (
             Entry(
                 "bytes-server",
-                "Bytes an iteration, server",
-                "What the server sends and receives in an average iteration, by kind of message.",
+                "Bytes {a_unit}, server",
+                "What the server sends and receives in an average {unit}, by kind of message.",
                 "7.3",
                 traffic.server_bytes,
             ),
             Entry(
                 "bytes-workers",
-                "Bytes an iteration, worker",
+                "Bytes {a_unit}, worker",
                 "What one worker sends and receives, mean over the workers.",
                 "7.4",
                 traffic.worker_bytes,
+                of_rounds="All rounds count, whether it took part or not.",
             ),
         ),
     ),
@@ -336,6 +340,7 @@ SECTIONS = (
                 "",
                 attendance.who_took_part,
                 wide=True,
+                of_rounds="In rounds, who is not asked misses nothing.",
             ),
             Entry(
                 "holdings",

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -13,9 +14,13 @@ from mdgan.observe.report.figures.picture import Picture
 from mdgan.observe.report.figures.style import styled
 from mdgan.observe.report.numbers.groups import groups
 from mdgan.observe.report.numbers.subject import MOST_RUNS, Subject, subjects
+from mdgan.observe.report.numbers.units import words
 from mdgan.observe.report.page.html import tag, text
 from mdgan.observe.report.page.page import Block, Chapter, page
 from mdgan.observe.report.page.strips import film_strips, side_by_side
+
+_COUNTED = re.compile(r"\{\w*unit", re.IGNORECASE)
+"""In the words of a figure whose unit is an iteration or a round."""
 
 _STRIPS = {"samples": film_strips, "samples-compared": side_by_side}
 """What stands in the page instead of the drawing: pictures that can be enlarged."""
@@ -54,6 +59,7 @@ def compose(
 
 def _block(entry: Entry, every: Sequence[Subject], figures: Path | None) -> Block:
     named = every if entry.grouped else _one_a_configuration(every)
+    entry = _worded(entry, named)
     picture = entry.draw(named)
     if isinstance(picture, str):
         return Block(
@@ -70,6 +76,24 @@ def _block(entry: Entry, every: Sequence[Subject], figures: Path | None) -> Bloc
     return Block(
         entry.name, entry.title, caption, entry.paper, content, "", picture.table, entry.wide
     )
+
+
+def _worded(entry: Entry, subjects: Sequence[Subject]) -> Entry:
+    """With the words for what these runs are counted in; of rounds, the paper has no figures."""
+    said = words(subjects)
+    of_rounds = entry.of_rounds if any(subject.in_rounds for subject in subjects) else ""
+    all_rounds = all(subject.in_rounds for subject in subjects)
+    return replace(
+        entry,
+        title=entry.title.format(**said),
+        caption=" ".join(filter(None, (entry.caption.format(**said), of_rounds))),
+        paper="" if all_rounds and _is_counted(entry) else entry.paper,
+    )
+
+
+def _is_counted(entry: Entry) -> bool:
+    """Whether a figure is another one where there are rounds."""
+    return bool(entry.of_rounds or _COUNTED.search(entry.title + entry.caption))
 
 
 def _one_a_configuration(subjects: Sequence[Subject]) -> Sequence[Subject]:

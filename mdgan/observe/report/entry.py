@@ -13,12 +13,14 @@ class Entry:
 
     Attributes:
         name: its file name, and `fig-<name>` in the page.
-        title: a few words.
+        title: a few words; in it and in the caption stands `{unit}`, or another of
+            `numbers.units.words`, for what the runs are counted in.
         caption: what it shows, in one sentence.
         paper: the figures of Darmanger and Gombas (2024) that show the same; empty for none.
         draw: makes the picture, or says in one line why there is none.
         wide: whether it takes the whole width of the page.
         grouped: whether it draws all runs of a configuration as one, however many there are.
+        of_rounds: what is said besides if any of the runs has rounds.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Entry:
     draw: Callable[[Sequence[Subject]], Picture | str]
     wide: bool = False
     grouped: bool = False
+    of_rounds: str = ""
 
 
 @dataclass(frozen=True)

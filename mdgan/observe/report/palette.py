@@ -60,6 +60,7 @@ OPERATIONS = {
     "fake half": Colour("#7a62b0", "#a48fd6"),
     "local step": Colour("#8f3b00", "#b0683c"),
     "feedback": Colour("#00805d", "#23b98c"),
+    "train": Colour("#4b4fb8", "#8f94ec"),
     "swap": Colour("#8d8400", "#f0e442"),
     "evaluate": Colour("#3e7a1e", "#8cc96a"),
     "checkpoint": Colour("#7a6652", "#b39d86"),
@@ -69,6 +70,8 @@ KINDS = {
     "batches": Colour("#3e9ed5", "#57b5ea"),
     "feedback message": Colour("#00815e", "#24ba8d"),
     "discriminators": Colour("#8e8501", "#f1e543"),
+    "round": Colour("#7b63b1", "#a590d7"),
+    "update": Colour("#a87501", "#edb32f"),
 }
 
 PRESENCE = {

@@ -7,6 +7,9 @@ from typing import Any
 
 from tests.unit.observe.fake_run import FakeRun
 
+MODELS = 50_000
+"""Bytes of G and D."""
+
 
 def federated_run(
     path: Path,
@@ -42,6 +45,7 @@ def federated_run(
     for worker in range(1, workers + 1):
         own = {(worker - 1) % 10, *draw.sample(range(10), classes_each - 1)}
         held[worker] = [draw.randint(5, 60) if c in own else 0 for c in range(10)]
+    events = list(_events(held, rounds, participants, balanced, seed, aborted, away))
     settings = {"algorithm": algorithm, "balanced": balanced, **config}
     fake = FakeRun(
         workers=workers,
@@ -50,7 +54,7 @@ def federated_run(
         swap_interval=0,
         seed=seed,
         config=settings,
-        faults=list(_events(held, rounds, participants, balanced, seed, aborted, away)),
+        faults=events,
     )
     fake.write(path)
     told = {str(n): {"samples": sum(counts), "classes": counts} for n, counts in held.items()}
@@ -58,7 +62,52 @@ def federated_run(
     _, *others = metrics.read_text().splitlines()
     first = json.dumps({"event": "holdings", "iteration": 0, "seconds": 0.0, "workers": told})
     metrics.write_text("\n".join([first, *others]) + "\n")
+    _write_traces(path / "trace", workers, events)
     return path
+
+
+def _write_traces(folder: Path, workers: int, events: list[dict[str, Any]]) -> None:
+    """Puts rounds in the place of iterations, at the times when these were.
+
+    Who takes part waits from its last round on, and is in no other round. Models have `MODELS`
+    bytes. A server that aborts does not average.
+    """
+    server = [json.loads(line) for line in (folder / "server.jsonl").read_text().splitlines()]
+    began = {row["iteration"]: row["start"] for row in server if "spans" in row}
+    free_from = dict.fromkeys(range(1, workers + 1), 0.0)
+    rows = {f"host-{n}": [_row(0, [("receive", 0, -0.2, 0.0)])] for n in free_from}
+    rows["server"] = []
+    sent = received = 0
+    for event in events:
+        i, took_part = event["iteration"], event["took_part"]
+        start, end = began[i - 4], began[i] + 0.004
+        for worker in event["asked"]:
+            spans = [
+                ("receive", 0, free_from[worker], start + 0.002),
+                ("train", worker, start + 0.002, end - 0.003),
+                ("send", 0, end - 0.003, end - 0.002),
+            ]
+            rows[f"host-{worker}"].append(_row(i, spans))
+            free_from[worker] = end - 0.002
+        spans = [("send", 0, start, start + 0.001), ("wait", 0, start + 0.001, end - 0.001)]
+        spans += [] if event["aborted"] else [("aggregate", 0, end - 0.001, end)]
+        sent, received = sent + MODELS * len(event["asked"]), received + MODELS * len(took_part)
+        counts = {"sent_bytes": {"ROUND": sent}, "received_bytes": {"UPDATE": received}}
+        rows["server"] += [_row(i, spans), {"iteration": i, "seconds": end, **counts}]
+    for role in folder.glob("host-*.jsonl"):
+        role.unlink()
+    for name, told in rows.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
+
+
+def _row(iteration: int, spans: list[Any]) -> dict[str, Any]:
+    """A row of a trace, from (name, worker, start, end)."""
+    first = spans[0][2]
+    told = [
+        [name, worker, round(1e6 * (start - first)), round(1e6 * (end - start)), 0]
+        for name, worker, start, end in spans
+    ]
+    return {"iteration": iteration, "start": first, "spans": told}
 
 
 def _events(

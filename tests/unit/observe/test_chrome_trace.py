@@ -280,3 +280,16 @@ def test_a_run_without_spans_is_told_so(tmp_path: Path) -> None:
     assert str(caught.value).startswith(f"{tmp_path / 'run'}: has no recorded spans")
     with pytest.raises(BadInput):
         chrome_trace(run_of(trace_of("host-1", traffic=[Traffic(1, 1.0, {}, {})])))
+
+
+def test_rounds_are_marked_where_they_end() -> None:
+    told = {"event": "round", "number": 0, "took_part": [2], "aborted": False}
+    server = trace_of("server", (30, did("send", 1.0, 0.5)), (60, did("send", 2.0, 0.5)))
+    events = [{**told, "iteration": 30, "seconds": 1.75}, {**told, "iteration": 60}]
+    events[1]["aborted"] = True
+    marks = of_phase(chrome_trace(run_of(server, events=events)), "i")
+    assert [(mark["name"], mark["ts"]) for mark in marks] == [
+        ("round 1", 750_000),
+        ("round 2 aborted", 1_500_000),
+    ]
+    assert marks[0]["args"]["took_part"] == [2]

@@ -78,6 +78,77 @@ def test_a_run_in_one_picture(tmp_path: Path) -> None:
     assert lines[-1] == "lost 4 at iteration 160: Connection closed by peer"
 
 
+def federated(path: Path) -> RunFiles:
+    """A run of four workers, two of them in each of its rounds of 100 iterations."""
+    run = RunFiles(path, num_workers=4, iterations=1000)
+    config = json.loads((path / "config.json").read_text())
+    config |= {"algorithm": "fegan", "sampling": "balanced"}
+    (path / "config.json").write_text(json.dumps(config))
+    return run
+
+
+def ended_round(run: RunFiles, number: int, took_part: list[int], **more: object) -> None:
+    details = {"number": number - 1, "took_part": took_part, "aborted": False, **more}
+    run.event("round", 100 * number, seconds=20.0 * number, **details)
+
+
+def test_who_takes_part_in_no_round_is_not_late(tmp_path: Path) -> None:
+    run = federated(tmp_path / "run")
+    for number in range(1, 5):
+        ended_round(run, number, [1, 2] if number % 2 else [1, 3])
+        run.losses(100 * number, 20.0 * number, 1.0, 1.0)
+        for worker in (1, 2 if number % 2 else 3):
+            told = ("train", worker, 0.0, 0.5 * worker)
+            run.spans(f"host-{worker}", 100 * number, 20.0 * number - 15, told)
+    run.spans("host-4", 0, 0.0, ("receive", 0, 0.0, 1.0))
+    run.spans("server", 500, 80.0, ("send", 0, 0.0, 0.1))
+    run.quiet_for(20)
+    lines = shown(run.path)
+    assert lines[1] == "fegan on digits · 4 workers: 4 alive"
+    assert lines[2].split()[1:] == [
+        "4",
+        "rounds",
+        "400/1,000",
+        "5.0",
+        "it/s",
+        "2",
+        "min",
+        "00",
+        "s",
+        "left",
+    ]
+    (head,) = (line for line in lines if line.startswith("rank"))
+    assert "rounds" in head
+    assert "swap" not in head
+    assert workers(lines) == {
+        "1": ["host-1", "alive", "400", "500 ms", "–", "–", "4", "–"],
+        "2": ["host-2", "alive", "300", "1 s", "–", "–", "2", "–"],
+        "3": ["host-3", "alive", "400", "1.5 s", "–", "–", "2", "–"],
+        "4": ["host-4", "alive", "–", "–", "–", "–", "0", "–"],
+    }
+
+
+def test_a_round_that_has_begun_or_was_aborted_is_no_progress(tmp_path: Path) -> None:
+    run = federated(tmp_path / "run")
+    run.spans("server", 100, 1.0, ("send", 0, 0.0, 0.1))
+    run.spans("host-1", 0, 0.0, ("receive", 0, 0.0, 1.0))
+    run.quiet_for(20)
+    lines = shown(run.path)
+    assert lines[1].endswith("4 alive")
+    assert lines[2].endswith("0 rounds   0/1,000")
+    ended_round(run, 1, [1], aborted=True)
+    assert shown(run.path)[2].endswith("1 round   0/1,000")
+
+
+def test_who_is_late_in_a_round_is_told_by_the_server(tmp_path: Path) -> None:
+    run = federated(tmp_path / "run")
+    ended_round(run, 1, [1, 2])
+    run.event("late", 200, seconds=30.0, workers=[3])
+    ended_round(run, 2, [1])
+    lines = shown(run.path)
+    assert lines[1] == "fegan on digits · 4 workers: 3 alive, 1 late"
+
+
 def test_scores_that_do_not_belong_to_the_curve_are_left_out(tmp_path: Path) -> None:
     run = RunFiles(tmp_path / "run", num_workers=1, iterations=400)
     run.losses(10, 1.0, 1.0, 1.0)

@@ -34,7 +34,7 @@ _LEAST_HEIGHT = 0.16
 """Of what a worker missed, so that one iteration among many can be seen."""
 _LEGEND_COLUMNS = 8
 _DASHES = (0, (4, 2))
-_TOOK_PART = "took part"
+_TOOK_PART, _WAS_THERE = "took part", "was there"
 _MARKERS = {LOST: "X", SHUT_OUT: "s", LEFT: "<", JOINED: ">"}
 
 
@@ -91,8 +91,11 @@ def _draw(subject: Subject) -> Figure:
         _add_lane(boxes, worker, y, last)
     for name, lane in boxes.items():
         rectangles(axes, lane, facecolor=PRESENCE[name].light, linewidth=0)
+    labels = {_TOOK_PART: _WAS_THERE} if subject.in_rounds else {}
     handles: list[Artist] = [
-        Patch(facecolor=PRESENCE[name].light, label=name) for name, lane in boxes.items() if lane
+        Patch(facecolor=PRESENCE[name].light, label=labels.get(name, name))
+        for name, lane in boxes.items()
+        if lane
     ]
     handles += _draw_marks(axes, workers, last)
     if begins := resumptions(subject.run):

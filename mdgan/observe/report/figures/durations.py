@@ -1,6 +1,6 @@
-"""How long iterations take."""
+"""How long iterations, or rounds, take."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from matplotlib.axes import Axes
@@ -22,6 +22,7 @@ from mdgan.observe.report.figures.style import (
 from mdgan.observe.report.numbers.durations import OUTLIERS_ARE, envelope, straight_line, summary
 from mdgan.observe.report.numbers.subject import Subject
 from mdgan.observe.report.numbers.table import Table
+from mdgan.observe.report.numbers.units import a, plural, unit_of
 from mdgan.observe.report.numbers.values import (
     chosen_evenly,
     count,
@@ -32,7 +33,10 @@ from mdgan.observe.report.numbers.values import (
     time_unit,
 )
 
-NO_TRACE = "no complete iteration is in the trace of the server (or of the standalone process) yet"
+NO_TRACE = (
+    "no complete iteration or round is in the trace of the server (or of the standalone process) "
+    "yet"
+)
 _MOST_STRETCHES = 400
 _LOG_FROM_RATIO = 12
 _MOST_ROWS = 24
@@ -66,7 +70,8 @@ def average_iteration_duration(subjects: Sequence[Subject]) -> Picture | str:
     axes = figure.add_subplot()
     whiskers = [(numbers.low / factor, numbers.high / factor) for _, numbers in known]
     lying_bars(axes, groups, list(colours), lambda label: {"color": colours[label]}, whiskers)
-    axes.set_xlabel(f"mean duration of an iteration [{unit}]")
+    of = a(unit_of([subject for subject, _ in known]))
+    axes.set_xlabel(f"mean duration of {of} [{unit}]")
     seen = only([said_seconds(numbers.mean) for _, numbers in known])
     return Picture([Panel("", figure)], seen, _summary_table(timed))
 
@@ -139,6 +144,11 @@ def iterations_against_time(subjects: Sequence[Subject]) -> Picture | str:
     return Picture([Panel("", figure)], only(speeds), Table(("run", "time", "iterations"), rows))
 
 
+def nothing_slow(subjects: Sequence[Subject]) -> str:
+    """Why there is nothing to say of outliers."""
+    return f"no {unit_of([s for s in subjects if s.durations] or subjects)} took unusually long"
+
+
 def _progress(subject: Subject) -> list[tuple[float, float]]:
     """(seconds, iterations done), from nothing on."""
     found = [(0.0, 0.0)]
@@ -153,30 +163,32 @@ def _durations(subjects: Sequence[Subject], with_outliers: bool) -> Picture | st
     timed = [subject for subject in subjects if subject.durations]
     if not timed:
         return NO_TRACE
-    shown = {
-        s.position: {
-            i: seconds for i, seconds in s.durations.items() if with_outliers or i in s.ordinary
-        }
-        for s in timed
-    }
+    by = unit_of(timed)
+    numbered = by == "round"  # beside runs without rounds, these stand where they end
+    shown = {s.position: _by_number(s, s.durations, numbered=numbered) for s in timed}
+    slow = {s.position: _by_number(s, s.outliers, numbered=numbered) for s in timed}
+    if not with_outliers:
+        shown = {p: {x: y for x, y in shown[p].items() if x not in slow[p]} for p in shown}
+        slow = {p: {} for p in slow}
     every = [seconds for series in shown.values() for seconds in series.values()]
     middles = [envelope(series, 1).middle[0] for series in shown.values()]
     factor, unit = time_unit(middles)
     figure = new_figure(2.75)
     axes = figure.add_subplot()
     for subject in timed:
-        _draw_duration(axes, subject, shown[subject.position], factor)
+        place = subject.position
+        _draw_duration(axes, subject, shown[place], slow[place], factor)
     axes.set_ylabel(f"duration [{unit}]")
     if wants_log([*middles, max(every)], _LOG_FROM_RATIO):
         log_y(axes)
     else:
         axes.set_ylim(0, None)
     axes.margins(x=0.01)
-    iteration_axis(axes)
+    iteration_axis(axes, "round" if numbered else "iteration")
     if len(timed) > 1:
         legend(figure)
     outliers = [
-        f"{count(len(s.outliers), 'outlier')} among {count(len(s.durations), 'iteration')}"
+        f"{count(len(s.outliers), 'outlier')} among {count(len(s.durations), s.unit)}"
         for s in timed
     ]
     seen = only(outliers)
@@ -187,14 +199,26 @@ def _durations(subjects: Sequence[Subject], with_outliers: bool) -> Picture | st
     return Picture([Panel("", figure)], seen.strip(), _summary_table(timed))
 
 
-def _draw_duration(axes: Axes, subject: Subject, series: dict[int, float], factor: float) -> None:
+def _by_number(subject: Subject, iterations: Iterable[int], *, numbered: bool) -> dict[int, float]:
+    """The durations of some iterations by where they are drawn: rounds by number, if so told."""
+    found = sorted(iterations)
+    return {subject.number_of(i) if numbered else i: subject.durations[i] for i in found}
+
+
+def _draw_duration(
+    axes: Axes,
+    subject: Subject,
+    series: dict[int, float],
+    outliers: dict[int, float],
+    factor: float,
+) -> None:
     thin = envelope({i: seconds / factor for i, seconds in series.items()}, _MOST_STRETCHES)
     style = line_style(subject, len(thin.x))
     if len(series) > _MOST_STRETCHES:
         colour = run_colour(subject)
         axes.fill_between(thin.x, thin.low, thin.high, color=colour, alpha=0.25, linewidth=0)
     axes.plot(thin.x, thin.middle, **style, label=subject.label, markersize=3, linewidth=1.1)
-    slow = {i: series[i] / factor for i in sorted(subject.outliers & series.keys())}
+    slow = {x: seconds / factor for x, seconds in outliers.items()}
     worst = envelope(slow, _MOST_STRETCHES)
     axes.plot(worst.x, worst.high, "x", color=run_colour(subject), markersize=4)
 
@@ -212,7 +236,7 @@ def _summary_table(timed: Sequence[Subject]) -> Table:
                 *map(said_seconds, times),
                 f"{len(subject.outliers):,} of {len(subject.durations):,}",
                 said_seconds(subject.threshold),
-                said_list(sorted(subject.outliers), 8) or "–",
+                said_list(sorted(map(subject.number_of, subject.outliers)), 8) or "–",
             )
         )
     header = (
@@ -224,6 +248,6 @@ def _summary_table(timed: Sequence[Subject]) -> Table:
         "longest of all",
         "outliers",
         "outliers are above",
-        "in iterations",
+        f"in {plural(unit_of(timed))}",
     )
     return Table(header, rows)

@@ -3,27 +3,26 @@
 from collections.abc import Mapping, Sequence
 
 from mdgan.observe.report.figures.bars import heights, lying_bars
-from mdgan.observe.report.figures.durations import NO_TRACE
+from mdgan.observe.report.figures.durations import NO_TRACE, nothing_slow
 from mdgan.observe.report.figures.picture import Panel, Picture, only
 from mdgan.observe.report.figures.style import legend, new_figure, operation_style
 from mdgan.observe.report.numbers.operations import (
     SERVER_ORDER,
     STANDALONE_ORDER,
     WORKER_ORDER,
-    hosts_of,
     in_order,
     role_operations,
     worker_operations,
 )
 from mdgan.observe.report.numbers.subject import Subject
 from mdgan.observe.report.numbers.table import Table
+from mdgan.observe.report.numbers.units import a, plural, unit_of
 from mdgan.observe.report.numbers.values import count, said_seconds, time_unit
 
 _NO_WORKERS = "the standalone baseline has no server and no workers"
-_NO_OUTLIERS = "no iteration took unusually long"
 
-Row = tuple[str, Mapping[str, float], int]
-"""A run's label, seconds an iteration by operation, and over how many iterations."""
+Row = tuple[Subject, Mapping[str, float], int]
+"""A run, seconds an iteration or round by operation, and over how many."""
 
 
 def server_operations(subjects: Sequence[Subject]) -> Picture | str:
@@ -45,7 +44,7 @@ def server_operations_in_outliers(subjects: Sequence[Subject]) -> Picture | str:
     if not any(subject.durations for subject in distributed):
         return NO_TRACE
     rows = [_main_row(subject, subject.outliers) for subject in distributed]
-    return _picture([row for row in rows if row[1]], SERVER_ORDER) or _NO_OUTLIERS
+    return _picture([row for row in rows if row[1]], SERVER_ORDER) or nothing_slow(distributed)
 
 
 def worker_operations_in_outliers(subjects: Sequence[Subject]) -> Picture | str:
@@ -68,22 +67,24 @@ def _main_role(subjects: Sequence[Subject], order: Sequence[str], nobody: str) -
 def _main_row(subject: Subject, iterations: set[int]) -> Row:
     trace = subject.main_trace
     means = role_operations(trace.spans, iterations) if trace else {}
-    return subject.label, means, len(iterations)
+    return subject, means, len(iterations)
 
 
 def _workers(subjects: Sequence[Subject], in_outliers: bool) -> Picture | str:
     distributed = [subject for subject in subjects if not subject.standalone]
     if not distributed:
         return _NO_WORKERS
-    if not any(hosts_of(subject.run) for subject in distributed):
+    if not any(subject.hosts for subject in distributed):
         return "no trace of a host is there"
     rows = []
     for subject in distributed:
         chosen = subject.outliers if in_outliers else subject.ordinary
-        means, recorded = worker_operations(hosts_of(subject.run), chosen)
+        means, recorded = worker_operations(subject.hosts, chosen)
         if means:
-            rows.append((subject.label, means, recorded))
-    nothing = f"{_NO_OUTLIERS} while workers were recorded" if in_outliers else NO_TRACE
+            rows.append((subject, means, recorded))
+    nothing = (
+        f"{nothing_slow(distributed)} while workers were recorded" if in_outliers else NO_TRACE
+    )
     return _picture(rows, WORKER_ORDER) or nothing
 
 
@@ -99,35 +100,36 @@ def _picture(rows: Sequence[Row], order: Sequence[str]) -> Picture | None:
     else:
         factor, unit = time_unit(sum(means.values()) for _, means, _ in rows)
         groups = [
-            (label, [("", {name: seconds / factor for name, seconds in means.items()})])
-            for label, means, _ in rows
+            (subject.label, [("", {name: seconds / factor for name, seconds in means.items()})])
+            for subject, means, _ in rows
         ]
     figure = new_figure(heights(groups) + (0.45 if len(rows) == 1 else 0.85))
     axes = figure.add_subplot()
     lying_bars(axes, groups, names, operation_style)
-    axes.set_xlabel(f"mean time in an iteration [{unit}]")
+    axes.set_xlabel(f"mean time in {a(unit_of([s for s, _, _ in rows]))} [{unit}]")
     if len(rows) > 1:
         legend(figure)
     return Picture([Panel("", figure)], only([_said(row) for row in rows]), _table(rows, names))
 
 
 def _said(row: Row) -> str:
-    _, means, iterations = row
+    subject, means, iterations = row
     name = max(means, key=lambda operation: means[operation])
     total = sum(means.values())
     share = f"{100 * means[name] / total:.0f} %" if total else "0 %"
-    over = count(iterations, "iteration")
+    over = count(iterations, subject.unit)
     return f"{name} takes longest, {said_seconds(means[name])} ({share}), mean of {over}"
 
 
 def _table(rows: Sequence[Row], names: Sequence[str]) -> Table:
     cells = [
         (
-            label,
+            subject.label,
             *(said_seconds(means.get(name)) for name in names),
             said_seconds(sum(means.values())),
             f"{iterations:,}",
         )
-        for label, means, iterations in rows
+        for subject, means, iterations in rows
     ]
-    return Table(("run", *names, "together", "iterations"), cells)
+    counted = plural(unit_of([subject for subject, _, _ in rows]))
+    return Table(("run", *names, "together", counted), cells)

@@ -115,7 +115,7 @@ def kind_style(kind: str) -> dict[str, Any]:
     """The fill of a kind of message."""
     names = {"feedback": "feedback message"}
     known = KINDS.get(names.get(kind, kind))
-    hatch = {"discriminators": "xxxx", "feedback": "////"}.get(kind, "")
+    hatch = {"discriminators": "xxxx", "feedback": "////", "update": "////"}.get(kind, "")
     colour = (known or OTHER).light
     return {"facecolor": colour, "linewidth": 0, "hatch": hatch, "edgecolor": IDLE}
 

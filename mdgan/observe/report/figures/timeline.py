@@ -34,6 +34,7 @@ from mdgan.observe.report.numbers.timeline import (
     typical_iteration,
     typical_window,
 )
+from mdgan.observe.report.numbers.units import plural
 from mdgan.observe.report.numbers.values import count, said_seconds, time_unit
 
 _ORDER = tuple(dict.fromkeys(STANDALONE_ORDER[:4] + SERVER_ORDER + WORKER_ORDER))
@@ -42,20 +43,20 @@ _LEGEND_COLUMNS = 7
 
 
 def timeline_of_ten(subjects: Sequence[Subject]) -> Picture | str:
-    """All roles during ten iterations (figure 7.10)."""
+    """All roles during ten iterations or rounds (figure 7.10)."""
     windows = [(subject, typical_window(subject)) for subject in subjects]
     found = [(s, timeline(s, *window)) for s, window in windows if window is not None]
     return _picture(found)
 
 
 def timeline_of_one(subjects: Sequence[Subject]) -> Picture | str:
-    """All roles during one iteration (figure 7.11)."""
+    """All roles during one iteration or round (figure 7.11)."""
     chosen = [(subject, typical_iteration(subject)) for subject in subjects]
     return _picture([(s, timeline(s, i, i)) for s, i in chosen if i is not None])
 
 
 def timeline_of_scoring(subjects: Sequence[Subject]) -> Picture | str:
-    """All roles and the scorer during ten iterations."""
+    """All roles and the scorer during ten iterations or rounds."""
     windows = [(subject, scoring_window(subject)) for subject in subjects]
     found = [(s, timeline(s, *window)) for s, window in windows if window is not None]
     picture = _picture(found)
@@ -70,7 +71,8 @@ def _cost(subject: Subject) -> str:
     if not beside or not alone:
         return ""
     return (
-        f"Iterations took {said_seconds(fmean(beside))} in the mean while a generator was scored, "
+        f"{plural(subject.unit).capitalize()} took {said_seconds(fmean(beside))} in the mean "
+        "while a generator was scored, "
         f"{said_seconds(fmean(alone))} otherwise"
     )
 
@@ -80,7 +82,9 @@ def _picture(found: Sequence[tuple[Subject, Timeline]]) -> Picture | str:
         return NO_TRACE
     several = len(found) > 1
     panels = [
-        Panel(subject.label, _draw(lines), _said(lines)) if several else Panel("", _draw(lines))
+        Panel(subject.label, _draw(lines), _said(subject, lines))
+        if several
+        else Panel("", _draw(lines))
         for subject, lines in found
     ]
     rows = [
@@ -94,14 +98,14 @@ def _picture(found: Sequence[tuple[Subject, Timeline]]) -> Picture | str:
         for lane in lines.lanes
     ]
     header = ("run", "lane", "recorded as doing something", "mostly", "for")
-    return Picture(panels, only([_said(lines) for _, lines in found]), Table(header, rows))
+    return Picture(panels, only([_said(s, lines) for s, lines in found]), Table(header, rows))
 
 
-def _said(lines: Timeline) -> str:
+def _said(subject: Subject, lines: Timeline) -> str:
     if lines.first == lines.last:
-        which = f"iteration {lines.first:,}"
+        which = f"{subject.unit} {lines.first:,}"
     else:
-        which = f"iterations {lines.first:,} to {lines.last:,}"
+        which = f"{plural(subject.unit)} {lines.first:,} to {lines.last:,}"
     more = ""
     if lines.num_left_out:
         left_out = count(lines.num_left_out, "more lane is", "more lanes are")

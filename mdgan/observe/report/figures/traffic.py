@@ -10,6 +10,7 @@ from mdgan.observe.report.numbers.operations import in_order
 from mdgan.observe.report.numbers.subject import Subject
 from mdgan.observe.report.numbers.table import Table
 from mdgan.observe.report.numbers.traffic import KIND_ORDER, Rate, server_rate, worker_rate
+from mdgan.observe.report.numbers.units import a, unit_of
 from mdgan.observe.report.numbers.values import said_bytes, size_unit
 
 _LEAST_SHARE = 0.01
@@ -17,12 +18,12 @@ _WAYS = ("sent", "received")
 
 
 def server_bytes(subjects: Sequence[Subject]) -> Picture | str:
-    """Bytes an iteration of the server (figure 7.3)."""
+    """Bytes an iteration or round of the server (figure 7.3)."""
     return _picture(subjects, server_rate)
 
 
 def worker_bytes(subjects: Sequence[Subject]) -> Picture | str:
-    """Bytes an iteration of one worker, mean over the workers (figure 7.4)."""
+    """Bytes an iteration or round of one worker, mean over the workers (figure 7.4)."""
     return _picture(subjects, worker_rate)
 
 
@@ -52,7 +53,7 @@ def _picture(
     figure = new_figure(heights(groups) + 0.75)
     axes = figure.add_subplot()
     lying_bars(axes, groups, visible, kind_style)
-    axes.set_xlabel(f"{unit} an iteration")
+    axes.set_xlabel(f"{unit} {a(unit_of([s for s, _ in found]))}")
     legend(figure)
     rows = [
         (
@@ -65,8 +66,8 @@ def _picture(
     ]
     seen = [
         f"{said_bytes(sum(rate.sent.values()))} sent and "
-        f"{said_bytes(sum(rate.received.values()))} received an iteration"
-        for _, rate in found
+        f"{said_bytes(sum(rate.received.values()))} received {a(subject.unit)}"
+        for subject, rate in found
     ]
     table = Table(("run and direction", *kinds, "together"), rows)
     return Picture([Panel("", figure)], only(seen), table)

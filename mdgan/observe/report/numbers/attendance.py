@@ -1,5 +1,6 @@
 """Who took part when."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -112,13 +113,15 @@ class Attendance:
 
 
 def attendance(run: RecordedRun, done: int) -> list[Attendance]:
-    """When each worker of a run took part, by its number.
+    """When each worker of a run was there, and what it missed, by its number.
+
+    Who is not asked in a round misses nothing.
 
     Args:
         run: what it recorded.
         done: the last iteration that is known to be done.
     """
-    book = _Book()
+    book = _Book(run.named("round"))
     for record in run.events:
         if record["event"] == "attendance":
             book.told(mapping(record.get("workers")))
@@ -205,9 +208,19 @@ def _covered(stretches: Iterable[Stretch], size: float) -> dict[int, float]:
 
 
 class _Book:
-    """Takes in what happened, and keeps count."""
+    """Takes in what happened, and keeps count.
 
-    def __init__(self) -> None:
+    Args:
+        rounds: the events of all rounds; none where every iteration asks for an answer.
+    """
+
+    def __init__(self, rounds: Sequence[Mapping[str, Any]]) -> None:
+        ends = (event.get("iteration") for event in rounds)
+        self._ends = sorted({end for end in ends if type(end) is int})
+        parts = (event.get("took_part") for event in rounds)
+        self._took_part = Counter(
+            rank for part in parts if isinstance(part, list) for rank in part if type(rank) is int
+        )
         self._workers: dict[int, Attendance] = {}
         self._here: dict[int, int] = {}  # since when each worker that is there has been there
         self._late: dict[int, int] = {}  # the first iteration that each late worker missed
@@ -234,7 +247,7 @@ class _Book:
             elif found.kind == BACK:
                 self._back(rank, found.iteration)
             elif found.kind == REFUSED:
-                worker.refused.append((max(0, found.iteration - 1), found.iteration))
+                worker.refused.append((self._before(found.iteration), found.iteration))
             if found.kind in (JOINED, LEFT, LOST, SHUT_OUT):
                 worker.marks.append(Mark(found.kind, found.iteration, found.reason))
             if found.kind in COUNTED:
@@ -252,7 +265,8 @@ class _Book:
         for rank, worker in self._workers.items():
             there = sum(end - begin for begin, end in worker.stays)
             absent = sum(end - begin for begin, end in (*worker.missed, *worker.refused))
-            worker.counts["answered"] = max(0, there - absent)
+            answered = self._took_part[rank] if self._ends else there - absent
+            worker.counts["answered"] = max(0, answered)
             for name, value in mapping(self._told.get(str(rank))).items():
                 if name in COUNTED and (amount := number(value)) is not None:
                     worker.counts[name] = int(amount)
@@ -275,4 +289,11 @@ class _Book:
     def _back(self, rank: int, iteration: int) -> None:
         first = self._late.pop(rank, None)
         if first is not None and iteration >= first:
-            self._workers[rank].missed.append((first - 1, iteration))
+            self._workers[rank].missed.append((self._before(first), iteration))
+
+    def _before(self, iteration: int) -> int:
+        """The end of what came before an iteration, or before the round that it ends."""
+        if not self._ends:
+            return max(0, iteration - 1)
+        place = bisect_left(self._ends, iteration)
+        return self._ends[place - 1] if place else 0

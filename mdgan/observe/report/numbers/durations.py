@@ -10,8 +10,8 @@ from mdgan.observe.report.numbers.values import quantile
 NOT_TRAINING = frozenset({"evaluate", "checkpoint"})
 """What is no part of an iteration: it happens now and then, and need not."""
 
-LAST_OPERATION = "step"
-"""An iteration without it was cut off."""
+LAST_OPERATION, LAST_OF_ROUND = "step", "aggregate"
+"""An iteration without the first, or a round without the second, was cut off."""
 
 OUTLIER_DEVIATIONS = 5
 _DEVIATION_PER_MAD = 1.4826
@@ -22,18 +22,21 @@ OUTLIERS_ARE = (
 )
 
 
-def iteration_durations(spans: Mapping[int, Sequence[RecordedSpan]]) -> dict[int, float]:
+def iteration_durations(
+    spans: Mapping[int, Sequence[RecordedSpan]], last: str = LAST_OPERATION
+) -> dict[int, float]:
     """Seconds from the first start to the last end of every complete iteration.
 
     Args:
         spans: of the role that owns the generator, by iteration.
+        last: the operation without which an iteration was cut off.
 
     Returns:
         Seconds by iteration, without the time that scoring and checkpoints took in between.
     """
     durations = {}
     for iteration, done in sorted(spans.items()):
-        if iteration < 1 or all(span.name != LAST_OPERATION for span in done):
+        if iteration < 1 or all(span.name != last for span in done):
             continue
         training = [span for span in done if span.name not in NOT_TRAINING]
         start = min(span.start for span in training)

@@ -7,7 +7,7 @@ from mdgan.observe.recorded_run import RecordedRun, RecordedSpan, Trace
 
 SERVER_ORDER = ("generate", "send", "wait", "aggregate", "step", "swap", "evaluate", "checkpoint")
 WORKER_ORDER = (
-    *("receive", "real half", "fake half", "local step", "feedback", "send", "swap"),
+    *("receive", "train", "real half", "fake half", "local step", "feedback", "send", "swap"),
     "checkpoint",
 )
 STANDALONE_ORDER = (
@@ -20,6 +20,7 @@ STANDALONE_ORDER = (
     "evaluate",
     "checkpoint",
 )
+_WAITING = "receive"
 
 
 def role_operations(
@@ -37,7 +38,7 @@ def worker_operations(
     """Seconds an iteration by operation, mean over the workers.
 
     What a host does once for all its workers (receive, send, swap) is averaged over hosts, and what
-    it does for each of them over workers.
+    it does for each of them over those for which it did something.
 
     Args:
         hosts: the traces of the hosts.
@@ -56,7 +57,9 @@ def worker_operations(
         of_hosts.update(_totals(span for span in spans if span.worker == 0))
         of_workers.update(_totals(span for span in spans if span.worker != 0))
         host_iterations += len(recorded)
-        worker_iterations += len(recorded) * len({span.worker for span in spans} - {0})
+        worker_iterations += sum(
+            len({span.worker for span in trace.spans[iteration]} - {0}) for iteration in recorded
+        )
         seen.update(recorded)
     means = {name: seconds / host_iterations for name, seconds in of_hosts.items()}
     for name, seconds in of_workers.items():
@@ -68,6 +71,32 @@ def hosts_of(run: RecordedRun) -> list[Trace]:
     """The traces of a run's hosts, in the order of their first workers."""
     hosts = [trace for role, trace in run.traces.items() if role.startswith("host-")]
     return sorted(hosts, key=lambda trace: first_worker(trace.role))
+
+
+def within_rounds(host: Trace, server: Trace) -> Trace:
+    """A host's spans without the waiting outside the rounds that it took part in.
+
+    Args:
+        host: of a federated run; what it waits for may be many rounds away.
+        server: when each round was.
+    """
+    spans = {}
+    for iteration, done in host.spans.items():
+        round_ = server.spans.get(iteration, ())
+        begin = min((span.start for span in round_), default=0.0)
+        end = max((span.start + span.seconds for span in round_), default=0.0)
+        spans[iteration] = [
+            span._replace(start=start, seconds=stop - start)
+            for span in done
+            for start, stop in [_clipped(span, begin, end)]
+            if stop > start or span.name != _WAITING
+        ]
+    return Trace(host.role, spans, host.traffic)
+
+
+def _clipped(span: RecordedSpan, begin: float, end: float) -> tuple[float, float]:
+    start, stop = span.start, span.start + span.seconds
+    return (max(start, begin), min(stop, end)) if span.name == _WAITING else (start, stop)
 
 
 def first_worker(role: str) -> int:

@@ -10,7 +10,14 @@ from typing import Any
 
 from mdgan.observe.recorded_run import RecordedRun, Trace
 from mdgan.observe.report.numbers.attendance import Attendance, attendance
-from mdgan.observe.report.numbers.durations import iteration_durations, outlier_threshold
+from mdgan.observe.report.numbers.durations import (
+    LAST_OF_ROUND,
+    LAST_OPERATION,
+    iteration_durations,
+    outlier_threshold,
+)
+from mdgan.observe.report.numbers.operations import hosts_of, within_rounds
+from mdgan.observe.report.numbers.rounds import rounds_of
 from mdgan.observe.report.numbers.values import count, number_in
 
 _WHERE_AND_HOW_OFTEN = frozenset(
@@ -101,9 +108,43 @@ class Subject:
         return self.run.traces.get("standalone" if self.standalone else "server")
 
     @cached_property
+    def round_numbers(self) -> dict[int, int]:
+        """The iteration with which a round ends → its number, from 1; empty without rounds.
+
+        Of several that end with the same iteration, the last: those before it were aborted.
+        """
+        return {one.iteration: n for n, one in enumerate(rounds_of(self.run), start=1)}
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether it has rounds; what it recorded then belongs to the last iterations of them."""
+        return bool(self.round_numbers)
+
+    @property
+    def unit(self) -> str:
+        """What its operations belong to: `round` or `iteration`."""
+        return "round" if self.in_rounds else "iteration"
+
+    def number_of(self, iteration: int) -> int:
+        """The number of the round that ends with an iteration; without rounds, its own."""
+        return self.round_numbers.get(iteration, iteration)
+
+    @cached_property
+    def hosts(self) -> list[Trace]:
+        """The traces of its hosts; where there are rounds, without the waiting between them."""
+        hosts = hosts_of(self.run)
+        if not self.in_rounds or not self.main_trace:
+            return hosts
+        return [within_rounds(host, self.main_trace) for host in hosts]
+
+    @cached_property
     def durations(self) -> dict[int, float]:
-        """Seconds by complete iteration."""
-        return iteration_durations(self.main_trace.spans) if self.main_trace else {}
+        """Seconds by complete iteration, or by the last iteration of every complete round."""
+        spans = self.main_trace.spans if self.main_trace else {}
+        if not self.in_rounds:
+            return iteration_durations(spans, LAST_OPERATION)
+        known = {i: done for i, done in spans.items() if i in self.round_numbers}
+        return iteration_durations(known, LAST_OF_ROUND)
 
     @cached_property
     def threshold(self) -> float:

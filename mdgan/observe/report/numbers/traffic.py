@@ -1,19 +1,31 @@
-"""Bytes an iteration, by kind of message."""
+"""Bytes an iteration or a round, by kind of message."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from mdgan.observe.recorded_run import RecordedRun, Trace, Traffic
 from mdgan.observe.report.numbers.operations import hosts_of
+from mdgan.observe.report.numbers.rounds import rounds_of
 
 KIND_ORDER = (
-    *("batches", "feedback", "discriminators", "state", "adopt", "swap", "swapped", "spans"),
+    *(
+        "batches",
+        "feedback",
+        "round",
+        "update",
+        "discriminators",
+        "state",
+        "adopt",
+        "swap",
+        "swapped",
+        "spans",
+    ),
     *("checkpoint", "checkpointed", "stop"),
 )
 
 
 class Rate(NamedTuple):
-    """Bytes an iteration.
+    """Bytes an iteration, or a round.
 
     Attributes:
         sent: by kind of message.
@@ -25,18 +37,22 @@ class Rate(NamedTuple):
 
 
 def server_rate(run: RecordedRun) -> Rate | None:
-    """What the server moves in an average iteration, or None if it recorded nothing."""
+    """What the server moves in an average iteration or round, or None if it recorded nothing."""
     trace = run.traces.get("server")
-    return role_rate(trace.traffic) if trace else None
+    return role_rate(trace.traffic, len(rounds_of(run))) if trace else None
 
 
 def worker_rate(run: RecordedRun) -> Rate | None:
-    """What one worker moves in an average iteration, mean over the workers."""
+    """What one worker moves in an average iteration or round, mean over the workers.
+
+    Rounds count whether it takes part in them or not.
+    """
+    num_rounds = len(rounds_of(run))
     sent: dict[str, float] = {}
     received: dict[str, float] = {}
     workers = 0
     for host in hosts_of(run):
-        rate = role_rate(host.traffic)
+        rate = role_rate(host.traffic, num_rounds)
         if rate is None:
             continue
         workers += num_workers_of(host)
@@ -56,31 +72,34 @@ def num_workers_of(host: Trace) -> int:
     return max(1, len({s.worker for spans in host.spans.values() for s in spans} - {0}))
 
 
-def role_rate(traffic: Sequence[Traffic]) -> Rate | None:
-    """Bytes an iteration by kind, from counts since the start.
+def role_rate(traffic: Sequence[Traffic], num_rounds: int = 0) -> Rate | None:
+    """Bytes an iteration by kind, from counts since the start; or bytes a round.
 
     Args:
         traffic: in time order. Counts that fall belong to a new start of the role.
+        num_rounds: of the whole run; 0 for one that has none.
 
     Returns:
         The mean over the iterations between the first and the last count of every start, or
         over all iterations where a start has one count only; None if there was no iteration.
+        With rounds, everything that moved, divided by their number.
     """
     sent: dict[str, float] = {}
     received: dict[str, float] = {}
     iterations = 0
     for start in starts_of(traffic):
         first, last = start[0], start[-1]
-        if last.iteration == first.iteration:
+        if num_rounds or last.iteration == first.iteration:
             first = Traffic(0, 0.0, {}, {})
         iterations += max(0, last.iteration - first.iteration)
         _add_increase(sent, first.sent, last.sent)
         _add_increase(received, first.received, last.received)
-    if not iterations:
+    times = num_rounds if num_rounds and traffic else iterations
+    if not times:
         return None
     return Rate(
-        {kind: size / iterations for kind, size in sent.items()},
-        {kind: size / iterations for kind, size in received.items()},
+        {kind: size / times for kind, size in sent.items()},
+        {kind: size / times for kind, size in received.items()},
     )
 
 

@@ -15,6 +15,7 @@ from mdgan.observe.report.numbers.scores import (
 )
 from mdgan.observe.report.numbers.subject import Subject, shown
 from mdgan.observe.report.numbers.swaps import exactness, swaps_of
+from mdgan.observe.report.numbers.units import a
 from mdgan.observe.report.numbers.values import (
     count,
     number_in,
@@ -78,7 +79,7 @@ def _progress(subject: Subject) -> list[tuple[str, str, str]]:
     ]
     if subject.durations:
         mean = fmean(subject.durations[i] for i in subject.ordinary)
-        facts.append(("an iteration", said_seconds(mean), "without outliers"))
+        facts.append((a(subject.unit), said_seconds(mean), "without outliers"))
     return facts
 
 
@@ -151,8 +152,9 @@ def _faults(subject: Subject) -> list[str]:
         for mark in worker.marks
         if mark.kind in (LOST, SHUT_OUT)
     )
+    when = "the round that ends at iteration" if subject.in_rounds else "iteration"
     notices = [
-        f"Worker {worker} was {mark.kind} in iteration {iteration:,}: {mark.reason}"
+        f"Worker {worker} was {mark.kind} in {when} {iteration:,}: {mark.reason}"
         for iteration, worker, mark in gone[:_MOST_LOSSES]
     ]
     said = said_in_all(subject.run, subject.attendance)

@@ -121,7 +121,7 @@ def _header(subjects: Sequence[Subject], title: str, written: datetime) -> str:
         "header",
         tag(
             "div",
-            tag("p", "MD-GAN report", class_="kicker"),
+            tag("p", "mdgan report", class_="kicker"),
             tag("h1", text(title)),
             tag("p", text(f"Written {written:%d %B %Y, %H:%M}{state}"), class_="note"),
         ),
