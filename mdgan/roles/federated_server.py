@@ -71,7 +71,7 @@ class FederatedServer:
         # 1. Choose who takes part, and what each is to do and will weigh.
         counts, number = self._class_counts(), self._num_rounds
         live = {worker: counts[worker] for carried in free.values() for worker in carried}
-        chosen = self._sampling.choose(number, live)
+        chosen = self._sampling.choose(number, self._worth_asking(live))
         full = Load(length, self._experiment.batch_size)
         loads = self._loads.of(chosen, full, around.roster.told())
         weights = self._weights(chosen, loads, full, counts)
@@ -127,6 +127,12 @@ class FederatedServer:
         """The samples of each class that every live worker holds."""
         held = self._around.roster.holdings()
         return {int(worker): holding["classes"] for worker, holding in held.items()}
+
+    def _worth_asking(self, counts: Mapping[int, list[int]]) -> Mapping[int, list[int]]:
+        """Those whose models weigh anything; all of them if nobody's do, which is bad input."""
+        if self._experiment.weighting != "samples":
+            return counts
+        return {worker: held for worker, held in counts.items() if any(held)} or counts
 
     def _weights(
         self,

@@ -167,6 +167,18 @@ class RoundStage(Stage):
         self.host(made)
         return made
 
+    def disk_keeps_up_with(self, client: Client) -> None:
+        """A client trains only when the checkpoint that was due before is there."""
+        train = client.train
+
+        def train_later(models: Tensor, iterations: int, batch_size: int) -> tuple[Tensor, Tensor]:
+            done = self.roster.iteration - E
+            if self.saving.due(done - 1 if done == 0 else done - E, done):
+                self.wait_for_checkpoint(done)
+            return train(models, iterations, batch_size)
+
+        client.train = train_later  # type: ignore[method-assign] # of this one alone
+
     def has_become(self, vector: Tensor) -> bool:
         """Whether the generator is the one in a vector, bit for bit."""
         return small.same_bits(weights(self.models.generator), generator_of(vector))
