@@ -99,7 +99,9 @@ class FederatedServer:
 
         # 4. The mean of their models is the next round's.
         with span("aggregate"):
-            self._models.vector.write(self._mean(sent, answers, weights))
+            mean = self._mean(sent, answers, weights)
+        with span("step"):  # by which reports know that a round is complete
+            self._models.vector.write(mean)
         self._sampling.took_part(number, took_part)
         return Advance(i, torch.stack([answers.losses[worker] for worker in took_part]))
 
