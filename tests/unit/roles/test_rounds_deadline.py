@@ -61,7 +61,9 @@ def test_what_comes_late_is_of_no_use_but_its_client_is(rounds: MakeRounds) -> N
     assert made.has_become(equal_mean(3 * E, 1, 2, 3))
 
 
-def test_sampling_counts_only_those_who_took_part(rounds: MakeRounds) -> None:
+def test_sampling_counts_only_those_who_took_part(
+    rounds: MakeRounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Class 1 is not seen as long as rank 2 does not answer."""
     classes = {1: [10, 0], 2: [0, 10], 3: [10, 0]}
     made = rounds(
@@ -71,6 +73,13 @@ def test_sampling_counts_only_those_who_took_part(rounds: MakeRounds) -> None:
         participation=0.6,
         sampling="balanced",
         classes=classes,
+        checkpoints=E,
+    )
+    seen: list[list[int]] = []
+    monkeypatch.setattr(
+        made.saving,
+        "order",
+        lambda _standing, state, *_: seen.append(state["sampling.accumulated"].tolist()),
     )
     one, slow, three = made.begin_playing(*ALONE)
     late = slow.take(Kind.ROUND, E)
@@ -81,6 +90,7 @@ def test_sampling_counts_only_those_who_took_part(rounds: MakeRounds) -> None:
     first, second, _ = made.events("round")
     assert (first["asked"], first["took_part"]) == ([1, 2], [1])
     assert second["asked"] == second["took_part"] == [3], "rank 1 was seen, rank 2 is busy"
+    assert seen[:3] == [[], [10, 0], [20, 0]]
 
 
 def test_it_is_aborted_and_another_begun(rounds: MakeRounds) -> None:

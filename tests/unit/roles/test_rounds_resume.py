@@ -18,7 +18,7 @@ SLOW = pytest.mark.slow
 Groups = tuple[tuple[int, ...], ...]
 ALONE = ((1,), (2,), (3,), (4,))
 CLASSES = {1: [9, 1, 0], 2: [0, 9, 0], 3: [0, 0, 9], 4: [3, 3, 3]}
-BALANCED = {"participation": 0.5, "sampling": "balanced", "weighting": "kl", "classes": CLASSES}
+BALANCED = {"participation": 0.25, "sampling": "balanced", "weighting": "kl", "classes": CLASSES}
 SETTINGS: dict[str, tuple[Groups, dict[str, Any]]] = {
     "everybody": (ALONE, {}),
     "some, drawn": (ALONE, {"participation": 0.5}),
