@@ -17,7 +17,7 @@ from mdgan.storage.state_file import Damaged, read_state
 
 _SWAP_RHYTHM = (
     *("swap_interval", "swap_epochs", "batch_size", "partition", "world_size", "dataset"),
-    "data_dir",
+    *("data_dir", "round_iterations", "round_epochs"),
 )
 _NO_MATTER = ("ranks", "master_addr", "master_port", "join_token", "insecure", "network_interface")
 

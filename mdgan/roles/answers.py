@@ -91,6 +91,7 @@ class Collector:
         self._counts_busy = counts_busy
         self._early: list[Received] = []
         self._weights: Mapping[int, float] = {}
+        self._asked: Collection[int] = ()
 
     def await_enough(self, patience_end: float) -> Mapping[int, Collection[int]]:
         """Waits until enough of the live workers owe nothing.
@@ -139,6 +140,7 @@ class Collector:
         """
         answers, begin = Answers(), time.monotonic()
         self._weights = weights or {}
+        self._asked = hosts.keys()
         self._take_early(answers, iteration)
         limit = self._deadline.limit_seconds()
         while late := self._late(iteration, hosts):
@@ -193,7 +195,8 @@ class Collector:
         asked = self._roster.paid(host, message.iteration)
         if asked is None:
             return False  # an answer to what nobody asked
-        if message.iteration != iteration:
+        # Not to this question: to an earlier one, or one of the same iteration that was given up.
+        if message.iteration != iteration or host not in self._asked:
             self._attendance.back(self._roster.iteration, asked)
             return False
         answers.hosts.add(host)

@@ -71,7 +71,7 @@ class FederatedServer:
         # 1. Choose who takes part, and what each is to do and will weigh.
         counts, number = self._class_counts(), self._num_rounds
         live = {worker: counts[worker] for carried in free.values() for worker in carried}
-        chosen = self._sampling.choose(number, live)
+        chosen = self._sampling.choose(number, self._worth_asking(live))
         full = Load(length, self._experiment.batch_size)
         loads = self._loads.of(chosen, full, around.roster.told())
         weights = self._weights(chosen, loads, full, counts)
@@ -99,7 +99,9 @@ class FederatedServer:
 
         # 4. The mean of their models is the next round's.
         with span("aggregate"):
-            self._models.vector.write(self._mean(sent, answers, weights))
+            mean = self._mean(sent, answers, weights)
+        with span("step"):  # by which reports know that a round is complete
+            self._models.vector.write(mean)
         self._sampling.took_part(number, took_part)
         return Advance(i, torch.stack([answers.losses[worker] for worker in took_part]))
 
@@ -127,6 +129,12 @@ class FederatedServer:
         """The samples of each class that every live worker holds."""
         held = self._around.roster.holdings()
         return {int(worker): holding["classes"] for worker, holding in held.items()}
+
+    def _worth_asking(self, counts: Mapping[int, list[int]]) -> Mapping[int, list[int]]:
+        """Those whose models weigh anything; all of them if nobody's do, which is bad input."""
+        if self._experiment.weighting != "samples":
+            return counts
+        return {worker: held for worker, held in counts.items() if any(held)} or counts
 
     def _weights(
         self,

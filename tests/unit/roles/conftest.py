@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.roles.played_server import PlayedServer
+from tests.unit.roles.rounds import RoundStage
 from tests.unit.roles.stage import Stage
 
 
@@ -31,3 +32,18 @@ def server(tmp_path: Path) -> Iterator[PlayedServer]:
     made = PlayedServer(tmp_path / "checkpoints")
     yield made
     made.close()
+
+
+@pytest.fixture
+def rounds(tmp_path: Path) -> Iterator[Callable[..., RoundStage]]:
+    """Makes stages of federated algorithms, each in a folder of its own, and clears them away."""
+    made: list[RoundStage] = []
+    numbers = count(1)
+
+    def make(folder: Path | None = None, **how: Any) -> RoundStage:
+        made.append(RoundStage(folder or tmp_path / f"round-{next(numbers)}", **how))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mdgan.algorithms.discriminator import Discriminator
 from mdgan.algorithms.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
@@ -31,7 +31,7 @@ from mdgan.roles.iteration_messages import Form
 from mdgan.roles.keeper import Keeper
 from mdgan.roles.mdgan_host import MDGANHost
 from mdgan.roles.mdgan_server import MDGANServer
-from mdgan.roles.parts import ServerFamily
+from mdgan.roles.parts import HostPart, ServerFamily
 from mdgan.roles.roster import Roster
 from mdgan.roles.saving import Saving, whereabouts
 from mdgan.roles.scoring import Scoring
@@ -163,8 +163,7 @@ class Stage:
             batch_size=small.BATCH_SIZE,
             **settings,
         )
-        self.form = Form.of(self.experiment, small.SHAPE)
-        self.learner = small.make_learner(stale=self.experiment.stale)
+        family, generator = self.bring()
         manifest = self.checkpoints.newest()[0] if goes_on else None
         self.roster = Roster(
             range(1, num_workers + 1) if not replaces_another or not manifest else manifest.workers,
@@ -175,7 +174,7 @@ class Stage:
         )
         self.observer = RunObserver(
             self.run,
-            self.learner.generator,
+            generator,
             z_dim=small.Z_DIM,
             seed=0,
             iterations=iterations,
@@ -198,11 +197,11 @@ class Stage:
         self.network = MemoryNetwork(self.timeouts, self.roster.admit)
         self.server = Server(
             self.experiment,
-            ServerFamily(partial(MDGANServer, self.learner), self.form, small.CPU),
+            family,
             self.network.server,
             self.roster,
             Deadline(*deadline, quorum),
-            Screening((small.BATCH_SIZE, *small.SHAPE), strikes),
+            Screening(family.form.sample_shape, strikes),
             self.saving,
             scoring or Scoring(None, 0, iterations),
             self.observer,
@@ -219,6 +218,23 @@ class Stage:
         self.actor = Actor(self.server.run)
         self.hosts: dict[int, Actor] = {}
         self._own: list[Host] = []
+
+    # What the algorithm is; another family's stage replaces these.
+
+    def bring(self) -> tuple[ServerFamily, nn.Module]:
+        """What the algorithm adds to the server, and its generator."""
+        self.form = Form.of(self.experiment, small.SHAPE)
+        self.learner = small.make_learner(stale=self.experiment.stale)
+        part = partial(MDGANServer, self.learner)
+        return ServerFamily(part, self.form, small.CPU), self.learner.generator
+
+    def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
+        """What the algorithm adds to a host."""
+        return MDGANHost(workers, OneByOne(workers, tracer.of_worker), small.CPU, self.form)
+
+    def said_of(self, workers: Sequence[int]) -> dict[str, Any]:
+        """What a host of some workers says of itself."""
+        return hello(*workers)
 
     # Who takes part.
 
@@ -240,7 +256,7 @@ class Stage:
 
     def host(
         self,
-        workers: Mapping[int, Worker] | Sequence[int],
+        workers: Mapping[int, Any] | Sequence[int],
         *,
         patience: float = LONG,
         checkpoints: Path | None = None,
@@ -253,8 +269,8 @@ class Stage:
         folder = checkpoints or self.run.checkpoints
         limits, tracer = replace(self.timeouts, patience=patience), Tracer()
         made = Host(
-            MDGANHost(workers, OneByOne(workers, tracer.of_worker), small.CPU, self.form),
-            hello(*workers),
+            self.bring_host(workers, tracer),
+            self.said_of(list(workers)),
             lambda said, _seconds: self.network.join(number, said),
             limits,
             Describer({rank: make_shard(rank) for rank in workers}, None, small.CPU),

@@ -1,0 +1,236 @@
+"""FL-GAN and FeGAN from the command line: the same bits everywhere, and no byte too many."""
+
+import json
+import shutil
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from mdgan.algorithms.model_vector import ModelVector
+from mdgan.data import dataset_file
+from tests.integration.federated import IN_MEMORY, QUICK, here, rounds_of, spread
+from tests.processes import generator_bytes, read_events, read_metrics, run_here
+
+SLOW = pytest.mark.slow
+HALF = ["--participation", "0.5"]
+FEGAN = ["--algorithm", "fegan", *HALF]
+NUM_WORKERS = 4
+
+
+def model_bytes() -> int:
+    """|θ| + |w| of digits in float32, filled up to whole blocks."""
+    dataset = dataset_file.load("digits", None)
+    return 4 * prod(ModelVector(dataset.generator(), dataset.discriminator()).shape)
+
+
+def traffic(folder: Path) -> dict[str, Any]:
+    """What the server has sent and received, by kind of message."""
+    last = (folder / "trace" / "server.jsonl").read_text().splitlines()[-1]
+    counts: dict[str, Any] = json.loads(last)
+    return counts
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of FL-GAN in processes, one for each worker."""
+    folder = tmp_path_factory.mktemp("whole")
+    spread(folder, "run", "--algorithm", "fl-gan", "--log-interval", "1")
+    return folder / "run"
+
+
+def test_fegan_without_its_two_ideas_is_fl_gan(tmp_path: Path) -> None:
+    plain = ["--sampling", "random", "--weighting", "uniform"]
+    fl_gan = here(tmp_path, "fl-gan", "--algorithm", "fl-gan", *HALF)
+    assert here(tmp_path, "plain", *FEGAN, *plain) == fl_gan
+    taken = [event["took_part"] for event in rounds_of(tmp_path / "plain")]
+    assert taken == [event["took_part"] for event in rounds_of(tmp_path / "fl-gan")]
+    assert [len(workers) for workers in taken] == [2, 2, 2]
+    others = [
+        here(tmp_path, "weighted", *FEGAN, *plain[:2], "--partition", "sorted"),
+        here(tmp_path, "neither", *FEGAN, *plain, "--partition", "sorted"),
+        here(tmp_path, "balanced", *FEGAN, *plain[2:], "--partition", "sorted"),
+        fl_gan,
+    ]
+    assert len(set(others)) == 4
+
+
+ALONE = "memory, a host per worker"
+LAYOUTS = {
+    "memory": ["--transport", "memory"],
+    ALONE: ["--transport", "memory", "--workers-per-host", "1"],
+    "three in a process": ["--workers-per-host", "3"],
+    "all in a process": ["--workers-per-host", "4"],
+    "to the server": ["--checkpoint-to-server", "--checkpoint-interval", "5"],
+}
+
+
+@pytest.mark.parametrize(
+    "name", [*list(LAYOUTS)[:3], *(pytest.param(name, marks=SLOW) for name in list(LAYOUTS)[3:])]
+)
+def test_any_spread_gives_the_same_generator(tmp_path: Path, whole: Path, name: str) -> None:
+    start_run = here if "memory" in name else spread
+    flags = ["--algorithm", "fl-gan", *LAYOUTS[name]]
+    assert start_run(tmp_path, "run", *flags) == generator_bytes(whole)
+
+
+WEAK = ["--training-load", "weak:0.5,memory", "--partition", "sorted"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings", [FEGAN, ["--algorithm", "fl-gan", *WEAK]], ids=["fegan", "weak"]
+)
+def test_any_spread_of_other_settings(tmp_path: Path, settings: list[str]) -> None:
+    alone = spread(tmp_path, "alone", *settings)
+    for number, (name, flags) in enumerate(LAYOUTS.items()):
+        start_run = here if "memory" in name else spread
+        assert start_run(tmp_path, f"run-{number}", *settings, *flags) == alone, name
+
+
+def test_both_models_travel_once_each_way(whole: Path) -> None:
+    """Table III of Hardy et al.: N(|θ| + |w|) from and to the server in a round."""
+    counts, num_rounds = traffic(whole), 3
+    table = num_rounds * NUM_WORKERS * model_bytes()
+    for moved in (counts["sent_bytes"]["ROUND"], counts["received_bytes"]["UPDATE"]):
+        assert table <= moved <= table + num_rounds * NUM_WORKERS * 512
+    assert counts["sent_bytes"].keys() == {"ROUND", "STOP"}
+
+
+def test_what_comes_back_can_take_a_quarter(tmp_path: Path) -> None:
+    here(tmp_path, "run", "--algorithm", "fl-gan", "--wire-models", "int8", *LAYOUTS[ALONE])
+    counts = traffic(tmp_path / "run")
+    down, up = counts["sent_bytes"]["ROUND"], counts["received_bytes"]["UPDATE"]
+    assert 0.25 < up / down < 0.26
+
+
+@pytest.mark.parametrize("codec", ["bf16", "topk:0.1"])
+def test_other_codecs(tmp_path: Path, codec: str) -> None:
+    flags = ["--algorithm", "fl-gan", "--wire-models", codec]
+    assert here(tmp_path, "run", *flags) == here(tmp_path, "again", *flags)
+    assert here(tmp_path, "exact", *flags[:2]) != generator_bytes(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("load", "iterations", "sizes"),
+    [
+        ("weak:0.5,memory", [5, 5, 5, 5], [8, 8, 4, 4]),
+        ("weak:0.5,speed", [5, 5, 3, 3], [8, 8, 8, 8]),
+    ],
+)
+def test_weak_clients_train_less(
+    tmp_path: Path, load: str, iterations: list[int], sizes: list[int]
+) -> None:
+    here(tmp_path, "run", "--algorithm", "fegan", "--participation", "1", "--training-load", load)
+    first, _, last = rounds_of(tmp_path / "run")
+    assert list(first["iterations"].values()) == iterations
+    assert list(first["batch_sizes"].values()) == sizes
+    assert max(last["iterations"].values()) == 2
+    strong, weak = first["weights"][0], first["weights"][3]
+    assert weak < 0.7 * strong, "the load is part of the weight"
+
+
+def test_measured_loads_are_within_bounds(tmp_path: Path) -> None:
+    flags = ["--algorithm", "fl-gan", "--training-load", "measured"]
+    here(tmp_path, "run", *flags)
+    for event in rounds_of(tmp_path / "run"):
+        full = 2 if event["iteration"] == 12 else 5
+        assert event["iterations"].keys() == {"1", "2", "3", "4"}
+        assert all((full + 1) // 2 <= n <= full for n in event["iterations"].values())
+        assert set(event["batch_sizes"].values()) == {8}, "there is memory for a batch of digits"
+
+
+def test_bf16(tmp_path: Path) -> None:
+    half = here(tmp_path, "half", "--algorithm", "fl-gan", "--precision", "bf16")
+    assert half != here(tmp_path, "full", "--algorithm", "fl-gan")
+
+
+def test_a_client_with_less_than_a_batch(tmp_path: Path) -> None:
+    """Three samples or fewer of each of ten classes, and a batch of 64."""
+    flags = ["--algorithm", "fl-gan", "--partition", "fegan:10,3", "--batch-size", "64"]
+    here(tmp_path, "run", *flags)
+    (held,) = read_events(tmp_path / "run", "holdings")
+    assert min(worker["samples"] for worker in held["workers"].values()) < 64
+    assert len(read_metrics(tmp_path / "run")) > 0
+
+
+def write_pictures(folder: Path, count: int = 24) -> None:
+    """Pictures of two kinds that nobody has sorted."""
+    folder.mkdir(parents=True)
+    for number in range(count):
+        shade = 250 - number if number % 2 else number
+        Image.new("L", (8, 8), shade).save(folder / f"{number:02d}.png")
+
+
+GREY = """
+import torch
+from torch import nn
+from mdgan.data import ImageFilesPartitioner
+SHAPE, Z_DIM = (1, 8, 8), 4
+class Partitioner(ImageFilesPartitioner):
+    shape = SHAPE
+    def find(self, data_dir):
+        paths = sorted(data_dir.glob("*.png"))
+        return paths, torch.zeros(len(paths), dtype=torch.int64)
+class Generator(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(4, 64), nn.Tanh(), nn.Unflatten(1, SHAPE))
+class Discriminator(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(64, 1))
+"""
+
+
+def test_samples_without_labels_are_grouped(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "pictures")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "grey.py").write_text(GREY)
+    flags = [
+        *("--algorithm", "fegan", "--clusters", "kmeans:2", "--participation", "0.25"),
+        *("--dataset", "grey", "--datasets-dir", "mine", "--data-dir", "pictures"),
+        *("--partition", "iid", "--batch-size", "4"),
+    ]
+    here(tmp_path, "run", *flags)
+    (held,) = read_events(tmp_path / "run", "holdings")
+    assert all(len(worker["classes"]) == 2 for worker in held["workers"].values())
+    assert all(sum(worker["classes"]) == 6 for worker in held["workers"].values())
+    taken = [event["took_part"] for event in rounds_of(tmp_path / "run")]
+    assert len({tuple(workers) for workers in taken}) == 3, "nobody twice before all were"
+
+
+def test_what_is_made_of_a_run_afterwards(tmp_path: Path, whole: Path) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    commands = [
+        ("report", "run"),
+        ("trace", "run"),
+        ("watch", "run"),
+        ("sample", "run", "-n", "4", "-o", "x.png"),
+    ]
+    for command in commands:
+        result = run_here(*command, cwd=tmp_path)
+        assert result.status == 0, result
+        assert "Traceback" not in result.errors
+    page = (tmp_path / "run" / "report.html").read_text()
+    for figure in ("fig-duration", "fig-timeline-one", "fig-operations-server", "fig-losses"):
+        start = page.index(f'id="{figure}"')
+        assert "<svg" in page[start : page.index("</figure>", start)], f"{figure} is empty"
+    spans = json.loads((tmp_path / "run" / "trace.json").read_text())
+    assert "train" in {event.get("name") for event in spans["traceEvents"]}
+
+
+def test_a_plan_of_a_round(tmp_path: Path) -> None:
+    result = run_here(*QUICK, *FEGAN, "--dry-run", cwd=tmp_path)
+    assert result.status == 0, result
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_settings_of_a_run_are_kept_with_it(tmp_path: Path) -> None:
+    here(tmp_path, "run", *FEGAN)
+    kept = json.loads((tmp_path / "run" / "config.json").read_text())
+    wanted = {"algorithm": "fegan", "sampling": "balanced", "weighting": "kl", "participation": 0.5}
+    assert {name: kept[name] for name in wanted} == wanted
+    again = run_here(*IN_MEMORY[:1], "--config", "run/config.json", "--out", "again", cwd=tmp_path)
+    assert again.status == 0, again
+    assert generator_bytes(tmp_path / "again") == generator_bytes(tmp_path / "run")
