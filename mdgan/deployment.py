@@ -191,6 +191,8 @@ class Deployment:
         if not 0 < self.quorum <= 1:
             raise BadInput(f"--quorum {self.quorum}: must be above 0 and at most 1")
         parse_deadline(self.deadline)
+        if self.on_deadline == "abort" and self.deadline is None:
+            raise BadInput("--on-deadline abort: needs --deadline beside it")
         if self.transport == "memory" and self.ranks is not None:
             raise BadInput(
                 f"--ranks {self.ranks}: with --transport memory every rank is in this process; "

@@ -19,6 +19,9 @@ Points = Sequence[tuple[int, float]]
 Line = tuple[float, float]
 """Seconds per iteration: so many, and so many more per sample of the batch; neither negative."""
 
+_NOISE = 1.1
+"""Who takes longer than the median by less than this factor may only have been measured so."""
+
 _MOST_POINTS = 64
 _MOST_SAMPLES = 2**31
 _LEAST_SECONDS = 1e-9
@@ -92,7 +95,8 @@ def training_loads(
 
     Memory is a hard limit: whoever cannot hold a batch of B gets the largest that fits, at least 1.
     Who would then take longer for E iterations than the median client gets as many as that client's
-    time allows, but never fewer than half (the paper's weak devices get up to half).
+    time allows, but never fewer than half (the paper's weak devices get up to half). A tenth more
+    than the median's time is forgiven.
 
     Args:
         capabilities: of all clients; None of one that has told nothing, which gets the full load.
@@ -113,7 +117,7 @@ def training_loads(
         allowed_seconds = iterations * median(iteration_seconds.values())
         for n, seconds in iteration_seconds.items():
             in_time = min(iterations, floor(allowed_seconds / seconds))
-            if iterations * seconds <= allowed_seconds:  # whatever the division has rounded away
+            if iterations * seconds <= _NOISE * allowed_seconds:
                 in_time = iterations
             loads[n] = Load(max(_half(iterations), in_time), batch_sizes[n])
     return loads

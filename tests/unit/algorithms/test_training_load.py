@@ -102,10 +102,10 @@ def test_slow_clients_are_done_when_the_median_client_is(
         load = loads[n]
         assert load.batch_size == 20
         seconds = speed * 20 * load.iterations
-        if speed <= median(speeds) * (1 - 1e-9):
+        if speed <= 1.1 * median(speeds) * (1 - 1e-9):
             assert load.iterations == iterations
-        if load.iterations > (iterations + 1) // 2:
-            assert seconds <= allowed * (1 + 1e-9)
+        elif load.iterations > (iterations + 1) // 2:
+            assert seconds <= 1.1 * allowed * (1 + 1e-9)
         if load.iterations < iterations:  # one more would be too many
             assert seconds + speed * 20 > allowed * (1 - 1e-9)
 
@@ -141,13 +141,13 @@ def test_a_small_batch_makes_a_slow_client_fast_enough() -> None:
 
 
 def test_one_measurement_rises_as_over_all_clients() -> None:
-    """At batch 50 the third takes 1.0 + 0.1·40 = 5 s like the others; flat, it would seem fast."""
+    """At batch 50 the third takes longer than the others' 5 s; flat, it would seem fast."""
     line = tuple((size, 0.1 * size) for size in (10, 20, 40))
     known = {1: replace(PLENTY, seconds=line), 2: replace(PLENTY, seconds=line)}
-    single = replace(PLENTY, seconds=((10, 1.5),))
-    # 1.5 + 0.1·40 = 5.5 s against the median's 5 s; the slope over all is a little less than 0.1.
+    single = replace(PLENTY, seconds=((10, 2.0),))
+    # 2.0 + 0.1·40 = 6 s against the median's 5 s; the slope over all is a little less than 0.1.
     load = training_loads({**known, 3: single}, 30, 50)[3]
-    assert 27 <= load.iterations <= 28
+    assert 25 <= load.iterations <= 26
     assert training_loads({1: single}, 30, 50) == {1: Load(30, 50)}
 
 
