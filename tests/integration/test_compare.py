@@ -116,6 +116,7 @@ def test_what_is_finished_is_not_trained_again(compared: Path) -> None:
     assert "alone-seed7: was trained with --kappa auto, now it is 3" in other.errors
 
 
+@pytest.mark.slow
 def test_what_stopped_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
     name = config(tmp_path, "alone", algorithm="standalone", iterations=5, eval_interval=0)
     flags = [name, "--threads", "1", "--seeds", "3", "--out", "out"]

@@ -50,7 +50,7 @@ def refused(cwd: Path, *arguments: str) -> str:
         ({"dataset": "nothing"}, "small.json: --dataset nothing"),
         ({"transport": "tcp", "ranks": "1"}, "small.json: --ranks 1: every rank runs here"),
         ({"transport": "tcp", "master_port": 29500}, "small.json: --master-port 29500: several"),
-        ({"kappa": 9}, "small.json: --kappa 9: more batches than the 2 worker(s) can judge"),
+        ({"kappa": 9}, "small.json: --kappa 9: more batches than 2 worker(s) at a time can judge"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_one_line(
