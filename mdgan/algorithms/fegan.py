@@ -141,12 +141,15 @@ def check_classes(sampling: str, clusters: str, class_counts: ClassCounts) -> No
 class Sampling(Protocol):
     """Chooses the clients of each round; lives on the server."""
 
-    def choose(self, round_number: int, class_counts: ClassCounts) -> list[int]:
+    def choose(
+        self, round_number: int, class_counts: ClassCounts, num_live: int | None = None
+    ) -> list[int]:
         """The clients that shall take part in a round; changes nothing that `state` gives.
 
         Args:
             round_number: counted from 0.
-            class_counts: of the live clients; they may come and go between rounds.
+            class_counts: of the clients that can; they may come and go between rounds.
+            num_live: n, of which C is a fraction, if more live than can take part now.
 
         Returns:
             In increasing order, nobody twice.
@@ -194,13 +197,15 @@ class RandomSampling:
         self._fraction = fraction
         self._seed = seed
 
-    def choose(self, round_number: int, class_counts: ClassCounts) -> list[int]:
+    def choose(
+        self, round_number: int, class_counts: ClassCounts, num_live: int | None = None
+    ) -> list[int]:
         """See `Sampling`; what clients hold does not matter."""
         live = sorted(class_counts)
         order = torch.randperm(
             len(live), generator=generator_for(self._seed, "participants", round_number)
         )
-        drawn = order[: num_participants(self._fraction, len(live))]
+        drawn = order[: num_participants(self._fraction, num_live or len(live))]
         return sorted(live[index] for index in drawn.tolist())
 
     def took_part(self, round_number: int, clients: Iterable[int]) -> None:
@@ -239,11 +244,16 @@ class BalancedSampling:
         self._last_seen: dict[int, int] = {}
         self._class_counts: dict[int, list[int]] = {}
 
-    def choose(self, round_number: int, class_counts: ClassCounts) -> list[int]:  # noqa: ARG002 - see `Sampling`
+    def choose(
+        self,
+        round_number: int,  # noqa: ARG002 - see `Sampling`
+        class_counts: ClassCounts,
+        num_live: int | None = None,
+    ) -> list[int]:
         """See `Sampling`; counts the chosen as seen until `took_part` tells who really was."""
         self._class_counts.update({n: list(counts) for n, counts in class_counts.items()})
         remaining = {client: self._class_counts[client] for client in class_counts}
-        wanted = num_participants(self._fraction, len(remaining))
+        wanted = num_participants(self._fraction, num_live or len(remaining))
         accumulated = _sum_of([self._accumulated, [0] * _longest(remaining.values())])
         queue = [(count, label) for label, count in enumerate(accumulated)]
         heapq.heapify(queue)

@@ -14,6 +14,7 @@ from mdgan.chaos.play import Commands, Rules, play
 from mdgan.chaos.schedule import Setting, draw_schedule
 from mdgan.data import dataset_file
 from mdgan.errors import BadInput
+from mdgan.families import FEDERATED
 from mdgan.launch.ranks import LocalRanks, local_ranks
 from mdgan.launch.resolve import Resolved, resolve
 
@@ -77,12 +78,14 @@ def _setting(resolved: Resolved, kinds: Sequence[str]) -> tuple[int, LocalRanks,
         )
     if not ranks.hosts and set(kinds) - {"server", "join"}:
         raise BadInput(f"--ranks {deployment.ranks}: no worker runs here; give --kinds server,join")
+    rounds = experiment.algorithm in FEDERATED
     setting = Setting(
         experiment.iterations,
         [host[0] for host in ranks.hosts],
         deployment.liveness_timeout,
-        swaps=experiment.num_workers > 1 and experiment.swap_interval != 0,
+        swaps=not rounds and experiment.num_workers > 1 and experiment.swap_interval != 0,
         checkpoints=0 < deployment.checkpoint_interval <= experiment.iterations,
+        rounds=rounds,
     )
     if "server" in kinds and not setting.checkpoints:
         raise BadInput(

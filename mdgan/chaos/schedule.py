@@ -57,6 +57,7 @@ class Setting:
         liveness_seconds: halts are drawn on both sides of it.
         swaps: whether discriminators are swapped.
         checkpoints: whether checkpoints are written.
+        rounds: whether workers train both models in rounds.
     """
 
     iterations: int
@@ -64,16 +65,18 @@ class Setting:
     liveness_seconds: float
     swaps: bool
     checkpoints: bool
+    rounds: bool = False
 
     def host_phases(self) -> list[str]:
         """The phases that every host enters again and again."""
-        often = ["receive", "real-half", "fake-half", "local-step", "feedback", "send"]
+        training = ["real-half", "fake-half", "local-step", "feedback"]
+        often = ["receive", *(["train"] if self.rounds else training), "send"]
         rare = ["swap", "swapped"] * self.swaps
         return often + rare + ["checkpoint", "write", "report"] * self.checkpoints
 
     def server_phases(self) -> list[str]:
         """The phases that the server enters again and again."""
-        often = ["generate", "send", "wait", "aggregate", "step"]
+        often = ["generate"] * (not self.rounds) + ["send", "wait", "aggregate", "step"]
         rare = ["swap"] * self.swaps
         return often + rare + ["checkpoint", "write", "manifest"] * self.checkpoints
 

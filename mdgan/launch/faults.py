@@ -32,10 +32,10 @@ SERVER_PHASES = (
 )
 HOST_PHASES = (
     *("receive", "real-half", "fake-half", "local-step", "feedback", "send", "swap", "swapped"),
-    "train",
     *("checkpoint", "write", "report"),
 )
-"""Phases by the names of their spans, and three that are none.
+ROUND_PHASES = ("receive", "train", "send", "checkpoint", "write", "report")
+"""Phases by the names of their spans, and three that are none; ROUND_PHASES are of federated runs.
 
 `swapped`: discriminators have been exchanged, and the server has not been told. `write`: states
 that were snapshot are about to be written, in the background. `report`, `manifest`: they have been
@@ -148,7 +148,7 @@ def _parse(text: str) -> Fault:
             "host-2:kill@swap:12; unset it to train without faults"
         )
     role, action, phase, iteration = match.groups()
-    phases = SERVER_PHASES if role == SERVER else HOST_PHASES
+    phases = SERVER_PHASES if role == SERVER else tuple(dict.fromkeys(HOST_PHASES + ROUND_PHASES))
     for name, known in ((action, tuple(SIGNALS)), (phase, phases)):
         if name not in known:
             raise BadInput(f"{FAULTS} {text!r:.99}: {name} is none of {', '.join(known)}")

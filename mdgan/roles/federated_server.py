@@ -70,8 +70,9 @@ class FederatedServer:
 
         # 1. Choose who takes part, and what each is to do and will weigh.
         counts, number = self._class_counts(), self._num_rounds
-        live = {worker: counts[worker] for carried in free.values() for worker in carried}
-        chosen = self._sampling.choose(number, self._worth_asking(live))
+        able = {worker: counts[worker] for carried in free.values() for worker in carried}
+        num_live = sum(map(len, around.roster.taking_part().values()))
+        chosen = self._sampling.choose(number, self._worth_asking(able), num_live)
         full = Load(length, self._experiment.batch_size)
         loads = self._loads.of(chosen, full, around.roster.told())
         weights = self._weights(chosen, loads, full, counts)

@@ -136,7 +136,9 @@ def test_what_cannot_be_resumed(tmp_path: Path) -> None:
     result = here(tmp_path, "train", "--resume", "done")
     check_refused(result, "--resume done: all 5 iterations are done; give more --iterations")
     result = here(tmp_path, "standalone", "--resume", "done", "--iterations", "9")
-    check_refused(result, "--resume done: was trained with mdgan; use `mdgan train`")
+    check_refused(
+        result, "--resume done: was trained with mdgan; use `mdgan train --algorithm mdgan`"
+    )
 
 
 def test_a_run_that_is_still_going(tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ def test_a_stop_says_why() -> None:
 def test_a_host_says_which_of_its_workers_can_go_on() -> None:
     message = messages.ready(7, (3, 5))
     assert (message.kind, message.iteration) == (Kind.READY, 7)
-    assert message.fields == {"holds": [3, 5]}
+    assert message.fields == {"holds": [3, 5], "told": {}}
+    assert messages.ready(7, (3,), {"speed": 2}).fields == {"holds": [3], "told": {"speed": 2}}
 
 
 def test_a_copy_is_asked_for_a_host() -> None:
@@ -145,5 +146,7 @@ def test_the_numbers_of_the_kinds_are_part_of_the_wire_format() -> None:
         "LEAVE": 22,
         "CHECKPOINT": 23,
         "CHECKPOINTED": 24,
+        "ROUND": 25,
+        "UPDATE": 26,
     }
     assert messages.bye().kind is Kind.BYE

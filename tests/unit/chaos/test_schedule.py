@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mdgan.chaos.schedule import KINDS, Setting, draw_schedule
 from mdgan.errors import BadInput
-from mdgan.launch.faults import HOST_PHASES, SERVER_PHASES, as_variables, read_planned
+from mdgan.launch.faults import HOST_PHASES, ROUND_PHASES, SERVER_PHASES, as_variables, read_planned
 
 some_kinds = st.lists(st.sampled_from(KINDS), min_size=1, unique=True)
 settings = st.builds(
@@ -20,6 +20,15 @@ settings = st.builds(
     swaps=st.booleans(),
     checkpoints=st.booleans(),
 )
+
+
+def test_a_federated_run_is_struck_where_it_is() -> None:
+    setting = Setting(2000, range(1, 7), 5.0, swaps=False, checkpoints=True, rounds=True)
+    drawn = [event for seed in range(40) for event in draw_schedule(seed, 20, KINDS, setting)]
+    faults = [event.fault for event in drawn if event.fault is not None]
+    assert {fault.phase for fault in faults if fault.role != "server"} == {*ROUND_PHASES}
+    ours = {*SERVER_PHASES} - {"generate", "swap"}
+    assert {fault.phase for fault in faults if fault.role == "server"} == ours
 
 
 @given(st.integers(0, 10**6), st.integers(1, 40), some_kinds, settings)

@@ -65,12 +65,12 @@ def test_sampling_counts_only_those_who_took_part(
     rounds: MakeRounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Class 1 is not seen as long as rank 2 does not answer."""
-    classes = {1: [10, 0], 2: [0, 10], 3: [10, 0]}
+    classes = {1: [10, 0], 2: [0, 10], 3: [10, 0], 4: [5, 0], 5: [5, 0]}
     made = rounds(
-        num_workers=3,
+        num_workers=5,
         iterations=3 * E,
         deadline=SOON,
-        participation=0.6,
+        participation=0.4,
         sampling="balanced",
         classes=classes,
         checkpoints=E,
@@ -81,16 +81,17 @@ def test_sampling_counts_only_those_who_took_part(
         "order",
         lambda _standing, state, *_: seen.append(state["sampling.accumulated"].tolist()),
     )
-    one, slow, three = made.begin_playing(*ALONE)
+    one, slow, three, four, five = made.begin_playing((1,), (2,), (3,), (4,), (5,))
     late = slow.take(Kind.ROUND, E)
     one.answer_round(E)  # alone in time
     three.answer_round(2 * E)
+    four.answer_round(2 * E)
     slow.send(slow.answer_to(late))
-    made.finished(one, slow, three)
+    made.finished(one, slow, three, four, five)
     first, second, _ = made.events("round")
     assert (first["asked"], first["took_part"]) == ([1, 2], [1])
-    assert second["asked"] == second["took_part"] == [3], "rank 1 was seen, rank 2 is busy"
-    assert seen[:3] == [[], [10, 0], [20, 0]]
+    assert second["asked"] == second["took_part"] == [3, 4], "rank 1 was seen, rank 2 is busy"
+    assert seen[:3] == [[], [10, 0], [25, 0]]
 
 
 def test_it_is_aborted_and_another_begun(rounds: MakeRounds) -> None:
@@ -138,23 +139,24 @@ def test_what_comes_late_to_an_aborted_round_is_not_used_for_the_next(rounds: Ma
 
 
 def test_an_aborted_round_does_not_count_as_seen(rounds: MakeRounds) -> None:
-    classes = {1: [10, 0], 2: [0, 10], 3: [0, 10]}
+    classes = {1: [10, 0], 2: [0, 10], 3: [0, 10], 4: [5, 0], 5: [0, 5]}
     made = rounds(
-        num_workers=3,
+        num_workers=5,
         iterations=E,
         deadline=SOON,
-        participation=0.6,
+        participation=0.4,
         sampling="balanced",
         classes=classes,
         aborts=True,
     )
-    one, _slow, three = made.begin_playing(*ALONE)
+    one, _slow, three, four, five = made.begin_playing((1,), (2,), (3,), (4,), (5,))
     one.answer_round(E)
     one.answer_round(E)
-    made.finished(one, three)
+    three.answer_round(E)
+    made.finished(one, three, four, five)
     first, second = made.events("round")
     assert (first["asked"], first["aborted"]) == ([1, 2], True)
-    assert (second["asked"], second["aborted"]) == ([1], False), "rank 1 is as good as before"
+    assert (second["asked"], second["aborted"]) == ([1, 3], False), "rank 1 is as good as before"
 
 
 def test_without_lates_nothing_is_aborted(rounds: MakeRounds) -> None:
