@@ -25,6 +25,7 @@ def test_an_example_can_be_compared_here(folder: Path) -> None:
     assert not any(each.warnings for each in found), "every run is scored"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_an_example_can_be_compared_at_the_scale_of_its_paper(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

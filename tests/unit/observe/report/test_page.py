@@ -95,6 +95,7 @@ def test_federated_runs_are_compared_by_configuration(tmp_path: Path) -> None:
     assert re.findall(r"<span>(\w+)</span></button>", strip)[:3] == ["balanced", "random", "alone"]
 
 
+@pytest.mark.slow
 def test_a_federated_run_of_many_rounds_and_workers_is_drawn(tmp_path: Path) -> None:
     path = federated_run(tmp_path / "run", workers=150, rounds=450, participants=6)
     html, missing = page_of(path)
