@@ -50,7 +50,6 @@ def test_one_run_has_all_figures_that_need_no_other(tmp_path: Path) -> None:
     assert "98.1 %" in page.text
 
 
-@pytest.mark.slow
 def test_runs_of_all_kinds_are_compared(tmp_path: Path) -> None:
     fakes = {
         "pairs": FakeRun(workers=4, iterations=60, slow=frozenset({25})),
