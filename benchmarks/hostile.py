@@ -9,9 +9,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mdgan.algorithms.randomness import generator_for
-from mdgan.algorithms.stages import Stage, unobserved
-from mdgan.algorithms.worker import Judgement, Worker
+from mdgan.gan.discriminator_learner import Judgement, Worker
+from mdgan.gan.randomness import generator_for
+from mdgan.gan.stages import Stage, unobserved
 
 FLIP_STRENGTH = 5.0
 """k of a sign flipper. From k = 7/3 on three of ten turn the sum of ten equal answers around; this

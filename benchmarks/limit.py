@@ -21,10 +21,10 @@ import click
 import torch
 
 from benchmarks.training import HERE
-from mdgan.algorithms.mdgan import resolve_kappa
-from mdgan.config import build_experiment
 from mdgan.data.dataset_file import load
-from mdgan.roles.setup import make_generator_learner, make_shard, make_worker
+from mdgan.engine.learners import make_generator_learner, make_shard, make_worker
+from mdgan.families.mdgan.algorithm import resolve_kappa
+from mdgan.settings.config import build_experiment
 
 BATCH_SIZE = 10
 SECONDS = 4.0

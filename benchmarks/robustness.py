@@ -25,23 +25,23 @@ import torch
 from torch import nn
 
 from benchmarks.hostile import ATTACKS
-from mdgan.algorithms.aggregation import Aggregation
-from mdgan.algorithms.aggregation_rules import parse_aggregation
-from mdgan.algorithms.mdgan import GeneratorLearner, assign, resolve_kappa
-from mdgan.algorithms.randomness import derive_seed, generator_for
-from mdgan.algorithms.screening import Screening
-from mdgan.algorithms.swap import draw_swap
-from mdgan.algorithms.worker import Worker
-from mdgan.config import build_experiment
 from mdgan.data import dataset_file
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.partition import partition
 from mdgan.data.shard import Shard
-from mdgan.experiment import Experiment
+from mdgan.engine.host.describing import describe_all
+from mdgan.engine.learners import make_generator_learner, make_shard, make_worker
+from mdgan.engine.scorer import score_generator
+from mdgan.engine.server.screening import Screening
+from mdgan.families.mdgan.aggregation import Aggregation
+from mdgan.families.mdgan.aggregation_rules import parse_aggregation
+from mdgan.families.mdgan.algorithm import GeneratorLearner, assign, resolve_kappa
+from mdgan.families.mdgan.swap import draw_swap
+from mdgan.gan.discriminator_learner import Worker
+from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.metrics.classifier_cache import cached_classifier
-from mdgan.roles.describer import describe_all
-from mdgan.roles.scorer import score_generator
-from mdgan.roles.setup import make_generator_learner, make_shard, make_worker
+from mdgan.settings.config import build_experiment
+from mdgan.settings.experiment import Experiment
 
 NUM_WORKERS = 10
 NUM_HOSTILE = 3

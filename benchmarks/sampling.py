@@ -11,9 +11,9 @@ from statistics import median
 
 import torch
 
-from mdgan.algorithms.fegan import missing_classes, new_sampling
 from mdgan.data.dataset_file import load
 from mdgan.data.partition import partition
+from mdgan.families.federated.fegan import missing_classes, new_sampling
 
 _SEEN = 500
 _MOST_ROUNDS = 5000

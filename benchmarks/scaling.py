@@ -18,7 +18,7 @@ import click
 
 from benchmarks import limit
 from benchmarks.training import HERE, Case, measure
-from mdgan.observe.recorded_run import RecordedRun
+from mdgan.records.recorded_run import RecordedRun
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from mdgan import messages
-from mdgan.observe.recorded_run import RecordedRun
-from mdgan.observe.run_directory import RunDirectory
 from mdgan.observe.tracer import Tracer
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.run_directory import RunDirectory
 from mdgan.transport import wire
 
 ITERATIONS = 1000

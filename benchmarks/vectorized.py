@@ -14,13 +14,13 @@ import click
 import torch
 
 from benchmarks.training import HERE
-from mdgan.algorithms.mdgan import assign, resolve_kappa
-from mdgan.algorithms.stacked_workers import StackedWorkers
-from mdgan.algorithms.worker import Worker
-from mdgan.algorithms.worker_group import OneByOne, WorkerGroup
-from mdgan.config import build_experiment
 from mdgan.data.dataset_file import load
-from mdgan.roles.setup import make_shard, make_worker
+from mdgan.engine.learners import make_shard, make_worker
+from mdgan.families.mdgan.algorithm import assign, resolve_kappa
+from mdgan.families.mdgan.stacked_workers import StackedWorkers
+from mdgan.families.mdgan.worker_group import OneByOne, WorkerGroup
+from mdgan.gan.discriminator_learner import Worker
+from mdgan.settings.config import build_experiment
 
 WARM_UP = 3
 SHARD = 100

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mdgan.errors import BadInput
-from mdgan.observe.run_directory import RunDirectory
-from mdgan.observe.run_tail import METRICS, RunTail
+from mdgan.records.run_directory import RunDirectory
+from mdgan.records.run_tail import METRICS, RunTail
 
 _ENDED = ("finished", "stopped", "failed")
 

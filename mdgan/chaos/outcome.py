@@ -12,7 +12,7 @@ from mdgan.chaos.play import Played
 from mdgan.chaos.schedule import Event
 from mdgan.errors import BadInput
 from mdgan.launch.faults import SERVER, Strike
-from mdgan.observe.run_directory import RunDirectory
+from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import Checkpoints
 
 # The clocks of records and of strikes are read with so much between them at most.

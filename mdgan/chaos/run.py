@@ -14,7 +14,7 @@ from mdgan.chaos.play import Commands, Rules, play
 from mdgan.chaos.schedule import Setting, draw_schedule
 from mdgan.data import dataset_file
 from mdgan.errors import BadInput
-from mdgan.families import FEDERATED
+from mdgan.families.algorithms import FEDERATED
 from mdgan.launch.ranks import LocalRanks, local_ranks
 from mdgan.launch.resolve import Resolved, resolve
 

@@ -15,7 +15,7 @@ from mdgan.cli.train import train
 from mdgan.errors import BadInput
 from mdgan.launch.ranks import parse_ranks
 from mdgan.launch.resolve import resolve
-from mdgan.settings import flag
+from mdgan.settings.declare import flag
 
 _THIS_MACHINE = "127.0.0.1"
 _ITS_STANDBY = "127.0.0.2"

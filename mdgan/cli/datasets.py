@@ -15,7 +15,7 @@ _DATASETS_DIR = click.option(
 def datasets(context: click.Context, datasets_dir: str | None) -> None:
     """List the dataset files found, with shape and size of both models."""
     if context.invoked_subcommand is None:
-        from mdgan.launch.catalogue import list_datasets
+        from mdgan.inspect.datasets import list_datasets
 
         print(list_datasets(datasets_dir))
 
@@ -50,7 +50,7 @@ def show(
     output: Path | None,
 ) -> None:
     """Draw who would hold which classes of data set NAME."""
-    from mdgan.launch.catalogue import draw_partition
+    from mdgan.inspect.datasets import draw_partition
 
     output = output or Path(f"{name}-partition.png")
     draw_partition(name, datasets_dir, data_dir, partition, workers, seed, output)

@@ -37,7 +37,7 @@ def evaluate(
     """
     import json
 
-    from mdgan.launch.evaluate import Question, evaluate_run, scores_in_words
+    from mdgan.inspect.evaluate import Question, evaluate_run, scores_in_words
 
     given = {name: value for name, value in changes.items() if value is not None}
     record = evaluate_run(run, Question(num_samples, seed, given))

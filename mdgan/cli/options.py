@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 import click
 
-from mdgan.config import read_config_file
-from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
-from mdgan.experiment import Experiment
-from mdgan.observe.run_directory import RunDirectory
-from mdgan.settings import flag, kinds
+from mdgan.records.run_directory import RunDirectory
+from mdgan.settings.config import read_config_file
+from mdgan.settings.declare import flag, kinds
+from mdgan.settings.deployment import Deployment
+from mdgan.settings.experiment import Experiment
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

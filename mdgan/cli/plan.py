@@ -10,11 +10,11 @@ import click
 
 from mdgan.cli.environment import prepare_environment
 from mdgan.cli.options import read_layers, settings_options
-from mdgan.config import build_deployment, build_experiment
-from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
-from mdgan.families import NOT_OF
-from mdgan.forecast.layout import Layout, Link
+from mdgan.families.algorithms import NOT_OF
+from mdgan.plan.layout import Layout, Link
+from mdgan.settings.config import build_deployment, build_experiment
+from mdgan.settings.deployment import Deployment
 
 _OFFERED = ("workers_per_host", "threads", "datasets_dir")
 _NOT_OFFERED = [
@@ -117,12 +117,12 @@ def _forecast(
     import torch
 
     from mdgan.data import dataset_file
-    from mdgan.forecast.advice import Question
-    from mdgan.forecast.measurement import Measurement
-    from mdgan.forecast.traffic import Paper, count_traffic
-    from mdgan.forecast.words import in_words
     from mdgan.launch import machine
     from mdgan.launch.ranks import local_ranks
+    from mdgan.plan.advice import Question
+    from mdgan.plan.measurement import Measurement
+    from mdgan.plan.traffic import Paper, count_traffic
+    from mdgan.plan.words import in_words
 
     torch.set_num_threads(1)  # what is forked later must not have a pool of threads
     dataset = dataset_file.load(build_experiment(*layers).dataset, deployment.datasets_dir)

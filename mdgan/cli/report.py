@@ -26,7 +26,7 @@ def report(runs: tuple[Path, ...], output: Path | None, figures: Path | None) ->
 
     Several runs are compared in one page. The page is one file that any browser opens.
     """
-    from mdgan.observe.report.build import write_report
+    from mdgan.report.build import write_report
 
     written = write_report(runs, output, figures)
     for line in written.damage:

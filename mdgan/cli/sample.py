@@ -21,7 +21,7 @@ import click
 )
 def sample(run: Path, num_samples: int, seed: int, npz: bool, output: Path | None) -> None:
     """Draw pictures from the generator of RUN, the --out folder of a finished or running run."""
-    from mdgan.launch.sample import sample_run
+    from mdgan.inspect.sample import sample_run
 
     output = output or Path("samples.npz" if npz else "grid.png")
     iteration = sample_run(run, num_samples, seed, output, as_npz=npz)

@@ -20,7 +20,7 @@ def trace(run: Path, output: Path | None) -> None:
 
     The file opens at https://ui.perfetto.dev, which reads it in the browser and sends it nowhere.
     """
-    from mdgan.observe.chrome_trace import write_chrome_trace
+    from mdgan.inspect.chrome_trace import write_chrome_trace
 
     output = output or run / "trace.json"
     num_spans, damage = write_chrome_trace(run, output)

@@ -8,7 +8,7 @@ import click
 
 from mdgan.cli.environment import prepare_environment
 from mdgan.cli.options import read_layers, settings_options
-from mdgan.families import NOT_OF
+from mdgan.families.algorithms import NOT_OF
 from mdgan.launch.resolve import resolve
 
 _NOT_STANDALONE = (
@@ -69,9 +69,9 @@ def _run(
         many_processes=resolved.experiment.algorithm != "standalone"
         and resolved.deployment.transport == "tcp"
     )
-    from mdgan.launch.describe import describe
+    from mdgan.inspect.describe import describe
     from mdgan.launch.launcher import launch
-    from mdgan.launch.plan import make_plan
+    from mdgan.launch.prepare import make_plan
 
     plan = make_plan(
         *layers, algorithm=algorithm, show_all=dry_run, launched=started, continues=resume

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mdgan.config import as_settings
-from mdgan.launch.plan import make_plan
+from mdgan.launch.prepare import make_plan
+from mdgan.settings.config import as_settings
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mdgan.config import combined, read_config_file
 from mdgan.errors import BadInput
 from mdgan.launch.faults import FAULTS, read_planned
+from mdgan.settings.config import combined, read_config_file
 
 _FAULTS, _PAPER_SCALE = "faults", "paper_scale"
 

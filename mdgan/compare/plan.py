@@ -10,11 +10,11 @@ import psutil
 
 from mdgan.compare.command import plan_of
 from mdgan.compare.config_files import read_compared
-from mdgan.config import combined
 from mdgan.errors import BadInput
 from mdgan.launch.machine import num_cores
-from mdgan.observe.run_directory import RunDirectory
-from mdgan.settings import flag
+from mdgan.records.run_directory import RunDirectory
+from mdgan.settings.config import combined
+from mdgan.settings.declare import flag
 from mdgan.storage.checkpoints import Checkpoints
 
 NEW, GOES_ON, AGAIN, DONE = "starts", "goes on", "starts again", "finished before"

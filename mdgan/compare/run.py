@@ -11,8 +11,8 @@ from mdgan.compare.plan import Configuration, jobs_at_once, list_trainings, read
 from mdgan.compare.schedule import Schedule
 from mdgan.compare.table import as_table, measure
 from mdgan.errors import BadInput
-from mdgan.observe.report.build import PAGE_NAME, check_matplotlib, write_report
-from mdgan.whole_file import write_whole
+from mdgan.report.build import PAGE_NAME, check_matplotlib, write_report
+from mdgan.storage.whole_file import write_whole
 
 TABLE_NAME = "comparison.json"
 _CONFIGS = "configs"

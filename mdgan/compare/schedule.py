@@ -18,9 +18,9 @@ from mdgan.compare.plan import AGAIN, DONE, GOES_ON, Training, has_checkpoint
 from mdgan.errors import BadInput
 from mdgan.launch.faults import FAULTS
 from mdgan.observe.progress import duration
-from mdgan.observe.recorded_run import RecordedRun
-from mdgan.observe.report.numbers.scores import last_score
-from mdgan.observe.report.numbers.values import said
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.report.numbers.scores import last_score
+from mdgan.report.numbers.values import said
 
 _LOOK_SECONDS = 0.05
 _STOPPING_SECONDS = 15.0

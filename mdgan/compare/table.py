@@ -6,12 +6,12 @@ from typing import Any
 
 from mdgan.compare.plan import Training
 from mdgan.errors import BadInput
-from mdgan.observe.recorded_run import RecordedRun
-from mdgan.observe.report.numbers.costs import samples_processed, server_bytes, worker_bytes
-from mdgan.observe.report.numbers.rounds import SEEN_OFTEN, rounds_of, rounds_until_seen
-from mdgan.observe.report.numbers.scores import last_score
-from mdgan.observe.report.numbers.subject import Subject, subjects
-from mdgan.observe.report.numbers.values import (
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.report.numbers.costs import samples_processed, server_bytes, worker_bytes
+from mdgan.report.numbers.rounds import SEEN_OFTEN, rounds_of, rounds_until_seen
+from mdgan.report.numbers.scores import last_score
+from mdgan.report.numbers.subject import Subject, subjects
+from mdgan.report.numbers.values import (
     number_in,
     said,
     said_bytes,

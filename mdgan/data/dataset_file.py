@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mdgan.algorithms.randomness import RandomState
-from mdgan.config import names
 from mdgan.data.images import Shape
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.python_file import import_file
 from mdgan.errors import BadInput
-from mdgan.experiment import Experiment
-from mdgan.settings import suggest
+from mdgan.gan.randomness import RandomState
+from mdgan.settings.config import names
+from mdgan.settings.declare import suggest
+from mdgan.settings.experiment import Experiment
 
 REQUIRED = ("Partitioner", "Generator", "Discriminator", "SHAPE", "Z_DIM")
 _MOST_CLASSES = 100_000

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mdgan.algorithms.randomness import derive_seed
 from mdgan.errors import BadInput
+from mdgan.gan.randomness import derive_seed
 
 Indices = NDArray[np.int64]
 Parts = list[Indices]

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from mdgan.algorithms.randomness import restore_generator
 from mdgan.data.partitioner import Partitioner
+from mdgan.gan.randomness import restore_generator
 
 
 class Shard:

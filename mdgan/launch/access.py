@@ -4,9 +4,9 @@ import ipaddress
 import stat
 from collections.abc import Iterable
 
-from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
 from mdgan.launch.machine import path_of
+from mdgan.settings.deployment import Deployment
 
 LEAST_TOKEN_BYTES = 16
 

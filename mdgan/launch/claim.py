@@ -11,13 +11,13 @@ from typing import Any
 from torch import nn
 
 from mdgan import __version__
-from mdgan.config import as_settings
 from mdgan.launch.continuation import Continuation, continuation
 from mdgan.launch.faults import SERVER
-from mdgan.launch.plan import Plan
-from mdgan.observe.run_directory import RunDirectory
+from mdgan.launch.prepare import Plan
 from mdgan.observe.run_observer import RunObserver
 from mdgan.observe.tensorboard import TensorBoardWriter
+from mdgan.records.run_directory import RunDirectory
+from mdgan.settings.config import as_settings
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.fence import Fence
 from mdgan.timeouts import Timeouts

@@ -10,7 +10,7 @@ import psutil
 from torch import Tensor
 
 from mdgan.errors import BadInput
-from mdgan.observe.run_directory import RunDirectory
+from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.manifest import SERVER, Manifest
 from mdgan.storage.state_file import Damaged, read_state

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import torch
 
+from mdgan.engine.host.checkpoints import Keeper
+from mdgan.engine.host.describing import Describer
+from mdgan.engine.host.loop import Connect, Host
+from mdgan.engine.learners import class_counts
+from mdgan.engine.server.membership import make_hello
+from mdgan.families.family import host_part
 from mdgan.launch import machine
 from mdgan.launch.claim import timeouts_of
-from mdgan.launch.extractors import own_file
-from mdgan.launch.family import host_part
 from mdgan.launch.links import connector
-from mdgan.launch.plan import Plan
+from mdgan.launch.prepare import Plan
 from mdgan.launch.signals import on_stop_signals
 from mdgan.launch.time_slice import ask_for_long_slices
+from mdgan.metrics.chosen import own_file
 from mdgan.observe.tracer import Tracer, traced_every
-from mdgan.roles.describer import Describer
-from mdgan.roles.host import Connect, Host
-from mdgan.roles.keeper import Keeper
-from mdgan.roles.roster import make_hello
-from mdgan.roles.setup import class_counts
 from mdgan.timeouts import Timeouts
 
 

@@ -4,11 +4,11 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from mdgan.config import build_deployment
 from mdgan.launch.access import read_token
 from mdgan.launch.launcher import launch
 from mdgan.launch.links import server_addresses
-from mdgan.launch.plan import make_plan
+from mdgan.launch.prepare import make_plan
+from mdgan.settings.config import build_deployment
 from mdgan.timeouts import Timeouts
 from mdgan.transport.tcp import ask_server
 

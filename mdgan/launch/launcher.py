@@ -19,19 +19,19 @@ from functools import partial
 from types import FrameType
 from typing import NoReturn
 
+from mdgan.engine.host.loop import HostFailed, ServerLost
+from mdgan.engine.server.loop import AllWorkersLost
 from mdgan.errors import BadInput, Interrupted
 from mdgan.launch.access import check_exposed
 from mdgan.launch.claim import Claim, claim
 from mdgan.launch.host_process import run_host
 from mdgan.launch.links import DEFAULT_PORT, own_addresses, server_addresses
 from mdgan.launch.one_process import run_alone, run_everything
-from mdgan.launch.plan import Plan
+from mdgan.launch.prepare import Plan
 from mdgan.launch.server_process import run_server
-from mdgan.roles.host import HostFailed, ServerLost
-from mdgan.roles.server import AllWorkersLost
 from mdgan.storage.fence import Fenced
+from mdgan.storage.whole_file import exit_between_files
 from mdgan.transport.rendezvous import listen
-from mdgan.whole_file import exit_between_files
 
 _GRACE_SECONDS = 4.0
 _SERVER_FIRST_SECONDS = 2.5

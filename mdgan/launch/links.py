@@ -5,14 +5,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mdgan import schema
-from mdgan.deployment import Deployment
+from mdgan.engine import message_sizes as schema
+from mdgan.engine.host.loop import Connect
+from mdgan.families.family import sizes_of
 from mdgan.launch.access import check_exposed
-from mdgan.launch.family import sizes_of
-from mdgan.launch.plan import Plan
+from mdgan.launch.prepare import Plan
 from mdgan.launch.ranks import Torchrun
 from mdgan.messages import Kind
-from mdgan.roles.host import Connect
+from mdgan.settings.deployment import Deployment
 from mdgan.timeouts import Timeouts
 from mdgan.transport.agent_store import find_door, publish_door
 from mdgan.transport.base import Admit

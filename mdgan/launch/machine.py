@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
+from mdgan.settings.deployment import Deployment
 
 
 def path_of(text: str) -> Path:

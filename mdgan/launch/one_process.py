@@ -7,20 +7,20 @@ from dataclasses import replace
 
 import torch
 
-from mdgan.config import as_settings
+from mdgan.engine.host.loop import Connect, Host, HostFailed, ServerLost
+from mdgan.engine.learners import make_standalone
+from mdgan.engine.server.checkpoints import Saving
+from mdgan.engine.server.scoring import Scoring
 from mdgan.errors import Interrupted
+from mdgan.families.standalone.loop import run_standalone
 from mdgan.launch import machine
 from mdgan.launch.claim import Claim, make_observer, timeouts_of
 from mdgan.launch.host_process import make_host
-from mdgan.launch.plan import Plan
+from mdgan.launch.prepare import Plan
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.launch.server_process import make_roster, serve
 from mdgan.launch.signals import on_stop_signals
-from mdgan.roles.host import Connect, Host, HostFailed, ServerLost
-from mdgan.roles.saving import Saving
-from mdgan.roles.scoring import Scoring
-from mdgan.roles.setup import make_standalone
-from mdgan.roles.standalone import run_standalone
+from mdgan.settings.config import as_settings
 from mdgan.transport.memory import MemoryNetwork
 
 

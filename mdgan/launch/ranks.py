@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
-from mdgan.experiment import Experiment
+from mdgan.settings.deployment import Deployment
+from mdgan.settings.experiment import Experiment
 
 
 @dataclass(frozen=True)

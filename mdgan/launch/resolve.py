@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mdgan.config import build_deployment, build_experiment
-from mdgan.deployment import Deployment
-from mdgan.experiment import Experiment
-from mdgan.families import DEFAULTS
+from mdgan.families.algorithms import DEFAULTS
 from mdgan.launch.ranks import Torchrun
+from mdgan.settings.config import build_deployment, build_experiment
+from mdgan.settings.deployment import Deployment
+from mdgan.settings.experiment import Experiment
 
 
 @dataclass(frozen=True)

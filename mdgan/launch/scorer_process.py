@@ -14,13 +14,13 @@ from typing import NoReturn
 import torch
 
 from mdgan.data.partitioner import Partitioner
+from mdgan.engine.scorer import Scorer
+from mdgan.engine.server.scoring import Scoring
 from mdgan.errors import BadInput
-from mdgan.launch.extractors import CLASSIFIER, features_of, make_extractor, open_held_out
-from mdgan.launch.plan import Plan, data_dir
+from mdgan.launch.prepare import Plan, data_dir
+from mdgan.metrics.chosen import CLASSIFIER, features_of, make_extractor, open_held_out
 from mdgan.metrics.extractor import Extractor, Features
-from mdgan.observe.run_directory import RunDirectory
-from mdgan.roles.scorer import Scorer
-from mdgan.roles.scoring import Scoring
+from mdgan.records.run_directory import RunDirectory
 from mdgan.transport.channel import Channel, ChannelClosed
 
 _NICENESS = 10

@@ -5,21 +5,21 @@ from typing import Any
 
 import torch
 
-from mdgan.algorithms.screening import Screening
-from mdgan.config import as_settings
-from mdgan.deployment import parse_deadline
+from mdgan.engine.server.checkpoints import Saving, whereabouts
+from mdgan.engine.server.deadline import Deadline
+from mdgan.engine.server.loop import Server
+from mdgan.engine.server.membership import Roster
+from mdgan.engine.server.scoring import Scoring
+from mdgan.engine.server.screening import Screening
+from mdgan.families.family import server_family
 from mdgan.launch import machine
 from mdgan.launch.claim import Claim, make_observer, timeouts_of
-from mdgan.launch.family import server_family
 from mdgan.launch.links import open_server
-from mdgan.launch.plan import Plan
+from mdgan.launch.prepare import Plan
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.launch.signals import on_stop_signals
-from mdgan.roles.deadline import Deadline
-from mdgan.roles.roster import Roster
-from mdgan.roles.saving import Saving, whereabouts
-from mdgan.roles.scoring import Scoring
-from mdgan.roles.server import Server
+from mdgan.settings.config import as_settings
+from mdgan.settings.deployment import parse_deadline
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import ServerTransport
 

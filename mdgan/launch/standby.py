@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mdgan.deployment import Deployment
 from mdgan.errors import BadInput, Interrupted
 from mdgan.launch.claim import timeouts_of
 from mdgan.launch.launcher import STOPPED, take_over
 from mdgan.launch.links import server_addresses
-from mdgan.launch.plan import Plan, make_plan
+from mdgan.launch.prepare import Plan, make_plan
 from mdgan.launch.signals import on_stop_signals
-from mdgan.observe.run_directory import RunDirectory
+from mdgan.records.run_directory import RunDirectory
+from mdgan.settings.deployment import Deployment
 from mdgan.transport.rendezvous import local_addresses
 from mdgan.transport.tcp import watch_server
 

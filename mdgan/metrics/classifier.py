@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mdgan.algorithms.randomness import RandomState, derive_seed, generator_for
 from mdgan.data.images import Shape
 from mdgan.data.partitioner import Partitioner
 from mdgan.errors import BadInput
+from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once
 
 ARCHITECTURE = "1"

@@ -13,7 +13,7 @@ from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.partitioner import Partitioner
 from mdgan.metrics.classifier import ARCHITECTURE, assemble, count_classes, train_classifier
 from mdgan.metrics.extractor import Extractor
-from mdgan.whole_file import write_whole
+from mdgan.storage.whole_file import write_whole
 
 _NUM_SAMPLES_IN_KEY = 8
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mdgan.algorithms.randomness import RandomState
 from mdgan.data.images import Shape
 from mdgan.errors import BadInput
+from mdgan.gan.randomness import RandomState
 
 CPU = torch.device("cpu")
 WANTED = "features [n, d] with d ≥ 2, or (features, logits [n, K]) with K ≥ 2, floating point"

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mdgan.algorithms.randomness import RandomState
 from mdgan.data.images import float_to_pixels
 from mdgan.errors import BadInput
+from mdgan.gan.randomness import RandomState
 from mdgan.metrics.checksum import read_bytes, shortened
 from mdgan.metrics.extractor import CPU, Extractor
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from mdgan.algorithms.randomness import RandomState
 from mdgan.data.images import Shape
 from mdgan.data.python_file import import_file
 from mdgan.errors import BadInput
+from mdgan.gan.randomness import RandomState
 from mdgan.metrics.checksum import read_bytes
 from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once, run_network
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from mdgan.algorithms.randomness import RandomState
+from mdgan.gan.randomness import RandomState
 from mdgan.metrics.extractor import CPU
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mdgan.algorithms.randomness import derive_seed, generator_for
+from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.metrics.classes import class_divergence, class_histogram, classes_covered
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.fid import Moments, frechet_distance, why_no_distance

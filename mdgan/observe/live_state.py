@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from mdgan.observe.happenings import (
+from mdgan.observe.tracer import WINDOW
+from mdgan.records.happenings import (
     BEGAN,
     JOINED,
     LATE,
@@ -16,9 +17,8 @@ from mdgan.observe.happenings import (
     Happening,
     happening,
 )
-from mdgan.observe.recorded_run import Trace, Traffic
-from mdgan.observe.series import Series
-from mdgan.observe.tracer import WINDOW
+from mdgan.records.recorded_run import Trace, Traffic
+from mdgan.records.series import Series
 
 _NEWS = (LOST, SHUT_OUT, LEFT, JOINED, RESUMED)
 _REMEMBERED_NEWS = 10

@@ -12,10 +12,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mdgan.observe.happenings import JOINED, LOST, RESUMED, SHUT_OUT
 from mdgan.observe.progress import duration
-from mdgan.observe.report.numbers.values import said_list
 from mdgan.observe.watch import WatchedRun, WorkerRow
+from mdgan.records.happenings import JOINED, LOST, RESUMED, SHUT_OUT
+from mdgan.report.numbers.values import said_list
 
 _WIDTH = 100
 _MOST_WORKERS = 30

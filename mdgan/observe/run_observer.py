@@ -8,13 +8,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mdgan.algorithms.sampling import draw_samples
-from mdgan.milestones import passed
+from mdgan.gan.sampling import draw_samples
 from mdgan.observe.grid import grid_png
 from mdgan.observe.progress import Progress, duration
-from mdgan.observe.run_directory import RunDirectory
 from mdgan.observe.tensorboard import TensorBoardWriter
 from mdgan.observe.tracer import OnPhase, Tracer
+from mdgan.records.milestones import passed
+from mdgan.records.run_directory import RunDirectory
 
 _GRID_SAMPLES = 64
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from mdgan.observe.happenings import LEFT, LOST, SHUT_OUT
 from mdgan.observe.live_state import Metrics, Role, Swap
-from mdgan.observe.report.numbers.subject import num_workers
-from mdgan.observe.report.numbers.values import number_in
-from mdgan.observe.run_directory import RunDirectory
-from mdgan.observe.run_tail import METRICS, RunTail
 from mdgan.observe.tracer import WINDOW
+from mdgan.records.happenings import LEFT, LOST, SHUT_OUT
+from mdgan.records.run_directory import RunDirectory
+from mdgan.records.run_tail import METRICS, RunTail
+from mdgan.report.numbers.subject import num_workers
+from mdgan.report.numbers.values import number_in
 
 _LEADERS = ("server", "standalone")
 _ENDED = ("finished", "stopped", "failed")

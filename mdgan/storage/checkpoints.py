@@ -12,7 +12,7 @@ from mdgan.errors import BadInput
 from mdgan.storage.fence import Fenced
 from mdgan.storage.manifest import Manifest, Newer
 from mdgan.storage.state_file import Damaged, StoredFile, check_file, read_state
-from mdgan.whole_file import make_folder, write_whole
+from mdgan.storage.whole_file import make_folder, write_whole
 
 SERVER_FILE = "server.safetensors"
 

@@ -9,7 +9,7 @@ import socket
 import time
 from pathlib import Path
 
-from mdgan.whole_file import sync_folder
+from mdgan.storage.whole_file import sync_folder
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 

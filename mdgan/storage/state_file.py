@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mdgan.whole_file import make_folder, whole_file
+from mdgan.storage.whole_file import make_folder, whole_file
 
 # safetensors' names of the types that models, optimizers and random states are made of.
 _TYPES = {

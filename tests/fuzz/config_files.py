@@ -13,17 +13,17 @@ from typing import Any
 
 from mdgan.cli import main
 from mdgan.cli.options import read_layers
-from mdgan.config import as_settings
 from mdgan.errors import BadInput
+from mdgan.inspect.chrome_trace import chrome_trace
+from mdgan.inspect.evaluate import Question, evaluate_run
 from mdgan.launch.continuation import continuation
-from mdgan.launch.evaluate import Question, evaluate_run
-from mdgan.launch.plan import make_plan
+from mdgan.launch.prepare import make_plan
 from mdgan.launch.resolve import resolve
-from mdgan.observe.chrome_trace import chrome_trace
 from mdgan.observe.live_view import follow
-from mdgan.observe.recorded_run import RecordedRun
-from mdgan.observe.report.build import write_report
-from mdgan.observe.run_directory import RunDirectory
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.run_directory import RunDirectory
+from mdgan.report.build import write_report
+from mdgan.settings.config import as_settings
 
 RUN_FILES = ("config.json", "run.json", "metrics.jsonl")
 _MOST_MEMORY_KIB = 300 * 1024

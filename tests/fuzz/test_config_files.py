@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from mdgan.deployment import Deployment
-from mdgan.experiment import Experiment
+from mdgan.settings.deployment import Deployment
+from mdgan.settings.experiment import Experiment
 from tests.fuzz import config_files
 
 DEEP = b"[" * 3000

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from mdgan.algorithms.model_vector import ModelVector
 from mdgan.data import dataset_file
+from mdgan.gan.model_vector import ModelVector
 from tests.integration.federated import IN_MEMORY, QUICK, here, rounds_of, spread
 from tests.processes import generator_bytes, read_events, read_metrics, run_here
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from mdgan.cli import main
-from mdgan.observe.report.catalogue import SECTIONS
+from mdgan.report.catalogue import SECTIONS
 from tests.unit.observe.fake_run import FakeRun
 from tests.unit.observe.federated import federated_run
 

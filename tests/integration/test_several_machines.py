@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mdgan.observe.recorded_run import RecordedRun
+from mdgan.records.recorded_run import RecordedRun
 from tests import namespaces
 from tests.processes import (
     QUICK,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mdgan.observe.recorded_run import RecordedRun
-from mdgan.observe.report.numbers.operations import hosts_of, worker_operations
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.report.numbers.operations import hosts_of, worker_operations
 from tests.processes import (
     Finished,
     generator_bytes,

@@ -1,9 +1,16 @@
 """What every unit test gets."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+
+from tests.unit.engine.played_server import PlayedServer
+from tests.unit.engine.stage import Stage
+from tests.unit.families.federated.rounds import RoundStage
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -13,3 +20,48 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Callable[..., Stage]]:
+    """Makes stages, each in a folder of its own, and clears them away."""
+    made: list[Stage] = []
+    numbers = count(1)
+
+    def make(folder: Path | None = None, **how: Any) -> Stage:
+        made.append(Stage(folder or tmp_path / f"run-{next(numbers)}", **how))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PlayedServer]:
+    made = PlayedServer(tmp_path / "checkpoints")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def rounds(tmp_path: Path) -> Iterator[Callable[..., RoundStage]]:
+    """Makes stages of federated algorithms, each in a folder of its own, and clears them away."""
+    made: list[RoundStage] = []
+    numbers = count(1)
+
+    def make(folder: Path | None = None, **how: Any) -> RoundStage:
+        made.append(RoundStage(folder or tmp_path / f"round-{next(numbers)}", **how))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def double_precision() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)

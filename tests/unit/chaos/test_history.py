@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mdgan.chaos.history import History
-from mdgan.observe.run_directory import RunDirectory
+from mdgan.records.run_directory import RunDirectory
 
 BEGAN = 1_700_000_000.0
 

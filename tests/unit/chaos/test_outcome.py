@@ -12,7 +12,7 @@ from mdgan.chaos.outcome import rows, troubles
 from mdgan.chaos.play import Played
 from mdgan.chaos.schedule import Event
 from mdgan.launch.faults import Fault, Strike
-from mdgan.observe.run_directory import RunDirectory
+from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints
 from mdgan.storage.manifest import Manifest
 from mdgan.storage.state_file import write_state

@@ -5,9 +5,9 @@ import pytest
 from click.testing import CliRunner
 
 from mdgan.cli.token import token
-from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
 from mdgan.launch.access import read_token
+from mdgan.settings.deployment import Deployment
 
 
 def test_a_secret_of_its_own_is_written_for_its_owner_alone(

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan.config import as_settings
-from mdgan.deployment import Deployment
 from mdgan.errors import BadInput
-from mdgan.experiment import Experiment
 from mdgan.launch.continuation import continuation
-from mdgan.observe.run_directory import RunDirectory
+from mdgan.records.run_directory import RunDirectory
+from mdgan.settings.config import as_settings
+from mdgan.settings.deployment import Deployment
+from mdgan.settings.experiment import Experiment
 from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints
 from mdgan.storage.manifest import Manifest
 from mdgan.storage.state_file import write_state

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mdgan.errors import BadInput
 from mdgan.launch import faults as module
-from mdgan.launch import plan
+from mdgan.launch import prepare as plan
 from mdgan.launch.faults import (
     FAULTS,
     HOST_PHASES,

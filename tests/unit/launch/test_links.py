@@ -12,15 +12,15 @@ import torch
 # torch exports it without saying so.
 from torch.distributed import TCPStore  # type: ignore[attr-defined] # see above
 
-from mdgan.deployment import Deployment
+from mdgan.engine.server.membership import make_hello
 from mdgan.errors import BadInput, Interrupted
 from mdgan.launch import links
 from mdgan.launch.access import check_exposed, is_readable_by_others, read_token
 from mdgan.launch.links import connector, open_server
-from mdgan.launch.plan import Plan, make_plan
+from mdgan.launch.prepare import Plan, make_plan
 from mdgan.launch.ranks import Torchrun
 from mdgan.messages import Kind, Message
-from mdgan.roles.roster import make_hello
+from mdgan.settings.deployment import Deployment
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Joined, Lost, Received
 from mdgan.transport.rendezvous import listen, local_addresses

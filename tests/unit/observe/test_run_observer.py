@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from mdgan.observe import run_observer as module
-from mdgan.observe.run_directory import RunDirectory
 from mdgan.observe.run_observer import RunObserver
+from mdgan.records.run_directory import RunDirectory
 from tests import processes
 
 

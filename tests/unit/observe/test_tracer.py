@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdgan.observe import tracer as module
-from mdgan.observe.recorded_run import RecordedSpan, Trace
 from mdgan.observe.tracer import WINDOW, Tracer, traced_every
+from mdgan.records.recorded_run import RecordedSpan, Trace
 
 ROUNDING_SECONDS = 1.6e-6
 

@@ -17,7 +17,7 @@ from safetensors.torch import load, load_file, save
 from torch import Tensor
 
 from mdgan.storage.state_file import Damaged, StoredFile, check_file, read_state, write_state
-from tests.unit.algorithms.small import same_bits
+from tests.unit.gan.small import same_bits
 from tests.unit.storage.small import all_files, make_state
 
 DTYPES = [

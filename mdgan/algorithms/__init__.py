@@ -1,1 +1,0 @@
-"""The mathematics of the papers on plain tensors: no process, socket, file or print."""

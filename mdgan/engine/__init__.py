@@ -1,0 +1,1 @@
+"""What every family shares: membership, waiting, checkpoints, scores, saying goodbye."""

@@ -1,0 +1,1 @@
+"""The hosts' wing of the engine."""

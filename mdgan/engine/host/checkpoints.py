@@ -1,0 +1,110 @@
+"""A host's side of checkpoints: it writes its workers' files, and finds them again."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mdgan import messages
+from mdgan.engine.parts import Learner
+from mdgan.messages import Message
+from mdgan.observe.tracer import Tracer
+from mdgan.storage.background import BackgroundWriter
+from mdgan.storage.checkpoints import Checkpoints, worker_file
+from mdgan.storage.state_file import Damaged, StoredFile, write_state
+
+_CLOSE_SECONDS = 10.0
+
+
+class Keeper:
+    """Keeps the states of one host's workers.
+
+    Args:
+        folder: from the run's name to the folder of its checkpoints on this machine.
+        tracer: of the host.
+    """
+
+    def __init__(self, folder: Callable[[str], Path], tracer: Tracer) -> None:
+        self._folder = folder
+        self._tracer = tracer
+        self._writer = BackgroundWriter()
+        self._checkpoints: Checkpoints | None = None
+
+    def attend(self, welcome: Mapping[str, Any]) -> None:
+        """A server has let this host in.
+
+        Args:
+            welcome: what it told.
+        """
+        self._checkpoints = Checkpoints(self._folder(str(welcome["run"])), keep=1)
+
+    def save(
+        self, order: Message, workers: Mapping[int, Learner], send: Callable[[Message], Any]
+    ) -> None:
+        """Snapshots all workers now; writes them, and reports, in the background.
+
+        Args:
+            order: a CHECKPOINT message.
+            workers: by rank.
+            send: sends to the server, from any thread.
+        """
+        states = {rank: worker.state() for rank, worker in workers.items()}
+        if order.fields["to_server"]:
+            send(messages.state(order.iteration, states, "checkpoint"))
+            return
+        checkpoints = self._checkpoints
+        assert checkpoints is not None, "attend() comes first"
+
+        def write() -> None:
+            self._tracer.reach("write", order.iteration)
+            files = {
+                rank: _write(checkpoints, order, rank, state).as_record()
+                for rank, state in states.items()
+            }
+            self._tracer.reach("report", order.iteration)
+            send(messages.checkpointed(order.iteration, files))
+
+        def failed(error: OSError) -> None:
+            reason = error.strerror or str(error)
+            send(messages.checkpointed(order.iteration, {}, reason))
+
+        self._writer.submit_newest(write, failed)
+
+    def restore(self, newest: Mapping[str, Any], workers: Mapping[int, Learner]) -> list[int]:
+        """Loads those workers whose files of a checkpoint lie here.
+
+        Args:
+            newest: `iteration` and `files`, from the server.
+            workers: by rank.
+
+        Returns:
+            The workers that were loaded.
+        """
+        assert self._checkpoints is not None, "attend() comes first"
+        loaded = []
+        for rank, worker in workers.items():
+            record = newest["files"].get(str(rank))
+            if record is None:
+                continue
+            # What is damaged, or of other models, is as good as lost: the server finds another.
+            with contextlib.suppress(Damaged, KeyError, RuntimeError):
+                stored = StoredFile.from_record(record)
+                state = self._checkpoints.find(int(newest["iteration"]), stored)
+                if state is not None:
+                    worker.load_state(state)
+                    loaded.append(rank)
+        return loaded
+
+    def close(self) -> None:
+        """Waits until everything is written."""
+        self._writer.close(_CLOSE_SECONDS)
+
+
+def _write(
+    checkpoints: Checkpoints, order: Message, rank: int, state: Mapping[str, Tensor]
+) -> StoredFile:
+    stored = write_state(checkpoints.folder_of(order.iteration), worker_file(rank), state)
+    checkpoints.prune_worker(rank, order.fields["kept"], order.iteration)
+    return stored

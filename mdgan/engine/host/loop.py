@@ -1,0 +1,212 @@
+"""A host: the process that carries one or more workers, whatever these compute."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mdgan import messages
+from mdgan.engine.host.checkpoints import Keeper
+from mdgan.engine.host.describing import Describer
+from mdgan.engine.parts import HostPart
+from mdgan.errors import BadInput, Interrupted
+from mdgan.messages import Kind, Message
+from mdgan.observe.tracer import Tracer
+from mdgan.timeouts import Timeouts
+from mdgan.transport.base import Asked, HostTransport, Lost, Received
+
+_LOOK_SECONDS = 1.0
+
+Connect = Callable[[Mapping[str, Any], float], HostTransport]
+"""From a hello and the seconds to try for to a link with the server.
+
+It raises BadInput if there is none, and Interrupted if this process was asked to stop.
+"""
+
+
+class ServerLost(RuntimeError):
+    """The server is gone, and none came in its place."""
+
+
+class HostFailed(RuntimeError):
+    """A host cannot go on, for a reason of its own; the others can."""
+
+
+class _LinkLost(Exception):
+    """The link to the server is gone; the server may not be."""
+
+
+class Host:
+    """What a host does whatever the algorithm: it arrives, obeys, saves, comes back, leaves.
+
+    Args:
+        part: what the algorithm adds, with the workers.
+        hello: what the server is told; see `make_hello`.
+        connect: links this host with the server.
+        timeouts: all time limits.
+        describer: tells of the real data, if the server wants scores.
+        keeper: writes checkpoints.
+        tracer: records what this host does when.
+    """
+
+    def __init__(
+        self,
+        part: HostPart,
+        hello: Mapping[str, Any],
+        connect: Connect,
+        timeouts: Timeouts,
+        describer: Describer,
+        keeper: Keeper,
+        tracer: Tracer,
+    ) -> None:
+        self._part = part
+        self._learners = part.learners
+        self._hello = dict(hello)
+        self._connect = connect
+        self._timeouts = timeouts
+        self._describer = describer
+        self._keeper = keeper
+        self._tracer = tracer
+        self._has_obeyed = False
+        self._stopping = threading.Event()
+        self._transport: HostTransport
+
+    def run(self) -> None:
+        """Answers the server until it says stop; looks for it when it is gone.
+
+        Raises:
+            BadInput: no server let this host in.
+            Interrupted: this process, or the server, was asked to stop before the last iteration.
+            ServerLost: the server is gone, and none came in its place.
+            HostFailed: a sample could not be read, or the server has shut this host out.
+        """
+        self._transport = self._connect(self._hello, self._timeouts.connect)
+        try:
+            while True:
+                try:
+                    self._attend()
+                    return
+                except _LinkLost as lost:
+                    self._transport.close()
+                    self._return(str(lost))
+        except BadInput as error:
+            raise HostFailed(str(error)) from error
+        finally:
+            self._keeper.close()
+            self._transport.close()
+
+    def interrupt(self) -> None:
+        """Makes `run` leave; may be called from a signal handler."""
+        self._stopping.set()
+        if hasattr(self, "_transport"):
+            self._transport.interrupt()
+
+    def _return(self, reason: str) -> None:
+        """Looks for the server, or whoever took its place; the workers stay as they are."""
+        if self._stopping.is_set():
+            raise Interrupted
+        if not self._timeouts.patience:
+            raise ServerLost(f"the server is gone: {reason}")
+        ranks = ", ".join(map(str, self._learners))
+        print(f"mdgan: rank {ranks} lost the server ({reason}); looking for it", file=sys.stderr)
+        begin = time.monotonic()
+        try:
+            self._transport = self._connect(self._hello, self._timeouts.patience)
+        except BadInput as error:
+            raise ServerLost(f"the server is gone: {reason}; {error}") from error
+        away = time.monotonic() - begin
+        print(f"mdgan: rank {ranks} is back after {away:.1f} s", file=sys.stderr)
+
+    def _attend(self) -> None:
+        """Arrives at a server and answers it until it says stop."""
+        if self._stopping.is_set():  # the link that was told of it is gone
+            self._transport.interrupt()
+        welcome = self._transport.welcome
+        self._tracer.clock_offset_seconds = self._transport.clock_offset_seconds
+        self._hello["generation"] = welcome["generation"]
+        self._keeper.attend(welcome)
+        holds = self._what_holds(welcome)
+        told = self._part.tell()
+        self._transport.send(messages.ready(int(welcome["iteration"]), holds, told))
+        self._part.arrived(holds)
+        while True:
+            message = self._next_message()
+            if self._part.obey(message, self._transport, self._tracer):
+                self._has_obeyed = True
+                if self._tracer.due():
+                    self._tell_spans()
+            elif message.kind is Kind.EXTRACTOR:
+                self._describer.begin(message)
+            elif message.kind is Kind.CHECKPOINT:
+                with self._tracer.span("checkpoint"):
+                    self._keeper.save(message, self._learners, self._transport.send)
+            elif message.kind is Kind.ADOPT:
+                self._adopt(message)
+            elif message.kind is Kind.STOP:
+                self._stop(message)
+                return
+
+    def _what_holds(self, welcome: Mapping[str, Any]) -> list[int]:
+        """The workers that can go on as they are: the server finds discriminators for the others.
+
+        A host that comes back has them; so has everybody before the first iteration.
+        """
+        newest = welcome.get("checkpoint")
+        if self._has_obeyed or welcome["iteration"] == 0:
+            return list(self._learners)
+        return [] if newest is None else self._keeper.restore(newest, self._learners)
+
+    def _next_message(self) -> Message:
+        """Waits for the next message, and meanwhile describes the real data if asked to."""
+        while True:
+            with self._tracer.span("receive") as span:
+                event = self._transport.receive(0.0 if self._describer.busy else _LOOK_SECONDS)
+                if isinstance(event, Received):
+                    span.num_bytes = event.num_bytes
+                    if event.message.kind is self._part.begins:
+                        self._tracer.iteration = event.message.iteration
+                    return event.message
+            if isinstance(event, Lost):
+                raise _LinkLost(event.reason)
+            if isinstance(event, Asked):
+                self._leave()
+            if self._tracer.due():  # in a stall, too, people want to see who waits for whom
+                self._tell_spans()
+            if self._describer.busy:
+                with self._tracer.span("evaluate"):
+                    answer = self._describer.step(self._tracer.iteration)
+                if answer is not None:
+                    self._transport.send(answer)
+
+    def _leave(self) -> None:
+        """Goes, having answered all that it was asked, and leaves its workers if wanted."""
+        iteration = self._tracer.iteration
+        if self._transport.welcome.get("wants_states"):
+            states = {rank: worker.state() for rank, worker in self._learners.items()}
+            self._transport.send(messages.state(iteration, states, "leave"))
+        self._transport.send(messages.leave(iteration))
+        raise Interrupted
+
+    def _stop(self, message: Message) -> None:
+        self._tell_spans()
+        if message.fields["shut_out"]:
+            raise HostFailed(message.fields["reason"])
+        if message.fields["reason"]:
+            raise Interrupted(message.fields["reason"])
+
+    def _adopt(self, message: Message) -> None:
+        """Takes over what the server found for those workers that had nothing to go on with."""
+        holds = list(self._learners)
+        for rank, state in messages.by_worker(message).items():
+            try:
+                self._part.adopt(rank, state)
+            except (KeyError, RuntimeError):  # not of this architecture: somebody lies
+                holds.remove(rank)
+        self._transport.send(messages.ready(message.iteration, holds))
+        self._part.adopted()
+
+    def _tell_spans(self) -> None:
+        traffic, iteration = self._transport.traffic, self._tracer.iteration
+        rows = self._tracer.take()
+        self._transport.send(messages.spans(iteration, rows, traffic.sent, traffic.received))

@@ -1,0 +1,154 @@
+"""The scorer: a process beside the server that says what a generator is worth.
+
+It never sees a private sample: real data reach it as sums over features, which hosts have added up.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from torch import nn
+
+from mdgan import messages
+from mdgan.data.shard import Shard
+from mdgan.engine.host.describing import describe_all
+from mdgan.errors import BadInput
+from mdgan.gan.sampling import sample_pieces
+from mdgan.messages import Kind, Message
+from mdgan.metrics.extractor import Extractor, Features, gather
+from mdgan.metrics.packing import pack
+from mdgan.metrics.real_statistics import RealStatistics
+from mdgan.metrics.scores import Scores, score
+from mdgan.records.run_directory import RunDirectory
+from mdgan.storage.whole_file import exit_between_files
+from mdgan.transport.channel import Channel
+from mdgan.transport.inbox import Inbox
+
+EXTRACTOR_FILE = "extractor.safetensors"
+"""In the run's folder: the network that the scores are made of, so that others can use the same."""
+
+REAL_FILE = "real.safetensors"
+"""In the run's folder: the sums over the features of all real samples."""
+
+_FOREVER = 1e9
+_FILE_SECONDS = 2.0  # to finish a file in when training is over
+
+
+class Scorer:
+    """Answers every generator with its scores, as soon as the real data are described.
+
+    Args:
+        channel: to the server.
+        run: the run's folder.
+        make_extractor: finds or trains the network; raises BadInput if there can be none.
+        held_out: the features of samples that the server may hold, if there are any.
+        generator: of the run's architecture.
+        z_dim: the length of its input.
+        num_samples: n, how many to generate.
+        seed: of the noise, and of whatever else is drawn.
+        shards: described here rather than by hosts, where there are none.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        run: RunDirectory,
+        make_extractor: Callable[[], Extractor],
+        held_out: Callable[[Extractor], Features | None],
+        generator: nn.Module,
+        *,
+        z_dim: int,
+        num_samples: int,
+        seed: int,
+        shards: Sequence[Shard] = (),
+    ) -> None:
+        self._channel = channel
+        self._run = run
+        self._make_extractor = make_extractor
+        self._held_out = held_out
+        self._generator = generator
+        self._z_dim = z_dim
+        self._num_samples = num_samples
+        self._seed = seed
+        self._shards = shards
+
+    def run(self) -> None:
+        """Works until the server closes the channel, which ends this process at once."""
+        inbox: Inbox[Message] = Inbox()
+        self._channel.read_all(inbox.put, at_end=lambda: exit_between_files(0, _FILE_SECONDS))
+        try:
+            extractor = self._make_extractor()
+            held_out = self._held_out(extractor)
+            real = describe_all(self._shards, extractor) if self._shards else None
+        except BadInput as error:
+            self._channel.send(messages.extractor({"reason": str(error)}, {}))
+            return
+        fields, tensors = pack(extractor)
+        self._run.write_tensors(EXTRACTOR_FILE, tensors, fields)
+        if real is not None:
+            self._run.write_tensors(REAL_FILE, real.tensors(), extractor.describe())
+        self._channel.send(messages.extractor(fields, tensors))
+        waiting: list[Message] = []
+        while (message := inbox.take(_FOREVER)) is not None:
+            if message.kind is Kind.REAL:
+                real = RealStatistics.from_tensors(message.tensors)
+                self._run.write_tensors(REAL_FILE, real.tensors(), extractor.describe())
+            elif message.kind is Kind.GENERATOR:
+                waiting.append(message)
+            while real is not None and waiting:
+                self._answer(waiting.pop(0), extractor, real, held_out)
+
+    def _answer(
+        self,
+        message: Message,
+        extractor: Extractor,
+        real: RealStatistics,
+        held_out: Features | None,
+    ) -> None:
+        begin = time.monotonic()
+        self._generator.load_state_dict(dict(message.tensors))
+        try:
+            scores = score_generator(
+                self._generator,
+                extractor,
+                real,
+                held_out,
+                z_dim=self._z_dim,
+                num_samples=self._num_samples,
+                seed=self._seed,
+            )
+            record = scores.as_record()
+        except BadInput as error:
+            record = {"scores": {}, "left_out": {"all": str(error)}, "warnings": []}
+        end = time.monotonic()
+        span = ["evaluate", 0, 0, round(1e6 * (end - begin)), 0]
+        row = {"iteration": message.iteration, "start": begin, "spans": [span]}
+        record = {**message.fields, "scoring_seconds": round(end - begin, 3), **record, "row": row}
+        self._channel.send(messages.scores(message.iteration, record))
+
+
+def score_generator(
+    generator: nn.Module,
+    extractor: Extractor,
+    real: RealStatistics,
+    held_out: Features | None,
+    *,
+    z_dim: int,
+    num_samples: int,
+    seed: int,
+) -> Scores:
+    """Generates samples and scores them.
+
+    Args:
+        generator: G.
+        extractor: gives features.
+        real: of all real samples.
+        held_out: features of real samples that the server may hold.
+        z_dim: the length of G's input.
+        num_samples: n.
+        seed: decides the noise, and which samples are compared one by one.
+
+    Raises:
+        BadInput: features that are not finite.
+    """
+    pieces = sample_pieces(generator, num_samples, z_dim, seed)
+    return score(gather(map(extractor, pieces)), real, held_out, extractor, seed)

@@ -1,0 +1,1 @@
+"""The server's wing of the engine."""

@@ -1,0 +1,379 @@
+"""Checkpoints, as the server sees them: it orders one, waits for nobody, and keeps the manifest."""
+
+import queue
+import shutil
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mdgan import __version__, messages
+from mdgan.messages import Message
+from mdgan.observe.run_observer import RunObserver
+from mdgan.records.milestones import passed
+from mdgan.storage.background import BackgroundWriter
+from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints, worker_file
+from mdgan.storage.fence import Fence, Fenced
+from mdgan.storage.manifest import SERVER, Manifest
+from mdgan.storage.state_file import Damaged, StoredFile, write_state
+from mdgan.storage.whole_file import make_folder
+from mdgan.transport.base import ServerTransport
+
+_DRAIN_SECONDS = 30.0
+
+_STRAGGLE_SECONDS = 120.0
+"""So long a checkpoint waits for workers that live and have not written yet. Until then the next
+ones are left out: a checkpoint that lacks a worker is worth less than none that is newer."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far the run is, besides what the learners hold.
+
+    Attributes:
+        iteration: the last complete one.
+        num_swaps: how many swaps were ordered.
+        swap_every: iterations between two swaps.
+        seconds: since training began.
+    """
+
+    iteration: int
+    num_swaps: int
+    swap_every: int
+    seconds: float
+
+
+@dataclass
+class _Open:
+    """A checkpoint that is not yet committed.
+
+    Attributes:
+        standing: how far the run is.
+        states: what is to be written here, by `server` and the numbers of workers.
+        asked: the hosts that were told to save their workers, and which those are.
+        files: what workers have written, by their numbers.
+        waiting: the workers that have not reported.
+        borrows: whether the files of all other workers are those of the checkpoint before.
+        since: when it was ordered, by the monotonic clock.
+        delays: whether it has made another one be left out.
+    """
+
+    standing: Standing
+    states: dict[str, Mapping[str, Tensor]]
+    asked: Mapping[int, Collection[int]] = field(default_factory=dict)
+    files: dict[str, StoredFile] = field(default_factory=dict)
+    waiting: set[int] = field(default_factory=set)
+    borrows: bool = False
+    since: float = field(default_factory=time.monotonic)
+    delays: bool = False
+
+
+class Saving:
+    """The server's side of checkpoints.
+
+    Args:
+        checkpoints: of the run.
+        interval: iterations between two; 0 for none.
+        iterations: I; a run that is long enough for a checkpoint ends with one.
+        to_server: whether the workers send their states here.
+        settings: of the run, for the manifest.
+        fence: says whether this server is still the one that may write.
+        observer: is told of what could not be written.
+        committed: the checkpoint that the run goes on from.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        *,
+        interval: int,
+        iterations: int,
+        to_server: bool,
+        settings: Mapping[str, Any],
+        fence: Fence,
+        observer: RunObserver,
+        committed: Manifest | None = None,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._interval = interval
+        self._iterations = iterations
+        self._to_server = to_server
+        self._settings = settings
+        self._fence = fence
+        self._observer = observer
+        self._writer = BackgroundWriter()
+        self._problems: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+        self._open: _Open | None = None
+        self._committed = committed
+        self._left: dict[int, Mapping[str, Tensor]] = {}
+
+    def due(self, before: int, iteration: int) -> bool:
+        """Whether there is to be a checkpoint after an iteration.
+
+        Args:
+            before: the last iteration that was asked about; −1 for the start.
+            iteration: the last that is done.
+        """
+        if not 0 < self._interval <= self._iterations:
+            return False
+        return passed(self._interval, before, iteration) or iteration == self._iterations
+
+    def order(
+        self,
+        standing: Standing,
+        state: Mapping[str, Tensor],
+        hosts: Mapping[int, Collection[int]],
+        transport: ServerTransport,
+    ) -> None:
+        """Begins a checkpoint, unless workers of free hosts are still writing the one before.
+
+        What is not written after two minutes is left out of that one.
+
+        Args:
+            standing: how far the run is.
+            state: the server's, a copy.
+            hosts: those that are free, with their workers.
+            transport: the server's end.
+        """
+        if self._is_delayed(standing.iteration, hosts):
+            return
+        self._close_open()
+        counting = self._counting(standing.iteration)
+        if counting is None:
+            return
+        asked = {host: frozenset(carried) for host, carried in hosts.items()}
+        waiting = {worker for carried in asked.values() for worker in carried}
+        states = {**self._left_states(), SERVER: state}
+        self._open = _Open(standing, states, asked, waiting=waiting)
+        order = messages.checkpoint(standing.iteration, counting, to_server=self._to_server)
+        for host in hosts:
+            transport.send(host, order)
+        self._commit_if_complete()
+
+    def save_alone(self, standing: Standing, state: Mapping[str, Tensor]) -> None:
+        """A checkpoint while all workers are gone: with their files of the one before.
+
+        Nobody trains, so this one waits until that is written.
+        """
+        self._close_open()
+        if not self._interval or self._counting(standing.iteration) is None:
+            return
+        self._writer.drain(_DRAIN_SECONDS)
+        states = {**self._left_states(), SERVER: state}
+        self._open = _Open(standing, states, borrows=True)
+        self._commit_if_complete()
+
+    def save(self, standing: Standing, state: Mapping[str, Tensor]) -> None:
+        """A checkpoint of a run that has no workers."""
+        if self._counting(standing.iteration) is not None:
+            self._open = _Open(standing, {SERVER: state})
+            self._commit_if_complete()
+
+    def note(self, host: int, message: Message) -> None:
+        """Takes in a CHECKPOINTED message.
+
+        Args:
+            host: whose it is; what it tells of workers that it does not carry counts for nothing.
+            message: from that host.
+
+        Raises:
+            Damaged: it tells of a file that is none.
+        """
+        reason, opened = str(message.fields["reason"]), self._open
+        files = {int(n): StoredFile.from_record(r) for n, r in message.fields["files"].items()}
+        for worker, stored in files.items():
+            if stored.name != worker_file(worker):
+                raise Damaged(f"{stored.name} is no file of worker {worker}")
+        if reason:
+            what = f"a worker could not write its checkpoint: {reason:.200}"
+            self._problems.put((message.iteration, what))
+        if opened is None or message.iteration != opened.standing.iteration:
+            return
+        carried = opened.asked.get(host, ())
+        for worker in files.keys() & carried:
+            opened.files[str(worker)] = files[worker]
+        self.lose(carried if reason else files.keys() & carried)
+
+    def note_states(self, host: int, message: Message) -> None:
+        """Takes in the states that workers sent instead of writing them.
+
+        Args:
+            host: whose they are; states of workers that it does not carry count for nothing.
+            message: a STATE message from that host.
+        """
+        states, opened = messages.by_worker(message), self._open
+        if opened is None or message.iteration != opened.standing.iteration:
+            return
+        own = states.keys() & opened.asked.get(host, ())
+        opened.states.update({str(worker): states[worker] for worker in own})
+        self.lose(own)
+
+    def keep(self, states: Mapping[int, Mapping[str, Tensor]]) -> None:
+        """Workers that are about to leave have handed over their states."""
+        self._left.update(states)
+
+    def hold(self, workers: Collection[int]) -> None:
+        """Workers have a state of their own: what was left here in their names is out of date."""
+        for worker in workers:
+            self._left.pop(worker, None)
+
+    def lose(self, workers: Collection[int]) -> None:
+        """Nothing more is to come from some workers: they have reported, or they are gone."""
+        if self._open is not None:
+            self._open.waiting -= set(workers)
+            self._commit_if_complete()
+
+    def state_for(self, worker: int) -> Mapping[str, Tensor] | None:
+        """What is kept here for a worker that lacks a state of its own, if anything is."""
+        if worker in self._left:
+            return self._left[worker]
+        stored = self._committed.files.get(str(worker)) if self._committed else None
+        if stored is None or self._committed is None:
+            return None
+        return self._checkpoints.find(self._committed.iteration, stored)
+
+    def newest(self) -> dict[str, Any] | None:
+        """`whereabouts` of the newest checkpoint, if there is one."""
+        return None if self._committed is None else whereabouts(self._committed)
+
+    def complete(self) -> bool:
+        """Whether nobody is waited for."""
+        return self._open is None or not self._open.waiting
+
+    def waits_for(self, hosts: Mapping[int, Collection[int]]) -> bool:
+        """Whether some hosts, given with their workers, may still report on a checkpoint."""
+        opened = self._open
+        if opened is None or time.monotonic() - opened.since > _STRAGGLE_SECONDS:
+            return False
+        return not opened.waiting.isdisjoint(n for carried in hosts.values() for n in carried)
+
+    def poll(self) -> None:
+        """Passes on what went wrong in the background."""
+        while not self._problems.empty():
+            iteration, problem = self._problems.get()
+            self._observer.note(f"warning: {problem}; training goes on")
+            self._observer.event("unsaved", iteration, reason=problem)
+
+    def check_fence(self) -> None:
+        """Makes sure that no later server has taken over.
+
+        Raises:
+            Fenced: one has.
+        """
+        self._fence.check()
+
+    def close(self, timeout_seconds: float) -> None:
+        """Commits what there is and waits until it is written.
+
+        Raises:
+            Fenced: a later server has taken over.
+        """
+        self._close_open()
+        self._writer.drain(timeout_seconds)
+        self._writer.close(timeout_seconds)
+        self.poll()
+
+    def _is_delayed(self, iteration: int, hosts: Mapping[int, Collection[int]]) -> bool:
+        opened = self._open
+        if opened is None or not self.waits_for(hosts):
+            return False
+        if not opened.delays:
+            behind = f"workers are still writing that of iteration {opened.standing.iteration}"
+            self._problems.put((iteration, f"no checkpoint of iteration {iteration}: {behind}"))
+        opened.delays = True
+        return True
+
+    def _counting(self, iteration: int) -> list[int] | None:
+        """The checkpoints that count so far; None if the run's folder cannot be read now.
+
+        Raises:
+            Fenced: it is another server's.
+        """
+        try:
+            self.check_fence()
+            return self._checkpoints.committed()
+        except OSError as error:
+            self._problems.put((iteration, f"the run's folder is gone ({error.strerror})"))
+            return None
+
+    def _left_states(self) -> dict[str, Mapping[str, Tensor]]:
+        return {str(worker): state for worker, state in self._left.items()}
+
+    def _close_open(self) -> None:
+        if self._open is not None:
+            self._open.waiting.clear()
+            self._commit_if_complete()
+
+    def _commit_if_complete(self) -> None:
+        if self._open is None or self._open.waiting:
+            return
+        opened, self._open = self._open, None
+        iteration = opened.standing.iteration
+        what = f"the checkpoint of iteration {iteration} could not be written"
+
+        def failed(error: OSError) -> None:
+            self._problems.put((iteration, f"{what}: {error.strerror or error}"))
+            self._checkpoints.discard(iteration)
+
+        self._writer.submit_newest(lambda: self._commit(opened), failed)
+
+    def _commit(self, opened: _Open) -> None:
+        """Writes what is written here, and the manifest last; runs in the background."""
+        checkpoints, standing, before = self._checkpoints, opened.standing, self._committed
+        try:
+            self.check_fence()
+        except Fenced:
+            return  # the main thread will find out, too
+        states, borrowed = opened.states, {}
+        if before is not None and opened.borrows:
+            again = before.iteration == standing.iteration  # then only what it lacks is written
+            states = {key: s for key, s in states.items() if not (again and key in before.files)}
+            borrowed = {key: f for key, f in before.files.items() if again or key != SERVER}
+        if not states:
+            return
+        reach = self._observer.tracer.reach
+        reach("write", standing.iteration)
+        folder = checkpoints.folder_of(standing.iteration)
+        if before is not None:
+            _lend(checkpoints.folder_of(before.iteration), folder, borrowed.values())
+        files = {**borrowed, **opened.files}
+        for key, state in states.items():
+            name = SERVER_FILE if key == SERVER else worker_file(int(key))
+            files[key] = write_state(folder, name, state)
+        elsewhere = [key for key, stored in files.items() if not (folder / stored.name).exists()]
+        manifest = Manifest(
+            iteration=standing.iteration,
+            generation=self._fence.generation,
+            num_swaps=standing.num_swaps,
+            swap_every=standing.swap_every,
+            seconds=standing.seconds,
+            workers=tuple(sorted(int(key) for key in files if key != SERVER)),
+            files=files,
+            elsewhere=tuple(sorted(map(int, elsewhere))),
+            settings=self._settings,
+            version=__version__,
+        )
+        reach("manifest", standing.iteration)
+        checkpoints.commit(manifest)
+        self._committed = manifest
+
+
+def _lend(old: Path, new: Path, files: Iterable[StoredFile]) -> None:
+    """Puts files of an earlier checkpoint into a later one, too."""
+    make_folder(new)
+    for stored in files:
+        if old != new and (old / stored.name).exists():
+            (new / stored.name).unlink(missing_ok=True)
+            try:
+                (new / stored.name).hardlink_to(old / stored.name)
+            except OSError:  # a file system without links
+                shutil.copyfile(old / stored.name, new / stored.name)
+
+
+def whereabouts(manifest: Manifest) -> dict[str, Any]:
+    """What hosts need to find their own files of a checkpoint: JSON values."""
+    files = {name: stored.as_record() for name, stored in manifest.files.items()}
+    return {"iteration": manifest.iteration, "files": files}

@@ -1,0 +1,1 @@
+"""The algorithms: one folder each; `contract.py` says what one must supply."""

@@ -1,0 +1,1 @@
+"""FL-GAN and FeGAN: clients train both models, and the server averages them."""

@@ -1,0 +1,91 @@
+"""What a client can do: how fast it trains here, and how much memory it may use for that."""
+
+import time
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor, nn
+
+from mdgan.data.dataset_file import DatasetFile
+from mdgan.families.federated.fl_gan import Client
+from mdgan.families.federated.training_load import Capability
+from mdgan.launch.prepare import Plan
+
+_TRIES = 3
+_COPIES = 4
+"""Weights, gradients, and Adam's two moments."""
+_KEPT = 2
+"""What a layer returns is kept, and gets a gradient."""
+
+
+def tell_capabilities(
+    clients: Mapping[int, Client], plan: Plan, num_clients_here: int
+) -> dict[str, Any]:
+    """What this host's clients tell the server when they arrive.
+
+    Args:
+        clients: by rank; they are the same after it.
+        plan: the checked run.
+        num_clients_here: on this machine, that share its memory.
+
+    Returns:
+        Field `capabilities`, by rank; nothing at all unless loads are to be measured.
+    """
+    if plan.experiment.training_load != "measured":
+        return {}
+    fixed, per_sample = _bytes_needed(plan.dataset)
+    memory = psutil.virtual_memory().available // max(1, num_clients_here)
+    found = {
+        rank: Capability(
+            _seconds(client, plan.experiment.batch_size), int(memory), fixed, per_sample
+        )
+        for rank, client in clients.items()
+    }
+    return {"capabilities": {str(rank): able.as_record() for rank, able in found.items()}}
+
+
+def _seconds(client: Client, batch_size: int) -> tuple[tuple[int, float], ...]:
+    """Batch sizes, and what an iteration with each takes; the client goes on as if nothing was."""
+    before, models = client.state(), client.vector.read()
+    points = []
+    for size in sorted({max(1, batch_size // 2), batch_size}):
+        client.train(models, 1, size)  # warms up
+        tries = []
+        for _ in range(_TRIES):
+            begin = time.perf_counter()
+            client.train(models, 1, size)
+            tries.append(time.perf_counter() - begin)
+        points.append((size, median(tries)))
+    client.load_state(before)
+    return tuple(points)
+
+
+def _bytes_needed(dataset: DatasetFile) -> tuple[int, int]:
+    """What both models take with their optimizers, and what each sample of a batch adds."""
+    generator, discriminator = dataset.generator(), dataset.discriminator()
+    parameters = [*generator.parameters(), *discriminator.parameters()]
+    fixed = _COPIES * sum(p.numel() * p.element_size() for p in parameters)
+    samples = torch.zeros(2, *dataset.shape)
+    outputs = _outputs(generator, torch.zeros(2, dataset.z_dim)) + _outputs(discriminator, samples)
+    return fixed, max(1, _KEPT * outputs // len(samples))
+
+
+@torch.no_grad()
+def _outputs(model: nn.Module, inputs: Tensor) -> int:
+    """The bytes that all layers of a model return for some inputs."""
+    total = 0
+
+    def add(_layer: nn.Module, _inputs: Any, output: Any) -> None:
+        nonlocal total
+        if isinstance(output, Tensor):
+            total += output.numel() * output.element_size()
+
+    layers = [layer for layer in model.modules() if not list(layer.children())]
+    hooks = [layer.register_forward_hook(add) for layer in layers]
+    model(inputs)
+    for hook in hooks:
+        hook.remove()
+    return total

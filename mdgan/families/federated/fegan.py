@@ -1,0 +1,340 @@
+"""FeGAN's server: who takes part in a round, and what each model weighs in the mean.
+
+Guerraoui et al. 2020, "FeGAN: Scaling Distributed GANs", sections 3.2 and 3.3. Clients tell how
+many samples of each class they hold, and nothing else. Everything here is a pure function of those
+counts, of who took part before, and of the seed; the scores and the queue are exact on any machine.
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from math import exp, fsum, inf, log
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from mdgan.errors import BadInput
+from mdgan.families.algorithms import num_participants
+from mdgan.gan.randomness import generator_for
+
+ClassCounts = Mapping[int, Sequence[int]]
+"""Client → how many samples of class 0, 1, … it holds; classes beyond the end: none.
+
+Whoever receives them from clients checks that they are not negative, nor beyond any real data set.
+"""
+
+_NEVER = -1
+
+
+def divergence(counts: Sequence[int], total: Sequence[int]) -> float:
+    """KL(P‖Q), where P and Q are two counts of samples per class, normalised (section 3.2).
+
+    Args:
+        counts: P, for example what one client holds, or what the server has seen (figure 10).
+        total: Q, for example all samples; the shorter of both is continued with zeros.
+
+    Returns:
+        Nats, ≥ 0; infinity if P has a class that Q lacks; 0 if P counts no samples.
+    """
+    own, everything = sum(counts), sum(total)
+    terms = []
+    for of_own, of_all in zip_longest(counts, total, fillvalue=0):
+        if of_own and not of_all:
+            return inf
+        if of_own:
+            terms.append(of_own / own * log(of_own * everything / (own * of_all)))
+    return max(0.0, fsum(terms))  # rounding can leave −10⁻¹⁷ of two equal distributions
+
+
+def divergence_scores(class_counts: ClassCounts) -> dict[int, float]:
+    """How far each client's data are from everybody's: s_k = n_k/n · KL(P_k‖Q) (section 3.2).
+
+    Args:
+        class_counts: of all known clients; Q is what they hold together.
+
+    Returns:
+        Client → its score in [0, 1/e]; 0 for a client without samples.
+    """
+    total = _sum_of(class_counts.values())
+    num_samples = sum(total)
+    return {
+        client: sum(counts) / num_samples * divergence(counts, total) if any(counts) else 0.0
+        for client, counts in class_counts.items()
+    }
+
+
+def participant_weights(
+    rule: str,
+    participants: Iterable[int],
+    class_counts: ClassCounts,
+    loads: Mapping[int, float],
+) -> dict[int, float]:
+    """What each participant's model weighs in the mean of a round; not normalised.
+
+    Args:
+        rule: `uniform`: 1, whatever the loads, as in FL-GAN. `samples`: n_k, as in FedAvg (McMahan
+            et al. 2017). `kl`: softmax of −s over the participants (section 3.3), times the load
+            (section 3.4).
+        participants: who took part, at least one.
+        class_counts: of all known clients, since the scores compare with everybody's data; the
+            participants are among them unless the rule is `uniform`.
+        loads: client → iterations times batch size that it was given, 1 = full; 1 if not named.
+
+    Returns:
+        Participant → its weight ≥ 0, at least one above 0.
+
+    Raises:
+        BadInput: all weights are zero.
+    """
+    ordered = sorted(participants)
+    if rule == "uniform":
+        weights = dict.fromkeys(ordered, 1.0)
+    elif rule == "samples":
+        weights = {client: float(sum(class_counts[client])) for client in ordered}
+    else:
+        scores = divergence_scores(class_counts)
+        powers = {client: exp(-scores[client]) for client in ordered}  # in [e^(−1/e), 1]
+        sum_of_powers = fsum(powers.values())
+        weights = {n: powers[n] / sum_of_powers * loads.get(n, 1.0) for n in ordered}
+    if not any(weights.values()):
+        lacking = "samples" if rule == "samples" else "load"
+        raise BadInput(
+            f"--weighting {rule}: all weights are zero, since no participant of {ordered} has "
+            f"{lacking}; use --weighting uniform, or clients that have"
+        )
+    return weights
+
+
+def missing_classes(class_counts: ClassCounts) -> list[int]:
+    """The classes, among those that any client counts, of which no client holds a sample."""
+    total = _sum_of(class_counts.values())
+    return [label for label, count in enumerate(total) if not count]
+
+
+def check_classes(sampling: str, clusters: str, class_counts: ClassCounts) -> None:
+    """Refuses balanced sampling where it has nothing to balance.
+
+    Args:
+        sampling: `--sampling`.
+        clusters: `--clusters`; what counts as a class is then a group of samples.
+        class_counts: of all clients.
+
+    Raises:
+        BadInput: nobody has labels, or nobody holds a sample of some class.
+    """
+    if sampling != "balanced":
+        return
+    if clusters == "none" and _longest(class_counts.values()) < 2:
+        raise BadInput(
+            "--sampling balanced: the samples have no labels; let workers group them (--clusters "
+            "kmeans:10), or use --sampling random"
+        )
+    missing = missing_classes(class_counts)
+    if missing and clusters == "none":
+        raise BadInput(
+            f"--sampling balanced: no worker holds a sample of class {missing[0]}; use --sampling "
+            "random, or another --partition or --seed"
+        )
+
+
+class Sampling(Protocol):
+    """Chooses the clients of each round; lives on the server."""
+
+    def choose(
+        self, round_number: int, class_counts: ClassCounts, num_live: int | None = None
+    ) -> list[int]:
+        """The clients that shall take part in a round; changes nothing that `state` gives.
+
+        Args:
+            round_number: counted from 0.
+            class_counts: of the clients that can; they may come and go between rounds.
+            num_live: n, of which C is a fraction, if more live than can take part now.
+
+        Returns:
+            In increasing order, nobody twice.
+        """
+
+    def took_part(self, round_number: int, clients: Iterable[int]) -> None:
+        """Takes down who really did: told once, after the round (section 3.4, fault tolerance).
+
+        Args:
+            round_number: that of the round.
+            clients: each was live at some `choose` of this object.
+        """
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next choices depend on, for a checkpoint; a copy."""
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continues where `state` was taken.
+
+        Raises:
+            KeyError, RuntimeError: it is no such state; nothing changed.
+        """
+
+
+def new_sampling(name: str, fraction: float, seed: int) -> Sampling:
+    """What `--sampling` names.
+
+    Args:
+        name: `random` or `balanced`.
+        fraction: C in ]0, 1].
+        seed: the run's seed.
+    """
+    return RandomSampling(fraction, seed) if name == "random" else BalancedSampling(fraction)
+
+
+class RandomSampling:
+    """A fraction C of the live clients, drawn without replacement (McMahan et al. 2017).
+
+    Args:
+        fraction: C in ]0, 1].
+        seed: the run's seed; seed, round and live clients decide.
+    """
+
+    def __init__(self, fraction: float, seed: int) -> None:
+        self._fraction = fraction
+        self._seed = seed
+
+    def choose(
+        self, round_number: int, class_counts: ClassCounts, num_live: int | None = None
+    ) -> list[int]:
+        """See `Sampling`; what clients hold does not matter."""
+        live = sorted(class_counts)
+        order = torch.randperm(
+            len(live), generator=generator_for(self._seed, "participants", round_number)
+        )
+        drawn = order[: num_participants(self._fraction, num_live or len(live))]
+        return sorted(live[index] for index in drawn.tolist())
+
+    def took_part(self, round_number: int, clients: Iterable[int]) -> None:
+        """See `Sampling`; rounds are independent."""
+
+    def state(self) -> dict[str, Tensor]:
+        """See `Sampling`; empty."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """See `Sampling`."""
+        if state:
+            raise KeyError(f"tensors that do not fit: {sorted(state)}")
+
+
+class BalancedSampling:
+    """Section 3.3: whoever holds the class that was seen least, again and again.
+
+    The paper names three preferences and no order of them. Here, of the clients that hold the class
+    the one that took part longest ago (or never) is chosen; then that with more samples; then that
+    with the more even classes (the higher entropy); then the lowest number. Classes seen equally
+    little count as one, so that nothing depends on how classes are numbered: this gives figure 3,
+    whose first client is the one with most samples.
+
+    Fewer than C·n are chosen if not so many hold anything. As in the paper the class comes first:
+    where few clients hold a rare class they take part round after round, and a client whose
+    classes are all plentiful elsewhere waits meanwhile, perhaps for ever.
+
+    Args:
+        fraction: C in ]0, 1].
+    """
+
+    def __init__(self, fraction: float) -> None:
+        self._fraction = fraction
+        self._accumulated: list[int] = []
+        self._last_seen: dict[int, int] = {}
+        self._class_counts: dict[int, list[int]] = {}
+
+    def choose(
+        self,
+        round_number: int,  # noqa: ARG002 - see `Sampling`
+        class_counts: ClassCounts,
+        num_live: int | None = None,
+    ) -> list[int]:
+        """See `Sampling`; counts the chosen as seen until `took_part` tells who really was."""
+        self._class_counts.update({n: list(counts) for n, counts in class_counts.items()})
+        remaining = {client: self._class_counts[client] for client in class_counts}
+        wanted = num_participants(self._fraction, num_live or len(remaining))
+        accumulated = _sum_of([self._accumulated, [0] * _longest(remaining.values())])
+        queue = [(count, label) for label, count in enumerate(accumulated)]
+        heapq.heapify(queue)
+        chosen: list[int] = []
+        while len(chosen) < wanted and queue:
+            least = _pop_least(queue)
+            holders = [n for n, counts in remaining.items() if _holds_any(counts, least)]
+            if not holders:
+                continue  # nobody who is left holds them: these classes leave the queue
+            best = min(holders, key=self._preference)
+            chosen.append(best)
+            counts = remaining.pop(best)
+            # The counts of several classes have changed: the queue is built anew of those left.
+            left = least.union(label for _, label in queue)
+            accumulated = _sum_of([accumulated, counts])
+            queue = [(accumulated[label], label) for label in left]
+            heapq.heapify(queue)
+        return sorted(chosen)
+
+    def took_part(self, round_number: int, clients: Iterable[int]) -> None:
+        """See `Sampling`; all samples of each count as seen once more."""
+        for client in clients:
+            self._accumulated = _sum_of([self._accumulated, self._class_counts[client]])
+            self._last_seen[client] = round_number
+
+    def state(self) -> dict[str, Tensor]:
+        """See `Sampling`.
+
+        Returns:
+            int64: `accumulated` [number of classes], samples seen of each; `clients` [m] in
+            increasing order, who ever took part, and `last_seen` [m], the round of each.
+        """
+        clients = sorted(self._last_seen)
+        return {
+            "accumulated": torch.tensor(self._accumulated, dtype=torch.int64),
+            "clients": torch.tensor(clients, dtype=torch.int64),
+            "last_seen": torch.tensor([self._last_seen[n] for n in clients], dtype=torch.int64),
+        }
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """See `Sampling`."""
+        own = self.state()
+        if state.keys() != own.keys():
+            raise KeyError(f"tensors that do not fit: {sorted(state.keys() ^ own.keys())}")
+        for name, tensor in state.items():
+            if tensor.dtype != torch.int64 or tensor.dim() != 1 or bool((tensor < 0).any()):
+                raise RuntimeError(f"{name} is no vector of counts: {tensor.dtype} {tensor.shape}")
+        clients, last_seen = state["clients"].tolist(), state["last_seen"].tolist()
+        if not len(set(clients)) == len(clients) == len(last_seen):
+            raise RuntimeError("clients and last_seen do not belong together")
+        self._accumulated = state["accumulated"].tolist()
+        self._last_seen = dict(zip(clients, last_seen, strict=True))
+
+    def _preference(self, client: int) -> tuple[int, int, float, int]:
+        counts = self._class_counts[client]
+        return self._last_seen.get(client, _NEVER), -sum(counts), -_entropy(counts), client
+
+
+def _pop_least(queue: list[tuple[int, int]]) -> set[int]:
+    """Takes the classes with the fewest samples, all that have equally few, off the queue."""
+    fewest, label = heapq.heappop(queue)
+    labels = {label}
+    while queue and queue[0][0] == fewest:
+        labels.add(heapq.heappop(queue)[1])
+    return labels
+
+
+def _holds_any(counts: Sequence[int], labels: Iterable[int]) -> bool:
+    return any(label < len(counts) and counts[label] for label in labels)
+
+
+def _entropy(counts: Sequence[int]) -> float:
+    """Of the distribution over classes, nats; the same for the same counts in any order."""
+    num_samples = sum(counts)
+    return fsum(n / num_samples * log(num_samples / n) for n in counts if n)
+
+
+def _longest(rows: Iterable[Sequence[int]]) -> int:
+    return max(map(len, rows), default=0)
+
+
+def _sum_of(rows: Iterable[Sequence[int]]) -> list[int]:
+    """Adds rows of counts, of any lengths."""
+    return [sum(column) for column in zip_longest(*rows, fillvalue=0)]

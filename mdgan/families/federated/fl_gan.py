@@ -1,0 +1,96 @@
+"""FL-GAN (Hardy et al. 2019, section III-c): G and D, trained as one object where the data are.
+
+A round: the server sends both models to some clients, each trains them on its own data as a
+standalone GAN does, and the server puts the mean of what comes back in place of both. FeGAN is the
+same with other ways to choose and to weigh clients (`fegan.py`).
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.gan.local_gan import StandaloneGAN
+from mdgan.gan.model_state import part_of, under
+from mdgan.gan.model_vector import ModelVector
+
+
+class Client:
+    """A worker's share of a round.
+
+    Between two rounds a client keeps its optimizers' moments and where its data and noise are; its
+    models come with the next round. Moments never travel, so that a round moves |w| + |θ| each way,
+    as Table III (Hardy et al. 2019) has it.
+
+    Args:
+        gan: both models, their optimizers, and the client's data.
+        discriminator: the one that `gan` trains.
+        num_samples: m of this client.
+    """
+
+    def __init__(self, gan: StandaloneGAN, discriminator: nn.Module, num_samples: int) -> None:
+        self._gan = gan
+        self._num_samples = num_samples
+        self.vector = ModelVector(gan.generator, discriminator)
+
+    def train(self, models: Tensor, iterations: int, batch_size: int) -> tuple[Tensor, Tensor]:
+        """Trains both models, beginning with the server's.
+
+        Args:
+            models: the server's, float32 `vector.shape`.
+            iterations: how long.
+            batch_size: B; a client with fewer samples trains on batches of what it has.
+
+        Returns:
+            The models after that, float32 `vector.shape`, and the mean J_disc and J_gen, [2].
+        """
+        self.vector.write(models)
+        self._gan.use_batch_size(min(batch_size, self._num_samples))
+        losses = torch.stack([torch.stack(self._gan.step()) for _ in range(iterations)])
+        return self.vector.read(), losses.mean(0)
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of everything that the client's next answer depends on, and its models."""
+        return self._gan.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> bool:
+        """Continues where `state` was taken.
+
+        Returns:
+            Whether the data are the same size; if not, drawing them begins anew.
+
+        Raises:
+            KeyError, RuntimeError: the state does not fit; nothing changed.
+        """
+        return self._gan.load_state(state)
+
+
+class GlobalModels:
+    """The server's share: both models, as the last round has left them.
+
+    Args:
+        generator: G.
+        discriminator: D.
+    """
+
+    def __init__(self, generator: nn.Module, discriminator: nn.Module) -> None:
+        self.generator = generator
+        self._discriminator = discriminator
+        self.vector = ModelVector(generator, discriminator)
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of both models: `generator.…` and `discriminator.…`."""
+        state = {
+            **under("generator.", self.generator.state_dict()),
+            **under("discriminator.", self._discriminator.state_dict()),
+        }
+        return {name: tensor.detach().clone() for name, tensor in state.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continues where `state` was taken.
+
+        Raises:
+            KeyError, RuntimeError: it is no such state, or of other models.
+        """
+        self.generator.load_state_dict(part_of(state, "generator."))
+        self._discriminator.load_state_dict(part_of(state, "discriminator."))

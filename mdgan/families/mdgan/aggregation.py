@@ -1,0 +1,237 @@
+"""How the feedback of all workers becomes one gradient of the generator, also where some may lie.
+
+`mean` is MD-GAN's own rule and takes one backward pass. So do `f2u` and `f2a` (`forgiving.py`),
+which weigh judges and outvote nobody. The other rules (`aggregation_rules.py`) come in two forms.
+
+Per sample: the answers to one batch are combined sample by sample, and one backward pass follows.
+On gradients: every worker's feedback becomes a gradient of w by a backward pass of its own, and the
+rule combines these N gradients. That costs N backward passes and N times the memory of w.
+
+Which form is used decides how many hostile workers a rule withstands. Worker n always judges batch
+n mod κ, so nothing keeps the hostile from sitting in the same group: with N = 10 and κ = 3 the
+groups have 4, 3 and 3 members, and three hostile workers can be one whole group. No rule within
+that group can tell, and a third of all samples would be theirs. A rule therefore works per sample
+only if its smallest group withstands as many hostile workers as all N answers together would, so
+that it does not matter where they sit. Else it works on gradients, where all N vote at once:
+
+    rule            withstands, of m     per sample if every group has
+    trimmed-mean:F  F if m ≥ 2F + 1      at least 2F + 1 answers (and 3)
+    krum:F          F if m ≥ 2F + 3      at least 2F + 3 answers
+    median, clip    ⌊(m − 1) / 2⌋        as many answers as all: κ = 1
+
+On gradients, krum judges workers by their record (`track_record.py`) and not by one answer: the
+gradients of honest workers are too far apart for that.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from mdgan.families.mdgan.aggregation_rules import (
+    LEAST_TO_VOTE,
+    AggregationRule,
+    combine,
+    mean_of_trusted,
+)
+from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner
+from mdgan.families.mdgan.forgiving import weighted
+from mdgan.families.mdgan.track_record import TrackRecord
+from mdgan.gan.exact_sum import FeedbackSum, put_together
+
+
+class Aggregation:
+    """What the server does with feedback, iteration by iteration.
+
+    Args:
+        rule: how to combine.
+    """
+
+    def __init__(self, rule: AggregationRule) -> None:
+        self._rule = rule
+        self._record = TrackRecord()
+
+    def update_gradient(
+        self,
+        learner: GeneratorLearner,
+        feedbacks: Mapping[int, Tensor],
+        assignment: Mapping[int, Assignment],
+        kappa: int,
+        sums: Sequence[FeedbackSum] = (),
+        verdicts: Mapping[int, Tensor] | None = None,
+    ) -> None:
+        """Puts the generator's gradient in place, for `learner.step()` to follow.
+
+        Args:
+            learner: has just generated the κ batches.
+            feedbacks: F_n of every worker that answered, each [b, C, H, W], finite.
+            assignment: who judged which batch.
+            kappa: κ.
+            sums: of workers that are not in `feedbacks`; for `mean` alone. There must be at least
+                one answer of either kind.
+            verdicts: D_n(X^(g)) of every worker in `feedbacks`, float32 [b], finite; for the rules
+                that need them.
+        """
+        rule = self._rule
+        if rule.needs_verdicts:
+            assert verdicts is not None, f"{rule.name} needs verdicts"
+            learner.backward(combine_judges(rule, feedbacks, verdicts, assignment, kappa))
+        elif rule.name == "mean" or len(feedbacks) < LEAST_TO_VOTE:
+            learner.backward(aggregate(feedbacks, assignment, kappa, sums))
+        elif _every_group_can_vote(rule, feedbacks, assignment):
+            learner.backward(combine_samples(rule, feedbacks, assignment, kappa))
+        else:
+            gradients = gradient_of_each(learner, feedbacks, assignment, kappa)
+            learner.put_gradients(_cut(self._combine(gradients), learner.parameters))
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of all that the next gradient depends on, besides feedback; empty for most rules.
+
+        Returns:
+            As `TrackRecord.state`.
+        """
+        return self._record.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continues where `state` was taken.
+
+        Raises:
+            KeyError: it is no such state; nothing changed.
+        """
+        self._record.load_state(state)
+
+    def _combine(self, gradients: Mapping[int, Tensor]) -> Tensor:
+        rows = torch.stack(list(gradients.values()))
+        if self._rule.name != "krum":
+            return combine(self._rule, rows.unsqueeze(1)).squeeze(0)
+        self._record.note(gradients)
+        return mean_of_trusted(self._rule, rows, self._record.of(gradients))
+
+
+def aggregate(
+    feedbacks: Mapping[int, Tensor],
+    assignment: Mapping[int, Assignment],
+    kappa: int,
+    sums: Sequence[FeedbackSum] = (),
+) -> Tensor:
+    """Turns all feedback into the gradient of the mean loss with respect to X.
+
+    C^(j) = (1/N) Σ_{n : n judged j} F_n, over the N workers that answered. Not a bit of it depends
+    on the order of arrival, or on which workers a host has added up.
+
+    Args:
+        feedbacks: F_n of workers that answered, each [b, C, H, W].
+        assignment: who judged which batch.
+        kappa: κ.
+        sums: of workers that are not in `feedbacks`; at least one answer of either kind.
+
+    Returns:
+        C, [κ, b, C, H, W].
+    """
+    some = next(iter(feedbacks.values())) if feedbacks else sums[0].total.float()
+    num_answers = len(feedbacks) + sum(len(part.workers) for part in sums)
+    total = torch.zeros((kappa, *some.shape), dtype=some.dtype, device=some.device)
+    for batch in range(kappa):
+        judged = put_together(
+            (feedbacks[n] for n in sorted(feedbacks) if assignment[n].judge == batch),
+            (part.total for part in sums if assignment[part.workers[0]].judge == batch),
+        )
+        if judged is not None:
+            total[batch] = judged.div_(num_answers)
+    return total
+
+
+def _every_group_can_vote(
+    rule: AggregationRule, feedbacks: Mapping[int, Tensor], assignment: Mapping[int, Assignment]
+) -> bool:
+    """Whether each group withstands as many hostile members as all who answered together."""
+    smallest = min(len(group) for group in _groups(feedbacks, assignment).values())
+    wanted = rule.withstands(len(feedbacks))
+    return smallest >= LEAST_TO_VOTE and rule.withstands(smallest) >= wanted
+
+
+def _groups(
+    feedbacks: Mapping[int, Tensor], assignment: Mapping[int, Assignment]
+) -> dict[int, list[int]]:
+    """For each batch that was judged, who judged it, in worker order."""
+    groups: dict[int, list[int]] = {}
+    for worker in sorted(feedbacks):
+        groups.setdefault(assignment[worker].judge, []).append(worker)
+    return groups
+
+
+def combine_samples(
+    rule: AggregationRule,
+    feedbacks: Mapping[int, Tensor],
+    assignment: Mapping[int, Assignment],
+    kappa: int,
+) -> Tensor:
+    """As `aggregate`, with the rule in place of the mean over the answers to each sample.
+
+    Returns:
+        C, [κ, b, C, H, W]; batch j weighs (number of its answers) / N, as with the mean.
+    """
+    first = next(iter(feedbacks.values()))
+    total = torch.zeros((kappa, *first.shape), dtype=first.dtype, device=first.device)
+    for batch, workers in _groups(feedbacks, assignment).items():
+        answers = torch.stack([feedbacks[worker].flatten(1) for worker in workers])
+        combined = combine(rule, answers).view_as(first)
+        total[batch] = combined.mul_(len(workers) / len(feedbacks))
+    return total
+
+
+def combine_judges(
+    rule: AggregationRule,
+    feedbacks: Mapping[int, Tensor],
+    verdicts: Mapping[int, Tensor],
+    assignment: Mapping[int, Assignment],
+    kappa: int,
+) -> Tensor:
+    """As `aggregate`, with judges weighed sample by sample by f2u or f2a.
+
+    Args:
+        rule: f2u or f2a.
+        feedbacks: F_n of workers that answered, each [b, C, H, W].
+        verdicts: D_n(X^(g)) of the same, each [b].
+        assignment: who judged which batch.
+        kappa: κ.
+
+    Returns:
+        C, [κ, b, C, H, W]; batch j weighs (number of its answers) / N, as with the mean. If every
+        batch has one judge it is what `aggregate` gives, bit for bit.
+    """
+    first = next(iter(feedbacks.values()))
+    total = torch.zeros((kappa, *first.shape), dtype=first.dtype, device=first.device)
+    for batch, judges in _groups(feedbacks, assignment).items():
+        combined = weighted(rule, [feedbacks[n] for n in judges], [verdicts[n] for n in judges])
+        # In float64, and dividing as the mean does: a factor of m / N would round twice.
+        total[batch] = combined.mul_(len(judges)).div_(len(feedbacks))
+    return total
+
+
+def gradient_of_each(
+    learner: GeneratorLearner,
+    feedbacks: Mapping[int, Tensor],
+    assignment: Mapping[int, Assignment],
+    kappa: int,
+) -> dict[int, Tensor]:
+    """The gradient of w that each worker's feedback alone gives, by a backward pass for each.
+
+    They weigh the same, and their mean is the gradient that `mean` gives.
+
+    Returns:
+        [number of weights] by worker, in worker order.
+    """
+    workers = sorted(feedbacks)
+    found = {}
+    for worker in workers:
+        own = aggregate({worker: feedbacks[worker]}, assignment, kappa)
+        gradients = learner.gradients(own, keep_graph=worker != workers[-1])
+        found[worker] = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    return found
+
+
+def _cut(gradient: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """One tensor a parameter and of its shape."""
+    pieces = torch.split(gradient, [parameter.numel() for parameter in parameters])
+    return [piece.view_as(p) for piece, p in zip(pieces, parameters, strict=True)]

@@ -1,0 +1,190 @@
+"""MD-GAN (Hardy et al. 2019, Algorithm 1): who gets which batch, and the server's share.
+
+The worker's share is in `worker.py`.
+
+Shapes are written [κ, b, C, H, W]: κ generated batches of b samples.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from math import floor, log2
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.gan.arithmetic import finite_or_zero
+from mdgan.gan.generator_state import generator_state, load_generator_state
+from mdgan.gan.randomness import RandomState
+
+
+class Assignment(NamedTuple):
+    """Which of the κ batches a worker judges (X^(g)) and which it trains on (X^(d))."""
+
+    judge: int
+    train: int
+
+
+def resolve_kappa(kappa: int | str, num_workers: int) -> int:
+    """κ for N live workers: as given, or max(2, ⌊log2 N⌋) (Darmanger and Gombas, section 5.2)."""
+    if isinstance(kappa, int):
+        return kappa
+    return max(2, floor(log2(num_workers)))
+
+
+def assign(workers: Sequence[int], kappa: int) -> dict[int, Assignment]:
+    """Gives every worker its two batches, by its index n among the live workers.
+
+    Args:
+        workers: the live workers in increasing order.
+        kappa: κ, the number of batches.
+
+    Returns:
+        X^(n mod κ) to judge and X^((n+1) mod κ) to train on, for every worker
+        (Hardy et al., section IV-B1).
+    """
+    return {
+        worker: Assignment(judge=n % kappa, train=(n + 1) % kappa)
+        for n, worker in enumerate(workers)
+    }
+
+
+class _Graph(NamedTuple):
+    """X with its graph, [κ, b, C, H, W], and the w that made it."""
+
+    generated: Tensor
+    weights: Sequence[Tensor]
+
+
+class GeneratorLearner:
+    """The server's share: generate κ batches, then one step from everybody's feedback.
+
+    Attributes:
+        generator: G, in training mode.
+        optimizer: over G's parameters w.
+        parameters: those of w that are learnt, in G's order.
+    """
+
+    def __init__(
+        self,
+        generator: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        z_dim: int,
+        batch_size: int,
+        noise: torch.Generator,
+        random_state: RandomState,
+        loss_scale: float = 1.0,
+        stale: int = 0,
+    ) -> None:
+        self.generator = generator
+        self.optimizer = optimizer
+        self._z_dim = z_dim
+        self._batch_size = batch_size
+        self._noise = noise
+        self._random_state = random_state
+        self._loss_scale = loss_scale
+        self.parameters = [p for p in generator.parameters() if p.requires_grad]
+        self._stale = stale
+        self._graphs: deque[_Graph] = deque()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the generator lives."""
+        return self.parameters[0].device
+
+    def generate(self, kappa: int) -> Tensor:
+        """X = G(z), z ~ N(0, I), in one forward pass whose graph is kept for `backward`.
+
+        Feedback must come in the order of these calls. A learner that may be stale generates
+        again before it has come: w as it was then is part of the graph.
+
+        Args:
+            kappa: κ.
+
+        Returns:
+            X without its graph, [κ, b, C, H, W] in [−1, 1] (Algorithm 1, lines 27-30).
+        """
+        z = torch.randn(kappa * self._batch_size, self._z_dim, generator=self._noise)
+        z = z.to(self.device)
+        weights = self._weights_as_they_are() if self._stale else None
+        with self._random_state.in_place():
+            samples: Tensor = (
+                torch.func.functional_call(self.generator, weights, (z,))
+                if weights is not None
+                else self.generator(z)
+            )
+        generated = samples.view(kappa, self._batch_size, *samples.shape[1:])
+        learnt = self.parameters if weights is None else list(weights.values())
+        if not self._stale:
+            self.forget()
+        self._graphs.append(_Graph(generated, learnt))
+        return generated.detach()
+
+    def forget(self) -> None:
+        """Drops all that was generated and not learnt from."""
+        self._graphs.clear()
+
+    def backward(self, output_gradient: Tensor) -> None:
+        """One backward pass whatever N is (Algorithm 1, lines 37-38).
+
+        Args:
+            output_gradient: C from `aggregate`, [κ, b, C, H, W].
+        """
+        self.put_gradients(self.gradients(output_gradient))
+
+    def gradients(self, output_gradient: Tensor, *, keep_graph: bool = False) -> list[Tensor]:
+        """What C means for w, by one backward pass; nothing is put in place.
+
+        Args:
+            output_gradient: C, [κ, b, C, H, W].
+            keep_graph: whether another backward pass over the same X follows.
+
+        Returns:
+            ∂X/∂w · C, one tensor a parameter and of its shape.
+        """
+        assert self._graphs, "backward() follows generate()"
+        graph = self._graphs[0] if keep_graph else self._graphs.popleft()
+        gradients = torch.autograd.grad(
+            graph.generated,
+            graph.weights,
+            grad_outputs=output_gradient * self._loss_scale,
+            retain_graph=keep_graph,
+        )
+        finite_or_zero(gradients, self._loss_scale)
+        return list(gradients)
+
+    def put_gradients(self, gradients: Sequence[Tensor]) -> None:
+        """Puts gradients in place for `step`.
+
+        Args:
+            gradients: as `gradients` returns them; kept, not copied.
+        """
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+
+    def step(self) -> None:
+        """One optimizer step with the gradient of `backward` (Algorithm 1, lines 39-40)."""
+        self.optimizer.step()
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of everything that the next iteration depends on; to be taken between two.
+
+        Returns:
+            `generator.…`, `optimizer.<parameter>.<key>`, `noise` and `random.…`.
+        """
+        return generator_state(self.generator, self.optimizer, self._noise, self._random_state)
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continues where `state` was taken; what was generated and not learnt from is dropped.
+
+        Raises:
+            KeyError, RuntimeError: it is no such state, or of another generator; nothing changed.
+        """
+        load_generator_state(state, self.generator, self.optimizer, self._noise, self._random_state)
+        self.forget()
+
+    def _weights_as_they_are(self) -> dict[str, Tensor]:
+        """A copy of w; the step that comes in between changes w where it lies."""
+        named = self.generator.named_parameters()
+        return {name: p.detach().clone().requires_grad_() for name, p in named if p.requires_grad}

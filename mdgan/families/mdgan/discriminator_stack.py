@@ -1,0 +1,263 @@
+"""Several discriminators as one: equal models, weights stacked, computed by `torch.func`.
+
+Shapes are written [R, b, C, H, W]: a batch of b samples for each of R of the discriminators.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor, nn
+
+from mdgan.gan.arithmetic import finite_or_zero
+from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.losses import Term
+
+
+class CannotStack(ValueError):
+    """These discriminators must be computed one by one; the text says why."""
+
+
+class _Weights(NamedTuple):
+    """Of some discriminators, by the names of the model: parameters and buffers, [R, …] each."""
+
+    parameters: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+
+
+class DiscriminatorStack:
+    """Equal models, one row each of stacked weights.
+
+    From `adopt` on every discriminator's parameters and buffers are views of its row. Whatever
+    reads them or writes to them in place, such as `Discriminator.load_state`, goes on as before.
+
+    Args:
+        discriminators: at least one.
+
+    Raises:
+        CannotStack: they differ, or their optimizers are not Adam.
+    """
+
+    def __init__(self, discriminators: Sequence[Discriminator]) -> None:
+        _check_alike(discriminators)
+        self._discriminators = list(discriminators)
+        # To look parameters up in a model takes as long as to compute a small one.
+        self._named = {d: dict(d.model.named_parameters()) for d in discriminators}
+        # A copy would not do: models that `arithmetic.prepare` has changed call themselves.
+        self._template = discriminators[0].model
+        models = [discriminator.model for discriminator in discriminators]
+        self._parameters = _stacked([dict(model.named_parameters()) for model in models])
+        self._buffers = _stacked([dict(model.named_buffers()) for model in models])
+        self._learnt = [n for n, p in self._template.named_parameters() if p.requires_grad]
+        self._optimizer = _one_for_all(discriminators)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the models live."""
+        return next(self._template.parameters()).device
+
+    def rehearse(self, batch: Tensor, term: Term) -> None:
+        """Computes gradients with copies of all weights, to see whether that works.
+
+        Args:
+            batch: of any content, [W, b, C, H, W] for all W discriminators.
+            term: any loss.
+
+        Raises:
+            CannotStack: it does not.
+        """
+        parameters, buffers = _tensors(self._parameters.clone()), _tensors(self._buffers.clone())
+        learnt = [parameters[name].requires_grad_() for name in self._learnt]
+        batch = batch.detach().requires_grad_()
+        try:
+            losses, _, after = self._losses(_Weights(parameters, buffers), batch, term)
+            torch.autograd.backward(losses.sum(), inputs=[*learnt, batch])
+        except Exception as error:  # a model may do anything, and torch refuse it in any way
+            reason = (str(error).splitlines() or [""])[0]
+            raise CannotStack(f"{type(error).__name__}: {reason}") from error
+        for name, buffer in buffers.items():
+            if after[name].data_ptr() != buffer.data_ptr():
+                raise CannotStack(f"{name} is replaced, not written to")
+
+    def adopt(self) -> None:
+        """Makes every discriminator's weights views of the stack."""
+        for row, discriminator in enumerate(self._discriminators):
+            for name, parameter in self._named[discriminator].items():
+                parameter.data = self._parameters[name][row]
+            for name, buffer in discriminator.model.named_buffers():
+                buffer.data = self._buffers[name][row]
+
+    def arrange(self, discriminators: Sequence[Discriminator]) -> None:
+        """Puts the rows in another order, and adopts.
+
+        Args:
+            discriminators: the same ones, as their rows are to follow each other.
+        """
+        if self._discriminators == list(discriminators):
+            return
+        place = {discriminator: row for row, discriminator in enumerate(self._discriminators)}
+        order = torch.tensor([place[discriminator] for discriminator in discriminators])
+        order = order.to(self.device)
+        self._parameters, self._buffers = self._parameters[order], self._buffers[order]
+        self._discriminators = list(discriminators)
+        self.adopt()
+
+    def learn(
+        self, rows: Sequence[int], batch: Tensor, term: Term, scale: float, *, begin: bool
+    ) -> Tensor:
+        """Puts the gradient of a loss in place, or adds it to what is there.
+
+        Args:
+            rows: of R discriminators, increasing.
+            batch: what each of them sees, [R, b, C, H, W].
+            term: the loss, from logits.
+            scale: what losses are multiplied by.
+            begin: whether to forget the gradients that are there.
+
+        Returns:
+            The losses, [R], not scaled and without a graph.
+        """
+        weights = self._chosen(rows)
+        learnt = [weights.parameters[name].requires_grad_() for name in self._learnt]
+        losses, _, buffers = self._losses(weights, batch, term)
+        # backward() and not grad(): it lays gradients out in memory as the weights are.
+        torch.autograd.backward((losses * scale).sum(), inputs=learnt)
+        self._put_back(rows, buffers)
+        gradients = {name: leaf.grad for name, leaf in zip(self._learnt, learnt, strict=True)}
+        self._put_gradients(rows, gradients, begin=begin)
+        return losses.detach()
+
+    def input_gradient(
+        self, rows: Sequence[int], batch: Tensor, term: Term, scale: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradient of a loss with respect to the batch, and none for weights.
+
+        Args:
+            rows: of R discriminators, increasing.
+            batch: what each of them sees, [R, b, C, H, W].
+            term: the loss, from logits.
+            scale: what losses are multiplied by.
+
+        Returns:
+            The gradient, scaled, [R, b, C, H, W], the losses, [R], not scaled, and the logits,
+            [R, b].
+        """
+        batch = batch.detach().requires_grad_()
+        losses, logits, buffers = self._losses(self._chosen(rows), batch, term)
+        (gradient,) = torch.autograd.grad((losses * scale).sum(), batch)
+        self._put_back(rows, buffers)
+        return gradient, losses.detach(), logits.detach()
+
+    def step(self, rows: Sequence[int], scale: float) -> None:
+        """One step of these discriminators' own optimizers, computed at once.
+
+        Args:
+            rows: whose.
+            scale: to take out of the gradients first; who has one that is not finite has none.
+        """
+        chosen = []
+        for row in rows:
+            discriminator = self._discriminators[row]
+            parameters, own = self._named[discriminator].values(), discriminator.optimizer
+            finite_or_zero([p.grad for p in parameters if p.grad is not None], scale)
+            for parameter in parameters:
+                chosen.append(parameter)
+                # What it remembers stays with its own optimizer, which may have been loaded anew.
+                self._optimizer.state[parameter] = own.state[parameter]
+        self._optimizer.param_groups[0]["params"] = chosen
+        self._optimizer.step()
+
+    def _losses(
+        self, weights: _Weights, batch: Tensor, term: Term
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Losses, [R], and logits, [R, b], with their graph; the buffers afterwards, [R, …]."""
+
+        def one(
+            parameters: dict[str, Tensor], buffers: dict[str, Tensor], samples: Tensor
+        ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+            weights = {**parameters, **buffers}
+            logits = torch.func.functional_call(self._template, weights, (samples,))
+            return term(logits), logits.flatten(), {name: weights[name] for name in buffers}
+
+        vectorized: Any = torch.vmap(one, randomness="different")
+        losses, logits, buffers = vectorized(weights.parameters, weights.buffers, batch)
+        return losses, logits, buffers
+
+    def _chosen(self, rows: Sequence[int]) -> _Weights:
+        """The weights of some rows without a graph: the stack itself, or copies of a part of it."""
+        parameters, buffers = self._parameters, self._buffers
+        if len(rows) < len(self._discriminators):
+            chosen = torch.tensor(rows, device=self.device)
+            parameters, buffers = parameters[chosen], buffers[chosen]
+        return _Weights(_tensors(parameters.detach()), _tensors(buffers))
+
+    def _put_back(self, rows: Sequence[int], buffers: dict[str, Tensor]) -> None:
+        """Buffers are written to in place, so there is something to do for copies only."""
+        if len(rows) < len(self._discriminators):
+            chosen = torch.tensor(rows, device=self.device)
+            for name, buffer in buffers.items():
+                self._buffers[name][chosen] = buffer
+
+    @torch.no_grad()
+    def _put_gradients(
+        self, rows: Sequence[int], gradients: dict[str, Tensor | None], *, begin: bool
+    ) -> None:
+        there: list[Tensor] = []
+        more: list[Tensor] = []
+        by_row = {name: g.unbind(0) for name, g in gradients.items() if g is not None}
+        for place, row in enumerate(rows):
+            for name, parameter in self._named[self._discriminators[row]].items():
+                gradient = by_row[name][place] if name in by_row else None
+                if begin or parameter.grad is None:
+                    parameter.grad = gradient
+                elif gradient is not None:
+                    there.append(parameter.grad)
+                    more.append(gradient)
+        if there:
+            torch._foreach_add_(there, more)
+
+
+def _stacked(tensors: Sequence[dict[str, Tensor]]) -> TensorDict:
+    """Copies of tensors of the same names, [W, …] each."""
+    names = tensors[0].keys()
+    stacks = {name: torch.stack([own[name].detach() for own in tensors]) for name in names}
+    return TensorDict(stacks, batch_size=[len(tensors)])
+
+
+def _tensors(stacks: TensorDict) -> dict[str, Tensor]:
+    """The same tensors, by name."""
+    tensors: dict[str, Tensor] = stacks.to_dict()
+    return tensors
+
+
+def _check_alike(discriminators: Sequence[Discriminator]) -> None:
+    first, *others = (_described(discriminator.model) for discriminator in discriminators)
+    if any(other != first for other in others):
+        raise CannotStack("their models differ")
+    if not first[1]:
+        raise CannotStack("their models have no weights")
+
+
+def _described(model: nn.Module) -> tuple[str, list[tuple[Any, ...]]]:
+    """What must be equal: the layers and their settings, and all names, shapes and types."""
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return repr(model), [(n, t.shape, t.dtype, t.device, t.requires_grad) for n, t in named]
+
+
+def _one_for_all(discriminators: Sequence[Discriminator]) -> torch.optim.Optimizer:
+    """An optimizer like everybody's own, for the parameters of all of them."""
+    optimizers = [discriminator.optimizer for discriminator in discriminators]
+    kinds = {type(optimizer) for optimizer in optimizers}
+    settings = [
+        {name: value for name, value in group.items() if name != "params"}
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+    ]
+    if len(kinds) > 1 or not issubclass(kinds.pop(), torch.optim.Adam):
+        raise CannotStack("their optimizers are not Adam")
+    if len(settings) > len(optimizers) or any(own != settings[0] for own in settings):
+        raise CannotStack("their optimizers have several settings")
+    parameters = [p for d in discriminators for p in d.model.parameters()]
+    make: Callable[..., torch.optim.Optimizer] = type(optimizers[0])
+    return make([{"params": parameters, **settings[0]}])

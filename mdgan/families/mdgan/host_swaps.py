@@ -1,0 +1,85 @@
+"""Swaps, as a host sees them: it gives and takes what the server has drawn."""
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from mdgan import messages
+from mdgan.gan.discriminator_learner import Worker
+from mdgan.messages import Message
+from mdgan.transport.base import Lost
+
+Exchange = Callable[
+    [int, Mapping[int, Message], Collection[int], Mapping[int, Sequence[Any] | None]],
+    Mapping[int, Message | Lost],
+]
+"""`HostTransport.exchange`."""
+
+
+def carry_out(
+    order: Message, workers: Mapping[int, Worker], exchange: Exchange
+) -> tuple[dict[int, str], dict[int, str]]:
+    """Gives and takes discriminators; who gets nothing keeps its own, complete.
+
+    Among the workers of this host they move by reference, where that leaves nobody with none.
+
+    Args:
+        order: a SWAP message.
+        workers: of this host.
+        exchange: with other hosts.
+
+    Returns:
+        SHA-256 of what each worker here gave, and of what each holds that got something.
+    """
+    rows: list[list[int]] = order.fields["moves"]
+    moves = {giver: taker for giver, _, taker, _ in rows if giver in workers}
+    given = {giver: workers[giver].discriminator.digest() for giver in moves}
+    inside = _closed({giver: taker for giver, taker in moves.items() if taker in workers})
+    taken = {taker: given[giver] for giver, taker in inside.items()}
+    owned = {giver: workers[giver].discriminator for giver in inside}
+
+    arrived = _copies(order, {g: w for g, w in workers.items() if g not in inside}, exchange)
+    for giver, taker in inside.items():
+        workers[taker].take(owned[giver])
+    for taker, state in arrived.items():
+        with contextlib.suppress(KeyError, RuntimeError):  # not of this architecture
+            workers[taker].load_discriminator(state)
+            taken[taker] = workers[taker].discriminator.digest()
+    return given, taken
+
+
+def _closed(moves: Mapping[int, int]) -> dict[int, int]:
+    """The moves whose giver gets something by another of them."""
+    closed = dict(moves)
+    while open_ends := closed.keys() ^ set(closed.values()):
+        closed = {g: t for g, t in closed.items() if not open_ends & {g, t}}
+    return closed
+
+
+def _copies(
+    order: Message, workers: Mapping[int, Worker], exchange: Exchange
+) -> dict[int, Mapping[str, Tensor]]:
+    """What copies of discriminators these workers get, from here and from other hosts."""
+    here: dict[int, Mapping[str, Tensor]] = {}
+    away: dict[int, dict[int, Mapping[str, Tensor]]] = {}
+    for giver, _, taker, takers_host in order.fields["moves"]:
+        if giver in workers:
+            place = here if taker in workers else away.setdefault(takers_host, {})
+            place[taker] = workers[giver].discriminator.state()
+    incoming = {
+        givers_host
+        for giver, givers_host, taker, _ in order.fields["moves"]
+        if taker in workers and giver not in workers
+    }
+    outgoing = {
+        host: messages.discriminators(order.iteration, states) for host, states in away.items()
+    }
+    addresses = {int(host): where for host, where in order.fields["addresses"].items()}
+    parcels = exchange(order.iteration, outgoing, incoming, addresses)
+    for _, givers_host, taker, _ in order.fields["moves"]:
+        parcel = parcels.get(givers_host)
+        if taker in workers and isinstance(parcel, Message):
+            here[taker] = messages.state_of(parcel, taker)
+    return here

@@ -1,0 +1,97 @@
+"""MD-GAN with fewer discriminators than workers (Hardy et al. 2019, section VII.4).
+
+A fraction C of the workers holds a discriminator. Swaps are drawn among all workers, so that the
+discriminators wander over all shards and the whole data set is learnt from. A worker whose
+discriminator went to a worker without one has nothing to do until another comes by.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from mdgan.families.algorithms import num_participants
+from mdgan.gan.randomness import generator_for
+
+
+class Holders:
+    """Which workers hold a discriminator.
+
+    Args:
+        fraction: C, in ]0, 1]; with 1 everybody does, whoever comes and goes.
+        seed: decides who is first.
+
+    Attributes:
+        now: the holders; None for everybody.
+    """
+
+    def __init__(self, fraction: float, seed: int) -> None:
+        self.now: set[int] | None = None
+        self._fraction = fraction
+        self._seed = seed
+        self._num_drawn = 0
+        self._too_many = False
+
+    def among(self, workers: Iterable[int]) -> set[int] | None:
+        """The holders among those who can take part now; None for all of them.
+
+        Where a holder is missing, a worker without a discriminator goes on with the one that it
+        had last, so that as many train as ever.
+
+        Args:
+            workers: the live workers that are free.
+        """
+        if self._fraction == 1:
+            return None
+        live = sorted(workers)
+        here = {worker for worker in live if self.now is None or worker in self.now}
+        wanted = num_participants(self._fraction, len(live))
+        if self.now is None:
+            here = set()
+        idle = [worker for worker in live if worker not in here]
+        missing = wanted - len(here)
+        if missing > 0:
+            here |= self._draw(idle, missing)
+        elif self._too_many:
+            here = self._draw(sorted(here), wanted)
+        self._too_many = False
+        self.now = here
+        return here
+
+    def move(self, moves: Mapping[int, int]) -> None:
+        """Discriminators were swapped.
+
+        Args:
+            moves: giver → taker, of givers that are holders.
+        """
+        if self.now is not None:
+            self.now = {moves.get(worker, worker) for worker in self.now}
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next choice depends on; empty where everybody is a holder."""
+        if self.now is None:
+            return {}
+        return {
+            ".now": torch.tensor(sorted(self.now), dtype=torch.int64),
+            ".drawn": torch.tensor(self._num_drawn),
+            ".fraction": torch.tensor(self._fraction, dtype=torch.float64),
+        }
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Continues where `state` was taken; with a smaller C some of its holders go on.
+
+        Raises:
+            KeyError: it is no such state; nothing changed.
+        """
+        if state and state.keys() != {".now", ".drawn", ".fraction"}:
+            raise KeyError(f"no state of holders: {sorted(state)}")
+        if state and self._fraction < 1:
+            self.now = set(state[".now"].tolist())
+            self._num_drawn = int(state[".drawn"])
+            self._too_many = self._fraction < float(state[".fraction"])
+
+    def _draw(self, workers: list[int], count: int) -> set[int]:
+        random = generator_for(self._seed, "holders", self._num_drawn)
+        self._num_drawn += 1
+        order = torch.randperm(len(workers), generator=random)[:count]
+        return {workers[place] for place in order.tolist()}

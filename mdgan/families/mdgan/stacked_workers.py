@@ -1,0 +1,141 @@
+"""The workers of one host computed at once, by `torch.func` over stacked discriminators."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor
+
+from mdgan.families.mdgan.algorithm import Assignment
+from mdgan.families.mdgan.discriminator_stack import CannotStack, DiscriminatorStack
+from mdgan.families.mdgan.worker_group import Answers, StageOf, all_unobserved
+from mdgan.gan.discriminator_learner import Worker
+
+
+class StackedWorkers:
+    """Computes for all workers at once what `OneByOne` computes for one after another.
+
+    Results are the same but for rounding, since sums are grouped in another way. Dropout draws
+    from the first worker's random state for everybody: its masks are as independent as those of
+    workers one by one, but not the same.
+
+    Every worker takes part in a stage from its beginning to its end, and so it is recorded.
+
+    Args:
+        workers: by rank, with models of the same kind.
+        sample_shape: of one sample, (C, H, W).
+        stage_of: what the stages of each worker run in.
+
+    Raises:
+        CannotStack: these workers must go one by one; they are as they were.
+    """
+
+    def __init__(
+        self,
+        workers: Mapping[int, Worker],
+        sample_shape: Sequence[int],
+        stage_of: StageOf = all_unobserved,
+    ) -> None:
+        self._workers = workers
+        self._stage_of = stage_of
+        self._row = {rank: row for row, rank in enumerate(workers)}
+        first = next(iter(workers.values()))
+        self._rules, self._random_state = first.rules, first.random_state
+        if any(worker.rules != self._rules for worker in workers.values()):
+            raise CannotStack("they learn in different ways")
+        self._stack = DiscriminatorStack([worker.discriminator for worker in workers.values()])
+        self._rehearse(sample_shape)
+        self._stack.adopt()
+
+    def learn_real_halves(self) -> None:
+        """See `WorkerGroup`."""
+        self._arrange()
+        self._learn_real_halves(list(self._workers))
+
+    def answer(self, generated: Tensor, assignment: Mapping[int, Assignment]) -> Answers:
+        """See `WorkerGroup`."""
+        self._arrange()
+        ranks = sorted(assignment, key=self._row.__getitem__)
+        discriminator_losses = self._learn(
+            ranks, generated[[assignment[rank].train for rank in ranks]]
+        )
+        with self._stage(ranks, "feedback"), self._random_state.in_place():
+            gradients, generator_losses, verdicts = self._stack.input_gradient(
+                self._rows(ranks),
+                generated[[assignment[rank].judge for rank in ranks]],
+                self._rules.generator_loss,
+                self._rules.loss_scale,
+            )
+            feedbacks = gradients / self._rules.loss_scale
+        losses = torch.stack([discriminator_losses, generator_losses], dim=1)
+        place = {rank: index for index, rank in enumerate(ranks)}
+        return Answers(
+            {rank: feedbacks[place[rank]] for rank in assignment},
+            {rank: losses[place[rank]] for rank in assignment},
+            {rank: verdicts[place[rank]] for rank in assignment},
+        )
+
+    def _learn(self, ranks: Sequence[int], fake: Tensor) -> Tensor:
+        """L local steps (Algorithm 1, lines 6-8).
+
+        Args:
+            ranks: of R workers, in the order of their rows.
+            fake: X^(d) of each, [R, b, C, H, W].
+
+        Returns:
+            J_disc before the last step, [R].
+        """
+        workers, rows = [self._workers[rank] for rank in ranks], self._rows(ranks)
+        term, scale = self._rules.discriminator_loss.fake, self._rules.loss_scale
+        told = torch.zeros(len(ranks))
+        for _ in range(self._rules.local_steps):
+            self._learn_real_halves(ranks)
+            with self._stage(ranks, "fake half"), self._random_state.in_place():
+                losses = self._stack.learn(rows, fake, term, scale, begin=False)
+            with self._stage(ranks, "local step"):
+                self._stack.step(rows, scale)
+            told = torch.stack(
+                [worker.end_local_step(loss) for worker, loss in zip(workers, losses, strict=True)]
+            )
+        return told
+
+    def _learn_real_halves(self, ranks: Sequence[int]) -> None:
+        """The real halves of those that do not have theirs."""
+        ranks = [rank for rank in ranks if not self._workers[rank].has_real_half]
+        if not ranks:
+            return
+        workers = [self._workers[rank] for rank in ranks]
+        with self._stage(ranks, "real half"):
+            real = torch.stack([worker.draw_real() for worker in workers]).to(self._stack.device)
+            with self._random_state.in_place():
+                term, scale = self._rules.discriminator_loss.real, self._rules.loss_scale
+                losses = self._stack.learn(self._rows(ranks), real, term, scale, begin=True)
+            for worker, loss in zip(workers, losses, strict=True):
+                worker.keep_real_half(loss)
+
+    def _arrange(self) -> None:
+        """Gives the workers their rows back, which swaps by reference mix up.
+
+        Otherwise masks would depend on all swaps before, and a run that is resumed knows of none.
+        """
+        self._stack.arrange([worker.discriminator for worker in self._workers.values()])
+
+    def _rows(self, ranks: Sequence[int]) -> list[int]:
+        return [self._row[rank] for rank in ranks]
+
+    @contextmanager
+    def _stage(self, ranks: Sequence[int], name: str) -> Iterator[None]:
+        with ExitStack() as stages:
+            for rank in ranks:
+                stages.enter_context(self._stage_of(rank)(name))
+            yield
+
+    def _rehearse(self, sample_shape: Sequence[int]) -> None:
+        before = self._random_state.tensors()
+        shape = (len(self._workers), self._rules.batch_size, *sample_shape)
+        batch = torch.zeros(shape, device=self._stack.device)
+        try:
+            with self._random_state.in_place():
+                self._stack.rehearse(batch, self._rules.discriminator_loss.real)
+        finally:
+            self._random_state.restore(before)

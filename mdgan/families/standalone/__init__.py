@@ -1,0 +1,1 @@
+"""The baseline: one process that holds all data."""

@@ -1,0 +1,1 @@
+"""The mathematics that families share; knows no network, no flag and no file."""

@@ -1,0 +1,65 @@
+"""What moves in a swap: a discriminator's weights, buffers and optimizer state, always together."""
+
+import hashlib
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+from torch import Tensor, nn
+
+from mdgan.gan.model_state import (
+    check_names,
+    load_model,
+    optimizer_tensors,
+    part_of,
+    under,
+)
+
+
+class Discriminator:
+    """What moves in a swap.
+
+    Attributes:
+        model: D, in training mode.
+        optimizer: over D's parameters θ.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self.model = model
+        self.optimizer = optimizer
+
+    def state(self) -> TensorDict:
+        """A copy of everything that moves; flat names, CPU or device as the model is."""
+        state: TensorDict = TensorDict(self._tensors()).detach().clone()
+        return state
+
+    def digest(self) -> str:
+        """SHA-256 of everything that moves: names, shapes, types and bits."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self._tensors().items()):
+            digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+            digest.update(np.asarray(tensor.detach().cpu().reshape(-1).view(torch.uint8)).data)
+        return digest.hexdigest()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """What moves, itself."""
+        return {
+            **under("model.", self.model.state_dict()),
+            **under("optimizer.", optimizer_tensors(self.model, self.optimizer)),
+        }
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Copies a state in; the given tensors are never aliased.
+
+        Args:
+            state: what `state` of a discriminator of the same architecture returned.
+
+        Raises:
+            KeyError, RuntimeError: a tensor is missing or has another shape or type; nothing
+                changed.
+        """
+        check_names(state, "model.", "optimizer.")
+        load_model(
+            self.model, self.optimizer, part_of(state, "model."), part_of(state, "optimizer.")
+        )

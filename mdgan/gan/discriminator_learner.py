@@ -1,0 +1,286 @@
+"""MD-GAN (Hardy et al. 2019, Algorithm 1): the worker's share of one iteration.
+
+Shapes are written [b, C, H, W]: b samples.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from mdgan.gan.arithmetic import finite_or_zero
+from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.losses import DiscriminatorLoss, Term
+from mdgan.gan.model_state import check_names, part_of, under
+from mdgan.gan.randomness import RandomState
+from mdgan.gan.stages import Stage, unobserved
+
+
+class Batches(Protocol):
+    """A worker's private data."""
+
+    def next_batch(self, batch_size: int) -> Tensor:
+        """The next real samples, float32 [b, C, H, W] in [−1, 1]."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Where drawing is; tensors that are never written to."""
+
+    def load_state(self, state: Mapping[str, Tensor]) -> bool:
+        """Continues where `state` was taken; False, and nothing changed, with other data.
+
+        Raises:
+            KeyError, RuntimeError: it is no such state; nothing changed.
+        """
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a worker learns and judges; the same for all workers of a run.
+
+    Attributes:
+        batch_size: b.
+        local_steps: L.
+        discriminator_loss: J_disc.
+        generator_loss: J_gen.
+        loss_scale: what losses are multiplied by; see `arithmetic.loss_scale`.
+    """
+
+    batch_size: int
+    local_steps: int
+    discriminator_loss: DiscriminatorLoss
+    generator_loss: Term
+    loss_scale: float = 1.0
+
+
+class Judgement(NamedTuple):
+    """What a worker has to say of a batch X^(g).
+
+    Attributes:
+        feedback: F_n, [b, C, H, W].
+        loss: J_gen, a scalar.
+        verdicts: the logits D_n(x) of the samples, [b]; high means real.
+    """
+
+    feedback: Tensor
+    loss: Tensor
+    verdicts: Tensor
+
+
+class Worker:
+    """The worker's share: train D_n on private data, then judge a batch (Algorithm 1, WORKER).
+
+    The discriminator moves in a swap. The data and the random state stay: they belong to the place.
+
+    Attributes:
+        discriminator: D_n.
+        batches: B_n, the worker's shard.
+        random_state: of dropout and the like.
+        rules: how it learns and judges.
+    """
+
+    def __init__(
+        self,
+        discriminator: Discriminator,
+        batches: Batches,
+        random_state: RandomState,
+        *,
+        batch_size: int,
+        local_steps: int,
+        discriminator_loss: DiscriminatorLoss,
+        generator_loss: Term,
+        loss_scale: float = 1.0,
+    ) -> None:
+        self.discriminator = discriminator
+        self.batches = batches
+        self.random_state = random_state
+        self.rules = Rules(batch_size, local_steps, discriminator_loss, generator_loss, loss_scale)
+        self._real_loss: Tensor | None = None
+        self._before_real_half: dict[str, Tensor] = {}
+
+    def learn_real_half(self) -> None:
+        """The half of the next gradient that needs only real data; it need not wait for X^(d).
+
+        Does nothing when that half is already there.
+        """
+        if self.has_real_half:
+            return
+        model, optimizer = self.discriminator.model, self.discriminator.optimizer
+        real = self.draw_real().to(self._device)
+        with self.random_state.in_place():
+            optimizer.zero_grad()
+            loss = self.rules.discriminator_loss.real(model(real))
+            (loss * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        self.keep_real_half(loss.detach())
+
+    def learn(self, fake: Tensor, stage: Stage = unobserved) -> Tensor:
+        """L local steps of J_disc = Ã(X_r) + B̃(X^(d)) (Algorithm 1, lines 6-8).
+
+        Args:
+            fake: X^(d), [b, C, H, W].
+            stage: what the stages `real half`, `fake half` and `local step` run in.
+
+        Returns:
+            J_disc before the last step, a scalar.
+        """
+        model, optimizer = self.discriminator.model, self.discriminator.optimizer
+        loss = torch.zeros(())
+        for _ in range(self.rules.local_steps):
+            if not self.has_real_half:
+                with stage("real half"):
+                    self.learn_real_half()
+            with stage("fake half"), self.random_state.in_place():
+                fake_loss = self.rules.discriminator_loss.fake(model(fake))
+                (fake_loss * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+            with stage("local step"):
+                gradients = [p.grad for p in model.parameters() if p.grad is not None]
+                finite_or_zero(gradients, self.rules.loss_scale)
+                optimizer.step()
+            loss = self.end_local_step(fake_loss.detach())
+        return loss
+
+    def feedback(self, judged: Tensor) -> Judgement:
+        """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g), J_gen a mean over the batch (Algorithm 1, line 9).
+
+        Only the gradient with respect to the input is computed, none for θ_n.
+
+        Args:
+            judged: X^(g), [b, C, H, W].
+        """
+        judged = judged.detach().requires_grad_()
+        with self.random_state.in_place():
+            logits = self.discriminator.model(judged)  # [b], or [b, 1] and the like
+            loss = self.rules.generator_loss(logits)
+            (gradient,) = torch.autograd.grad(loss * self.rules.loss_scale, judged)
+        return Judgement(gradient / self.rules.loss_scale, loss.detach(), logits.detach().flatten())
+
+    # What `learn` consists of, for whoever computes the gradients of several workers at once.
+
+    @property
+    def has_real_half(self) -> bool:
+        """Whether the half of the next gradient that needs only real data is there."""
+        return self._real_loss is not None
+
+    def draw_real(self) -> Tensor:
+        """The real batch of the next gradient, [b, C, H, W] on the CPU.
+
+        Remembers how everything is, so that the real half can be undone. The gradient is put in
+        place next, and `keep_real_half` called.
+        """
+        self._before_real_half = self._moved_by_real_half()
+        return self.batches.next_batch(self.rules.batch_size)
+
+    def keep_real_half(self, loss: Tensor) -> None:
+        """The gradient of the real half is in place.
+
+        Args:
+            loss: Ã, a scalar without a graph.
+        """
+        self._real_loss = loss
+
+    def end_local_step(self, fake_loss: Tensor) -> Tensor:
+        """The optimizer has stepped with both halves; the next real half may begin.
+
+        Args:
+            fake_loss: B̃, a scalar without a graph.
+
+        Returns:
+            J_disc before the step, a scalar.
+        """
+        assert self._real_loss is not None, "the real half comes first"
+        loss = self._real_loss + fake_loss
+        self._real_loss, self._before_real_half = None, {}
+        return loss
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of everything that the next answer depends on, at any time between two answers.
+
+        A real half that is already learnt is left out, and the state is that before it: whoever
+        loads it learns the same half again. The gradient of a single batch tells much of its
+        samples and must not leave the worker.
+
+        Returns:
+            `discriminator.…` as `Discriminator.state`, `random.…` as `RandomState.tensors`, and
+            `shard.…` as `Shard.state`.
+        """
+        now = {
+            **under("discriminator.", self.discriminator.state()),
+            **under("random.", self.random_state.tensors()),
+            **under("shard.", self.batches.state()),
+        }
+        before = self._before_real_half
+        return {name: before.get(name, tensor).clone() for name, tensor in now.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> bool:
+        """Continues where `state` was taken.
+
+        Args:
+            state: what `state` of a worker of the same architecture returned.
+
+        Returns:
+            Whether the shard is the same size; if not, it stays as it is.
+
+        Raises:
+            KeyError, RuntimeError: the state does not fit; nothing changed.
+        """
+        check_names(state, "discriminator.", "random.", "shard.")
+        random_before, batches_before = self.random_state.tensors(), self.batches.state()
+        try:
+            same_shard = self.batches.load_state(part_of(state, "shard."))
+            self.random_state.restore(part_of(state, "random."))
+            self.discriminator.load_state(part_of(state, "discriminator."))
+        except BaseException:
+            self.random_state.restore(random_before)
+            self.batches.load_state(batches_before)
+            raise
+        self._drop_real_half()
+        return same_shard
+
+    def load_discriminator(self, state: Mapping[str, Tensor]) -> None:
+        """Takes over a discriminator, as in a swap; data and random state stay.
+
+        A real half that is already learnt belongs to the discriminator that goes. It is undone, its
+        batch and random numbers included: early or late makes no difference to what follows.
+
+        Args:
+            state: what `Discriminator.state` of another worker returned.
+
+        Raises:
+            KeyError, RuntimeError: the state does not fit; nothing changed.
+        """
+        self.discriminator.load_state(state)
+        self._undo_real_half()
+
+    def take(self, discriminator: Discriminator) -> None:
+        """As `load_discriminator`, without a copy.
+
+        Args:
+            discriminator: of another worker here, which takes somebody else's in turn.
+        """
+        self._undo_real_half()
+        self.discriminator = discriminator
+        self._drop_real_half()
+
+    def _moved_by_real_half(self) -> dict[str, Tensor]:
+        """What `learn_real_half` changes besides gradients, named as in `state`."""
+        buffers = self.discriminator.model.named_buffers(remove_duplicate=False)
+        return {
+            **{f"discriminator.model.{name}": buffer.clone() for name, buffer in buffers},
+            **under("random.", self.random_state.tensors()),
+            **under("shard.", self.batches.state()),
+        }
+
+    def _undo_real_half(self) -> None:
+        if self.has_real_half:
+            self.random_state.restore(part_of(self._before_real_half, "random."))
+            self.batches.load_state(part_of(self._before_real_half, "shard."))
+        self._drop_real_half()
+
+    def _drop_real_half(self) -> None:
+        self.discriminator.optimizer.zero_grad()
+        self._real_loss, self._before_real_half = None, {}
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.discriminator.model.parameters()).device

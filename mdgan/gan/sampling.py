@@ -1,0 +1,47 @@
+"""What a generator makes of fixed noise, between two steps of its training."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.gan.randomness import RandomState, derive_seed, generator_for
+
+_AT_ONCE = 256
+
+
+@torch.no_grad()
+def sample_pieces(
+    generator: nn.Module, num_samples: int, z_dim: int, seed: int
+) -> Iterator[Tensor]:
+    """Samples, a piece at a time; the generator and all random states are left as they were.
+
+    Args:
+        generator: G; put into evaluation mode meanwhile, so a sample does not depend on the others.
+        num_samples: n.
+        z_dim: the length of G's input.
+        seed: decides the noise; sample i is the same whatever n is.
+
+    Yields:
+        float32 [at most 256, C, H, W] in [−1, 1], on the CPU.
+    """
+    device = next(generator.parameters()).device
+    noise = generator_for(seed, "samples")
+    state = RandomState(derive_seed(seed, "sampling"), device)
+    for begin in range(0, num_samples, _AT_ONCE):
+        count = min(_AT_ONCE, num_samples - begin)
+        z = torch.stack([torch.randn(z_dim, generator=noise) for _ in range(count)])
+        was_training = {module: module.training for module in generator.modules()}
+        generator.eval()
+        try:
+            with state.in_place():
+                piece = generator(z.to(device)).float().cpu()
+        finally:
+            for module, training in was_training.items():
+                module.training = training
+        yield piece
+
+
+def draw_samples(generator: nn.Module, num_samples: int, z_dim: int, seed: int) -> Tensor:
+    """All of `sample_pieces` at once, float32 [n, C, H, W] in [−1, 1], on the CPU."""
+    return torch.cat(list(sample_pieces(generator, num_samples, z_dim, seed)))

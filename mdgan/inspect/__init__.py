@@ -1,0 +1,1 @@
+"""Tools that look at data sets and at what was trained."""

@@ -1,0 +1,255 @@
+"""A run's timeline as a Chrome trace, which ui.perfetto.dev and chrome://tracing open.
+
+The format has no official home any more; what counts is how Perfetto reads it. Numbers of
+processes and threads start at 1, because it hides 0, and no two threads share one, because it
+names a thread by its number alone. Events of one thread do not overlap, because it shows no others;
+what does goes to a second thread of the same worker.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mdgan.errors import BadInput
+from mdgan.records.happenings import JOINED, LEFT, LOST, RESUMED, SHUT_OUT, happening
+from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace, Traffic
+from mdgan.report.numbers.values import number_in
+from mdgan.storage.whole_file import write_whole
+
+_TOUCHING = 2
+"""Microseconds by which rounding may make two spans overlap that do not."""
+
+_UNTOLD = ("event", "given", "taken", "holdings")
+"""Of events: the name, which is shown anyway, digests, and what belongs to no moment."""
+
+_NAMES = {
+    LOST: "lost worker {}",
+    SHUT_OUT: "worker {} shut out",
+    LEFT: "worker {} left",
+    JOINED: "worker {} joined",
+    RESUMED: "resumed",
+}
+
+_Event = dict[str, Any]
+
+
+def write_chrome_trace(path: Path, output: Path) -> tuple[int, tuple[str, ...]]:
+    """Writes the timeline of a finished or running run.
+
+    Args:
+        path: the run's folder.
+        output: the file to write.
+
+    Returns:
+        The number of spans, and one line for everything in the run that could not be read.
+
+    Raises:
+        BadInput: not a run, one without spans, or the output cannot be written.
+    """
+    run = RecordedRun.read(path)
+    trace = chrome_trace(run)
+    data = json.dumps(trace, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
+    try:
+        write_whole(output, data)
+    except OSError as error:
+        raise BadInput(f"-o {output}: cannot write it ({error.strerror})") from error
+    return sum(event["ph"] == "X" for event in trace["traceEvents"]), run.damage
+
+
+def chrome_trace(run: RecordedRun) -> dict[str, Any]:
+    """The timeline of a run: a process is a role, a thread is a worker.
+
+    Args:
+        run: with at least one span.
+
+    Returns:
+        The trace in the JSON object format. Times are whole microseconds since the earliest.
+
+    Raises:
+        BadInput: the run has no spans.
+    """
+    traces = sorted((trace for trace in run.traces.values() if trace.spans), key=_order)
+    if not traces:
+        raise BadInput(f"{run.path}: has no recorded spans; wait for its first iterations")
+    numbers = count(1)
+    processes = {trace.role: next(numbers) for trace in traces}
+    events: list[_Event] = []
+    for trace in traces:
+        process = processes[trace.role]
+        events += _process(trace.role, process)
+        events += _spans(trace, process, numbers)
+        events += _rates(trace.traffic, process)
+    events += _instants(run, processes[traces[0].role])
+    timed = [event for event in events if "ts" in event]
+    earliest = min(event["ts"] for event in timed)
+    for event in timed:
+        event["ts"] -= earliest
+    return {
+        "traceEvents": events,
+        "displayTimeUnit": "ms",
+        "otherData": {"run": str(run.path), "version": str(run.status.get("version", ""))},
+    }
+
+
+def _order(trace: Trace) -> tuple[int, int, str]:
+    """Who owns the generator first, then the hosts by their first worker, then everybody else."""
+    if trace.role in ("server", "standalone"):
+        return 0, 0, trace.role
+    kind, _, number = trace.role.partition("-")
+    if kind == "host" and number.isdigit():
+        return 1, int(number), trace.role
+    return 2, 0, trace.role
+
+
+def _process(role: str, process: int) -> list[_Event]:
+    return [
+        _metadata("process_name", process, process, name=role),
+        _metadata("process_sort_index", process, process, sort_index=process),
+    ]
+
+
+def _metadata(kind: str, process: int, thread: int, **args: Any) -> _Event:
+    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": args}
+
+
+def _spans(trace: Trace, process: int, numbers: Iterator[int]) -> Iterator[_Event]:
+    """The spans of all of a role's workers, and the names of their threads."""
+    by_worker: dict[int, list[tuple[int, int, int, RecordedSpan]]] = {}
+    for iteration, spans in trace.spans.items():
+        for span in spans:
+            begin = _microseconds(span.start)
+            end = _microseconds(span.start + span.seconds)
+            by_worker.setdefault(span.worker, []).append((begin, end, iteration, span))
+    for worker, rows in sorted(by_worker.items()):
+        # A thread that has its process's number is that process's main thread.
+        threads = [process if worker == 0 else next(numbers)]
+        rows.sort(key=lambda row: (row[0], -row[1]))
+        lanes = _lanes((begin, end) for begin, end, _, _ in rows)
+        for (_, _, iteration, span), (begin, end, lane) in zip(rows, lanes, strict=True):
+            if lane == len(threads):
+                threads.append(next(numbers))
+            yield {
+                "ph": "X",
+                "name": span.name,
+                "pid": process,
+                "tid": threads[lane],
+                "ts": begin,
+                "dur": end - begin,
+                "args": {"iteration": iteration, "bytes": span.num_bytes},
+            }
+        name = f"worker {worker}" if worker else trace.role
+        for lane, thread in enumerate(threads):
+            more = f" ({lane + 1})" if lane else ""
+            yield _metadata("thread_name", process, thread, name=name + more)
+            yield _metadata("thread_sort_index", process, thread, sort_index=worker)
+
+
+def _lanes(intervals: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Puts each interval into the first lane that is free by then.
+
+    Args:
+        intervals: (begin, end) by increasing begin.
+
+    Yields:
+        Begin and end, moved where rounding alone made them overlap others, and the lane.
+    """
+    free_from: list[int] = []
+    for begin, end in intervals:
+        fits = (lane for lane, free in enumerate(free_from) if free - begin <= _TOUCHING)
+        lane = next(fits, len(free_from))
+        moved = max([begin, *free_from[lane : lane + 1]])
+        free_from[lane : lane + 1] = [max(moved, end)]
+        yield moved, free_from[lane], lane
+
+
+def _rates(traffic: list[Traffic], process: int) -> Iterator[_Event]:
+    """Bytes per second between two rows, from the first of them on."""
+    rows = [Traffic(0, 0.0, {}, {}), *traffic]
+    for before, after in pairwise(rows):
+        seconds = after.seconds - before.seconds
+        if seconds > 0:
+            rates = {
+                "sent": _moved(before.sent, after.sent) / seconds,
+                "received": _moved(before.received, after.received) / seconds,
+            }
+            yield _counter(process, before.seconds, rates)
+    if traffic:
+        yield _counter(process, traffic[-1].seconds, {"sent": 0, "received": 0})
+
+
+def _moved(before: Mapping[str, int], after: Mapping[str, int]) -> int:
+    """Bytes of all kinds; none where counting began anew, as it does in a resumed run."""
+    return max(0, sum(after.values()) - sum(before.values()))
+
+
+def _counter(process: int, seconds: float, rates: Mapping[str, float]) -> _Event:
+    values = {way: round(rate) for way, rate in rates.items()}
+    name, ts = "bytes per second", _microseconds(seconds)
+    return {"ph": "C", "name": name, "pid": process, "tid": process, "ts": ts, "args": values}
+
+
+def _instants(run: RecordedRun, process: int) -> Iterator[_Event]:
+    """Swaps, ends of rounds, and workers that came or went."""
+    server = run.traces.get("server", Trace("server"))
+    when = _Clock(run, server)
+    for event in run.named("swap"):
+        iteration = number_in(event, "iteration")
+        if iteration is not None:
+            spans = server.spans.get(int(iteration), ())
+            began = next((span.start for span in spans if span.name == "swap"), None)
+            yield _instant("swap", process, when.of(iteration) if began is None else began, event)
+    for number, event in enumerate(run.named("round"), start=1):
+        iteration = number_in(event, "iteration")
+        if iteration is not None:
+            seconds = number_in(event, "seconds")
+            name = f"round {number}" + (" aborted" if event.get("aborted") is True else "")
+            yield _instant(name, process, when.of(iteration) if seconds is None else seconds, event)
+    for event in run.events:
+        found = happening(event)
+        if found is not None and found.kind in _NAMES:
+            name = _NAMES[found.kind].format(_listed(found.workers))
+            seconds = when.of(found.iteration) if found.seconds is None else found.seconds
+            yield _instant(name, process, seconds, event)
+
+
+class _Clock:
+    """When iterations ended, for what is recorded by iteration alone."""
+
+    def __init__(self, run: RecordedRun, server: Trace) -> None:
+        ends = {0: 0.0}
+        for record in run.iterations:
+            iteration, seconds = number_in(record, "iteration"), number_in(record, "seconds")
+            if iteration is not None and seconds is not None:
+                ends[int(iteration)] = seconds
+        for number, spans in server.spans.items():
+            ends[number] = max(span.start + span.seconds for span in spans)
+        self._known = sorted(ends)
+        self._seconds = [ends[number] for number in self._known]
+
+    def of(self, iteration: float) -> float:
+        """The end of an iteration, interpolated where it is not recorded."""
+        return float(np.interp(iteration, self._known, self._seconds))
+
+
+def _instant(name: str, process: int, seconds: float, event: Mapping[str, Any]) -> _Event:
+    return {
+        "ph": "i",
+        "s": "p",
+        "name": name,
+        "pid": process,
+        "tid": process,
+        "ts": _microseconds(seconds),
+        "args": {name: value for name, value in event.items() if name not in _UNTOLD},
+    }
+
+
+def _listed(workers: Iterable[int]) -> str:
+    return ", ".join(map(str, workers))
+
+
+def _microseconds(seconds: float) -> int:
+    return round(seconds * 1e6)

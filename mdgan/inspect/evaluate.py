@@ -1,0 +1,162 @@
+"""Scores a run's newest generator, with the network and the sums that training left in its folder.
+
+Where they are not there, or another network is asked for, the real data are read on this machine.
+"""
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mdgan.engine.host.describing import describe_all
+from mdgan.engine.learners import make_shard
+from mdgan.engine.scorer import EXTRACTOR_FILE, REAL_FILE, score_generator
+from mdgan.inspect.trained import Trained, load_trained
+from mdgan.launch import machine
+from mdgan.launch.prepare import data_dir
+from mdgan.metrics.chosen import (
+    features_of,
+    make_extractor,
+    open_held_out,
+    own_file,
+)
+from mdgan.metrics.extractor import Extractor
+from mdgan.metrics.packing import unpack
+from mdgan.metrics.real_statistics import RealStatistics
+from mdgan.settings.deployment import Deployment
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be scored, and with what.
+
+    Attributes:
+        num_samples: n, how many samples to generate.
+        seed: decides the noise; None for the run's own.
+        changes: settings that replace the run's: `extractor`, `inception_weights`, `data_dir`,
+            `held_out`, `device`.
+    """
+
+    num_samples: int
+    seed: int | None
+    changes: Mapping[str, str]
+
+
+def evaluate_run(path: Path, question: Question) -> dict[str, Any]:
+    """Scores a run, and adds the scores to its `metrics.jsonl`.
+
+    Returns:
+        The record, as `metrics.jsonl` has it.
+
+    Raises:
+        BadInput: not a run, no generator yet, or data or network cannot be used.
+    """
+    trained = load_trained(path)
+    experiment, deployment = trained.settings()
+    deployment = _with(deployment, question.changes)
+    device = machine.resolve_device(deployment.device, 0)
+    torch.set_num_threads(machine.server_threads(deployment))
+    begin = time.monotonic()
+    seed = experiment.seed if question.seed is None else question.seed
+    extractor = _extractor(trained, deployment, question).to(device)
+    real = _real(trained, deployment, question, extractor)
+    held_out = open_held_out(deployment, trained.dataset, data_dir(deployment, trained.dataset, 1))
+    scores = score_generator(
+        trained.generator.to(device),
+        extractor,
+        real,
+        None if held_out is None else features_of(held_out, extractor),
+        z_dim=trained.dataset.z_dim,
+        num_samples=question.num_samples,
+        seed=seed,
+    )
+    record = {
+        "event": "scores",
+        "iteration": trained.iteration,
+        "by": "evaluate",
+        "seconds": None,
+        "scoring_seconds": round(time.monotonic() - begin, 3),
+        **scores.as_record(),
+    }
+    try:
+        trained.run.append_metrics(record)
+    except OSError as error:
+        print(f"mdgan: warning: {path}: not recorded there ({error.strerror})", file=sys.stderr)
+    return record
+
+
+def _with(deployment: Deployment, changes: Mapping[str, str]) -> Deployment:
+    given: dict[str, Any] = dict(changes)
+    if "inception_weights" in given:
+        given.setdefault("extractor", "inception")
+    elif given.get("extractor", "inception") != "inception":
+        given["inception_weights"] = None
+    return replace(deployment, **given)
+
+
+def _extractor(trained: Trained, deployment: Deployment, question: Question) -> Extractor:
+    asked = {"extractor", "inception_weights", "data_dir"} & question.changes.keys()
+    if not asked and (trained.run.path / EXTRACTOR_FILE).exists():
+        tensors, fields = trained.run.read_tensors(EXTRACTOR_FILE)
+        return unpack(fields, tensors, own_file(deployment))
+    folder = data_dir(deployment, trained.dataset, 1)
+    return make_extractor(
+        deployment,
+        trained.dataset,
+        lambda: trained.dataset.open(folder),
+        lambda: open_held_out(deployment, trained.dataset, folder),
+    )
+
+
+def _real(
+    trained: Trained, deployment: Deployment, question: Question, extractor: Extractor
+) -> RealStatistics:
+    """The sums that training left behind if they fit; else those of the data on this machine."""
+    if "data_dir" not in question.changes and (trained.run.path / REAL_FILE).exists():
+        tensors, described = trained.run.read_tensors(REAL_FILE)
+        if described.get("sha256") == extractor.sha256:
+            return RealStatistics.from_tensors(tensors)
+    experiment, _ = trained.settings()
+    ranks = [1] if experiment.algorithm == "standalone" else range(1, experiment.world_size)
+    folders = {data_dir(deployment, trained.dataset, rank) for rank in ranks}
+    sources = [trained.dataset.open(folder) for folder in sorted(folders)]
+    shards = [make_shard(1, source, torch.arange(len(source)), 0) for source in sources]
+    return describe_all(shards, extractor)
+
+
+def scores_in_words(record: Mapping[str, Any]) -> str:
+    """A table of a record for people, without a last line break."""
+    scores, extractor = record["scores"], record["extractor"]
+    floor, real = record.get("floor", {}), record.get("real", {})
+    accuracy = extractor.get("accuracy")
+    known = "" if accuracy is None else f", {100 * accuracy:.1f} % right on test samples"
+    lines = [
+        f"iteration {record['iteration']}: {record['n']:,} generated samples against "
+        f"{record['n_real']:,} real ones",
+        f"features of {extractor['name']} ({extractor['sha256'][:12]}{known})",
+    ]
+    rows = [
+        ("FID", _number(scores.get("fid")), f"real against real {_number(floor.get('fid'))}"),
+        ("KID", _number(scores.get("kid"), 5), f"± {_number(scores.get('kid_std'), 5)}"),
+        ("score", _number(scores.get("inception_score"), 3),
+         f"Inception-style; real data {_number(real.get('inception_score'), 3)}"),
+        ("precision", _number(scores.get("precision"), 3), ""),
+        ("recall", _number(scores.get("recall"), 3), ""),
+        ("density", _number(scores.get("density"), 3), ""),
+        ("coverage", _number(scores.get("coverage"), 3), ""),
+        ("classes covered", str(scores.get("classes_covered", "-")), f"of {real.get('classes')}"),
+        ("KL of classes", _number(scores.get("class_kl"), 4), "nats, generated against real"),
+    ]  # fmt: skip
+    lines += [f"  {name:16} {value:>10}   {about}".rstrip() for name, value, about in rows
+              if value != "-"]  # fmt: skip
+    lines += [f"  {name} left out: {reason}" for name, reason in record["left_out"].items()]
+    lines += [f"  warning: {warning}" for warning in record["warnings"]]
+    return "\n".join(lines)
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,44 @@
+"""Samples from a run's newest generator."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+
+from mdgan.errors import BadInput
+from mdgan.gan.sampling import draw_samples
+from mdgan.inspect.trained import load_trained
+from mdgan.observe.grid import grid_png
+from mdgan.storage.whole_file import write_whole
+
+
+def sample_run(path: Path, num_samples: int, seed: int, output: Path, *, as_npz: bool) -> int:
+    """Writes samples of a finished or running run, the same for the same seed.
+
+    Args:
+        path: the run's folder.
+        num_samples: n.
+        seed: decides the noise.
+        output: the file to write.
+        as_npz: one array `images`, float32 [n, C, H, W] in [−1, 1], instead of a grid.
+
+    Returns:
+        The iteration that the generator is from.
+
+    Raises:
+        BadInput: not a run, no generator yet, its dataset file is gone or no longer fits, or the
+            output cannot be written.
+    """
+    trained = load_trained(path)
+    images = draw_samples(trained.generator, num_samples, trained.dataset.z_dim, seed)
+    if as_npz:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, images=images.numpy())
+        data = buffer.getvalue()
+    else:
+        data = grid_png(images)
+    try:
+        write_whole(output, data)
+    except OSError as error:
+        raise BadInput(f"-o {output}: cannot write it ({error.strerror})") from error
+    return trained.iteration

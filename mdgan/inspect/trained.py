@@ -1,0 +1,64 @@
+"""A run's newest generator, loaded back together with what it takes to use it."""
+
+import hashlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from mdgan.data.dataset_file import DatasetFile, load_path
+from mdgan.errors import BadInput
+from mdgan.records.run_directory import RunDirectory
+from mdgan.settings.config import build_deployment, build_experiment
+from mdgan.settings.deployment import Deployment
+from mdgan.settings.experiment import Experiment
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What `load_trained` gives.
+
+    Attributes:
+        run: the folder.
+        dataset: the dataset file that it was trained with.
+        generator: G.
+        iteration: the one that it is from.
+    """
+
+    run: RunDirectory
+    dataset: DatasetFile
+    generator: nn.Module
+    iteration: int
+
+    def settings(self) -> tuple[Experiment, Deployment]:
+        """The settings of the run.
+
+        Raises:
+            BadInput: `config.json` is damaged.
+        """
+        settings = self.run.read_config()
+        return build_experiment(settings), build_deployment(settings)
+
+
+def load_trained(path: Path) -> Trained:
+    """Loads the generator of a finished or running run.
+
+    Raises:
+        BadInput: not a run, no generator yet, or its dataset file is gone or no longer fits.
+    """
+    run = RunDirectory.open(path)
+    status = run.read_status()
+    state, iteration = run.read_generator()
+    source = Path(status.get("dataset_file", ""))
+    if not source.is_file():
+        raise BadInput(f"{path}: its dataset file {source} is gone; put it back")
+    if hashlib.sha256(source.read_bytes()).hexdigest() != status.get("dataset_sha256"):
+        print(f"mdgan: warning: {source} has changed since the run began", file=sys.stderr)
+    dataset = load_path(source)
+    generator = dataset.generator()
+    try:
+        generator.load_state_dict(state)
+    except RuntimeError as error:
+        raise BadInput(f"{path}: its generator no longer fits the models in {source}") from error
+    return Trained(run, dataset, generator, iteration)

@@ -1,0 +1,1 @@
+"""The folder of a run and what it holds."""

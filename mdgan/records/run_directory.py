@@ -1,0 +1,243 @@
+"""The folder of a run. Every file in it is complete whenever it is there."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mdgan import __version__
+from mdgan.errors import BadInput
+from mdgan.storage.whole_file import write_whole
+
+# Commands that only look at a run start quickly, without torch.
+if TYPE_CHECKING:
+    from torch import Tensor
+
+GENERATOR_FILE = "generator.safetensors"
+_LONGEST_NUMBER = 10
+
+
+class RunDirectory:
+    """Paths, writing and reading of one run.
+
+    Holds `config.json` (settings that `--config` takes back), `run.json` (what it runs on and how
+    far it is), `metrics.jsonl`, `trace/<role>.jsonl`, `samples/<iteration>.png`,
+    `generator.safetensors`, `checkpoints/<iteration>/`, `generation-<number>.json` for every server
+    that has served it, and where it is scored `extractor.safetensors` and `real.safetensors`.
+
+    Attributes:
+        path: the folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def claim(cls, path: Path) -> "RunDirectory":
+        """Makes a new run's folder.
+
+        Raises:
+            BadInput: it holds something already, or cannot be written.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            occupied = any(path.iterdir())
+            if not occupied:
+                (path / "samples").mkdir()
+                (path / "trace").mkdir()
+        except OSError as error:
+            raise BadInput(f"--out {path}: cannot write there ({error.strerror})") from error
+        if occupied:
+            what = "another run" if (path / "run.json").exists() else "files"
+            raise BadInput(f"--out {path}: has {what} in it; name a new folder")
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> "RunDirectory":
+        """Opens an existing run's folder.
+
+        Raises:
+            BadInput: it is not one, or one of a newer version of mdgan.
+        """
+        if not (path / "run.json").is_file():
+            raise BadInput(f"{path}: not a run; give the --out folder of `mdgan train`")
+        run = cls(path)
+        version = str(run.read_status().get("version", ""))
+        if _numbers(version) > _numbers(__version__):
+            raise BadInput(
+                f"{path}: a run of mdgan {version}, newer than this {__version__}; update mdgan"
+            )
+        return run
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the run's checkpoints."""
+        return self.path / "checkpoints"
+
+    def cut_after(self, iteration: int) -> None:
+        """Forgets what was recorded of later iterations: they are about to be done again."""
+        for path in [self.path / "metrics.jsonl", *(self.path / "trace").glob("*.jsonl")]:
+            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            kept = [line for line in lines if _iteration_of(line) <= iteration]
+            if len(kept) < len(lines):
+                write_whole(path, b"".join(kept))
+
+    def sweep(self) -> None:
+        """Removes what writers have left half-written that were killed."""
+        for folder in (self.path, self.path / "samples"):
+            for path in folder.glob(".*.tmp"):
+                if not path.name.startswith(".generation-"):  # another server may be claiming
+                    path.unlink(missing_ok=True)
+
+    def write_config(self, settings: Mapping[str, Any]) -> None:
+        """Writes `config.json`."""
+        self._write_json("config.json", settings)
+
+    def write_status(self, status: Mapping[str, Any]) -> None:
+        """Writes `run.json`."""
+        self._write_json("run.json", status)
+
+    def read_config(self) -> dict[str, Any]:
+        """Reads `config.json`.
+
+        Raises:
+            BadInput: it is damaged.
+        """
+        return self._read_json("config.json")
+
+    def read_status(self) -> dict[str, Any]:
+        """Reads `run.json`.
+
+        Raises:
+            BadInput: it is damaged.
+        """
+        status = self._read_json("run.json")
+        for name, value in status.items():
+            if not _STATUS.get(name, _is_anything)(value):
+                raise BadInput(f"{self.path / 'run.json'}: damaged ({name} is {value!r:.40})")
+        return status
+
+    def append_metrics(self, record: Mapping[str, Any]) -> None:
+        """Appends one line to `metrics.jsonl`, in one write."""
+        with (self.path / "metrics.jsonl").open("ab", buffering=0) as file:
+            file.write(json.dumps(record).encode() + b"\n")
+
+    def append_trace(self, role: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Appends lines to `trace/<role>.jsonl`, in one write."""
+        data = b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows)
+        with (self.path / "trace" / f"{role}.jsonl").open("ab", buffering=0) as file:
+            file.write(data)
+
+    def write_samples(self, iteration: int, png: bytes) -> Path:
+        """Writes `samples/<iteration>.png` and returns its path."""
+        path = self.path / "samples" / f"{iteration:07d}.png"
+        write_whole(path, png)
+        return path
+
+    def write_generator(self, state: "Mapping[str, Tensor]", iteration: int) -> None:
+        """Writes `generator.safetensors`, the generator after an iteration."""
+        self.write_tensors(GENERATOR_FILE, state, {"iteration": iteration})
+
+    def read_generator(self) -> "tuple[dict[str, Tensor], int]":
+        """The newest generator: its state and the iteration it is from.
+
+        Raises:
+            BadInput: none is there yet, or it is damaged.
+        """
+        if not (self.path / GENERATOR_FILE).exists():
+            raise BadInput(f"{self.path}: has no generator yet; wait for the first iteration")
+        state, fields = self.read_tensors(GENERATOR_FILE)
+        return state, int(fields["iteration"])
+
+    def write_tensors(
+        self, name: str, tensors: "Mapping[str, Tensor]", fields: Mapping[str, Any]
+    ) -> None:
+        """Writes a safetensors file with JSON values beside the tensors."""
+        import torch
+        from safetensors.torch import save as safetensors_bytes
+
+        whole = {
+            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for name, tensor in tensors.items()
+        }
+        data = safetensors_bytes(whole, metadata={"fields": json.dumps(fields)})
+        write_whole(self.path / name, data)
+
+    def read_tensors(self, name: str) -> "tuple[dict[str, Tensor], dict[str, Any]]":
+        """Reads what `write_tensors` wrote.
+
+        Raises:
+            BadInput: it is not there, or damaged.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        path = self.path / name
+        try:
+            with safe_open(path, framework="pt") as file:
+                tensors: dict[str, Tensor] = {
+                    name: file.get_tensor(name)
+                    for name in file.keys()  # noqa: SIM118 - safe_open gives no mapping
+                }
+                fields: dict[str, Any] = json.loads(file.metadata()["fields"])
+                return tensors, fields
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"{path}: damaged ({error})") from error
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise BadInput(f"{path}: damaged ({error})") from error
+        if not isinstance(content, dict):
+            raise BadInput(f"{path}: damaged (not a JSON object)")
+        return content
+
+    def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        write_whole(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**53
+
+
+def _is_process(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**31
+
+
+def _is_seconds(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value < 1e12  # type: ignore[operator]  # a number
+
+
+def _is_anything(_value: object) -> bool:
+    return True
+
+
+_STATUS: dict[str, Callable[[object], bool]] = {
+    **dict.fromkeys(("version", "dataset_file", "dataset_sha256", "machine", "state"), _is_text),
+    "listens": _is_text,
+    "process": _is_process,
+    "iteration": _is_count,
+    "seconds": _is_seconds,
+}
+"""What `run.json` may say."""
+
+
+def _iteration_of(line: bytes) -> float:
+    """The iteration that a line of a record is about; infinite for half a line."""
+    try:
+        return float(json.loads(line)["iteration"])
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        return inf
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The numbers of a version, for comparing; none if it is no version."""
+    parts = version.split(".")
+    known = all(part.isdecimal() and len(part) < _LONGEST_NUMBER for part in parts)
+    return tuple(map(int, parts)) if known else ()

@@ -1,0 +1,299 @@
+"""Who took part when."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, NamedTuple
+
+from mdgan.records.happenings import (
+    BACK,
+    BEGAN,
+    JOINED,
+    LATE,
+    LEFT,
+    LOST,
+    REFUSED,
+    RESUMED,
+    SHUT_OUT,
+    Happening,
+    happening,
+    happenings,
+)
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.report.numbers.values import chosen_evenly, count, mapping, number
+
+COUNTED = ("answered", "late", "refused", "lost")
+_MOST_TOLD = 6
+_LONG_SHARE = 0.02
+
+Stretch = tuple[int, int]
+"""The iterations after the first number, up to and with the second."""
+
+
+class Mark(NamedTuple):
+    """A worker came or went.
+
+    Attributes:
+        kind: joined, left, lost or shut out.
+        iteration: in which.
+        reason: why, where it is known.
+    """
+
+    kind: str
+    iteration: int
+    reason: str
+
+
+class Share(NamedTuple):
+    """How much of a stretch a worker missed.
+
+    Attributes:
+        begin: the iteration after which the stretch begins.
+        end: the last iteration of it.
+        late: the share of its iterations in which the server went on without this worker's answer.
+        refused: the share of them in which the answer could not be used.
+    """
+
+    begin: float
+    end: float
+    late: float
+    refused: float
+
+
+@dataclass
+class Attendance:
+    """When one worker took part.
+
+    Attributes:
+        worker: its number.
+        stays: when it was there, in order.
+        missed: the iterations that went on without its answer, in order.
+        refused: those in which its answer could not be used, in order.
+        marks: how it came and went, in order.
+        counts: how often it answered, was late, was refused and was lost.
+    """
+
+    worker: int
+    stays: list[Stretch] = field(default_factory=list)
+    missed: list[Stretch] = field(default_factory=list)
+    refused: list[Stretch] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def eventful(self) -> bool:
+        """Whether anything out of the ordinary happened."""
+        return bool(self.marks or self.missed or self.refused)
+
+    def shares(self, last: int, most: int) -> list[Share]:
+        """What it missed, in stretches of equally many iterations; without those it missed nothing.
+
+        Args:
+            last: the last iteration of the run.
+            most: the greatest number of stretches.
+        """
+        size = max(1.0, last / most)
+        here = _covered(self.stays, size)
+        late, refused = _covered(self.missed, size), _covered(self.refused, size)
+        found: list[Share] = []
+        for stay_begin, stay_end in self.stays:
+            for k in range(int(stay_begin / size), ceil(stay_end / size)):
+                if not here[k]:
+                    continue  # the bounds of stretches are rounded: nothing lies in this one
+                shares = [min(1.0, part.get(k, 0.0) / here[k]) for part in (late, refused)]
+                begin, end = max(k * size, stay_begin), min((k + 1) * size, stay_end)
+                before = found[-1] if found else None
+                if before and before.end == begin and [before.late, before.refused] == shares:
+                    found[-1] = before._replace(end=end)
+                elif any(shares):
+                    found.append(Share(begin, end, *shares))
+        return found
+
+
+def attendance(run: RecordedRun, done: int) -> list[Attendance]:
+    """When each worker of a run was there, and what it missed, by its number.
+
+    Who is not asked in a round misses nothing.
+
+    Args:
+        run: what it recorded.
+        done: the last iteration that is known to be done.
+    """
+    book = _Book(run.named("round"))
+    for record in run.events:
+        if record["event"] == "attendance":
+            book.told(mapping(record.get("workers")))
+        elif (found := happening(record)) is not None:
+            book.take(found)
+    return book.closed(done)
+
+
+def resumptions(run: RecordedRun) -> list[int]:
+    """The iterations from which a run went on after it had stopped."""
+    return [found.iteration for found in happenings(run.events) if found.kind == RESUMED]
+
+
+def eventful(run: RecordedRun, workers: Iterable[Attendance]) -> bool:
+    """Whether anything happened that is out of the ordinary."""
+    return bool(resumptions(run)) or any(worker.eventful for worker in workers)
+
+
+def holdings(run: RecordedRun) -> dict[int, list[int]]:
+    """Worker → how many samples of each class it holds, as far as anybody told; the newest."""
+    found: dict[int, list[int]] = {}
+    for told in happenings(run.events):
+        found.update(told.classes)
+    return dict(sorted(found.items()))
+
+
+def said_story(worker: Attendance, last: int) -> str:
+    """What happened to a worker, in words."""
+    told = [(mark.iteration, _said_mark(mark)) for mark in worker.marks]
+    for begin, end in worker.missed:
+        if end - begin > max(1.0, _LONG_SHARE * last):
+            told.append((begin + 1, f"no answer from {begin + 1:,} to {end:,}"))
+    words = [text for _, text in sorted(told, key=lambda item: item[0])]
+    more = f"; {len(words) - _MOST_TOLD} more" if len(words) > _MOST_TOLD else ""
+    return "; ".join(words[:_MOST_TOLD]) + more
+
+
+def said_in_all(run: RecordedRun, workers: Sequence[Attendance]) -> str:
+    """What happened in a run, in one clause; nothing if nothing did."""
+    marks = Counter(mark.kind for worker in workers for mark in worker.marks)
+    late, refused = (sum(worker.counts[what] for worker in workers) for what in (LATE, REFUSED))
+    resumed = len(resumptions(run))
+    said = (
+        (marks[LOST], count(marks[LOST], "loss", "losses")),
+        *((marks[kind], f"{marks[kind]:,} {kind}") for kind in (SHUT_OUT, LEFT, JOINED)),
+        (late, count(late, "late answer")),
+        (refused, count(refused, "refused answer")),
+        (resumed, f"resumed {'once' if resumed == 1 else f'{resumed:,} times'}"),
+    )
+    return ", ".join(text for times, text in said if times)
+
+
+def thinned(marks: Sequence[Mark], last: int, most: int) -> list[Mark]:
+    """Marks that can be told apart: of one kind at most one in each of so many stretches."""
+    size = max(1.0, last / most)
+    return list({(mark.kind, int(mark.iteration / size)): mark for mark in marks}.values())
+
+
+def most_eventful(workers: Sequence[Attendance], most: int) -> list[Attendance]:
+    """At most so many workers, by number: those to whom most happened, and some of the others."""
+    if len(workers) <= most:
+        return list(workers)
+    eventful = [worker for worker in workers if worker.eventful]
+    others = [worker for worker in workers if not worker.eventful]
+    eventful.sort(key=lambda worker: (-len(worker.marks), -worker.counts[LATE]))
+    chosen = eventful[:most]
+    chosen += chosen_evenly(others, most - len(chosen)) if most - len(chosen) > 1 else []
+    return sorted(chosen, key=lambda worker: worker.worker)
+
+
+def _said_mark(mark: Mark) -> str:
+    reason = f" ({mark.reason})" if mark.reason else ""
+    return f"{mark.kind} in {mark.iteration:,}{reason}"
+
+
+def _covered(stretches: Iterable[Stretch], size: float) -> dict[int, float]:
+    """How many iterations of each stretch of `size` others cover, by the number of the stretch."""
+    covered: dict[int, float] = {}
+    for begin, end in stretches:
+        for k in range(int(begin / size), ceil(end / size)):
+            inside = min(end, (k + 1) * size) - max(begin, k * size)
+            covered[k] = covered.get(k, 0.0) + max(0.0, inside)
+    return covered
+
+
+class _Book:
+    """Takes in what happened, and keeps count.
+
+    Args:
+        rounds: the events of all rounds; none where every iteration asks for an answer.
+    """
+
+    def __init__(self, rounds: Sequence[Mapping[str, Any]]) -> None:
+        ends = (event.get("iteration") for event in rounds)
+        self._ends = sorted({end for end in ends if type(end) is int})
+        parts = (event.get("took_part") for event in rounds)
+        self._took_part = Counter(
+            rank for part in parts if isinstance(part, list) for rank in part if type(rank) is int
+        )
+        self._workers: dict[int, Attendance] = {}
+        self._here: dict[int, int] = {}  # since when each worker that is there has been there
+        self._late: dict[int, int] = {}  # the first iteration that each late worker missed
+        self._told: Mapping[str, Any] = {}
+        self._resumed = False
+        self._last = 0
+
+    def take(self, found: Happening) -> None:
+        """Takes in one happening."""
+        self._last = max(self._last, found.iteration)
+        self._told = {}
+        if found.kind in (BEGAN, RESUMED):
+            self._begin(found)
+        for rank in found.workers:
+            if rank not in self._workers and found.kind not in (BEGAN, RESUMED, JOINED):
+                self._here[rank] = 0  # nobody told when it came
+            worker = self._workers.setdefault(rank, Attendance(rank))
+            if found.kind in (BEGAN, RESUMED, JOINED):
+                self._here.setdefault(rank, found.iteration)
+            elif found.kind in (LEFT, LOST, SHUT_OUT):
+                self._go(rank, found.iteration)
+            elif found.kind == LATE and rank in self._here:
+                self._late.setdefault(rank, found.iteration)
+            elif found.kind == BACK:
+                self._back(rank, found.iteration)
+            elif found.kind == REFUSED:
+                worker.refused.append((self._before(found.iteration), found.iteration))
+            if found.kind in (JOINED, LEFT, LOST, SHUT_OUT):
+                worker.marks.append(Mark(found.kind, found.iteration, found.reason))
+            if found.kind in COUNTED:
+                worker.counts[found.kind] += 1
+
+    def told(self, counts: Mapping[str, Any]) -> None:
+        """Takes in the server's own counts, which cover everything unless it was resumed."""
+        if not self._resumed:
+            self._told = counts
+
+    def closed(self, done: int) -> list[Attendance]:
+        """All workers, once nothing more happens."""
+        for rank in list(self._here):
+            self._go(rank, max(done, self._last))
+        for rank, worker in self._workers.items():
+            there = sum(end - begin for begin, end in worker.stays)
+            absent = sum(end - begin for begin, end in (*worker.missed, *worker.refused))
+            answered = self._took_part[rank] if self._ends else there - absent
+            worker.counts["answered"] = max(0, answered)
+            for name, value in mapping(self._told.get(str(rank))).items():
+                if name in COUNTED and (amount := number(value)) is not None:
+                    worker.counts[name] = int(amount)
+        return [worker for _, worker in sorted(self._workers.items())]
+
+    def _begin(self, found: Happening) -> None:
+        """A server begins with those that are there, and asks them all."""
+        self._resumed |= found.kind == RESUMED
+        for rank in list(self._late):
+            self._back(rank, found.iteration)
+        for rank in self._here.keys() - set(found.workers):
+            self._go(rank, found.iteration)
+
+    def _go(self, rank: int, iteration: int) -> None:
+        self._back(rank, iteration)
+        begin = self._here.pop(rank, iteration)
+        if iteration > begin:
+            self._workers[rank].stays.append((begin, iteration))
+
+    def _back(self, rank: int, iteration: int) -> None:
+        first = self._late.pop(rank, None)
+        if first is not None and iteration >= first:
+            self._workers[rank].missed.append((self._before(first), iteration))
+
+    def _before(self, iteration: int) -> int:
+        """The end of what came before an iteration, or before the round that it ends."""
+        if not self._ends:
+            return max(0, iteration - 1)
+        place = bisect_left(self._ends, iteration)
+        return self._ends[place - 1] if place else 0

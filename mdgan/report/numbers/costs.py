@@ -1,0 +1,95 @@
+"""What training took: bytes and samples, added up."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from mdgan.records.recorded_run import Traffic
+from mdgan.report.numbers.operations import hosts_of
+from mdgan.report.numbers.rounds import rounds_of, samples_trained
+from mdgan.report.numbers.scores import Score
+from mdgan.report.numbers.subject import Subject
+from mdgan.report.numbers.traffic import starts_of
+from mdgan.report.numbers.values import number_in
+
+
+def iterations_until(_subject: Subject, score: Score) -> float:
+    """Iterations until a score."""
+    return float(score.iteration)
+
+
+def seconds_until(_subject: Subject, score: Score) -> float | None:
+    """Seconds of training until a score."""
+    return score.seconds
+
+
+def server_bytes_until(subject: Subject, score: Score) -> float | None:
+    """Bytes that the server had sent and received when the scored generator was made."""
+    return server_bytes(subject, score.iteration)
+
+
+def worker_bytes_until(subject: Subject, score: Score) -> float | None:
+    """Bytes that a worker had sent and received by then, mean over the workers."""
+    return worker_bytes(subject, score.iteration)
+
+
+def server_bytes(subject: Subject, iteration: float) -> float | None:
+    """Bytes that the server had sent and received after an iteration; None if it did not count."""
+    trace = subject.run.traces.get("server")
+    return bytes_until(trace.traffic, iteration) if trace else None
+
+
+def worker_bytes(subject: Subject, iteration: float) -> float | None:
+    """Bytes that a worker had sent and received after an iteration, mean over the workers.
+
+    What workers send to one another counts at both.
+    """
+    counted = [bytes_until(host.traffic, iteration) for host in hosts_of(subject.run)]
+    known = [size for size in counted if size is not None]
+    # A worker that never took part in a round has no spans: the settings say how many there are.
+    workers = max(subject.num_workers, len(subject.workers))
+    return sum(known) / workers if known and workers else None
+
+
+def bytes_until(traffic: Sequence[Traffic], iteration: float) -> float | None:
+    """Bytes sent and received until an iteration, on a straight line between two counts.
+
+    Args:
+        traffic: counts since the start, in time order. Counts that fall belong to a new start of
+            the role, and are added to those before.
+        iteration: the last one that counts.
+
+    Returns:
+        The bytes; all of them for an iteration after the last count; None without a count.
+    """
+    points = [(0.0, 0.0)]
+    for start in starts_of(traffic):
+        before = points[-1][1]
+        for count in start:
+            moved = sum(count.sent.values()) + sum(count.received.values())
+            points.append((float(count.iteration), before + moved))
+    if len(points) == 1:
+        return None
+    for (low, less), (high, more) in pairwise(points):
+        if low <= iteration < high:
+            return less + (more - less) * (iteration - low) / (high - low)
+    return points[-1][1]
+
+
+def samples_processed(subject: Subject) -> float | None:
+    """Real samples that discriminators were trained on and whose result went into the model.
+
+    With MD-GAN that is b · L for every answer of a worker, standalone b · L an iteration, and in a
+    round that was not aborted the batches of all local iterations of those who took part. A sample
+    counts as often as it was used.
+    """
+    config = subject.run.config
+    steps = number_in(config, "local_steps") or 1.0
+    if rounds := rounds_of(subject.run):
+        return steps * samples_trained(rounds)
+    batch = number_in(config, "batch_size")
+    if batch is None or not subject.done:
+        return None
+    if subject.standalone:
+        return steps * batch * subject.done
+    answers = sum(worker.counts["answered"] for worker in subject.attendance)
+    return steps * batch * (answers or subject.num_workers * subject.done)

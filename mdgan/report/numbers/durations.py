@@ -1,0 +1,132 @@
+"""How long iterations take, and which took unusually long."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+from typing import NamedTuple
+
+from mdgan.records.recorded_run import RecordedSpan
+from mdgan.report.numbers.values import quantile
+
+NOT_TRAINING = frozenset({"evaluate", "checkpoint"})
+"""What is no part of an iteration: it happens now and then, and need not."""
+
+LAST_OPERATION, LAST_OF_ROUND = "step", "aggregate"
+"""An iteration without the first, or a round without the second, was cut off."""
+
+OUTLIER_DEVIATIONS = 5
+_DEVIATION_PER_MAD = 1.4826
+
+OUTLIERS_ARE = (
+    f"longer than the median by more than {OUTLIER_DEVIATIONS} robust standard deviations "
+    f"({_DEVIATION_PER_MAD} × the median absolute deviation)."
+)
+
+
+def iteration_durations(
+    spans: Mapping[int, Sequence[RecordedSpan]], last: str = LAST_OPERATION
+) -> dict[int, float]:
+    """Seconds from the first start to the last end of every complete iteration.
+
+    Args:
+        spans: of the role that owns the generator, by iteration.
+        last: the operation without which an iteration was cut off.
+
+    Returns:
+        Seconds by iteration, without the time that scoring and checkpoints took in between.
+    """
+    durations = {}
+    for iteration, done in sorted(spans.items()):
+        if iteration < 1 or all(span.name != last for span in done):
+            continue
+        training = [span for span in done if span.name not in NOT_TRAINING]
+        start = min(span.start for span in training)
+        end = max(span.start + span.seconds for span in training)
+        paused = sum(
+            max(0.0, min(end, span.start + span.seconds) - max(start, span.start))
+            for span in done
+            if span.name in NOT_TRAINING
+        )
+        durations[iteration] = end - start - paused
+    return durations
+
+
+def outlier_threshold(values: Sequence[float]) -> float:
+    """What exceeds this is an outlier: median + 5 · 1.4826 · MAD; infinite for no values."""
+    if not values:
+        return float("inf")
+    middle = median(values)
+    spread = median(abs(value - middle) for value in values)
+    return middle + OUTLIER_DEVIATIONS * _DEVIATION_PER_MAD * spread
+
+
+class Summary(NamedTuple):
+    """Some durations in five numbers.
+
+    Attributes:
+        mean: their mean.
+        low: a tenth of them are shorter.
+        middle: half of them are shorter.
+        high: a tenth of them are longer.
+        longest: the longest.
+    """
+
+    mean: float
+    low: float
+    middle: float
+    high: float
+    longest: float
+
+
+def summary(values: Sequence[float]) -> Summary | None:
+    """Five numbers for some durations, or None for no durations."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    low, middle, high = (quantile(ordered, share) for share in (0.1, 0.5, 0.9))
+    return Summary(fmean(ordered), low, middle, high, ordered[-1])
+
+
+class Envelope(NamedTuple):
+    """A long series in few points.
+
+    Attributes:
+        x: the middle of every stretch.
+        low: the least value in it.
+        middle: the median in it.
+        high: the greatest value in it.
+    """
+
+    x: list[float]
+    low: list[float]
+    middle: list[float]
+    high: list[float]
+
+
+def envelope(series: Mapping[int, float], most: int) -> Envelope:
+    """Thins a series to stretches of equally many points, keeping how far it goes up and down.
+
+    Args:
+        series: values by iteration, in order.
+        most: the greatest number of stretches; a series as short as that is kept whole.
+    """
+    points = list(series.items())
+    size = -(-len(points) // most) if points else 1
+    thin = Envelope([], [], [], [])
+    for start in range(0, len(points), size):
+        stretch = points[start : start + size]
+        values = [value for _, value in stretch]
+        thin.x.append((stretch[0][0] + stretch[-1][0]) / 2)
+        thin.low.append(min(values))
+        thin.middle.append(median(values))
+        thin.high.append(max(values))
+    return thin
+
+
+def straight_line(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
+    """The least-squares line through points: (value at 0, slope); None if it is not determined."""
+    if len({x for x, _ in points}) < 2:
+        return None
+    mean_x, mean_y = fmean(x for x, _ in points), fmean(y for _, y in points)
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in points)
+    slope /= sum((x - mean_x) ** 2 for x, _ in points)
+    return mean_y - slope * mean_x, slope

@@ -1,0 +1,111 @@
+"""Runs that differ in their seeds only, drawn as one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
+
+from mdgan.report.numbers.scores import Score, scores_of
+from mdgan.report.numbers.subject import (
+    Subject,
+    configuration,
+    configuration_names,
+    labels,
+)
+
+Cost = Callable[[Subject, Score], float | None]
+"""What it took a run to get to a score: iterations, seconds, bytes; None if it is not known."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one configuration.
+
+    Attributes:
+        label: what it is called, different for every configuration of the report.
+        members: its runs, at least one, in the report's order.
+    """
+
+    label: str
+    members: tuple[Subject, ...]
+
+    @property
+    def first(self) -> Subject:
+        """The run whose colour and marker stand for all of them."""
+        return self.members[0]
+
+
+def groups(subjects: Sequence[Subject]) -> list[Group]:
+    """The configurations of a report, in the order of their first runs."""
+    found: dict[tuple[str, str], list[Subject]] = {}
+    names = configuration_names([subject.run for subject in subjects])
+    for place, subject in enumerate(subjects):
+        name = names[place] if names else ""
+        found.setdefault((name, configuration(subject.run)), []).append(subject)
+    members = list(found.values())
+    if names:
+        own = [name for name, _ in found]
+        named = [
+            name if own.count(name) == 1 else runs[0].label
+            for name, runs in zip(own, members, strict=True)
+        ]
+    else:
+        named = labels([runs[0].run for runs in members])
+    return [Group(label, tuple(runs)) for label, runs in zip(named, members, strict=True)]
+
+
+class Curve(NamedTuple):
+    """A score of a configuration as training goes on.
+
+    Attributes:
+        x: what it took: the mean over the runs.
+        low: the least value of the runs.
+        middle: their mean.
+        high: the greatest.
+    """
+
+    x: list[float]
+    low: list[float]
+    middle: list[float]
+    high: list[float]
+
+
+def curve(group: Group, metric: str, cost: Cost) -> Curve:
+    """A metric of a configuration against what it took.
+
+    Args:
+        group: its runs. Where they were scored after different iterations, those count that all
+            have in common, or all of them if none is.
+        metric: its name in the records.
+        cost: of a score.
+
+    Returns:
+        One point for each iteration, in their order; none where the metric or the cost is unknown.
+        The band of a single run is its standard deviation, where it has one.
+    """
+    found: list[dict[int, tuple[float, Score]]] = []
+    for subject in group.members:
+        costs = [(score, cost(subject, score)) for score in scores_of(subject.run, metric)]
+        known = {score.iteration: (x, score) for score, x in costs if x is not None}
+        if known:
+            found.append(known)
+    every = [set(points) for points in found]
+    iterations = sorted(set.intersection(*every) or set.union(*every)) if every else []
+    line = Curve([], [], [], [])
+    for iteration in iterations:
+        points = [points[iteration] for points in found if iteration in points]
+        values = [score.value for _, score in points]
+        spread = (points[0][1].deviation or 0.0) if len(group.members) == 1 else 0.0
+        line.x.append(fmean(x for x, _ in points))
+        line.low.append(min(values) - spread)
+        line.middle.append(fmean(values))
+        line.high.append(max(values) + spread)
+    return line
+
+
+def said_bands(found: Sequence[Group]) -> str:
+    """What the bands are, if there are some; a sentence."""
+    most = max((len(group.members) for group in found), default=0)
+    if most < 2:
+        return ""
+    return f"Lines are means over up to {most} seeds, bands reach from the least to the greatest."

@@ -1,0 +1,118 @@
+"""How long each operation takes in an average iteration."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace
+
+SERVER_ORDER = ("generate", "send", "wait", "aggregate", "step", "swap", "evaluate", "checkpoint")
+WORKER_ORDER = (
+    *("receive", "train", "real half", "fake half", "local step", "feedback", "send", "swap"),
+    "checkpoint",
+)
+STANDALONE_ORDER = (
+    "generate",
+    "real half",
+    "fake half",
+    "local step",
+    "aggregate",
+    "step",
+    "evaluate",
+    "checkpoint",
+)
+_WAITING = "receive"
+
+
+def role_operations(
+    spans: Mapping[int, Sequence[RecordedSpan]], iterations: Collection[int]
+) -> dict[str, float]:
+    """Seconds an iteration by operation, of one role; empty if it did not record any of them."""
+    recorded = [iteration for iteration in iterations if iteration in spans]
+    totals = _totals(span for iteration in recorded for span in spans[iteration])
+    return {name: seconds / len(recorded) for name, seconds in totals.items()}
+
+
+def worker_operations(
+    hosts: Iterable[Trace], iterations: Collection[int]
+) -> tuple[dict[str, float], int]:
+    """Seconds an iteration by operation, mean over the workers.
+
+    What a host does once for all its workers (receive, send, swap) is averaged over hosts, and what
+    it does for each of them over those for which it did something.
+
+    Args:
+        hosts: the traces of the hosts.
+        iterations: over which to average; those that a host did not record do not count.
+
+    Returns:
+        Seconds by operation, and the number of iterations that any host recorded.
+    """
+    of_hosts: Counter[str] = Counter()
+    of_workers: Counter[str] = Counter()
+    host_iterations = worker_iterations = 0
+    seen: set[int] = set()
+    for trace in hosts:
+        recorded = [iteration for iteration in iterations if iteration in trace.spans]
+        spans = [span for iteration in recorded for span in trace.spans[iteration]]
+        of_hosts.update(_totals(span for span in spans if span.worker == 0))
+        of_workers.update(_totals(span for span in spans if span.worker != 0))
+        host_iterations += len(recorded)
+        worker_iterations += sum(
+            len({span.worker for span in trace.spans[iteration]} - {0}) for iteration in recorded
+        )
+        seen.update(recorded)
+    means = {name: seconds / host_iterations for name, seconds in of_hosts.items()}
+    for name, seconds in of_workers.items():
+        means[name] = means.get(name, 0.0) + seconds / worker_iterations
+    return means, len(seen)
+
+
+def hosts_of(run: RecordedRun) -> list[Trace]:
+    """The traces of a run's hosts, in the order of their first workers."""
+    hosts = [trace for role, trace in run.traces.items() if role.startswith("host-")]
+    return sorted(hosts, key=lambda trace: first_worker(trace.role))
+
+
+def within_rounds(host: Trace, server: Trace) -> Trace:
+    """A host's spans without the waiting outside the rounds that it took part in.
+
+    Args:
+        host: of a federated run; what it waits for may be many rounds away.
+        server: when each round was.
+    """
+    spans = {}
+    for iteration, done in host.spans.items():
+        round_ = server.spans.get(iteration, ())
+        begin = min((span.start for span in round_), default=0.0)
+        end = max((span.start + span.seconds for span in round_), default=0.0)
+        spans[iteration] = [
+            span._replace(start=start, seconds=stop - start)
+            for span in done
+            for start, stop in [_clipped(span, begin, end)]
+            if stop > start or span.name != _WAITING
+        ]
+    return Trace(host.role, spans, host.traffic)
+
+
+def _clipped(span: RecordedSpan, begin: float, end: float) -> tuple[float, float]:
+    start, stop = span.start, span.start + span.seconds
+    return (max(start, begin), min(stop, end)) if span.name == _WAITING else (start, stop)
+
+
+def first_worker(role: str) -> int:
+    """N of `host-N`; 0 if there is no number."""
+    number = role.removeprefix("host-")
+    return int(number) if number.isdecimal() else 0
+
+
+def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
+    """Known operations in their order, then all others."""
+    present = set(names)
+    return [name for name in order if name in present] + sorted(present - set(order))
+
+
+def _totals(spans: Iterable[RecordedSpan]) -> Counter[str]:
+    totals: Counter[str] = Counter()
+    for span in spans:
+        totals[span.name] += span.seconds  # type: ignore[assignment]  # a Counter adds floats too
+    return totals

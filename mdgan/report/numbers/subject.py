@@ -1,0 +1,284 @@
+"""The runs of one report: what each is called, and in what they differ."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from mdgan.records.recorded_run import RecordedRun, Trace
+from mdgan.report.numbers.attendance import Attendance, attendance
+from mdgan.report.numbers.durations import (
+    LAST_OF_ROUND,
+    LAST_OPERATION,
+    iteration_durations,
+    outlier_threshold,
+)
+from mdgan.report.numbers.operations import hosts_of, within_rounds
+from mdgan.report.numbers.rounds import rounds_of
+from mdgan.report.numbers.values import count, number_in
+
+_WHERE_AND_HOW_OFTEN = frozenset(
+    (
+        "data_dir",
+        "datasets_dir",
+        "ranks",
+        "master_addr",
+        "master_port",
+        "network_interface",
+        "connect_timeout",
+        "sample_interval",
+        "log_interval",
+        "out",
+        "eval_interval",
+        "eval_samples",
+        "held_out",
+        "inception_weights",
+        "tensorboard",
+        "join_token",
+        "insecure",
+        "liveness_timeout",
+        "patience",
+        "checkpoint_interval",
+        "checkpoint_keep",
+        "checkpoint_to_server",
+    )
+)
+_NOT_OF_THE_CONFIGURATION = frozenset(
+    (
+        *("seed", "out", "ranks", "master_addr", "master_port"),
+        *("network_interface", "join_token", "insecure"),
+    )
+)
+_MOST_PHRASES = 3
+_LONGEST_LABEL = 42
+_SEEDED = re.compile(r"(.+)-seed([0-9]+)")
+
+MOST_RUNS = 8
+"""That each have a colour of their own; of more runs, those of one configuration share theirs."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One run of a report.
+
+    Attributes:
+        position: its place in the report, from 0, or that of its configuration where runs are many;
+            decides its colour and marker.
+        label: what it is called, different for every run of the report.
+        run: what it recorded.
+    """
+
+    position: int
+    label: str
+    run: RecordedRun
+
+    @cached_property
+    def standalone(self) -> bool:
+        """Whether it is the baseline, which has no workers."""
+        return self.run.config.get("algorithm") == "standalone"
+
+    @cached_property
+    def num_workers(self) -> int:
+        """N at the start; 0 for the baseline."""
+        return num_workers(self.run.config)
+
+    @cached_property
+    def done(self) -> int:
+        """The last iteration that is known to be done; a running run's status lags behind."""
+        recorded = [number_in(record, "iteration") for record in self.run.iterations]
+        status = number_in(self.run.status, "iteration")
+        return int(max([0.0, *(found for found in (status, *recorded) if found is not None)]))
+
+    @cached_property
+    def attendance(self) -> list[Attendance]:
+        """When each worker took part, by its number; nobody for the baseline."""
+        return [] if self.standalone else attendance(self.run, self.done)
+
+    @cached_property
+    def workers(self) -> list[int]:
+        """Everybody who ever took part, as far as it is told."""
+        return [worker.worker for worker in self.attendance]
+
+    @cached_property
+    def main_trace(self) -> Trace | None:
+        """The trace of whoever owns the generator."""
+        return self.run.traces.get("standalone" if self.standalone else "server")
+
+    @cached_property
+    def round_numbers(self) -> dict[int, int]:
+        """The iteration with which a round ends → its number, from 1; empty without rounds.
+
+        Of several that end with the same iteration, the last: those before it were aborted.
+        """
+        return {one.iteration: n for n, one in enumerate(rounds_of(self.run), start=1)}
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether it has rounds; what it recorded then belongs to the last iterations of them."""
+        return bool(self.round_numbers)
+
+    @property
+    def unit(self) -> str:
+        """What its operations belong to: `round` or `iteration`."""
+        return "round" if self.in_rounds else "iteration"
+
+    def number_of(self, iteration: int) -> int:
+        """The number of the round that ends with an iteration; without rounds, its own."""
+        return self.round_numbers.get(iteration, iteration)
+
+    @cached_property
+    def hosts(self) -> list[Trace]:
+        """The traces of its hosts; where there are rounds, without the waiting between them."""
+        hosts = hosts_of(self.run)
+        if not self.in_rounds or not self.main_trace:
+            return hosts
+        return [within_rounds(host, self.main_trace) for host in hosts]
+
+    @cached_property
+    def durations(self) -> dict[int, float]:
+        """Seconds by complete iteration, or by the last iteration of every complete round."""
+        spans = self.main_trace.spans if self.main_trace else {}
+        if not self.in_rounds:
+            return iteration_durations(spans, LAST_OPERATION)
+        known = {i: done for i, done in spans.items() if i in self.round_numbers}
+        return iteration_durations(known, LAST_OF_ROUND)
+
+    @cached_property
+    def threshold(self) -> float:
+        """Iterations that took more seconds than this are outliers."""
+        return outlier_threshold(list(self.durations.values()))
+
+    @cached_property
+    def outliers(self) -> set[int]:
+        """The iterations that took unusually long."""
+        return {i for i, seconds in self.durations.items() if seconds > self.threshold}
+
+    @cached_property
+    def ordinary(self) -> set[int]:
+        """The complete iterations that are no outliers."""
+        return self.durations.keys() - self.outliers
+
+
+def num_workers(config: Mapping[str, Any]) -> int:
+    """N by a run's settings; 0 for the baseline."""
+    if config.get("algorithm") == "standalone":
+        return 0
+    return max(0, int(number_in(config, "world_size") or 1) - 1)
+
+
+def subjects(runs: Sequence[RecordedRun]) -> list[Subject]:
+    """Names the runs of a report."""
+    named = labels(runs)
+    if len(runs) <= MOST_RUNS:
+        return [Subject(n, named[n], run) for n, run in enumerate(runs)]
+    kinds = [configuration(run) for run in runs]
+    places = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
+    return [Subject(places[kinds[n]], named[n], run) for n, run in enumerate(runs)]
+
+
+def configuration(run: RecordedRun) -> str:
+    """Equal for runs whose settings are the same but for the seed, and for where they ran."""
+    kept = {name: x for name, x in run.config.items() if name not in _NOT_OF_THE_CONFIGURATION}
+    return _as_text(kept)
+
+
+def configuration_names(runs: Sequence[RecordedRun]) -> list[str]:
+    """NAME of every run if all folders are called `NAME-seedS`, as `mdgan compare` calls them."""
+    matches = [_SEEDED.fullmatch(run.path.name) for run in runs]
+    names = [
+        match[1]
+        for match, run in zip(matches, runs, strict=True)
+        if match and match[2] == str(run.config.get("seed"))
+    ]
+    return names if len(names) == len(runs) else []
+
+
+def labels(runs: Sequence[RecordedRun]) -> list[str]:
+    """A short name for every run: its own, or what tells it from the others."""
+    if names := configuration_names(runs):
+        repeated = _repeated(names)
+        found = [
+            _shortened(name) + (f", seed {run.config.get('seed')}" if name in repeated else "")
+            for name, run in zip(names, runs, strict=True)
+        ]
+        return _told_apart(found, lambda n: f"run {n + 1}")
+    plain = [_kind(run.config) for run in runs]
+    found = list(plain)
+    for name in _repeated(plain):
+        same = [n for n, label in enumerate(plain) if label == name]
+        keys = [
+            key
+            for key in differing_settings([runs[n].config for n in same])
+            if key not in _WHERE_AND_HOW_OFTEN and key != "world_size"
+        ]
+        for n in same:
+            said = [_phrase(key, runs[n].config.get(key)) for key in keys[:_MOST_PHRASES]]
+            found[n] = ", ".join([name, *(text for text in said if text)])
+    found = [_shortened(label) for label in found]
+    found = _told_apart(found, lambda n: runs[n].path.name)
+    return _told_apart(found, lambda n: f"run {n + 1}")
+
+
+def differing_settings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The settings that are not the same in all of some configurations, in order."""
+    names = list(dict.fromkeys(name for config in configs for name in config))
+    return [name for name in names if len({_as_text(config.get(name)) for config in configs}) > 1]
+
+
+def shown(value: Any) -> str:
+    """A setting's value as people read it."""
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _as_text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _kind(config: Mapping[str, Any]) -> str:
+    algorithm = config.get("algorithm")
+    if algorithm == "standalone":
+        return "standalone"
+    workers = count(num_workers(config), "worker")
+    return workers if algorithm in (None, "mdgan") else f"{shown(algorithm)}, {workers}"
+
+
+def _phrase(key: str, value: Any) -> str:
+    if key == "swap_interval":
+        if value is None:
+            return ""
+        return f"swap every {value}" if value else "no swap"
+    if key == "swap_epochs":
+        return "" if value is None else f"swap every {shown(value)} epochs"
+    if key in (
+        "dataset",
+        "partition",
+        "generator_loss",
+        "transport",
+        "device",
+        "aggregation",
+    ):
+        return shown(value)
+    short = {"batch_size": "b =", "kappa": "κ =", "local_steps": "L =", "iterations": "I ="}
+    return f"{short.get(key, key.replace('_', ' '))} {shown(value)}"
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.encode(errors="replace").decode().split())
+    return line if len(line) <= _LONGEST_LABEL else line[: _LONGEST_LABEL - 1] + "…"
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    return [name for name, times in Counter(names).items() if times > 1]
+
+
+def _told_apart(names: Sequence[str], more: Callable[[int], str]) -> list[str]:
+    repeated = set(_repeated(names))
+    return [
+        f"{name} ({_shortened(more(n))})" if name in repeated else name
+        for n, name in enumerate(names)
+    ]

@@ -1,0 +1,245 @@
+"""What every role did in a few iterations or rounds, as lanes.
+
+A round goes by the iteration with which it ends.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from statistics import median, median_low
+from typing import NamedTuple
+
+from mdgan.observe.tracer import WINDOW
+from mdgan.records.recorded_run import Trace
+from mdgan.report.numbers.durations import NOT_TRAINING
+from mdgan.report.numbers.operations import first_worker
+from mdgan.report.numbers.subject import Subject
+
+MOST_LANES = 24
+
+
+class Lane(NamedTuple):
+    """One row of a timeline.
+
+    Attributes:
+        label: who.
+        spans: operation, start and duration; seconds since the beginning of the timeline.
+    """
+
+    label: str
+    spans: list[tuple[str, float, float]]
+
+    def busy(self, seconds: float) -> float:
+        """The share of a timeline of so many seconds in which this lane was not idle."""
+        end = covered = 0.0
+        for _, start, duration in sorted(self.spans, key=lambda span: span[1]):
+            covered += max(0.0, start + duration - max(start, end))
+            end = max(end, start + duration)
+        return covered / seconds if seconds > 0 else 0.0
+
+
+class Timeline(NamedTuple):
+    """Lanes over the same stretch of time.
+
+    Attributes:
+        first: its first iteration, or the number of its first round.
+        last: its last.
+        seconds: how long it is.
+        lanes: server first.
+        num_left_out: lanes that there was no room for.
+    """
+
+    first: int
+    last: int
+    seconds: float
+    lanes: list[Lane]
+    num_left_out: int
+
+
+def typical_window(subject: Subject) -> tuple[int, int] | None:
+    """Ten iterations or rounds in a row that all roles recorded and that took as long as most do.
+
+    Returns:
+        The first and the last; fewer than ten if no ten are there; None if there are none.
+    """
+    at = _in_a_row(subject)
+    durations = {place: subject.durations[i] for place, i in at.items()}
+    recorded = _recorded_by_all(subject)
+    recorded = {place for place, i in at.items() if i in recorded}
+    windows = [range(first, first + WINDOW) for first in sorted(recorded) if first % WINDOW == 1]
+    lengths = {
+        window[0]: sum(durations[i] for i in window)
+        for window in windows
+        if all(i in recorded for i in window)
+    }
+    if len(lengths) > 1:
+        lengths.pop(1, None)  # the first ten are spent warming up
+    undisturbed = {
+        first: length
+        for first, length in lengths.items()
+        if not _pauses(subject, [at[place] for place in range(first, first + WINDOW)])
+    }
+    lengths = undisturbed or lengths
+    if lengths:
+        middle = median_low(lengths.values())
+        first = min(lengths, key=lambda start: (abs(lengths[start] - middle), start))
+        return at[first], at[first + WINDOW - 1]
+    last = max(recorded, default=0)
+    if not last:
+        return None
+    first = last
+    while first - 1 in recorded and last - first + 1 < WINDOW:
+        first -= 1
+    return at[first], at[last]
+
+
+def typical_iteration(subject: Subject) -> int | None:
+    """The iteration or round of the typical window that is nearest to the median duration."""
+    window = typical_window(subject)
+    if window is None:
+        return None
+    middle = median(subject.durations.values())
+    inside = [i for i in subject.durations if window[0] <= i <= window[1]]
+    return min(inside, key=lambda i: abs(subject.durations[i] - middle))
+
+
+def scoring_window(subject: Subject) -> tuple[int, int] | None:
+    """Up to ten iterations or rounds in a row that all roles recorded while a generator was scored.
+
+    Returns:
+        The first, which begins just before the scorer does, and the last; None if nothing was
+        scored while training went on.
+    """
+    main, at, recorded_by_all = subject.main_trace, _in_a_row(subject), _recorded_by_all(subject)
+    recorded = sorted(place for place, i in at.items() if i in recorded_by_all)
+    for begin, end in reversed(_scoring_times(subject)):
+        meanwhile = [p for p in recorded if main and begin <= main.spans[at[p]][0].start < end]
+        if meanwhile:
+            first = last = max(meanwhile[0] - 1, recorded[0])
+            while last + 1 in meanwhile and last - first + 1 < WINDOW:
+                last += 1
+            return at[first], at[last]
+    return None
+
+
+def durations_while_scoring(subject: Subject) -> tuple[list[float], list[float]]:
+    """Seconds of the ordinary iterations or rounds that a scorer ran beside, and of all others."""
+    main, times = subject.main_trace, _scoring_times(subject)
+    beside: list[float] = []
+    alone: list[float] = []
+    for i in subject.ordinary:
+        start = main.spans[i][0].start if main else 0.0
+        scored = any(start < end and start + subject.durations[i] > begin for begin, end in times)
+        (beside if scored else alone).append(subject.durations[i])
+    return beside, alone
+
+
+def _scoring_times(subject: Subject) -> list[tuple[float, float]]:
+    scorer = subject.run.traces.get("scorer")
+    spans = [span for spans in scorer.spans.values() for span in spans] if scorer else []
+    return sorted((span.start, span.start + span.seconds) for span in spans)
+
+
+def timeline(subject: Subject, first: int, last: int) -> Timeline:
+    """What every role did from the start of one iteration or round to the end of another.
+
+    Args:
+        subject: a run with the main trace of these iterations.
+        first: the first iteration, or the one with which the first round ends.
+        last: the last.
+    """
+    main = subject.main_trace
+    assert main is not None
+    begin = min(span.start for span in main.spans[first])
+    training = [span for span in main.spans[last] if span.name not in NOT_TRAINING]
+    end = max(span.start + span.seconds for span in training)
+    near = _near(subject, first, last)
+    lanes = [Lane("standalone" if subject.standalone else "server", _clip(main, near, begin, end))]
+    for host in subject.hosts:
+        if _is_there(subject, host, first, last):
+            lanes += _host_lanes(host, near, begin, end)
+    scorer = subject.run.traces.get("scorer")
+    if scorer:
+        spans = _clip(scorer, scorer.spans, begin, end)
+        lanes += [Lane("scorer", spans)] if spans else []
+    numbers = subject.number_of(first), subject.number_of(last)
+    return Timeline(*numbers, end - begin, _fitting(lanes), max(0, len(lanes) - MOST_LANES))
+
+
+def _near(subject: Subject, first: int, last: int) -> Sequence[int]:
+    """The iterations of a timeline, and those just before and after it, in order."""
+    if not subject.in_rounds:
+        return range(first - 1, last + 2)
+    ends = [0, *sorted(subject.round_numbers)]
+    places = [place for place, end in enumerate(ends) if first <= end <= last]
+    return ends[max(0, places[0] - 1) : places[-1] + 2]
+
+
+def _fitting(lanes: list[Lane]) -> list[Lane]:
+    """As many lanes as there is room for, empty ones last, in their order."""
+    chosen = sorted(range(len(lanes)), key=lambda n: (not lanes[n].spans, n))[:MOST_LANES]
+    return [lanes[n] for n in sorted(chosen)]
+
+
+def _is_there(subject: Subject, host: Trace, first: int, last: int) -> bool:
+    """Whether a host had come and not gone; who takes part in no round is there as well."""
+    if not subject.in_rounds:
+        return bool(host.spans) and min(host.spans) <= last and max(host.spans) >= first
+    carried = {span.worker for spans in host.spans.values() for span in spans} - {0}
+    carried = carried or {first_worker(host.role)}
+    return any(
+        begin < last and end >= first
+        for worker in subject.attendance
+        if worker.worker in carried
+        for begin, end in worker.stays
+    )
+
+
+def _in_a_row(subject: Subject) -> dict[int, int]:
+    """Place → iteration, neighbours having neighbouring places: itself, or rounds from 1."""
+    if subject.in_rounds:
+        return dict(enumerate(sorted(subject.durations), start=1))
+    return {i: i for i in subject.durations}
+
+
+def _pauses(subject: Subject, iterations: Sequence[int]) -> bool:
+    """Whether some iterations were held up by scoring or by a checkpoint."""
+    spans = subject.main_trace.spans if subject.main_trace else {}
+    return any(span.name in NOT_TRAINING for i in iterations for span in spans.get(i, ()))
+
+
+def _recorded_by_all(subject: Subject) -> set[int]:
+    """The iterations that as many hosts as possible recorded; some may have been lost early.
+
+    Of rounds, those that any host recorded: only some take part.
+    """
+    recorded = set(subject.durations)
+    times = Counter(i for host in subject.hosts for i in recorded & host.spans.keys())
+    if subject.in_rounds:
+        return set(times) or recorded
+    most = max(times.values(), default=0)
+    return {i for i, count in times.items() if count == most} or recorded
+
+
+def _host_lanes(host: Trace, near: Sequence[int], begin: float, end: float) -> list[Lane]:
+    workers = sorted({s.worker for spans in host.spans.values() for s in spans} - {0})
+    if len(workers) <= 1:
+        name = workers[0] if workers else first_worker(host.role)
+        return [Lane(f"worker {name}", _clip(host, near, begin, end))]
+    lanes = [Lane(f"host {workers[0]}–{workers[-1]}", _clip(host, near, begin, end, 0))]
+    return lanes + [Lane(f"worker {n}", _clip(host, near, begin, end, n)) for n in workers]
+
+
+def _clip(
+    trace: Trace,
+    iterations: Iterable[int],
+    begin: float,
+    end: float,
+    worker: int | None = None,
+) -> list[tuple[str, float, float]]:
+    clipped = []
+    for iteration in iterations:
+        for span in trace.spans.get(iteration, ()):
+            start, stop = max(span.start, begin), min(span.start + span.seconds, end)
+            if stop > start and worker in (None, span.worker):
+                clipped.append((span.name, start - begin, stop - start))
+    return clipped

@@ -1,0 +1,1 @@
+"""How a setting is declared, and read once into a typed value."""

@@ -1,0 +1,308 @@
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mdgan import messages
+from mdgan.messages import Kind
+from tests.unit.engine.played import LONG, answer_of, feedback_of, generator_after
+from tests.unit.engine.stage import Stage
+from tests.unit.gan import small
+
+MakeStage = Callable[..., Stage]
+DEADLINE = 0.1
+
+
+def test_the_generator_learns_from_everybody(stage: MakeStage) -> None:
+    made = stage(iterations=3)
+    one, two = made.begin_with((1,), (2,))
+    for i in (1, 2, 3):
+        two.answer(i)
+        one.answer(i)
+    made.finished(one, two)
+    assert made.has_learnt(generator_after([[1, 2]] * 3))
+    assert [record["workers"] for record in made.metrics()] == [2, 2, 2]
+    assert made.events("attendance")[0]["workers"] == {"1": {"answered": 3}, "2": {"answered": 3}}
+
+
+def test_without_a_deadline_everybody_is_waited_for(stage: MakeStage) -> None:
+    made = stage(iterations=2)
+    one, two = made.begin_with((1,), (2,))
+    one.answer(1)
+    two.take(Kind.BATCHES)
+    assert one.link.receive(3 * DEADLINE) is None, "the server has gone on without rank 2"
+    two.send(answer_of(2, 1))
+    one.answer(2)
+    two.answer(2)
+    made.finished(one, two)
+    assert made.has_learnt(generator_after([[1, 2]] * 2))
+    assert not made.events("late")
+
+
+def test_past_the_deadline_the_server_goes_on_with_those_who_answered(stage: MakeStage) -> None:
+    made = stage(num_workers=3, iterations=2, deadline=(DEADLINE, 0.0), quorum=0.6)
+    one, two, slow = made.begin_with((1,), (2,), (3,))
+    one.answer(1)
+    two.answer(1)
+    one.answer(2)
+    two.answer(2)
+    made.finished(one, two)
+    assert made.has_learnt(generator_after([[1, 2], [1, 2]], [[1, 2, 3], [1, 2]]))
+    assert slow.take(Kind.STOP)
+    assert slow.iterations() == [1], "a busy worker gets nothing new"
+    (late,) = made.events("late")
+    assert (late["iteration"], late["workers"]) == (1, [3])
+    assert made.events("attendance")[0]["workers"]["3"] == {"late": 1}
+
+
+def test_a_late_answer_is_discarded_and_its_worker_takes_part_again(stage: MakeStage) -> None:
+    made = stage(num_workers=3, iterations=4, deadline=(4 * DEADLINE, 0.0), quorum=0.6)
+    one, two, slow = made.begin_with((1,), (2,), (3,))
+    for i in (1, 2):
+        one.answer(i)
+        two.answer(i)
+    one.take(Kind.BATCHES, 3)
+    two.take(Kind.BATCHES, 3)
+    slow.answer(1)
+    for host in (one, two):
+        host.send(answer_of(host.number, 3))
+    for host in (one, two, slow):
+        host.answer(4)
+    made.finished(one, two, slow)
+    asked = [[1, 2, 3], [1, 2], [1, 2], [1, 2, 3]]
+    assert made.has_learnt(generator_after([[1, 2], [1, 2], [1, 2], [1, 2, 3]], asked))
+    assert slow.iterations() == [1, 4]
+    (back,) = made.events("back")
+    assert (back["workers"], back["missed"]) == ([3], 2)
+    assert 0 < back["late_seconds"] < LONG
+    assert made.events("attendance")[0]["workers"]["3"] == {"late": 1, "answered": 1}
+
+
+def test_an_answer_that_nobody_asked_for_counts_for_nothing(stage: MakeStage) -> None:
+    made = stage(iterations=2)
+    one, two = made.begin_with((1,), (2,))
+    two.take(Kind.BATCHES, 1)
+    for wrong in (0, 2, 99):
+        two.send(answer_of(2, wrong))
+    for _ in range(2):  # the second one is too many
+        two.send(answer_of(2, 1))
+    one.answer(1)
+    one.answer(2)
+    two.answer(2)
+    made.finished(one, two)
+    assert made.has_learnt(generator_after([[1, 2]] * 2))
+
+
+def test_a_quorum_keeps_the_server_waiting(stage: MakeStage) -> None:
+    made = stage(num_workers=4, iterations=1, deadline=(DEADLINE, 0.0), quorum=0.75)
+    hosts = made.begin_with((1,), (2,), (3,), (4,))
+    one, two, three, four = hosts
+    begin = time.monotonic()
+    one.answer(1)
+    two.answer(1)
+    assert one.link.receive(3 * DEADLINE) is None, "two of four are no quorum of three"
+    three.answer(1)
+    made.finished(one, two, three)
+    assert time.monotonic() - begin < LONG
+    assert made.has_learnt(generator_after([[1, 2, 3]], [[1, 2, 3, 4]]))
+    assert four.take(Kind.STOP)
+
+
+def test_the_next_iteration_begins_only_with_a_quorum(stage: MakeStage) -> None:
+    made = stage(iterations=2, deadline=(DEADLINE, 0.0), quorum=1.0, num_workers=2)
+    one, two = made.begin_with((1,), (2,))
+    one.answer(1)
+    assert one.link.receive(3 * DEADLINE) is None
+    two.answer(1)
+    one.answer(2)
+    two.answer(2)
+    made.finished(one, two)
+    assert not made.events("late")
+
+
+def test_newcomers_do_not_raise_the_quorum_of_an_iteration_under_way(stage: MakeStage) -> None:
+    made = stage(iterations=1, deadline=(DEADLINE, 0.0), quorum=0.5)
+    one, hung = made.begin_with((1,), (2,))
+    one.take(Kind.BATCHES)
+    newcomers = [made.play(n).ready() for n in (3, 4, 5)]
+    made.wait_for_event("joined", 3)
+    one.send(answer_of(1, 1))
+    made.finished(one, *newcomers)
+    assert made.has_learnt(generator_after([[1]], [[1, 2]]))
+    assert hung.take(Kind.STOP)
+
+
+def test_a_factor_learns_the_usual_answer_time(stage: MakeStage) -> None:
+    made = stage(iterations=4, deadline=(0.0, 200.0))
+    one, two = made.begin_with((1,), (2,))
+    for i in (1, 2, 3):
+        one.answer(i)
+        two.answer(i)
+    one.answer(4)  # and rank 2 does not: some milliseconds are usual, so it is soon late
+    made.finished(one)
+    assert made.has_learnt(generator_after([[1, 2], [1, 2], [1, 2], [1]], [[1, 2]] * 4))
+    assert made.events("late")[0]["iteration"] == 4
+
+
+def test_who_is_busy_for_too_long_is_lost(stage: MakeStage) -> None:
+    made = stage(iterations=1, answer=0.4)
+    one, hung = made.begin_with((1,), (2,))
+    one.answer(1)
+    made.finished(one)
+    assert made.has_learnt(generator_after([[1]], [[1, 2]]))
+    (lost,) = made.events("lost")
+    assert (lost["workers"], lost["reason"]) == ([2], "no answer in 0.4 s")
+    assert hung.lost()
+
+
+def test_who_is_late_for_too_long_is_lost_while_too_few_are_free(stage: MakeStage) -> None:
+    made = stage(num_workers=3, iterations=2, deadline=(0.05, 0.0), quorum=0.6, answer=0.6)
+    one, two, hung = made.begin_with((1,), (2,), (3,))
+    one.answer(1)
+    two.answer(1)
+    one.take(Kind.BATCHES, 2)
+    two.take(Kind.BATCHES, 2)
+    two.die()
+    one.send(answer_of(1, 2))
+    made.finished(one)
+    assert {tuple(event["workers"]) for event in made.events("lost")} >= {(2,)}
+    assert made.status()["state"] == "finished"
+    assert hung.number == 3
+
+
+def test_unusable_feedback_is_a_strike_and_harms_nobody(stage: MakeStage) -> None:
+    made = stage(iterations=3, strikes=2)
+    one, liar = made.begin_with((1,), (2,))
+    bad = feedback_of(2, 1).clone()
+    bad[0, 0, 0, 0] = torch.nan
+    for i in (1, 2):
+        one.answer(i)
+        liar.answer(i, feedbacks={2: bad})
+    stop = liar.take(Kind.STOP)
+    one.answer(3)
+    made.finished(one)
+    assert stop.fields["shut_out"] is True
+    assert "NaN or Inf" in stop.fields["reason"]
+    assert made.has_learnt(generator_after([[1]] * 3, [[1, 2], [1, 2], [1]]))
+    assert [event["strikes"] for event in made.events("refused")] == [1, 2]
+    (out,) = made.events("shut out")
+    assert (out["workers"], out["iteration"]) == ([2], 2)
+    assert made.events("attendance")[0]["workers"]["2"] == {"refused": 2}
+
+
+IMAGES = torch.ones(1, small.BATCH_SIZE, *small.SHAPE)
+LOSSES = torch.zeros(1, 2)
+NO_FEEDBACKS = [
+    torch.zeros(1, 4, *small.SHAPE),
+    torch.zeros(1, small.BATCH_SIZE, 1, 4, 5),
+    torch.zeros(1, small.BATCH_SIZE, 16),
+    torch.zeros(0, small.BATCH_SIZE, *small.SHAPE),
+    torch.zeros(2, small.BATCH_SIZE, *small.SHAPE),
+    torch.zeros(1),
+    torch.tensor(1.0),
+    IMAGES.double(),
+    IMAGES.long(),
+    IMAGES.bool(),
+    IMAGES / 0,
+]
+NO_LOSSES = [
+    torch.zeros(2, 2),
+    torch.zeros(1, 3),
+    torch.zeros(2),
+    torch.tensor(0.0),
+    LOSSES.double(),
+    LOSSES.long(),
+]
+NO_WORKERS: list[Any] = [
+    *([], [1], [7], [2, 2], ["2"], [None], [[2]], [{"a": 1}], {"2": 2}, "2", 2, None),
+]
+NO_ANSWERS: list[tuple[dict[str, Any], dict[str, Tensor]]] = [
+    *(({"workers": [2]}, {"feedback.values": wrong, "losses": LOSSES}) for wrong in NO_FEEDBACKS),
+    *(({"workers": [2]}, {"feedback.values": IMAGES, "losses": wrong}) for wrong in NO_LOSSES),
+    *(({"workers": wrong}, {"feedback.values": IMAGES, "losses": LOSSES}) for wrong in NO_WORKERS),
+    ({}, {"feedback.values": IMAGES, "losses": LOSSES}),
+    ({"workers": [2]}, {"losses": LOSSES}),
+    ({"workers": [2]}, {"feedback.values": IMAGES}),
+    ({"workers": [2]}, {}),
+]
+
+
+def test_whatever_is_no_answer_is_a_strike_and_harms_nobody(stage: MakeStage) -> None:
+    count = len(NO_ANSWERS)
+    made = stage(iterations=count, strikes=count + 1)
+    one, liar = made.begin_with((1,), (2,))
+    for i, (fields, tensors) in enumerate(NO_ANSWERS, start=1):
+        liar.take(Kind.BATCHES, i)
+        liar.send(messages.Message(Kind.FEEDBACK, i, fields, tensors))
+        one.answer(i)
+    made.finished(one, liar)
+    refused = made.events("refused")
+    assert [(event["worker"], event["iteration"]) for event in refused] == [
+        (2, i) for i in range(1, count + 1)
+    ]
+    assert made.has_learnt(generator_after([[1]] * count, [[1, 2]] * count))
+
+
+def test_an_answer_for_two_workers_counts_for_ones_own_alone(stage: MakeStage) -> None:
+    made = stage(iterations=1)
+    one, liar = made.begin_with((1,), (2,))
+    liar.take(Kind.BATCHES)
+    feedback = torch.stack([1e3 * feedback_of(1, 1), feedback_of(2, 1)])
+    tensors = {"feedback.values": feedback, "losses": torch.zeros(2, 2)}
+    liar.send(messages.Message(Kind.FEEDBACK, 1, {"workers": [1, 2]}, tensors))
+    one.answer(1)
+    made.finished(one, liar)
+    assert made.has_learnt(generator_after([[1, 2]]))
+
+
+def test_losses_that_are_no_numbers_do_not_reach_the_records(stage: MakeStage) -> None:
+    made = stage(iterations=1)
+    one, two = made.begin_with((1,), (2,))
+    one.answer(1)
+    two.answer(1, losses=float("nan"))
+    made.finished(one, two)
+    assert made.metrics()[0]["generator_loss"] is None
+    assert made.has_learnt(generator_after([[1, 2]]))
+
+
+def test_of_a_hosts_workers_only_the_liar_is_shut_out(stage: MakeStage) -> None:
+    made = stage(num_workers=3, iterations=3, strikes=1)
+    one, both = made.begin_with((1,), (2, 3))
+    one.answer(1)
+    both.answer(1, feedbacks={2: torch.full_like(feedback_of(2, 1), torch.nan)})
+    for i in (2, 3):
+        one.answer(i)
+        batches = both.answer(i)
+        assert batches.fields["judge"].keys() == {"3"}
+    made.finished(one, both)
+    asked = [[1, 2, 3], [1, 3], [1, 3]]
+    assert made.has_learnt(generator_after([[1, 3]] * 3, asked))
+    assert both.told().count("STOP") == 1, "its host stays for the other worker"
+
+
+def test_if_nobodys_answer_can_be_used_the_iteration_is_done_again(stage: MakeStage) -> None:
+    made = stage(iterations=1)
+    one, two = made.begin_with((1,), (2,))
+    for host in (one, two):
+        poison = torch.full_like(feedback_of(1, 1), torch.nan)
+        host.answer(1, feedbacks={host.number: poison})
+    one.answer(1)
+    two.answer(1)
+    made.finished(one, two)
+    assert made.status()["iteration"] == 1
+    assert made.events("attendance")[0]["workers"]["1"] == {"refused": 1, "answered": 1}
+
+
+def test_an_absurd_answer_in_the_first_iteration_is_found_out(stage: MakeStage) -> None:
+    """Who is usual is known only when all have answered, whoever came first."""
+    made = stage(num_workers=4, iterations=1, strikes=1)
+    hosts = made.begin_with((1,), (2,), (3,), (4,))
+    hosts[3].answer(1, feedbacks={4: 1e9 * feedback_of(4, 1)})
+    for host in hosts[:3]:
+        host.answer(1)
+    made.finished(*hosts[:3])
+    assert made.has_learnt(generator_after([[1, 2, 3]], [[1, 2, 3, 4]]))
+    assert made.events("shut out")[0]["workers"] == [4]
+    assert [record["workers"] for record in made.metrics()] == [3]

@@ -1,0 +1,73 @@
+"""A server that is no longer the one that may write, or has nowhere to write to."""
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from mdgan.errors import BadInput
+from mdgan.messages import Kind
+from mdgan.storage.fence import Fence, Fenced
+from tests.unit.engine.played import LONG, answer_of
+from tests.unit.engine.stage import Stage
+from tests.unit.engine.test_server_checkpoints import order, standing, write
+
+MakeStage = Callable[..., Stage]
+
+
+def test_nothing_is_written_once_another_server_has_taken_over(stage: MakeStage) -> None:
+    made = stage(checkpoints=5)
+    one = made.play(1)
+    order(made, 5, one)
+    Fence.claim(made.folder)
+    write(made, one, 5)
+    made.saving.close(LONG)
+    assert not made.checkpoints.committed()
+    with pytest.raises(Fenced):
+        order(made, 10, one)
+    with pytest.raises(Fenced):
+        made.saving.save_alone(standing(10), made.learner.state())
+
+
+def test_a_fenced_server_stops_and_says_no_word_to_its_hosts(stage: MakeStage) -> None:
+    made = stage(num_workers=1, iterations=9, checkpoints=2)
+    (one,) = made.begin_with((1,))
+    one.answer(1)
+    one.take(Kind.BATCHES, 2)
+    made.wait_for_checkpoint(0)
+    Fence.claim(made.folder)
+    files = {path: path.stat().st_mtime_ns for path in made.folder.rglob("*")}
+    one.send(answer_of(1, 2))
+    assert isinstance(made.over(), Fenced)
+    assert one.lost() == "the server has ended"
+    assert "STOP" not in one.told()
+    changed = {
+        path.name for path in made.folder.rglob("*") if path.stat().st_mtime_ns != files.get(path)
+    }
+    assert changed <= {"metrics.jsonl", "server.jsonl"}, "iteration 2 was its own"
+    assert made.status()["state"] == "running"
+
+
+def test_a_worker_that_tells_of_a_later_server_fences_this_one(stage: MakeStage) -> None:
+    made = stage(num_workers=1, iterations=9)
+    (one,) = made.begin_with((1,))
+    one.take(Kind.BATCHES, 1)
+    refusal = made.roster.admit({**one.hello, "generation": 2})
+    assert refusal == "a server of generation 2 has taken over"
+    with pytest.raises(BadInput, match="has taken over"):
+        made.play(1, generation=2)
+    assert isinstance(made.over(), Fenced)
+    assert "STOP" not in one.told()
+
+
+def test_a_run_whose_folder_vanishes_trains_on(stage: MakeStage) -> None:
+    made = stage(num_workers=1, iterations=6, checkpoints=2)
+    (one,) = made.begin_with((1,))
+    one.answer(1)
+    one.take(Kind.BATCHES, 2)
+    made.wait_for_checkpoint(0)
+    shutil.rmtree(made.folder)
+    one.send(answer_of(1, 2))
+    for i in (3, 4, 5, 6):
+        one.answer(i)
+    made.finished(one)

@@ -1,0 +1,313 @@
+"""A real host, whose server is played by the test."""
+
+import threading
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan import messages
+from mdgan.engine.host.loop import HostFailed, ServerLost
+from mdgan.errors import BadInput, Interrupted
+from mdgan.gan.discriminator_learner import Worker
+from mdgan.messages import Kind
+from mdgan.storage.checkpoints import worker_file
+from mdgan.storage.state_file import write_state
+from mdgan.transport.base import Joined, Lost
+from tests.unit.engine.played import LONG
+from tests.unit.engine.played_server import FIRST, PlayedServer, answer, batches
+from tests.unit.engine.stage import discriminator, make_worker, same_state
+from tests.unit.gan import small
+
+
+def test_it_arrives_answers_and_ends(server: PlayedServer) -> None:
+    workers = {1: make_worker(1), 2: make_worker(2)}
+    server.starts(workers)
+    ready = server.take(Kind.READY)
+    assert (ready.iteration, ready.fields["holds"]) == (0, [1, 2])
+    reference = {1: make_worker(1), 2: make_worker(2)}
+    for i in (1, 2):
+        server.send(batches(i, workers))
+        feedback = server.take(Kind.FEEDBACK)
+        assert (feedback.iteration, feedback.fields["workers"]) == (i, [1, 2])
+        for row, worker in zip(
+            feedback.tensors["feedback.values"], reference.values(), strict=True
+        ):
+            assert small.same_bits(row, answer(worker, i))
+    assert server.stop() is None
+    assert server.waited == [LONG]
+
+
+@pytest.mark.parametrize(
+    ("reason", "shut_out", "kind"),
+    [
+        ("", False, type(None)),
+        ("the server failed", False, Interrupted),
+        ("rank 1 is shut out: NaN", True, HostFailed),
+    ],
+)
+def test_it_ends_as_it_is_told(
+    server: PlayedServer, reason: str, shut_out: bool, kind: type[object]
+) -> None:
+    server.starts({1: make_worker(1)})
+    server.take(Kind.READY)
+    error = server.stop(reason, shut_out=shut_out)
+    assert type(error) is kind
+    assert error is None or str(error) == reason
+
+
+def test_refused_at_first_it_says_so(server: PlayedServer) -> None:
+    server.refuses = "start every rank with the same settings"
+    server.starts({1: make_worker(1)})
+    error = server.actor.over()
+    assert isinstance(error, BadInput)
+    assert "start every rank with the same settings" in str(error)
+
+
+def test_a_sample_that_cannot_be_read_is_its_own_failure(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = make_worker(1)
+
+    def torn(_batch_size: int) -> Tensor:
+        raise BadInput("7.png: cannot be read")
+
+    monkeypatch.setattr(worker.batches, "next_batch", torn)
+    server.starts({1: worker})
+    error = server.actor.over()
+    assert isinstance(error, HostFailed)
+    assert str(error) == "7.png: cannot be read"
+    assert [type(event) for event in events(server)][-1] is Lost
+
+
+def events(server: PlayedServer) -> list[object]:
+    found: list[object] = []
+    while (event := server.network.server.receive(0.0)) is not None:
+        found.append(event)
+    return found
+
+
+def test_cut_off_it_comes_back_as_itself(server: PlayedServer) -> None:
+    workers, reference = {1: make_worker(1)}, make_worker(1)
+    server.starts(workers)
+    server.take(Kind.READY)
+    server.send(batches(1, workers))
+    server.take(Kind.FEEDBACK)
+    answer(reference, 1)
+    server.welcome |= {"iteration": 1, "generation": 2, "checkpoint": {"iteration": 0, "files": {}}}
+    server.cut()
+    ready = server.take(Kind.READY)
+    assert ready.fields["holds"] == [1]
+    first, second = server.hellos
+    assert first["key"]
+    assert second == {**first, "generation": 1}
+    server.send(batches(2, workers))
+    assert small.same_bits(
+        server.take(Kind.FEEDBACK).tensors["feedback.values"][0], answer(reference, 2)
+    )
+    server.cut()
+    server.take(Kind.READY)
+    assert server.hellos[-1]["generation"] == 2
+    assert server.stop() is None
+
+
+def test_cut_off_in_a_swap_it_has_a_whole_discriminator(server: PlayedServer) -> None:
+    workers = {1: make_worker(1)}
+    server.starts(workers)
+    server.take(Kind.READY)
+    server.send(batches(1, workers, swap=True))
+    server.take(Kind.FEEDBACK)
+    reference = make_worker(1)
+    answer(reference, 1)
+    server.send(messages.swap(1, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
+    server.cut()
+    server.take(Kind.READY, besides=Kind.SWAPPED)
+    assert server.stop() is None
+    assert same_state(workers[1].state(), reference.state())
+
+
+def test_it_gives_up_when_nobody_comes(server: PlayedServer) -> None:
+    server.starts({1: make_worker(1)}, patience=7.0)
+    server.take(Kind.READY)
+    server.refuses = "nobody is here"
+    server.cut()
+    error = server.actor.over()
+    assert isinstance(error, ServerLost)
+    assert "the cable is cut" in str(error)
+    assert "nobody is here" in str(error)
+    assert server.waited == [LONG, 7.0]
+
+
+def test_without_patience_it_ends_at_once(server: PlayedServer) -> None:
+    server.starts({1: make_worker(1)}, patience=0.0)
+    server.take(Kind.READY)
+    server.cut()
+    error = server.actor.over()
+    assert isinstance(error, ServerLost)
+    assert str(error) == "the server is gone: the cable is cut"
+    assert len(server.waited) == 1
+
+
+@pytest.mark.parametrize("wants_states", [False, True])
+def test_asked_to_stop_it_answers_and_leaves(server: PlayedServer, wants_states: bool) -> None:
+    server.welcome["wants_states"] = wants_states
+    workers = {1: make_worker(1), 2: make_worker(2)}
+    server.starts(workers)
+    server.take(Kind.READY)
+    server.send(batches(3, workers))
+    server.host.interrupt()
+    server.take(Kind.FEEDBACK)
+    if wants_states:
+        message = server.take(Kind.STATE)
+        assert message.fields["purpose"] == "leave"
+        states = messages.by_worker(message)
+        assert all(same_state(states[rank], workers[rank].state()) for rank in workers)
+    assert server.take(Kind.LEAVE).iteration == 3
+    assert isinstance(server.actor.over(), Interrupted)
+
+
+def test_asked_to_stop_twice_it_leaves_once(server: PlayedServer) -> None:
+    server.starts({1: make_worker(1)})
+    server.take(Kind.READY)
+    server.host.interrupt()
+    server.host.interrupt()
+    server.take(Kind.LEAVE)
+    assert isinstance(server.actor.over(), Interrupted)
+
+
+def test_asked_to_stop_without_a_server_it_leaves_the_next(server: PlayedServer) -> None:
+    looking, comes = threading.Event(), threading.Event()
+    server.starts({1: make_worker(1)})
+    server.take(Kind.READY)
+
+    def look() -> None:
+        looking.set()
+        assert comes.wait(LONG)
+
+    server.before_connect = look
+    server.cut()
+    assert looking.wait(LONG)
+    server.host.interrupt()
+    comes.set()
+    server.take(Kind.READY)
+    server.take(Kind.LEAVE)
+    assert isinstance(server.actor.over(), Interrupted)
+
+
+def test_asked_to_stop_when_the_link_breaks_it_does_not_look_for_another(
+    server: PlayedServer,
+) -> None:
+    server.starts({1: make_worker(1)})
+    server.take(Kind.READY)
+    server.host._stopping.set()
+    server.cut()
+    assert isinstance(server.actor.over(), Interrupted)
+    assert len(server.waited) == 1
+
+
+def test_a_newcomer_takes_over_what_it_is_given(server: PlayedServer) -> None:
+    server.welcome["iteration"] = 7
+    worker = make_worker(3)
+    server.starts({3: worker})
+    ready = server.take(Kind.READY)
+    assert (ready.iteration, ready.fields["holds"]) == (7, [])
+    state = discriminator(5)
+    server.send(messages.adopt(8, {3: state}))
+    ready = server.take(Kind.READY)
+    assert (ready.iteration, ready.fields["holds"]) == (8, [3])
+    server.send(messages.copy(9, 3, 4))
+    copy = server.take(Kind.STATE)
+    assert copy.fields == {"purpose": "copy", "taker": 4}
+    handed = messages.by_worker(copy)[3]
+    weights = {name: t for name, t in state.items() if "running" not in name and "num_" not in name}
+    assert handed.keys() == state.keys()
+    assert same_state({name: handed[name] for name in weights}, weights)
+    assert server.stop() is None
+    assert same_state(discriminator_of(worker), state)
+
+
+def discriminator_of(worker: Worker) -> dict[str, Tensor]:
+    prefix = "discriminator."
+    state = worker.state()
+    return {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}
+
+
+def test_a_successor_takes_over_everything(server: PlayedServer) -> None:
+    server.welcome["iteration"] = 7
+    worker = make_worker(3)
+    server.starts({3: worker})
+    server.take(Kind.READY)
+    given = make_worker(3, model_seed=5)
+    given.learn(FIRST)
+    server.send(messages.adopt(8, {3: given.state()}))
+    assert server.take(Kind.READY).fields["holds"] == [3]
+    assert server.stop() is None
+    assert same_state(worker.state(), given.state())
+
+
+def test_nothing_is_given_and_it_goes_on_as_it_is(server: PlayedServer) -> None:
+    server.welcome["iteration"] = 7
+    worker = make_worker(3)
+    server.starts({3: worker})
+    server.take(Kind.READY)
+    server.send(messages.adopt(8, {}))
+    assert server.take(Kind.READY).fields["holds"] == [3]
+    assert server.stop() is None
+    assert same_state(worker.state(), make_worker(3).state())
+
+
+WRONG_STATES: list[dict[str, Tensor]] = [
+    {"model.1.weight": torch.zeros(2)},
+    {name: t for name, t in discriminator().items() if name != "model.1.bias"},
+    {**discriminator(), "model.1.bias": torch.zeros(3)},
+    {**discriminator(), "model.1.bias": discriminator()["model.1.bias"].double()},
+    {**discriminator(), "something": torch.zeros(3)},
+    {"discriminator.model.1.bias": torch.zeros(3)},
+    {**make_worker(1).state(), "random.cpu": torch.zeros(3)},
+    {"": torch.zeros(3)},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG_STATES, ids=range(len(WRONG_STATES)))
+def test_what_does_not_fit_is_not_taken_over(
+    server: PlayedServer, wrong: dict[str, Tensor]
+) -> None:
+    server.welcome["iteration"] = 7
+    workers = {3: make_worker(3), 4: make_worker(4)}
+    server.starts(workers)
+    server.take(Kind.READY)
+    server.send(messages.adopt(8, {3: wrong, 4: discriminator(5)}))
+    assert server.take(Kind.READY).fields["holds"] == [4]
+    server.send(messages.adopt(8, {3: discriminator(6)}))
+    assert server.take(Kind.READY).fields["holds"] == [3, 4]
+    assert server.stop() is None
+    assert same_state(discriminator_of(workers[3]), discriminator(6))
+    assert same_state(discriminator_of(workers[4]), discriminator(5))
+
+
+def test_it_finds_its_own_files_of_the_last_checkpoint(server: PlayedServer) -> None:
+    given = make_worker(3, model_seed=5)
+    given.learn(FIRST)
+    stored = write_state(server.folder / "0000006", worker_file(3), given.state())
+    files = {"3": stored.as_record()}
+    server.welcome |= {"iteration": 7, "checkpoint": {"iteration": 6, "files": files}}
+    workers = {3: make_worker(3), 4: make_worker(4)}
+    server.starts(workers)
+    assert server.take(Kind.READY).fields["holds"] == [3]
+    assert server.stop() is None
+    assert same_state(workers[3].state(), given.state())
+
+
+def test_a_checkpoint_is_of_the_moment_it_was_ordered(server: PlayedServer) -> None:
+    workers, reference = {1: make_worker(1)}, make_worker(1)
+    server.starts(workers)
+    server.take(Kind.READY)
+    server.send(batches(1, workers))
+    server.send(messages.checkpoint(1, [], to_server=True))
+    server.send(batches(2, workers))
+    server.take(Kind.FEEDBACK)
+    answer(reference, 1)
+    kinds = [server.take(Kind.STATE), server.take(Kind.FEEDBACK)]
+    assert same_state(messages.by_worker(kinds[0])[1], reference.state())
+    assert server.stop() is None
+    assert not [event for event in events(server) if isinstance(event, Joined)]

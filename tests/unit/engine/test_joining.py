@@ -1,0 +1,362 @@
+"""Hosts that come while training is under way, come back, or leave."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+
+from mdgan import messages
+from mdgan.engine.host.loop import HostFailed
+from mdgan.errors import BadInput, Interrupted
+from mdgan.gan.discriminator_learner import Judgement
+from mdgan.gan.model_state import part_of
+from mdgan.messages import Kind
+from tests.processes import wait_until
+from tests.unit.engine.played import answer_of, answers_of, generator_after, hello
+from tests.unit.engine.stage import Stage, discriminator, make_worker, same_state
+from tests.unit.gan import small
+
+MakeStage = Callable[..., Stage]
+
+
+def test_a_newcomer_gets_a_copy_and_takes_part_from_the_next_iteration(stage: MakeStage) -> None:
+    made = stage(iterations=3)
+    one, two = made.begin_with((1,), (2,))
+    for host in (one, two):
+        host.take(Kind.BATCHES, 1)
+    newcomer = made.play(3)
+    assert newcomer.welcome["iteration"] == 1
+    newcomer.lacks_everything()
+    order = two.take(Kind.COPY)
+    state = discriminator(8)
+    two.send(messages.state(order.iteration, {2: state}, "copy", order.fields["taker"]))
+    adopted = messages.by_worker(newcomer.take(Kind.ADOPT))
+    assert adopted.keys() == {3}
+    assert same_state(adopted[3], state)
+    newcomer.ready()
+    made.wait_for_event("joined")
+    for host in (one, two):
+        host.send(answer_of(host.number, 1))
+    for i in (2, 3):
+        for host in (one, two, newcomer):
+            host.answer(i)
+    made.finished(one, two, newcomer)
+    assert newcomer.iterations() == [2, 3]
+    everybody = [[1, 2], [1, 2, 3], [1, 2, 3]]
+    assert made.has_learnt(generator_after(everybody))
+    (joined,) = made.events("joined")
+    assert (joined["iteration"], joined["workers"]) == (1, [3])
+    assert joined["holdings"] == {"3": {"samples": 12, "classes": [12]}}
+
+
+def test_a_real_newcomer_holds_a_live_workers_discriminator(stage: MakeStage) -> None:
+    made = stage(num_workers=1, iterations=2)
+    (one,) = made.begin_with((1,))
+    one.take(Kind.BATCHES, 1)
+    worker = make_worker(2, model_seed=1)
+    made.host({2: worker})
+    order = one.take(Kind.COPY)
+    state = discriminator(8)
+    one.send(messages.state(order.iteration, {1: state}, "copy", order.fields["taker"]))
+    made.wait_for_event("joined")
+    weights = {name: t for name, t in state.items() if "running" not in name and "num_" not in name}
+    held = part_of(worker.state(), "discriminator.")
+    assert all(small.same_bits(held[name], tensor) for name, tensor in weights.items())
+    one.send(answer_of(1, 1))
+    one.answer(2)
+    made.finished(one)
+    assert [record["workers"] for record in made.metrics()] == [1, 2]
+
+
+def test_every_worker_of_a_newcomer_that_lacks_one_gets_a_copy(stage: MakeStage) -> None:
+    made = stage(num_workers=1, iterations=1)
+    (one,) = made.begin_with((1,))
+    one.take(Kind.BATCHES, 1)
+    newcomer = made.play(4, 5, 6)
+    newcomer.ready(5)
+    order = one.take(Kind.COPY)
+    state = discriminator()
+    one.send(messages.state(order.iteration, {1: state}, "copy", 4))
+    adopted = messages.by_worker(newcomer.take(Kind.ADOPT))
+    assert adopted.keys() == {4, 6}
+    one.send(answer_of(1, 1))
+    made.finished(one, newcomer)
+
+
+def test_a_copy_that_does_not_fit_is_asked_of_another(stage: MakeStage) -> None:
+    made = stage(iterations=1)
+    one, two = made.begin_with((1,), (2,))
+    for host in (one, two):
+        host.take(Kind.BATCHES, 1)
+    worker = make_worker(4, model_seed=1)
+    made.host({4: worker})
+    givers = {1: one, 2: two}
+    for giver, fits in ((1, False), (2, True)):
+        order = givers[giver].take(Kind.COPY)
+        state = discriminator(8)
+        if not fits:
+            state = {name: tensor for name, tensor in state.items() if "5" not in name}
+        copy = messages.state(order.iteration, {giver: state}, "copy", order.fields["taker"])
+        givers[giver].send(copy)
+    made.wait_for_event("joined")
+    for host in (one, two):
+        host.send(answer_of(host.number, 1))
+    made.finished(one, two)
+
+
+def test_a_copy_from_whom_nobody_asked_is_not_passed_on(stage: MakeStage) -> None:
+    made = stage(iterations=1)
+    one, liar = made.begin_with((1,), (2,))
+    for host in (one, liar):
+        host.take(Kind.BATCHES, 1)
+    newcomer = made.play(4).lacks_everything()  # 4 % 2 = 0: worker 1 is asked
+    order = one.take(Kind.COPY)
+    forged = discriminator(6)
+    for taker in (4, 1, 99):
+        liar.send(messages.state(order.iteration, {2: forged}, "copy", taker))
+    state = discriminator(8)
+    liar.send(answer_of(2, 1))
+    wait_until(lambda: made.network.server.inbox._queue.empty(), "the server has heard the liar")
+    one.send(messages.state(order.iteration, {1: state}, "copy", 4))
+    adopted = messages.by_worker(newcomer.take(Kind.ADOPT))
+    assert same_state(adopted[4], state)
+    one.send(answer_of(1, 1))
+    made.finished(one, liar, newcomer)
+    assert "ADOPT" not in one.told()
+
+
+def test_half_a_copy_costs_its_giver_its_place_and_not_the_newcomer(stage: MakeStage) -> None:
+    made = stage(iterations=1)
+    one, two = made.begin_with((1,), (2,))
+    for host in (one, two):
+        host.take(Kind.BATCHES, 1)
+    newcomer = made.play(3).lacks_everything()
+    order = two.take(Kind.COPY)
+    two.send(messages.state(order.iteration, {}, "copy", 3))
+    assert "goodbye" in two.lost()
+    order = one.take(Kind.COPY)
+    state = discriminator()
+    one.send(messages.state(order.iteration, {1: state}, "copy", 3))
+    assert messages.by_worker(newcomer.take(Kind.ADOPT)).keys() == {3}
+    one.send(answer_of(1, 1))
+    made.finished(one, newcomer)
+
+
+def test_who_was_cut_off_comes_back_with_its_own_state_under_its_rank(stage: MakeStage) -> None:
+    made = stage(iterations=4)
+    made.host([2])
+    (one,) = made.begin_with((1,))
+    one.answer(1)
+    one.take(Kind.BATCHES, 2)
+    made.cut(2)
+    made.wait_for_event("joined")
+    assert "COPY" not in one.told()
+    one.send(answer_of(1, 2))
+    one.answer(3)
+    one.answer(4)
+    made.finished(one)
+    (lost,) = made.events("lost")
+    assert lost["workers"] == [2]
+    assert [record["workers"] for record in made.metrics()][2:] == [2, 2]
+
+
+def test_who_comes_back_before_its_loss_is_known_replaces_itself(stage: MakeStage) -> None:
+    made = stage(num_workers=1, iterations=2)
+    (one,) = made.begin_with((1,))
+    one.take(Kind.BATCHES, 1)
+    again = made.play(1, key=one.hello["key"], generation=1)
+    again.ready()
+    again.answer(1)
+    again.answer(2)
+    made.finished(again)
+    assert made.events("lost")[0]["reason"] == "it opened a new link"
+    assert made.has_learnt(generator_after([[1], [1]])) is False, "X^1 was generated twice"
+
+
+def test_whoever_never_got_its_welcome_can_try_again(stage: MakeStage) -> None:
+    """The link broke after the server had admitted it, and the server does not know yet."""
+    made = stage(num_workers=1, iterations=1)
+    said = hello(1)
+    assert isinstance(made.roster.admit(said), Mapping)
+    again = made.play(1, key=said["key"])
+    made.begin(again)
+    made.finished(again)
+
+
+def test_a_rank_that_is_here_is_refused_to_others(stage: MakeStage) -> None:
+    made = stage(num_workers=2, iterations=1)
+    one, two = made.begin_with((1,), (2,))
+    one.take(Kind.BATCHES)
+    for workers in ((1,), (2,), (2, 3), (3, 2)):
+        with pytest.raises(BadInput, match="has joined already"):
+            made.play(*workers)
+    with pytest.raises(BadInput, match="has joined already"):
+        made.play(1, key="")
+    with pytest.raises(BadInput, match="has joined already"):
+        made.play(1, 3, key=one.hello["key"])
+    one.send(answer_of(1, 1))
+    made.finished(one, two)
+
+
+def test_of_a_host_with_a_liar_the_others_can_come_back(stage: MakeStage) -> None:
+    made = stage(num_workers=3, iterations=3, strikes=1)
+    one, both = made.begin_with((1,), (2, 3))
+    one.answer(1)
+    both.take(Kind.BATCHES)
+    both.send(answers_of({3: small.images(3)}, 1))
+    made.wait_for_event("shut out")
+    both.die()
+    made.wait_for_event("lost")
+    assert made.events("lost")[0]["workers"] == [3]
+    with pytest.raises(BadInput, match="rank 2 was shut out"):
+        made.play(2)
+    with pytest.raises(BadInput, match="rank 2 was shut out"):
+        made.play(2, 3)
+    again = made.play(2, 3, key=both.hello["key"], generation=1).ready()
+    made.wait_for_event("joined")
+    assert made.events("joined")[0]["workers"] == [3]
+    made.finished(one, again)
+    assert all(m.fields["judge"].keys() <= {"3"} for m in again.seen if m.kind is Kind.BATCHES)
+
+
+def test_who_is_shut_out_ends_and_stays_out(
+    stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = stage(iterations=3, strikes=2)
+    broken = make_worker(2)
+    nothing = torch.full((small.BATCH_SIZE, *small.SHAPE), torch.nan)
+    judgement = Judgement(nothing, torch.tensor(0.5), torch.zeros(small.BATCH_SIZE))
+    monkeypatch.setattr(broken, "feedback", lambda _judged: judgement)
+    made.host({2: broken})
+    (one,) = made.begin_with((1,))
+    one.answer(1)
+    one.answer(2)
+    error = made.hosts[2].over()
+    assert isinstance(error, HostFailed)
+    assert str(error) == "rank 2 is shut out: 2 unusable answers, the last: NaN or Inf"
+    with pytest.raises(BadInput, match="rank 2 was shut out"):
+        made.play(2)
+    one.answer(3)
+    del made.hosts[2]
+    made.finished(one)
+    assert made.has_learnt(generator_after([[1]] * 3, [[1, 2], [1, 2], [1]]))
+
+
+def test_leaving_is_no_loss(stage: MakeStage) -> None:
+    made = stage(iterations=2)
+    one, two = made.begin_with((1,), (2,))
+    two.answer(1)
+    two.send(messages.leave(1))
+    two.die()
+    one.answer(1)
+    one.answer(2)
+    made.finished(one)
+    assert made.has_learnt(generator_after([[1, 2], [1]]))
+    (left,) = made.events("left")
+    assert (left["iteration"], left["workers"]) == (1, [2])
+    assert not made.events("lost")
+    told = made.roster.admit({"purpose": "ask"})
+    assert isinstance(told, Mapping)
+    assert told["rank"] == 2
+
+
+def test_a_rank_that_was_left_goes_to_the_next_with_what_was_left(stage: MakeStage) -> None:
+    made = stage(iterations=4, to_server=True)
+    one, two = made.begin_with((1,), (2,))
+    assert two.welcome["wants_states"]
+    two.answer(1)
+    state = make_worker(2, model_seed=9).state()
+    others = make_worker(1, model_seed=9).state()
+    two.send(messages.state(1, {2: state, 1: others}, "leave"))
+    two.send(messages.leave(1))
+    made.wait_for_event("left")
+    replacement = made.play(2).lacks_everything()
+    adopted = messages.by_worker(replacement.take(Kind.ADOPT))
+    assert adopted.keys() == {2}
+    assert same_state(adopted[2], state)
+    replacement.ready()
+    made.wait_for_event("joined")
+    one.answer(1)
+    for i in (2, 3, 4):
+        one.answer(i)
+        replacement.answer(i)
+    made.finished(one, replacement)
+    assert "COPY" not in one.told()
+
+
+def test_what_was_left_is_nobodys_once_its_rank_has_a_state_of_its_own(stage: MakeStage) -> None:
+    made = stage(iterations=2, to_server=True)
+    one, two = made.begin_with((1,), (2,))
+    one.take(Kind.BATCHES, 1)
+    two.send(messages.state(1, {2: make_worker(2, model_seed=9).state()}, "leave"))
+    two.send(messages.leave(1))
+    made.wait_for_event("left")
+    assert made.saving.state_for(2) is not None
+    successor = made.play(2).ready()
+    made.wait_for_event("joined")
+    assert made.saving.state_for(2) is None
+    one.send(answer_of(1, 1))
+    made.finished(one, successor)
+
+
+def test_what_was_left_and_does_not_fit_gives_way_to_a_copy(stage: MakeStage) -> None:
+    made = stage(iterations=2, to_server=True)
+    one, two = made.begin_with((1,), (2,))
+    one.take(Kind.BATCHES, 1)
+    two.send(messages.state(1, {2: {"discriminator.model.1.bias": torch.zeros(3)}}, "leave"))
+    two.send(messages.leave(1))
+    made.wait_for_event("left")
+    successor = made.play(2).lacks_everything()
+    assert successor.take(Kind.ADOPT).tensors.keys() == {"2/discriminator.model.1.bias"}
+    successor.lacks_everything()
+    order = one.take(Kind.COPY)
+    one.send(messages.state(order.iteration, {1: discriminator(8)}, "copy", 2))
+    adopted = messages.by_worker(successor.take(Kind.ADOPT))
+    assert same_state(adopted[2], discriminator(8))
+    successor.ready()
+    one.send(answer_of(1, 1))
+    made.finished(one, successor)
+
+
+def test_of_a_host_with_one_kept_state_the_other_worker_gets_its_discriminator(
+    stage: MakeStage,
+) -> None:
+    made = stage(num_workers=2, iterations=2, to_server=True)
+    one, two = made.begin_with((1,), (2,))
+    one.take(Kind.BATCHES, 1)
+    state = make_worker(2, model_seed=9).state()
+    two.send(messages.state(1, {2: state}, "leave"))
+    two.send(messages.leave(1))
+    made.wait_for_event("left")
+    replacement = made.play(2, 7).lacks_everything()
+    adopted = messages.by_worker(replacement.take(Kind.ADOPT))
+    assert same_state(adopted[2], state)
+    prefix = "discriminator."
+    own = {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}
+    assert same_state(adopted[7], own)
+    replacement.ready()
+    one.send(answer_of(1, 1))
+    made.finished(one, replacement)
+
+
+def test_a_real_host_that_is_asked_to_stop_answers_first(stage: MakeStage) -> None:
+    made = stage(iterations=6, to_server=True)
+    worker = make_worker(2)
+    host = made.host({2: worker})
+    (one,) = made.begin_with((1,))
+    for i in (1, 2):
+        one.answer(i)
+    one.take(Kind.BATCHES, 3)
+    host.interrupt()
+    assert isinstance(made.hosts[2].over(), Interrupted)
+    one.send(answer_of(1, 3))
+    for i in (4, 5, 6):
+        one.answer(i)
+    assert made.over() is None
+    assert [record["workers"] for record in made.metrics()][3:] == [1, 1, 1]
+    assert made.metrics()[2]["workers"] in (1, 2)
+    assert made.events("left")[0]["workers"] == [2]
+    assert not made.events("lost")
+    kept = made.saving.state_for(2)
+    assert kept is not None
+    assert same_state(kept, worker.state())

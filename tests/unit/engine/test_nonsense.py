@@ -1,0 +1,314 @@
+"""Messages that make no sense cost their sender its place, never the server its life."""
+
+from collections.abc import Callable, Iterator
+from multiprocessing import Pipe
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mdgan import messages
+from mdgan.engine.server.attendance import Attendance
+from mdgan.engine.server.barrier import Collector
+from mdgan.engine.server.checkpoints import Standing
+from mdgan.engine.server.deadline import Deadline
+from mdgan.engine.server.reception import Reception
+from mdgan.engine.server.scoring import Scoring
+from mdgan.engine.server.screening import Screening
+from mdgan.families.mdgan.server_swaps import Swapping
+from mdgan.messages import Kind, Message
+from mdgan.transport.base import Received
+from mdgan.transport.channel import Channel
+from tests.processes import wait_until
+from tests.unit.engine.played import FORM, Played, answer_of
+from tests.unit.engine.stage import Stage, make_worker
+from tests.unit.gan import small
+
+MakeStage = Callable[..., Stage]
+thorough = settings(
+    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+HONEST, LIAR, TAKER = 1, 2, 3
+
+
+class Desk:
+    """The server's front desk without the server: nothing happens between two calls."""
+
+    def __init__(self, made: Stage, scoring: Scoring) -> None:
+        self.made = made
+        transport, roster, observer = made.network.server, made.roster, made.observer
+        attendance = Attendance(observer)
+        self.swapping = Swapping(made.experiment, transport, roster, observer)
+        self.reception = Reception(
+            transport, roster, self.swapping, made.saving, scoring, attendance, observer
+        )
+        self.collector = Collector(
+            transport,
+            roster,
+            self.reception,
+            Deadline(0.0, 0.0, 0.5),
+            Screening((small.BATCH_SIZE, *small.SHAPE), 1000),
+            attendance,
+            made.timeouts,
+            small.CPU,
+            FORM,
+        )
+        self.honest = made.play(HONEST).ready()
+        self.liar = made.play(LIAR).ready()
+        self.hear()
+        roster.begin()
+        self.iteration = 0
+
+    def hear(self) -> None:
+        while (event := self.made.network.server.receive(0.0)) is not None:
+            self.reception.take(event)
+
+    def begin_iteration(self) -> None:
+        """A swap and a newcomer are under way, and the liar is here."""
+        self.iteration += 1
+        self.made.roster.iteration = self.iteration
+        if LIAR not in self.made.roster.hosts():
+            self.liar = self.made.play(LIAR).ready()
+        self.newcomer = self.made.play(TAKER).lacks_everything()
+        self.hear()
+        self.swapping.order(self.iteration)
+
+    def end_iteration(self) -> None:
+        self.newcomer.die()
+        self.hear()
+        assert self.made.roster.hosts()[HONEST] == [HONEST]
+
+    def send(self, host: Played, message: Message) -> None:
+        host.send(message)
+        self.hear()
+
+
+@pytest.fixture
+def desk(stage: MakeStage) -> Iterator[Desk]:
+    first, second = Pipe()
+    made = stage(checkpoints=1, iterations=10**6, to_server=True)
+    yield Desk(made, Scoring(Channel(first), 10, 100))
+    for connection in (first, second):
+        connection.close()
+
+
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-3, 5)
+    | st.floats()
+    | st.just(10**400)
+    | st.sampled_from(["", "1", "2", "3", "copy", "leave", "checkpoint", "x", "\ud800"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["1", "2", "3", "start", "x"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+tensors: st.SearchStrategy[Tensor] = st.builds(
+    lambda shape, dtype, value: torch.full(shape, value).to(dtype),
+    st.lists(st.integers(0, 3), max_size=3),
+    st.sampled_from([torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool]),
+    st.sampled_from([0.0, 1.0, -1.0, float("nan"), float("inf")]),
+)
+names = st.sampled_from(
+    ["2/model.1.weight", "2/", "/", "", "1/x", "3/x", "x/y", "first.total", "class_histogram"]
+)
+ROWS = [{"iteration": 1, "start": 0.5, "spans": [["wait", 0, 0, 1, 0]]}]
+SENSIBLE: dict[str, tuple[Kind, dict[str, Any]]] = {
+    "spans": (Kind.SPANS, {"rows": ROWS, "sent_bytes": {}, "received_bytes": {}}),
+    "swapped": (Kind.SWAPPED, {"given": {"2": "a" * 64}, "taken": {"2": "a" * 64}}),
+    "real": (Kind.REAL, {"reason": ""}),
+    "ready": (Kind.READY, {"holds": [2]}),
+    "leave": (Kind.LEAVE, {}),
+    "checkpointed": (Kind.CHECKPOINTED, {"workers": [2], "files": {}, "reason": ""}),
+    "copy": (Kind.STATE, {"purpose": "copy", "taker": 3}),
+    "checkpoint": (Kind.STATE, {"purpose": "checkpoint", "taker": 0}),
+    "left": (Kind.STATE, {"purpose": "leave", "taker": 0}),
+    **{kind.name: (kind, {}) for kind in Kind if kind not in (Kind.BYE, Kind.FEEDBACK)},
+}
+
+
+@st.composite
+def nonsense(draw: st.DrawFn) -> Message:
+    """A message that a host might send, with some of its fields replaced, lost or added."""
+    meant = st.sampled_from(sorted(name for name, (_, fields) in SENSIBLE.items() if fields))
+    kind, fields = SENSIBLE[draw(meant | meant | st.sampled_from(sorted(SENSIBLE)))]
+    said = {name: value for name, value in fields.items() if draw(st.integers(0, 7))}
+    if fields:
+        said |= draw(st.dictionaries(st.sampled_from(sorted(fields)), json_values, max_size=2))
+    iteration = draw(st.integers(-3, 60) | st.integers(-(2**60), 2**60))
+    return Message(kind, iteration, said, draw(st.dictionaries(names, tensors, max_size=2)))
+
+
+@thorough
+@given(message=nonsense())
+def test_whatever_a_host_sends_the_others_go_on(desk: Desk, message: Message) -> None:
+    desk.begin_iteration()
+    desk.send(desk.liar, message)
+    desk.made.saving.poll()
+    desk.end_iteration()
+
+
+@thorough
+@given(
+    fields=st.dictionaries(
+        st.sampled_from(["workers", "summed"]), json_values | st.sampled_from([[2], [[2]]])
+    ),
+    values=st.dictionaries(st.sampled_from(["feedback.values", "sums.values", "losses"]), tensors),
+)
+def test_whatever_a_host_answers_the_others_are_heard(
+    desk: Desk, fields: dict[str, Any], values: dict[str, Tensor]
+) -> None:
+    desk.begin_iteration()
+    i = desk.iteration
+    desk.liar.send(Message(Kind.FEEDBACK, i, fields, values))
+    desk.honest.send(answer_of(HONEST, i))
+    desk.made.roster.owe({HONEST: [HONEST], LIAR: [LIAR]}, i)
+    answers = desk.collector.collect(i, {HONEST: [HONEST], LIAR: [LIAR]})
+    assert answers.feedbacks.keys() == {HONEST}
+    desk.end_iteration()
+
+
+NESTED: Any = []
+for _ in range(100_000):
+    NESTED = [NESTED]
+WRONG_FIELDS: list[tuple[str, dict[str, Any]]] = [
+    ("spans", {"rows": [{"start": 10**400}]}),
+    ("spans", {"rows": [{"start": "now"}]}),
+    ("spans", {"rows": [{}]}),
+    ("spans", {"rows": [7]}),
+    ("spans", {"rows": 7}),
+    ("spans", {"rows": [{"start": 0.0, "spans": NESTED}]}),
+    ("spans", {"sent_bytes": 7}),
+    ("spans", {"received_bytes": [7]}),
+    ("swapped", {"given": ["2"]}),
+    ("swapped", {"given": {"two": "a"}}),
+    ("swapped", {"taken": None}),
+    ("real", {"reason": ""}),
+    ("ready", {"holds": 7}),
+    ("ready", {"holds": [[2]]}),
+    ("checkpointed", {"files": ["2"]}),
+    ("copy", {"taker": []}),
+    ("copy", {"taker": {}}),
+]
+
+
+@pytest.mark.parametrize(("name", "wrong"), WRONG_FIELDS, ids=range(len(WRONG_FIELDS)))
+def test_a_field_that_cannot_be_costs_its_sender_its_place(
+    desk: Desk, name: str, wrong: dict[str, Any]
+) -> None:
+    desk.begin_iteration()
+    liar = desk.newcomer if name == "ready" else desk.liar
+    kind, fields = SENSIBLE[name]
+    event = Received(liar.number, Message(kind, 1, {**fields, **wrong}), 0)
+    desk.reception.take(event)
+    assert liar.number not in desk.made.roster.hosts()
+    reason = desk.made.events("lost")[0]["reason"]
+    assert reason.startswith(f"its {kind.name} message makes no sense (")
+    assert len(reason) < 200
+    assert liar.lost()
+    desk.end_iteration()
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        (name, field)
+        for name, (_, fields) in SENSIBLE.items()
+        for field in fields
+        if (name, field)
+        not in {("checkpointed", "workers"), ("left", "taker"), ("checkpoint", "taker")}
+    ],
+)
+def test_a_field_that_is_missing_costs_its_sender_its_place(
+    desk: Desk, name: str, missing: str
+) -> None:
+    desk.begin_iteration()
+    liar = desk.newcomer if name == "ready" else desk.liar
+    kind, fields = SENSIBLE[name]
+    fields = {name: value for name, value in fields.items() if name != missing}
+    desk.send(liar, Message(kind, 1, fields))
+    assert liar.number not in desk.made.roster.hosts()
+    desk.end_iteration()
+
+
+SHA = "0" * 64
+WRONG_FILES: list[dict[str, Any]] = [
+    {"2": {"name": "server.safetensors", "sha256": SHA, "num_bytes": 1}},
+    {"2": {"name": "worker-0001.safetensors", "sha256": SHA, "num_bytes": 1}},
+    {"2": {"name": "../worker-0002.safetensors", "sha256": SHA, "num_bytes": 1}},
+    {"2": {"name": "worker-0002.safetensors", "sha256": "?", "num_bytes": 1}},
+    {"2": {"name": "worker-0002.safetensors", "sha256": SHA, "num_bytes": -1}},
+    {"2": {"name": "worker-0002.safetensors", "sha256": SHA}},
+    {"2": "worker-0002.safetensors"},
+    {"2": None},
+    {"server": {"name": "server.safetensors", "sha256": SHA, "num_bytes": 1}},
+    {"two": {"name": "worker-0002.safetensors", "sha256": SHA, "num_bytes": 1}},
+]
+
+
+@pytest.mark.parametrize("files", WRONG_FILES, ids=str)
+def test_a_file_that_is_none_costs_its_sender_its_place(desk: Desk, files: dict[str, Any]) -> None:
+    order_checkpoint(desk, 1)
+    desk.send(
+        desk.liar, Message(Kind.CHECKPOINTED, 1, {"workers": [2], "files": files, "reason": ""})
+    )
+    assert LIAR not in desk.made.roster.hosts()
+    assert "makes no sense" in desk.made.events("lost")[0]["reason"]
+    commit_honestly(desk, 1)
+    assert desk.made.wait_for_checkpoint(1).workers == (1,)
+
+
+@pytest.mark.parametrize("number", [1, 3, 0, -2, 10**9])
+def test_files_of_others_do_not_count(desk: Desk, number: int) -> None:
+    order_checkpoint(desk, 1)
+    name = f"worker-{number:04d}.safetensors"
+    files = {str(number): {"name": name, "sha256": SHA, "num_bytes": 7}}
+    desk.send(
+        desk.liar, Message(Kind.CHECKPOINTED, 1, {"workers": [2], "files": files, "reason": ""})
+    )
+    desk.send(desk.liar, messages.checkpointed(1, {}, "enough"))
+    commit_honestly(desk, 1)
+    manifest = desk.made.wait_for_checkpoint(1)
+    assert manifest.workers == (1,)
+    assert manifest.files["1"].sha256 != SHA
+
+
+def test_states_of_others_do_not_count(desk: Desk) -> None:
+    order_checkpoint(desk, 1)
+    forged = {n: {"model.w": torch.zeros(3)} for n in (0, 1, 2, 3)}
+    desk.send(desk.liar, messages.state(1, forged, "checkpoint"))
+    commit_honestly(desk, 1)
+    manifest = desk.made.wait_for_checkpoint(1)
+    assert manifest.workers == (1, 2)
+    kept = desk.made.saving.state_for(1)
+    assert kept is not None
+    assert kept.keys() == make_worker(1).state().keys()
+    desk.send(desk.liar, messages.state(1, forged, "leave"))
+    desk.send(desk.liar, messages.leave(1))
+    assert desk.made.saving.state_for(3) is None
+
+
+def order_checkpoint(desk: Desk, iteration: int) -> None:
+    made = desk.made
+    standing = Standing(iteration, 0, 0, 0.0)
+    made.saving.order(standing, made.learner.state(), made.roster.free(), made.network.server)
+
+
+def commit_honestly(desk: Desk, iteration: int) -> None:
+    desk.send(desk.honest, messages.state(iteration, {1: make_worker(1).state()}, "checkpoint"))
+    wait_until(lambda: iteration in desk.made.checkpoints.committed(), "the commit")
+
+
+def test_whoever_says_ready_twice_joins_once(desk: Desk) -> None:
+    for _ in range(3):
+        desk.send(desk.liar, messages.ready(1, [2]))
+        desk.send(desk.liar, messages.ready(1, []))
+    assert desk.made.roster.taking_part() == {1: [1], 2: [2]}
+    assert not desk.made.events("joined")
+    assert desk.liar.link.receive(0.0) is None

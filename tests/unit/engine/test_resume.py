@@ -1,0 +1,210 @@
+"""A run that is stopped and goes on ends as if it had never been stopped, bit for bit."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mdgan.gan.discriminator_learner import Worker
+from tests.processes import read_events
+from tests.unit.engine.stage import Stage, make_worker, same_state
+
+MakeStage = Callable[..., Stage]
+SLOW = pytest.mark.slow
+ITERATIONS, INTERVAL = 9, 3
+ALONE = ((1,), (2,), (3,))
+FIVE = ((1, 2), (3,), (4,), (5,))
+SETTINGS: dict[str, tuple[tuple[tuple[int, ...], ...], dict[str, Any]]] = {
+    "plain": (ALONE, {"swap_interval": 0}),
+    "pairs": (ALONE, {"swap_interval": 2}),
+    "a swap at each checkpoint": (ALONE, {"swap_interval": 3, "swap": "derangement"}),
+    "several local steps": (ALONE, {"swap_interval": 2, "local_steps": 3}),
+    "one batch": (ALONE, {"swap_interval": 4, "kappa": 1}),
+    "as many batches as workers": (ALONE, {"swap_interval": 2, "kappa": 3}),
+    "several workers a host": (((1, 2), (3,)), {"swap_interval": 1}),
+    "all in one host": (((1, 2, 3),), {"swap_interval": 1, "local_steps": 2}),
+    "to the server": (ALONE, {"swap_interval": 2, "to_server": True}),
+    "two to the server": (((1, 2), (3,)), {"swap_interval": 3, "to_server": True}),
+    "median": (ALONE, {"swap_interval": 2, "aggregation": "median"}),
+    "two of five": (FIVE, {"num_workers": 5, "participation": 0.4, "swap_interval": 1}),
+    "two of five, stale": (
+        FIVE,
+        {"num_workers": 5, "participation": 0.4, "swap_interval": 2, "stale": 1},
+    ),
+}
+
+
+class Outcome:
+    """All that a run leaves behind."""
+
+    def __init__(self, made: Stage, workers: Mapping[int, Worker]) -> None:
+        self.server = made.learner.state()
+        self.workers = {rank: worker.state() for rank, worker in workers.items()}
+        self.swaps = [
+            (event["iteration"], event["moves"], event["given"], event["exact"])
+            for event in read_events(made.folder, "swap")
+        ]
+
+    def differs_in(self, other: "Outcome") -> list[str]:
+        differing = [] if same_state(self.server, other.server) else ["server"]
+        return differing + [
+            str(rank)
+            for rank, state in self.workers.items()
+            if not same_state(state, other.workers[rank])
+        ]
+
+
+def run(
+    made: Stage,
+    groups: tuple[tuple[int, ...], ...],
+    disks: Callable[[int], Path] | None = None,
+) -> Outcome:
+    steps = made.experiment.local_steps
+    workers = {n: make_worker(n, local_steps=steps) for group in groups for n in group}
+    for worker in workers.values():
+        made.disk_keeps_up(worker)
+    made.begin()
+    for group in groups:
+        disk = None if disks is None else disks(group[0])
+        made.host({n: workers[n] for n in group}, checkpoints=disk)
+    made.finished()
+    return Outcome(made, workers)
+
+
+def as_after(made: Stage, iteration: int, folder: Path) -> Path:
+    """The folder of a run as it was when it had made a checkpoint and died."""
+    shutil.copytree(made.folder, folder)
+    for later in made.checkpoints.committed():
+        if later > iteration:
+            shutil.rmtree(folder / "checkpoints" / f"{later:07d}")
+    return folder
+
+
+QUICK = {"pairs", "several local steps", "several workers a host", "to the server", "two of five"}
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=SLOW) for name in SETTINGS]
+)
+def test_bit_for_bit(stage: MakeStage, tmp_path: Path, name: str) -> None:
+    groups, settings = SETTINGS[name]
+    settings = {"num_workers": 3, "iterations": ITERATIONS, "checkpoints": INTERVAL, **settings}
+    made = stage(keep=10, **settings)
+    whole = run(made, groups)
+    assert made.checkpoints.committed() == [0, 3, 6, 9]
+    for iteration in (3, 6):
+        folder = as_after(made, iteration, tmp_path / f"died-{iteration}")
+        again = stage(folder, goes_on=True, **settings)
+        resumed = run(again, groups)
+        assert not whole.differs_in(resumed)
+        later = [swap for swap in whole.swaps if swap[0] > iteration]
+        assert resumed.swaps[-len(later) :] == later if later else True
+
+
+def test_from_the_very_beginning(stage: MakeStage, tmp_path: Path) -> None:
+    settings = {"num_workers": 2, "iterations": 4, "checkpoints": 2, "swap_interval": 2}
+    made = stage(keep=10, **settings)
+    whole = run(made, ((1,), (2,)))
+    folder = as_after(made, 0, tmp_path / "died")
+    assert not whole.differs_in(run(stage(folder, goes_on=True, **settings), ((1,), (2,))))
+
+
+def test_with_disks_of_their_own(stage: MakeStage, tmp_path: Path) -> None:
+    settings = {"num_workers": 2, "iterations": 6, "checkpoints": 3, "swap_interval": 2}
+    made = stage(keep=10, **settings)
+    whole = run(made, ((1,), (2,)), lambda host: tmp_path / f"disk-{host}")
+    manifest = made.checkpoints.newest()[0]
+    assert manifest is not None
+    assert manifest.elsewhere == (1, 2)
+    folder = as_after(made, 3, tmp_path / "died")
+    again = stage(folder, goes_on=True, **settings)
+    assert not whole.differs_in(run(again, ((1,), (2,)), lambda host: tmp_path / f"disk-{host}"))
+
+
+def test_on_other_hosts(stage: MakeStage, tmp_path: Path) -> None:
+    settings = {"num_workers": 3, "iterations": 6, "checkpoints": 3, "swap_interval": 2}
+    made = stage(keep=10, **settings)
+    whole = run(made, ALONE)
+    folder = as_after(made, 3, tmp_path / "died")
+    assert not whole.differs_in(run(stage(folder, goes_on=True, **settings), ((1, 2, 3),)))
+
+
+def test_a_torn_checkpoint_is_passed_over(stage: MakeStage, tmp_path: Path) -> None:
+    settings = {"num_workers": 2, "iterations": 6, "checkpoints": 2, "swap_interval": 2}
+    made = stage(keep=10, **settings)
+    whole = run(made, ((1,), (2,)))
+    folder = as_after(made, 4, tmp_path / "died")
+    torn = folder / "checkpoints" / "0000004" / "worker-0002.safetensors"
+    torn.write_bytes(torn.read_bytes()[:-8])
+    again = stage(folder, goes_on=True, **settings)
+    assert again.roster.iteration == 2
+    assert not whole.differs_in(run(again, ((1,), (2,))))
+
+
+@pytest.mark.parametrize("num_workers", [1, pytest.param(2, marks=SLOW), 4])
+def test_with_fewer_or_more_workers_it_goes_on(
+    stage: MakeStage, tmp_path: Path, num_workers: int
+) -> None:
+    settings = {"iterations": 6, "checkpoints": 3, "swap_interval": 2}
+    made = stage(num_workers=3, keep=10, **settings)
+    run(made, ALONE)
+    folder = as_after(made, 3, tmp_path / "died")
+    again = stage(folder, goes_on=True, num_workers=num_workers, **settings)
+    run(again, tuple((n,) for n in range(1, num_workers + 1)))
+    assert again.status()["iteration"] == 6
+    assert [record["workers"] for record in again.metrics()][-3:] == [num_workers] * 3
+
+
+def test_a_worker_whose_file_is_lost_gets_a_copy_of_anothers(
+    stage: MakeStage, tmp_path: Path
+) -> None:
+    settings = {"num_workers": 2, "iterations": 4, "checkpoints": 2, "swap_interval": 0}
+    made = stage(keep=10, **settings)
+    run(made, ((1,), (2,)), lambda host: tmp_path / f"disk-{host}")
+    folder = as_after(made, 2, tmp_path / "died")
+    shutil.rmtree(tmp_path / "disk-2")
+    again = stage(folder, goes_on=True, **settings)
+    run(again, ((1,), (2,)), lambda host: tmp_path / f"disk-{host}")
+    assert again.network.server.traffic.sent["COPY"] > 0
+    assert again.status()["iteration"] == 4
+
+
+def test_nobodys_file_is_left_and_it_goes_on(stage: MakeStage, tmp_path: Path) -> None:
+    settings = {"num_workers": 2, "iterations": 4, "checkpoints": 2}
+    made = stage(keep=10, **settings)
+    run(made, ((1,), (2,)), lambda host: tmp_path / f"disk-{host}")
+    folder = as_after(made, 2, tmp_path / "died")
+    again = stage(folder, goes_on=True, **settings)
+    run(again, ((1,), (2,)), lambda host: tmp_path / f"new-disk-{host}")
+    assert again.status()["iteration"] == 4
+
+
+def test_a_successor_goes_on_without_those_who_do_not_come(
+    stage: MakeStage, tmp_path: Path
+) -> None:
+    settings = {"num_workers": 3, "iterations": 6, "checkpoints": 3}
+    made = stage(keep=10, **settings)
+    run(made, ALONE)
+    folder = as_after(made, 3, tmp_path / "died")
+    successor = stage(folder, goes_on=True, replaces_another=True, liveness=0.3, **settings)
+    run(successor, ((1,), (3,)))
+    assert [record["workers"] for record in successor.metrics()][-3:] == [2, 2, 2]
+    assert successor.events("resumed")[0]["workers"].keys() == {"1", "3"}
+
+
+def test_workers_that_lost_their_server_bring_their_own_states_to_its_successor(
+    stage: MakeStage, tmp_path: Path
+) -> None:
+    settings = {"num_workers": 2, "iterations": 6, "checkpoints": 3}
+    made = stage(keep=10, **settings)
+    run(made, ((1,), (2,)))
+    folder = as_after(made, 3, tmp_path / "died")
+    successor = stage(folder, goes_on=True, replaces_another=True, **settings)
+    late = successor.play(3, generation=1)  # it joined after the last checkpoint
+    one, two = successor.play(1, generation=1), successor.play(2, generation=1)
+    successor.begin(one, two, late)
+    successor.finished(one, two, late)
+    assert [record["workers"] for record in successor.metrics()][-3:] in ([3] * 3, [2, 3, 3])
+    assert "COPY" not in one.told() + two.told()

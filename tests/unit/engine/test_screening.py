@@ -1,0 +1,244 @@
+"""Unusable answers: what is refused, what is not, and who is out."""
+
+import math
+from itertools import combinations
+from random import Random
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mdgan.engine.server.screening import Screening
+from mdgan.gan.randomness import generator_for
+from tests.unit.gan.small import BATCH_SIZE, SHAPE, make_worker
+from tests.unit.gan.small import images as judged
+
+STRIKES = 3
+
+
+def make_screening(strikes: int = STRIKES) -> Screening:
+    return Screening((BATCH_SIZE, *SHAPE), strikes)
+
+
+def feedback(norm: float, seed: int = 0) -> Tensor:
+    drawn = torch.randn(BATCH_SIZE, *SHAPE, generator=generator_for(seed, "feedback"))
+    return drawn * (norm / float(drawn.norm()))
+
+
+def informed(norms: tuple[float, ...] = (1.0, 1.0, 1.0)) -> Screening:
+    """One that has accepted an answer from as many workers as there are norms."""
+    screening = make_screening()
+    for worker, norm in enumerate(norms, start=1):
+        assert screening.refuse(worker, feedback(norm)) is None
+    assert screening.look_back() == {}
+    return screening
+
+
+def broken(value: float) -> Tensor:
+    answer = feedback(1.0)
+    answer[-1, 0, 2, 1] = value
+    return answer
+
+
+WHOLE = (BATCH_SIZE, *SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (broken(math.nan), "NaN or Inf"),
+        (broken(math.inf), "NaN or Inf"),
+        (broken(-math.inf), "NaN or Inf"),
+        (torch.full(WHOLE, math.nan), "NaN or Inf"),
+        (broken(3e38), "a norm beyond float32"),
+        (feedback(1.0)[1:], "shape [4, 1, 4, 4], not [5, 1, 4, 4]"),
+        (feedback(1.0).squeeze(1), "shape [5, 4, 4], not [5, 1, 4, 4]"),
+        (feedback(1.0).unsqueeze(0), "shape [1, 5, 1, 4, 4], not [5, 1, 4, 4]"),
+        (feedback(1.0).transpose(0, 1), "shape [1, 5, 4, 4], not [5, 1, 4, 4]"),
+        (torch.zeros(0), "shape [0], not [5, 1, 4, 4]"),
+        (torch.tensor(1.0), "shape [], not [5, 1, 4, 4]"),
+        (feedback(1.0).double(), "torch.float64, not torch.float32"),
+        (feedback(1.0).half(), "torch.float16, not torch.float32"),
+        (torch.zeros(WHOLE, dtype=torch.int64), "torch.int64, not torch.float32"),
+        (torch.zeros(WHOLE, dtype=torch.complex64), "torch.complex64, not torch.float32"),
+        (feedback(1.1e3), "norm 1.1e+03, 1.1e+03 times the usual"),
+        (feedback(-1.2e9), "norm 1.2e+09, 1.2e+09 times the usual"),
+    ],
+)
+def test_unusable_feedback_is_refused_with_a_reason(answer: Tensor, reason: str) -> None:
+    screening = informed()
+    assert screening.refuse(1, answer) == reason
+    assert screening.strikes_of(1) == 1
+    assert screening.refuse(2, feedback(1.0)) is None
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
+def test_the_first_answer_of_all_is_judged_where_no_other_is_needed(bad: float) -> None:
+    screening = make_screening()
+    assert screening.refuse(1, broken(bad)) is not None
+    assert screening.refuse(1, feedback(1.0)) is None
+
+
+def test_honest_answers_of_real_discriminators_pass() -> None:
+    screening = make_screening()
+    for seed in range(30):
+        answer, _, _ = make_worker(seed).feedback(judged(seed))
+        assert screening.refuse(seed, answer) is None
+
+
+def test_a_worker_is_out_after_its_strikes_and_alone() -> None:
+    screening = informed()
+    for strike in range(1, STRIKES + 1):
+        assert not screening.is_out(2)
+        assert screening.refuse(2, broken(math.nan)) is not None
+        assert screening.strikes_of(2) == strike
+        assert screening.refuse(2, feedback(1.0)) is None, "a good answer is taken in between"
+    assert screening.is_out(2)
+    assert [screening.strikes_of(worker) for worker in (1, 3, 99)] == [0, 0, 0]
+    assert not any(screening.is_out(worker) for worker in (1, 3, 99))
+
+
+def test_one_strike_can_be_enough() -> None:
+    screening = make_screening(strikes=1)
+    assert not screening.is_out(7)
+    assert screening.refuse(7, broken(math.nan)) is not None
+    assert screening.is_out(7)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_two_cannot_tell_whose_norm_is_the_usual_one(others: int) -> None:
+    screening = informed((1.0,) * others)
+    for _ in range(3):
+        assert screening.refuse(9, feedback(1e9)) is None
+        assert screening.look_back() == {}
+
+
+ABSURD = 1e9
+PETTY = 1e-9
+
+
+@pytest.mark.parametrize("lie", [ABSURD, PETTY, 0.0])
+@pytest.mark.parametrize("liars", list(combinations(range(5), 2)))
+def test_who_answers_first_does_not_decide_what_is_usual(
+    liars: tuple[int, ...], lie: float
+) -> None:
+    """Two of five lie from the first iteration on; only their answers are refused, if any."""
+    screening = make_screening()
+    refused: dict[int, int] = {}
+    for _ in range(2):
+        for worker in range(5):
+            answer = feedback(lie if worker in liars else 1.0)
+            if screening.refuse(worker, answer) is not None:
+                refused[worker] = refused.get(worker, 0) + 1
+        for worker, reason in screening.look_back().items():
+            assert reason == "norm 1e+09, 1e+09 times the usual"
+            refused[worker] = refused.get(worker, 0) + 1
+    assert refused == (dict.fromkeys(liars, 2) if lie == ABSURD else {})
+    assert all(screening.strikes_of(worker) == refused.get(worker, 0) for worker in range(5))
+
+
+def test_without_looking_back_the_second_iteration_is_judged() -> None:
+    screening = make_screening()
+    norms = [ABSURD, 1.0, 1.0, 1.0]
+    assert [screening.refuse(worker, feedback(norm)) for worker, norm in enumerate(norms)] == [
+        None
+    ] * 4
+    refused = [screening.refuse(worker, feedback(norm)) for worker, norm in enumerate(norms)]
+    assert [reason is not None for reason in refused] == [True, False, False, False]
+
+
+@given(
+    st.integers(0, 4),
+    st.lists(st.floats(1.0, 30.0), min_size=1, max_size=30),
+    st.lists(st.one_of(st.floats(0, 1e15), st.sampled_from([0.0, PETTY, ABSURD])), min_size=1),
+    st.randoms(use_true_random=False),
+)
+def test_a_minority_cannot_have_honest_workers_refused(
+    num_liars: int, honest: list[float], lies: list[float], random: Random
+) -> None:
+    screening = make_screening()
+    workers = list(range(2 * num_liars + 3))
+    for iteration in range(4):
+        random.shuffle(workers)
+        for worker in workers:
+            norms = lies if worker < num_liars else honest
+            norm = norms[(worker + 7 * iteration) % len(norms)]
+            reason = screening.refuse(worker, feedback(norm))
+            assert reason is None or worker < num_liars
+            assert reason is not None or norm < 1e6 or iteration == 0
+        assert all(worker < num_liars for worker in screening.look_back())
+
+
+def test_it_recovers_when_the_first_to_answer_were_mostly_petty() -> None:
+    """Others were late in the first iteration, so that liars were in the majority."""
+    screening = make_screening()
+    for worker, norm in enumerate((PETTY, PETTY, PETTY, 1.0, 1.0), start=1):
+        assert screening.refuse(worker, feedback(norm)) is None
+    assert set(screening.look_back()) == {4, 5}
+    for worker in (6, 7, 8, 9, 10):
+        screening.refuse(worker, feedback(1.0))
+    assert all(screening.refuse(worker, feedback(1.0)) is None for worker in range(4, 11))
+    assert not any(screening.is_out(worker) for worker in range(1, 11))
+
+
+def test_one_machine_that_comes_back_under_ever_new_numbers_stays_one() -> None:
+    screening = informed()
+    for worker in range(10, 60):
+        for _ in range(STRIKES):
+            assert screening.refuse(worker, feedback(ABSURD)) is not None
+        assert screening.is_out(worker)
+    assert screening.refuse(1, feedback(1.0)) is None
+
+
+def test_gradients_may_vanish_and_come_back() -> None:
+    screening = informed()
+    for norm in (1e-6, 0.0, 1e-9):
+        for worker in (1, 2, 3):
+            assert screening.refuse(worker, feedback(norm)) is None
+    assert all(screening.refuse(worker, feedback(1.0)) is None for worker in (1, 2, 3, 4))
+
+
+def test_gradients_may_grow_slowly() -> None:
+    screening = informed()
+    for step in range(1, 8):
+        for worker in (1, 2, 3):
+            assert screening.refuse(worker, feedback(100.0**step)) is None
+    assert screening.refuse(1, feedback(1e20)) is not None
+
+
+def test_nobody_is_measured_against_zeros() -> None:
+    screening = informed((0.0, 0.0, 0.0))
+    assert screening.refuse(4, feedback(1.0)) is None
+
+
+VERDICTS = torch.linspace(-9, 9, BATCH_SIZE)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "reason"),
+    [
+        (torch.empty(0), "verdicts of shape [0], not [5]"),
+        (VERDICTS[1:], "verdicts of shape [4], not [5]"),
+        (VERDICTS.unsqueeze(1), "verdicts of shape [5, 1], not [5]"),
+        (torch.tensor(1.0), "verdicts of shape [], not [5]"),
+        (VERDICTS.double(), "verdicts of torch.float64, not torch.float32"),
+        (VERDICTS.long(), "verdicts of torch.int64, not torch.float32"),
+        (VERDICTS / 0, "NaN or Inf among its verdicts"),
+        (VERDICTS.where(VERDICTS < 9, math.nan), "NaN or Inf among its verdicts"),
+    ],
+)
+def test_verdicts_that_say_nothing_are_a_strike(verdicts: Tensor, reason: str) -> None:
+    screening = informed()
+    assert screening.refuse(1, feedback(1.0), verdicts) == reason
+    assert screening.strikes_of(1) == 1
+    assert screening.refuse(1, feedback(1.0), VERDICTS) is None
+    assert screening.refuse(1, feedback(1.0)) is None, "where nobody asks for them"
+
+
+def test_good_verdicts_do_not_excuse_bad_feedback() -> None:
+    screening = informed()
+    assert screening.refuse(1, broken(math.nan), VERDICTS) == "NaN or Inf"
+    assert screening.refuse(1, broken(math.nan), VERDICTS / 0) is not None
+    assert screening.strikes_of(1) == 2, "one answer is one strike"

@@ -1,0 +1,211 @@
+"""How a run begins and how it ends."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from multiprocessing import Pipe
+
+import pytest
+from safetensors.torch import load_file
+
+from mdgan import messages
+from mdgan.engine.server.scoring import Scoring
+from mdgan.errors import BadInput, Interrupted
+from mdgan.messages import Kind
+from mdgan.metrics.real_statistics import RealStatistics
+from mdgan.transport.channel import Channel
+from tests.processes import wait_until
+from tests.unit.engine.played import LONG, answer_of, generator_after
+from tests.unit.engine.stage import Stage
+from tests.unit.engine.test_scoring import statistics
+from tests.unit.gan import small
+
+MakeStage = Callable[..., Stage]
+
+
+def test_all_are_waited_for(stage: MakeStage) -> None:
+    made = stage(num_workers=3, iterations=1)
+    one, both = made.play(1), made.play(2, 3)
+    made.begin(one)
+    assert one.link.receive(0.1) is None, "ranks 2 and 3 are not ready"
+    both.ready()
+    made.finished(one, both)
+    assert made.events("holdings")[0]["workers"].keys() == {"1", "2", "3"}
+
+
+def test_who_does_not_come_is_named(stage: MakeStage) -> None:
+    made = stage(num_workers=4, connect=0.3)
+    one = made.play(1)
+    arriving = made.play(3).lacks_everything()
+    made.begin(one)
+    error = made.over()
+    assert isinstance(error, BadInput)
+    assert str(error).startswith("rank(s) 2,3,4 did not join within 0.3 s; start them with --ranks")
+    for host in (one, arriving):
+        assert host.take(Kind.STOP).fields == {"reason": str(error), "shut_out": False}
+    assert made.status()["state"] == "failed"
+
+
+@pytest.mark.parametrize("when", ["waiting", "training", "late"])
+def test_asked_to_stop_it_tells_everybody_and_saves(stage: MakeStage, when: str) -> None:
+    made = stage(iterations=9, deadline=(0.05, 0.0) if when == "late" else (0.0, 0.0))
+    one, two = made.play(1), made.play(2)
+    if when == "waiting":
+        made.begin(one)
+        made.network.server.interrupt()
+    else:
+        made.begin(one, two)
+        for i in (1, 2):
+            one.answer(i)
+            if when == "training":
+                two.answer(i)
+        one.take(Kind.BATCHES, 3)
+        made.network.server.interrupt()
+    done = 0 if when == "waiting" else 2
+    assert isinstance(made.over(), Interrupted)
+    reason = f"the server was asked to stop after iteration {done}"
+    assert one.take(Kind.STOP).fields == {"reason": reason, "shut_out": False}
+    if when == "waiting":
+        assert made.status()["state"] == "failed"
+        return
+    assert made.status()["state"] == "stopped"
+    saved = load_file(made.folder / "generator.safetensors")
+    state = made.learner.generator.state_dict()
+    assert all(small.same_bits(saved[name], tensor) for name, tensor in state.items())
+    assert made.events("attendance")
+
+
+def test_a_checkpoint_under_way_is_kept_when_it_is_asked_to_stop(stage: MakeStage) -> None:
+    made = stage(iterations=9, checkpoints=2, to_server=True)
+    one, two = made.begin_with((1,), (2,))
+    for i in (1, 2):
+        one.answer(i)
+        two.answer(i)
+    for host in (one, two):
+        host.take(Kind.CHECKPOINT, 2)
+    made.network.server.interrupt()
+    for host in (one, two):
+        host.take(Kind.STOP)
+        state = made.learner.state()
+        host.send(messages.state(2, {host.number: state}, "checkpoint"))
+        host.die()
+    assert isinstance(made.over(), Interrupted)
+    manifest = made.checkpoints.newest()[0]
+    assert manifest is not None
+    assert (manifest.iteration, manifest.workers) == (2, (1, 2))
+
+
+def test_a_failure_of_its_own_is_told_without_details(
+    stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = stage(num_workers=1)
+
+    def fail(_kappa: int) -> None:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr(made.learner, "generate", fail)
+    (one,) = made.begin_with((1,))
+    assert one.take(Kind.STOP).fields["reason"] == "the server failed"
+    assert isinstance(made.over(), ZeroDivisionError)
+    assert made.status()["state"] == "failed"
+
+
+def test_who_comes_at_the_very_end_is_told_to_stop(stage: MakeStage) -> None:
+    made = stage(num_workers=1, iterations=1, checkpoints=1)
+    (one,) = made.begin_with((1,))
+    one.answer(1)
+    one.take(Kind.CHECKPOINT, 1)  # the server waits for its report
+    newcomer = made.play(5)
+    one.send(messages.checkpointed(1, {}, "no disk"))
+    assert newcomer.take(Kind.STOP).fields["reason"] == ""
+    newcomer.die()
+    made.finished(one)
+
+
+def test_the_last_checkpoint_is_waited_for(stage: MakeStage) -> None:
+    made = stage(num_workers=2, iterations=2, checkpoints=2, to_server=True)
+    one, two = made.begin_with((1,), (2,))
+    for i in (1, 2):
+        one.answer(i)
+        two.answer(i)
+    for host in (one, two):
+        host.take(Kind.CHECKPOINT, 2)
+    state = made.learner.state()
+    one.send(messages.state(2, {1: state}, "checkpoint"))
+    assert two.link.receive(0.2) is None
+    two.send(messages.state(2, {2: state}, "checkpoint"))
+    made.finished(one, two)
+    manifest = made.checkpoints.newest()[0]
+    assert manifest is not None
+    assert manifest.workers == (1, 2)
+
+
+def test_a_host_that_is_late_at_the_end_is_not_waited_for(stage: MakeStage) -> None:
+    made = stage(num_workers=3, iterations=2, deadline=(0.1, 0.0), quorum=0.6, checkpoints=2)
+    one, two, hung = made.begin_with((1,), (2,), (3,))
+    made.finished(one, two)
+    assert hung.take(Kind.STOP)
+    assert hung.iterations() == [1]
+    assert made.status()["state"] == "finished"
+
+
+def test_who_comes_in_a_place_of_a_described_host_is_asked_for_its_data_again(
+    stage: MakeStage,
+) -> None:
+    """Else the end of training would wait for what nobody has been asked."""
+    first, second = Pipe()
+    scorer = Channel(second)
+    made = stage(num_workers=1, iterations=3, scoring=Scoring(Channel(first), 100, 100))
+    scorer.send(messages.extractor({"kind": "file"}, {}))
+    (one,) = made.begin_with((1,))
+    one.answer(1)
+    one.take(Kind.EXTRACTOR)
+    one.take(Kind.BATCHES, 2)
+    one.die()
+    made.wait_for_event("lost")
+    again = made.play(1).ready()
+    again.answer(2)
+    again.take(Kind.EXTRACTOR)
+    again.answer(3)
+    again.send(messages.real(3, statistics(3).tensors()))
+    wait_until(lambda: second.poll(), "the sum", LONG)
+    message = scorer.receive(LONG)
+    assert message is not None
+    assert RealStatistics.from_tensors(message.tensors).num_samples == 20
+    made.finished(again)
+    for connection in (first, second):
+        connection.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_becomes_of_the_others_the_generator_learns_from_who_answered(
+    stage: MakeStage, seed: int
+) -> None:
+    """Random losses, lies, leaves and arrivals, and the same computed here."""
+    draw = random.Random(seed)
+    made = stage(num_workers=4, iterations=12, strikes=2)
+    hosts = {host.number: host for host in made.begin_with((1,), (2,), (3,), (4,))}
+    answered, asked, lies = [], [], Counter[int]()
+    for i in range(1, 13):
+        present = sorted(hosts)
+        fates = {n: draw.choice(["dies", "leaves", "lies"] + 9 * ["answers"]) for n in present}
+        fates[present[0]] = "answers"
+        for n in present:
+            hosts[n].take(Kind.BATCHES, i)
+        if i % 3 == 0:
+            hosts[20 + i] = made.play(20 + i).ready()
+            made.wait_for_event("joined", i // 3)
+        for n, fate in fates.items():
+            lies[n] += fate == "lies"
+            if fate == "answers":
+                hosts[n].send(answer_of(n, i))
+            elif fate == "lies":
+                hosts[n].send(messages.Message(Kind.FEEDBACK, i, {"workers": [n]}, {}))
+            elif fate == "leaves":
+                hosts[n].send(messages.leave(i))
+            if fate in ("dies", "leaves") or lies[n] == 2:
+                hosts.pop(n).die()
+        asked.append(present)
+        answered.append([n for n in present if fates[n] == "answers"])
+    made.finished(*hosts.values())
+    assert made.has_learnt(generator_after(answered, asked))

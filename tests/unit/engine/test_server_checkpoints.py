@@ -1,0 +1,391 @@
+import errno
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from mdgan import messages
+from mdgan.engine.server import checkpoints as module
+from mdgan.engine.server.checkpoints import Saving, Standing
+from mdgan.messages import Kind
+from mdgan.storage.checkpoints import worker_file
+from mdgan.storage.manifest import Manifest
+from mdgan.storage.state_file import StoredFile, check_file, write_state
+from tests.processes import wait_until
+from tests.unit.engine.played import LONG, Played
+from tests.unit.engine.stage import Actor, Stage, make_worker, same_state
+
+MakeStage = Callable[..., Stage]
+
+
+def standing(iteration: int, num_swaps: int = 0) -> Standing:
+    return Standing(iteration, num_swaps, 5, 0.5 * iteration)
+
+
+def order(made: Stage, iteration: int, *hosts: Played) -> None:
+    carried = {host.number: list(host.workers) for host in hosts}
+    state = made.learner.state()
+    made.saving.order(standing(iteration), state, carried, made.network.server)
+
+
+def write(made: Stage, host: Played, iteration: int, folder: Path | None = None) -> StoredFile:
+    """What a good host does about a checkpoint."""
+    worker = host.number
+    place = folder or made.checkpoints.folder_of(iteration)
+    stored = write_state(place, worker_file(worker), make_worker(worker).state())
+    report = messages.checkpointed(iteration, {worker: stored.as_record()})
+    made.saving.note(worker, report)
+    return stored
+
+
+def whole(made: Stage) -> Manifest:
+    """The newest checkpoint, which is whole."""
+    manifest, passed_over = made.checkpoints.newest()
+    assert manifest is not None
+    assert not passed_over
+    return manifest
+
+
+@pytest.fixture
+def blocked(monkeypatch: pytest.MonkeyPatch) -> "Blocked":
+    disk = Blocked()
+    monkeypatch.setattr(module, "write_state", disk.write)
+    return disk
+
+
+class Blocked:
+    """A disk that writes when it is told to."""
+
+    def __init__(self) -> None:
+        self.goes = threading.Event()
+        self.begun = threading.Event()
+
+    def write(self, folder: Path, name: str, state: Mapping[str, Tensor]) -> StoredFile:
+        self.begun.set()
+        assert self.goes.wait(LONG)
+        return write_state(folder, name, state)
+
+
+@pytest.mark.parametrize(
+    ("interval", "iterations", "due"),
+    [
+        (0, 10, []),
+        (3, 10, [0, 3, 6, 9, 10]),
+        (5, 10, [0, 5, 10]),
+        (10, 10, [0, 10]),
+        (11, 10, []),
+        (1, 3, [0, 1, 2, 3]),
+    ],
+)
+def test_when_a_checkpoint_is_due(
+    stage: MakeStage, interval: int, iterations: int, due: list[int]
+) -> None:
+    saving = stage(checkpoints=interval, iterations=iterations).saving
+    assert [i for i in range(iterations + 1) if saving.due(i - 1, i)] == due
+
+
+def test_without_an_interval_nothing_is_written_but_what_there_is_can_be_found(
+    stage: MakeStage,
+) -> None:
+    made = stage(checkpoints=5, to_server=True)
+    made.saving.keep({1: make_worker(1).state()})
+    order(made, 5)
+    manifest = made.wait_for_checkpoint(5)
+    saving = Saving(
+        made.checkpoints,
+        interval=0,
+        iterations=5,
+        to_server=False,
+        settings={},
+        fence=made.fence,
+        observer=made.observer,
+        committed=manifest,
+    )
+    saving.save_alone(standing(7), made.learner.state())
+    saving.close(LONG)
+    assert made.checkpoints.committed() == [5]
+    kept = saving.state_for(1)
+    assert kept is not None
+    assert same_state(kept, make_worker(1).state())
+
+
+def test_a_run_without_workers_saves_itself(stage: MakeStage) -> None:
+    made = stage(checkpoints=5)
+    for i in (5, 10):
+        made.saving.save(standing(i), made.learner.state())
+        manifest = made.wait_for_checkpoint(i)
+        assert manifest.files.keys() == {"server"}
+    assert made.checkpoints.committed() == [5, 10]
+
+
+@pytest.mark.parametrize("to_server", [False, True])
+def test_a_checkpoint_is_ordered_and_counts_when_all_have_reported(
+    stage: MakeStage, to_server: bool
+) -> None:
+    made = stage(num_workers=3, checkpoints=5, iterations=10, to_server=to_server)
+    one, two = made.play(1), made.play(2, 3)
+    order(made, 5, one, two)
+    ordered = one.take(Kind.CHECKPOINT, 5)
+    assert ordered.fields == {"kept": [], "to_server": to_server}
+    assert two.take(Kind.CHECKPOINT, 5).fields == ordered.fields
+    assert not made.saving.complete()
+    state = made.learner.state()
+    if to_server:
+        made.saving.note_states(1, messages.state(5, {1: make_worker(1).state()}, "checkpoint"))
+        states = {n: make_worker(n).state() for n in (2, 3)}
+        made.saving.note_states(2, messages.state(5, states, "checkpoint"))
+    else:
+        write(made, one, 5)
+        assert not made.checkpoints.committed()
+        records = {
+            n: write_state(
+                made.checkpoints.folder_of(5), worker_file(n), make_worker(n).state()
+            ).as_record()
+            for n in (2, 3)
+        }
+        made.saving.note(2, messages.checkpointed(5, records))
+    assert made.saving.complete()
+    manifest = made.wait_for_checkpoint(5)
+    assert manifest == whole(made)
+    assert manifest.workers == (1, 2, 3)
+    assert manifest.elsewhere == ()
+    assert (manifest.num_swaps, manifest.swap_every, manifest.seconds) == (0, 5, 2.5)
+    assert manifest.generation == made.fence.generation
+    assert manifest.settings == {"iterations": 10}
+    found = made.checkpoints.find(5, manifest.files["server"])
+    assert found is not None
+    assert same_state(found, state)
+    for n in (1, 2, 3):
+        kept = made.saving.state_for(n)
+        assert kept is not None
+        assert same_state(kept, make_worker(n).state())
+
+
+def test_a_worker_with_a_disk_of_its_own_is_elsewhere(stage: MakeStage, tmp_path: Path) -> None:
+    made = stage(checkpoints=5)
+    one, two = made.play(1), made.play(2)
+    order(made, 5, one, two)
+    write(made, one, 5)
+    write(made, two, 5, tmp_path / "another machine")
+    manifest = made.wait_for_checkpoint(5)
+    assert manifest.workers == (1, 2)
+    assert manifest.elsewhere == (2,)
+    assert made.saving.state_for(2) is None
+    whole(made)
+
+
+def test_the_next_one_is_left_out_while_workers_are_still_writing(stage: MakeStage) -> None:
+    made = stage(checkpoints=5)
+    one, slow = made.play(1), made.play(2)
+    order(made, 5, one, slow)
+    write(made, one, 5)
+    for i in (10, 15):
+        order(made, i, one, slow)
+    assert one.link.receive(0.5) is not None
+    assert one.link.receive(0.0) is None, "it was asked once"
+    write(made, slow, 5)
+    assert made.wait_for_checkpoint(5).workers == (1, 2)
+    made.saving.poll()
+    (told,) = made.events("unsaved")
+    assert (told["iteration"], told["reason"]) == (
+        10,
+        "no checkpoint of iteration 10: workers are still writing that of iteration 5",
+    )
+    order(made, 20, one, slow)
+    write(made, one, 20)
+    write(made, slow, 20)
+    assert made.wait_for_checkpoint(20).workers == (1, 2)
+
+
+def test_who_does_not_write_for_long_is_left_out(
+    stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_STRAGGLE_SECONDS", 0.0)
+    made = stage(checkpoints=5)
+    one, slow = made.play(1), made.play(2)
+    order(made, 5, one, slow)
+    write(made, one, 5)
+    order(made, 10, one, slow)
+    assert made.wait_for_checkpoint(5).workers == (1,)
+    write(made, slow, 5)  # too late for that
+    assert whole(made).iteration == 5
+    write(made, slow, 10)
+    write(made, one, 10)
+    assert made.wait_for_checkpoint(10).workers == (1, 2)
+
+
+def test_who_is_gone_is_not_waited_for(stage: MakeStage) -> None:
+    made = stage(checkpoints=5)
+    one, two = made.play(1), made.play(2)
+    order(made, 5, one, two)
+    write(made, one, 5)
+    made.saving.lose([2])
+    assert made.wait_for_checkpoint(5).workers == (1,)
+
+
+def test_a_host_that_cannot_write_is_told_of_and_left_out(
+    stage: MakeStage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = stage(checkpoints=5)
+    one, full = made.play(1), made.play(2)
+    order(made, 5, one, full)
+    made.saving.note(2, messages.checkpointed(5, {}, "No space left on device"))
+    write(made, one, 5)
+    assert made.wait_for_checkpoint(5).workers == (1,)
+    made.saving.poll()
+    (event,) = made.events("unsaved")
+    assert event["iteration"] == 5
+    assert event["reason"] == "a worker could not write its checkpoint: No space left on device"
+
+
+def test_a_full_disk_costs_a_checkpoint_and_nothing_else(stage: MakeStage) -> None:
+    made = stage(checkpoints=5)
+    one = made.play(1)
+    order(made, 5, one)
+    write(made, one, 5)
+    made.wait_for_checkpoint(5)
+
+    def full(*_: Any) -> StoredFile:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "write_state", full)
+        order(made, 10, one)
+        write(made, one, 10)
+        wait_until(lambda: not made.saving._problems.empty(), "the failure")
+        made.saving.poll()
+    (event,) = made.events("unsaved")
+    assert event["iteration"] == 10
+    assert event["reason"] == (
+        "the checkpoint of iteration 10 could not be written: No space left on device"
+    )
+    assert whole(made).iteration == 5
+    assert not made.checkpoints.folder_of(10).exists(), "it would only take space"
+    order(made, 15, one)
+    write(made, one, 15)
+    made.wait_for_checkpoint(15)
+
+
+def test_a_folder_that_is_gone_costs_no_training(stage: MakeStage) -> None:
+    made = stage(checkpoints=5)
+    one = made.play(1)
+    away = made.folder.rename(made.folder.with_name("away"))
+    order(made, 5, one)
+    made.saving.save_alone(standing(5), made.learner.state())
+    made.saving.poll()
+    assert one.link.receive(0.0) is None
+    away.rename(made.folder)
+    order(made, 10, one)
+    write(made, one, 10)
+    made.wait_for_checkpoint(10)
+
+
+def test_a_slow_disk_costs_the_older_checkpoints(stage: MakeStage, blocked: Blocked) -> None:
+    made = stage(checkpoints=5)
+    for i in (5, 10, 15, 20):
+        order(made, i)
+        assert blocked.begun.wait(LONG)
+    assert made.saving.complete()
+    made.saving.poll()
+    assert [event["iteration"] for event in made.events("unsaved")] == [10, 15]
+    assert made.events("unsaved")[0]["reason"].endswith("the disk cannot keep up")
+    blocked.goes.set()
+    made.saving.close(LONG)
+    assert made.checkpoints.committed() == [5, 20], "the last one is never left out"
+
+
+def test_alone_it_keeps_the_workers_files(stage: MakeStage, tmp_path: Path) -> None:
+    made = stage(checkpoints=5, keep=1)
+    one, two = made.play(1), made.play(2)
+    order(made, 5, one, two)
+    write(made, one, 5)
+    write(made, two, 5, tmp_path / "another machine")
+    before = made.wait_for_checkpoint(5)
+    made.learner.generate(2)
+    made.saving.save_alone(standing(7), made.learner.state())
+    manifest = made.wait_for_checkpoint(7)
+    assert manifest == whole(made)
+    assert made.checkpoints.committed() == [7]
+    assert manifest.workers == (1, 2)
+    assert manifest.elsewhere == (2,)
+    assert {name: manifest.files[name] for name in ("1", "2")} == {
+        name: before.files[name] for name in ("1", "2")
+    }
+    kept = made.saving.state_for(1)
+    assert kept is not None
+    assert same_state(kept, make_worker(1).state())
+    told = made.saving.newest()
+    assert told is not None
+    assert told["iteration"] == 7
+
+
+def test_alone_it_does_not_touch_a_checkpoint_that_is_on_its_way(
+    stage: MakeStage, blocked: Blocked
+) -> None:
+    """All were lost right after a checkpoint, which is still being written."""
+    made = stage(checkpoints=5)
+    one = made.play(1)
+    order(made, 0, one)
+    blocked.goes.set()
+    write(made, one, 0)
+    made.wait_for_checkpoint(0)
+    blocked.goes.clear()
+    order(made, 5, one)
+    stored = write(made, one, 5)
+    state = made.learner.state()
+    made.learner.generate(2)  # what is now in memory is no longer what it was after iteration 5
+    later = made.learner.state()
+    alone = Actor(lambda: made.saving.save_alone(standing(5), later))
+    alone.start()
+    alone.join(0.2)
+    assert alone.is_alive(), "nobody trains: it waits for the disk"
+    blocked.goes.set()
+    assert alone.over() is None
+    made.saving.close(LONG)
+    manifest = whole(made)
+    assert manifest.iteration == 5
+    assert manifest.files["1"] == stored
+    found = made.checkpoints.find(5, manifest.files["server"])
+    assert found is not None
+    assert same_state(found, state)
+
+
+def test_what_was_left_is_saved_until_its_rank_is_taken(stage: MakeStage) -> None:
+    made = stage(checkpoints=5, to_server=True)
+    state = make_worker(2, model_seed=3).state()
+    made.saving.keep({2: state})
+    order(made, 5)
+    manifest = made.wait_for_checkpoint(5)
+    assert manifest.workers == (2,)
+    check_file(made.checkpoints.folder_of(5), manifest.files["2"])
+    kept = made.saving.state_for(2)
+    assert kept is not None
+    assert same_state(kept, state)
+    made.saving.hold([2])
+    order(made, 10)
+    assert made.wait_for_checkpoint(10).workers == ()
+
+
+def test_what_was_left_never_replaces_what_its_successor_has(stage: MakeStage) -> None:
+    made = stage(checkpoints=5)
+    made.saving.keep({1: make_worker(1, model_seed=3).state()})
+    made.saving.hold([1])
+    one = made.play(1)
+    order(made, 5, one)
+    stored = write(made, one, 5)
+    assert made.wait_for_checkpoint(5).files["1"] == stored
+    whole(made)
+
+
+def test_what_is_damaged_on_disk_is_nobodys_state(stage: MakeStage) -> None:
+    made = stage(checkpoints=5)
+    one = made.play(1)
+    order(made, 5, one)
+    stored = write(made, one, 5)
+    made.wait_for_checkpoint(5)
+    path = made.checkpoints.folder_of(5) / stored.name
+    path.write_bytes(path.read_bytes()[:-1])
+    assert made.saving.state_for(1) is None

@@ -1,0 +1,188 @@
+"""A stage for the federated algorithms: a server that averages, and clients, some played."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.engine.parts import HostPart, ServerFamily
+from mdgan.families.federated.fegan import new_sampling
+from mdgan.families.federated.fl_gan import Client, GlobalModels
+from mdgan.families.federated.host import FederatedHost
+from mdgan.families.federated.loads import Loads
+from mdgan.families.federated.messages import read_order, round_form, update
+from mdgan.families.federated.server import FederatedServer
+from mdgan.gan.local_gan import StandaloneGAN
+from mdgan.gan.losses import GENERATOR_LOSSES
+from mdgan.gan.randomness import RandomState, generator_for
+from mdgan.messages import Kind, Message
+from mdgan.observe.tracer import Tracer
+from mdgan.transport.memory import MemoryNetwork
+from tests.unit.engine.played import SHARD_SIZE, Played, hello, weights
+from tests.unit.engine.stage import Stage, make_worker
+from tests.unit.gan import small
+
+E = 2
+"""Iterations in a round, where a test does not say otherwise."""
+Classes = Mapping[int, Sequence[int]]
+
+
+def make_client(rank: int, *, model_seed: int = 0) -> Client:
+    """Models of its own at first: the server's come with the first round."""
+    generator = small.make_generator(model_seed)
+    worker = make_worker(rank, model_seed=model_seed)
+    gan = StandaloneGAN(
+        generator,
+        small.adam(generator),
+        worker,
+        z_dim=small.Z_DIM,
+        batch_size=small.BATCH_SIZE,
+        kappa=2,
+        generator_loss=GENERATOR_LOSSES["non-saturating"],
+        noise=generator_for(0, "noise", rank),
+        random_state=RandomState(rank + 3000, small.CPU),
+    )
+    return Client(gan, worker.discriminator.model, SHARD_SIZE)
+
+
+def make_models(seed: int = 0) -> GlobalModels:
+    return GlobalModels(small.make_generator(seed), small.make_model(seed))
+
+
+def models_of(worker: int, iteration: int) -> Tensor:
+    """What a client played by hand answers: other models, whatever it was sent."""
+    return make_models(1000 * iteration + worker).vector.read()
+
+
+def mean_of(parts: Mapping[int, tuple[float, Tensor]]) -> Tensor:
+    """The weighted mean of clients' models: every addend to 44 binary places, as documented."""
+    addends = [(weight * vector.double() * 2**44).round() for weight, vector in parts.values()]
+    total = sum(parts[client][0] for client in sorted(parts))
+    return (torch.stack(addends).sum(0) / 2**44 / total).float()
+
+
+def generator_of(vector: Tensor) -> Tensor:
+    """The generator in a vector, as `played.weights` gives it."""
+    models = make_models()
+    models.vector.write(vector)
+    return weights(models.generator)
+
+
+class PlayedClients(Played):
+    """A host whose clients a test plays."""
+
+    def __init__(
+        self, network: MemoryNetwork, *workers: int, form_of: "RoundStage", **said: Any
+    ) -> None:
+        super().__init__(network, *workers, **said)
+        self.form = form_of.form
+
+    def answer_round(
+        self, iteration: int | None = None, models: Mapping[int, Tensor] | None = None
+    ) -> Message:
+        """Waits for a round and answers it."""
+        order = self.take(Kind.ROUND, iteration)
+        self.send(self.answer_to(order, models))
+        return order
+
+    def answer_to(self, order: Message, models: Mapping[int, Tensor] | None = None) -> Message:
+        """A whole answer to a ROUND message."""
+        _, loads, shares = read_order(order)
+        given = models or {}
+        trained = {n: given.get(n, models_of(n, order.iteration)) for n in loads}
+        losses = {n: torch.tensor([0.5, 0.25]) for n in loads}
+        return update(order.iteration, trained, losses, shares, self.form)
+
+    def obey(self, message: Message) -> None:
+        """Does what a host of played clients can do about a message."""
+        if message.kind is Kind.ROUND:
+            self.send(self.answer_to(message))
+        else:
+            super().obey(message)
+
+    def rounds(self) -> list[int]:
+        """The iterations of the rounds that came."""
+        return [m.iteration for m in self.seen if m.kind is Kind.ROUND]
+
+
+class RoundStage(Stage):
+    """A stage on which FL-GAN or FeGAN is trained.
+
+    Args:
+        folder: for the run.
+        aborts: see `FederatedServer`.
+        classes: how many samples of each class workers say that they hold.
+        how: see `Stage`.
+    """
+
+    def __init__(
+        self, folder: Path, *, aborts: bool = False, classes: Classes | None = None, **how: Any
+    ) -> None:
+        self.aborts = aborts
+        self.classes = classes or {}
+        settings = {"algorithm": "fl-gan", "swap_interval": None, "round_iterations": E, **how}
+        super().__init__(folder, **settings)
+
+    def bring(self) -> tuple[ServerFamily, nn.Module]:
+        experiment = self.experiment
+        self.models = make_models()
+        self.form = round_form(experiment, self.models.vector)
+        assert experiment.sampling is not None
+        assert experiment.participation is not None
+        part = partial(
+            FederatedServer,
+            self.models,
+            new_sampling(experiment.sampling, experiment.participation, experiment.seed),
+            Loads(experiment.training_load, experiment.num_workers),
+            aborts=self.aborts,
+        )
+        family = ServerFamily(part, self.form, small.CPU, counts_busy=False, copies=False)
+        return family, self.models.generator
+
+    def bring_host(self, workers: Mapping[int, Client], tracer: Tracer) -> HostPart:
+        return FederatedHost(workers, small.CPU, self.form, dict)
+
+    def said_of(self, workers: Sequence[int]) -> dict[str, Any]:
+        counts = {str(n): list(self.classes.get(n, [SHARD_SIZE])) for n in workers}
+        samples = {name: sum(of_class) for name, of_class in counts.items()}
+        return hello(*workers, class_counts=counts, num_samples=samples)
+
+    def play(self, *workers: int, **said: Any) -> PlayedClients:
+        told = self.said_of(workers)
+        claims = {name: told[name] for name in ("class_counts", "num_samples")}
+        return PlayedClients(self.network, *workers, form_of=self, **{**claims, **said})
+
+    def begin_playing(self, *groups: tuple[int, ...]) -> list[PlayedClients]:
+        """Starts the server with played hosts that carry these workers."""
+        hosts = [self.play(*workers) for workers in groups]
+        self.begin(*hosts)
+        return hosts
+
+    def clients(self, *ranks: int) -> dict[int, Client]:
+        """A real host of these clients, in a thread of its own."""
+        made = {rank: make_client(rank) for rank in ranks}
+        self.host(made)
+        return made
+
+    def disk_keeps_up_with(self, client: Client) -> None:
+        """A client trains only when the checkpoint that was due before is there."""
+        train = client.train
+
+        def train_later(models: Tensor, iterations: int, batch_size: int) -> tuple[Tensor, Tensor]:
+            done = self.roster.iteration - E
+            if self.saving.due(done - 1 if done == 0 else done - E, done):
+                self.wait_for_checkpoint(done)
+            return train(models, iterations, batch_size)
+
+        client.train = train_later  # type: ignore[method-assign] # of this one alone
+
+    def has_become(self, vector: Tensor) -> bool:
+        """Whether the generator is the one in a vector, bit for bit."""
+        return small.same_bits(weights(self.models.generator), generator_of(vector))
+
+    def vector(self) -> Tensor:
+        """The server's models."""
+        return self.models.vector.read()

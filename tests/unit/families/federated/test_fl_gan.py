@@ -1,0 +1,200 @@
+"""A client of FL-GAN trains as a standalone GAN does, however its rounds are cut."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.families.federated.fl_gan import Client, GlobalModels
+from mdgan.families.federated.model_average import average
+from mdgan.gan.local_gan import StandaloneGAN
+from mdgan.gan.losses import GENERATOR_LOSSES
+from mdgan.gan.model_vector import ModelVector
+from mdgan.gan.randomness import RandomState, generator_for
+from tests.unit.gan import small
+from tests.unit.gan.small import BATCH_SIZE, CPU, Z_DIM, all_bits, equal_bits, same_bits
+from tests.unit.gan.stateful import SHARD_SIZE, make_worker, through_bytes
+
+E = 7
+
+
+class Trained:
+    """A client or a standalone GAN, with a view of all its bits."""
+
+    def __init__(self, rank: int = 1, shard_size: int = SHARD_SIZE) -> None:
+        self.generator = small.make_generator()
+        self.optimizer = small.adam(self.generator)
+        self.worker = make_worker(rank, shard_size=shard_size)
+        self.gan = StandaloneGAN(
+            self.generator,
+            self.optimizer,
+            self.worker,
+            z_dim=Z_DIM,
+            batch_size=BATCH_SIZE,
+            kappa=2,
+            generator_loss=GENERATOR_LOSSES["non-saturating"],
+            noise=generator_for(0, "noise", rank),
+            random_state=RandomState(900 + rank, CPU),
+        )
+        self.client = Client(self.gan, self.worker.discriminator.model, shard_size)
+
+    def models(self) -> Tensor:
+        return self.client.vector.read()
+
+    def bits(self) -> list[Tensor]:
+        discriminator = self.worker.discriminator
+        own = all_bits(self.generator, self.optimizer)
+        return own + all_bits(discriminator.model, discriminator.optimizer)
+
+
+def at_the_start() -> Tensor:
+    """What the server sends first."""
+    return GlobalModels(small.make_generator(), small.make_model()).vector.read()
+
+
+def test_a_client_trains_as_a_standalone_gan_bit_for_bit() -> None:
+    client, alone = Trained(), Trained()
+    models, losses = client.client.train(at_the_start(), E, BATCH_SIZE)
+    steps = [torch.stack(alone.gan.step()) for _ in range(E)]
+    assert equal_bits(client.bits(), alone.bits())
+    assert same_bits(models, alone.models())
+    assert same_bits(losses, torch.stack(steps).mean(0))
+    assert not same_bits(models, at_the_start())
+
+
+def test_it_begins_with_what_the_server_sends() -> None:
+    client, same = Trained(), Trained()
+    other = GlobalModels(small.make_generator(5), small.make_model(5)).vector.read()
+    models, _ = client.client.train(other, E, BATCH_SIZE)
+    same.client.vector.write(other)
+    for _ in range(E):
+        same.gan.step()
+    assert same_bits(models, same.models())
+    assert not same_bits(models, Trained().client.train(at_the_start(), E, BATCH_SIZE)[0])
+
+
+def test_what_the_server_sent_is_left_as_it_is() -> None:
+    sent = at_the_start()
+    Trained().client.train(sent, 2, BATCH_SIZE)
+    assert same_bits(sent, at_the_start())
+
+
+def test_two_rounds_of_one_client_are_one_long_training() -> None:
+    client, alone = Trained(), Trained()
+    server = GlobalModels(small.make_generator(), small.make_model())
+    for _ in range(2):
+        models, _ = client.client.train(server.vector.read(), E, BATCH_SIZE)
+        server.vector.write(average({1: models}, [], {1: 1.0}))
+    for _ in range(2 * E):
+        alone.gan.step()
+    assert equal_bits(client.bits(), alone.bits())
+    assert same_bits(server.vector.read(), alone.models())
+    ours, theirs = server.generator.state_dict(), alone.generator.state_dict()
+    assert all(same_bits(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.parametrize("shard_size", [1, 2, 4])
+def test_whoever_has_fewer_samples_than_a_batch_trains_on_those(shard_size: int) -> None:
+    client, alone = Trained(shard_size=shard_size), Trained(shard_size=shard_size)
+    if shard_size == 1:  # BatchNorm learns nothing of one sample
+        for trained in (client, alone):
+            trained.worker.discriminator.model.eval()
+    models, losses = client.client.train(at_the_start(), E, BATCH_SIZE)
+    alone.gan.use_batch_size(shard_size)
+    for _ in range(E):
+        alone.gan.step()
+    assert same_bits(models, alone.models())
+    assert losses.isfinite().all()
+
+
+def test_each_of_its_samples_is_in_every_batch_then() -> None:
+    client, seen = Trained(shard_size=3), []
+    draw = client.worker.batches.next_batch
+
+    def next_batch(batch_size: int) -> Tensor:
+        seen.append(draw(batch_size))
+        return seen[-1]
+
+    client.worker.batches.next_batch = next_batch  # type: ignore[method-assign]
+    client.client.train(at_the_start(), 4, BATCH_SIZE)
+    everything = [[float(image.sum()) for image in batch] for batch in seen]
+    assert [len(set(batch)) for batch in everything] == [3] * 4
+    assert len({tuple(sorted(batch)) for batch in everything}) == 1
+
+
+def test_batches_become_smaller_and_larger_as_told() -> None:
+    client, sizes = Trained(), []
+    draw = client.worker.batches.next_batch
+
+    def next_batch(batch_size: int) -> Tensor:
+        sizes.append(batch_size)
+        return draw(batch_size)
+
+    client.worker.batches.next_batch = next_batch  # type: ignore[method-assign]
+    for size in (2, BATCH_SIZE, 1000):
+        client.client.train(at_the_start(), 1, size)
+    assert sizes == [2, BATCH_SIZE, SHARD_SIZE]
+
+
+def test_a_state_has_the_same_future() -> None:
+    first, second = Trained(), Trained()
+    models, _ = first.client.train(at_the_start(), E, BATCH_SIZE)
+    state = through_bytes(first.client.state())
+    assert second.client.load_state(state)
+    assert equal_bits(first.bits(), second.bits())
+    for _ in range(2):
+        ours, our_losses = first.client.train(models, 3, BATCH_SIZE)
+        theirs, their_losses = second.client.train(models, 3, BATCH_SIZE)
+        assert same_bits(ours, theirs)
+        assert same_bits(our_losses, their_losses)
+        models = ours
+    assert equal_bits(first.bits(), second.bits())
+
+
+def test_a_state_takes_back_what_was_trained_since() -> None:
+    """Also from before the first step, where optimizers remember nothing yet."""
+    client, fresh = Trained(), Trained()
+    state = client.client.state()
+    client.client.train(at_the_start(), 3, 2)
+    assert client.client.load_state(state)
+    ours, _ = client.client.train(at_the_start(), E, BATCH_SIZE)
+    theirs, _ = fresh.client.train(at_the_start(), E, BATCH_SIZE)
+    assert same_bits(ours, theirs)
+    assert equal_bits(client.bits(), fresh.bits())
+
+
+def test_a_state_of_other_data_draws_anew() -> None:
+    state = Trained(shard_size=SHARD_SIZE).client.state()
+    assert not Trained(shard_size=SHARD_SIZE - 1).client.load_state(state)
+
+
+@pytest.mark.parametrize("lacks", ["generator.", "worker.discriminator.", "worker.shard."])
+def test_half_a_state_changes_nothing(lacks: str) -> None:
+    client, donor = Trained(), Trained(2)
+    donor.client.train(at_the_start(), 2, BATCH_SIZE)
+    state = {name: t for name, t in donor.client.state().items() if not name.startswith(lacks)}
+    before = client.client.state()
+    assert len(state) < len(donor.client.state())
+    with pytest.raises((KeyError, RuntimeError)):
+        client.client.load_state(state)
+    after = client.client.state()
+    assert after.keys() == before.keys()
+    assert all(same_bits(after[name], before[name]) for name in before)
+
+
+def test_the_servers_models_come_back_from_a_state() -> None:
+    first = GlobalModels(small.make_generator(3), small.make_model(3))
+    second = GlobalModels(small.make_generator(), small.make_model())
+    second.load_state(through_bytes(first.state()))
+    assert same_bits(second.vector.read(), first.vector.read())
+    kept = first.state()
+    first.vector.write(torch.zeros(first.vector.shape))
+    assert any(tensor.any() for tensor in kept.values()), "a copy"
+    with pytest.raises((KeyError, RuntimeError)):
+        second.load_state({name: t for name, t in kept.items() if "generator" in name})
+
+
+def test_both_sides_lay_models_out_alike() -> None:
+    trained = Trained()
+    discriminator = trained.worker.discriminator.model
+    assert trained.client.vector.shape == ModelVector(trained.generator, discriminator).shape
+    assert same_bits(trained.models(), at_the_start())

@@ -1,0 +1,304 @@
+"""A round of FL-GAN and FeGAN: who is asked, with what, and what becomes of the answers."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mdgan import messages
+from mdgan.engine.server.checkpoints import Standing
+from mdgan.engine.server.scoring import Scoring
+from mdgan.families.federated.fl_gan import Client
+from mdgan.families.federated.messages import read_order
+from mdgan.messages import Kind
+from mdgan.records.milestones import passed
+from tests.unit.families.federated.rounds import (
+    E,
+    PlayedClients,
+    RoundStage,
+    make_client,
+    make_models,
+    mean_of,
+    models_of,
+)
+from tests.unit.gan.small import BATCH_SIZE, same_bits
+
+MakeRounds = Callable[..., RoundStage]
+THIRD = 1 / 3
+
+
+def expected_of(clients: Mapping[int, Client], num_rounds: int, length: int = E) -> Tensor:
+    """The server's models, computed here with clients of the same streams."""
+    server = make_models()
+    for _ in range(num_rounds):
+        sent = server.vector.read()
+        trained = {n: client.train(sent, length, BATCH_SIZE)[0] for n, client in clients.items()}
+        share = 1 / len(clients)
+        server.vector.write(mean_of({n: (share, vector) for n, vector in trained.items()}))
+    return server.vector.read()
+
+
+# ----- the mean
+
+
+def test_the_generator_is_the_mean_of_what_came(rounds: MakeRounds) -> None:
+    made = rounds(num_workers=3, iterations=E)
+    hosts = made.begin_playing((1,), (2,), (3,))
+    for host in hosts:
+        host.answer_round(E)
+    made.finished(*hosts)
+    wanted = mean_of({n: (THIRD, models_of(n, E)) for n in (1, 2, 3)})
+    assert made.has_become(wanted)
+    assert same_bits(made.vector(), wanted), "D and all buffers too"
+    assert not made.has_become(models_of(1, E))
+
+
+def test_a_host_of_many_sends_their_sum_and_it_is_the_same(rounds: MakeRounds) -> None:
+    made = rounds(num_workers=5, iterations=E)
+    one, many = made.begin_playing((1,), (2, 3, 4, 5))
+    one.answer_round(E)
+    order = many.take(Kind.ROUND, E)
+    answer = many.answer_to(order)
+    assert answer.fields["summed"] == [[2, 3, 4, 5]]
+    assert "feedback.values" not in answer.tensors
+    many.send(answer)
+    made.finished(one, many)
+    assert made.has_become(mean_of({n: (0.2, models_of(n, E)) for n in range(1, 6)}))
+
+
+def test_real_clients_train_as_by_hand(rounds: MakeRounds) -> None:
+    made = rounds(num_workers=4, iterations=3 * E)
+    made.begin()
+    for ranks in ((1,), (2, 3, 4)):
+        made.clients(*ranks)
+    made.finished()
+    assert made.has_become(expected_of({n: make_client(n) for n in (1, 2, 3, 4)}, 3))
+
+
+@pytest.mark.parametrize("groups", [((1, 2, 3, 4),), ((1, 2), (3, 4)), ((1, 2, 3), (4,))])
+def test_it_does_not_matter_who_sits_where(
+    rounds: MakeRounds, groups: tuple[tuple[int, ...], ...]
+) -> None:
+    vectors = []
+    for spread in (((1,), (2,), (3,), (4,)), groups):
+        made = rounds(num_workers=4, iterations=2 * E)
+        made.begin()
+        for ranks in spread:
+            made.clients(*ranks)
+        made.finished()
+        vectors.append(made.vector())
+    assert same_bits(*vectors)
+
+
+def test_one_client_alone_is_never_averaged(rounds: MakeRounds) -> None:
+    made = rounds(num_workers=1, iterations=2 * E)
+    made.begin()
+    made.clients(1)
+    made.finished()
+    alone = make_client(1)
+    models = make_models().vector.read()
+    for _ in range(2):
+        models, _ = alone.train(models, E, BATCH_SIZE)
+    assert made.has_become(models)
+
+
+# ----- who is asked, and with what
+
+
+def test_everybody_gets_the_servers_models_and_the_same_load(rounds: MakeRounds) -> None:
+    made = rounds(num_workers=2, iterations=2 * E)
+    hosts = made.begin_playing((1,), (2,))
+    sent = [make_models().vector.read()]
+    sent.append(mean_of({n: (0.5, models_of(n, E)) for n in (1, 2)}))
+    for i, models in zip((E, 2 * E), sent, strict=True):
+        for host in hosts:
+            order = host.answer_round(i)
+            assert same_bits(order.tensors["models"], models)
+            assert order.fields["loads"] == {str(host.number): [E, BATCH_SIZE]}
+            assert order.fields["weights"] == {str(host.number): 0.5}
+    made.finished(*hosts)
+
+
+def test_only_those_who_were_drawn_are_asked(rounds: MakeRounds) -> None:
+    made = rounds(num_workers=4, iterations=6 * E, participation=0.5)
+    hosts = made.begin_playing((1,), (2, 3), (4,))
+    made.finished(*hosts)
+    events = made.events("round")
+    assert [event["number"] for event in events] == list(range(6))
+    drawn = {event["iteration"]: event["asked"] for event in events}
+    assert all(len(workers) == 2 for workers in drawn.values())
+    assert len({tuple(workers) for workers in drawn.values()}) > 1
+    asked: dict[int, list[int]] = {i: [] for i in drawn}
+    for host in hosts:
+        for message in host.seen:
+            if message.kind is Kind.ROUND:
+                asked[message.iteration] += read_order(message)[1]
+    assert {i: sorted(workers) for i, workers in asked.items()} == drawn
+    assert all(event["took_part"] == event["asked"] for event in events)
+    last = drawn[6 * E]
+    assert made.has_become(mean_of({n: (0.5, models_of(n, 6 * E)) for n in last}))
+
+
+def test_weights_by_samples(rounds: MakeRounds) -> None:
+    classes = {1: [30, 0], 2: [5, 5], 3: [0, 60]}
+    made = rounds(num_workers=3, iterations=E, weighting="samples", classes=classes)
+    hosts = made.begin_playing((1,), (2,), (3,))
+    made.finished(*hosts)
+    assert made.events("round")[0]["weights"] == [0.3, 0.1, 0.6]
+    parts = {n: (w, models_of(n, E)) for n, w in ((1, 0.3), (2, 0.1), (3, 0.6))}
+    assert made.has_become(mean_of(parts))
+
+
+def test_weights_by_divergence_are_told_to_hosts(rounds: MakeRounds) -> None:
+    classes = {1: [50, 50], 2: [100, 0], 3: [0, 100]}
+    made = rounds(num_workers=3, iterations=E, weighting="kl", classes=classes)
+    hosts = made.begin_playing((1,), (2,), (3,))
+    told = {}
+    for host in hosts:
+        told.update(read_order(host.answer_round(E))[2])
+    made.finished(*hosts)
+    assert sum(told.values()) == pytest.approx(1.0, abs=1e-15)
+    assert told[1] > told[2] == told[3], "rank 1 has what everybody has together"
+    assert made.has_become(mean_of({n: (told[n], models_of(n, E)) for n in told}))
+
+
+def test_balanced_sampling_counts_what_was_seen(rounds: MakeRounds) -> None:
+    classes = {1: [40, 0, 0], 2: [0, 40, 0], 3: [0, 0, 40], 4: [1, 1, 1]}
+    made = rounds(
+        num_workers=4, iterations=4 * E, participation=0.25, sampling="balanced", classes=classes
+    )
+    hosts = made.begin_playing((1,), (2,), (3,), (4,))
+    made.finished(*hosts)
+    taken = [event["took_part"] for event in made.events("round")]
+    assert sorted(taken[:3]) == [[1], [2], [3]], "each class once before any comes again"
+
+
+@pytest.mark.parametrize(("what", "load"), [("speed", [2, 5]), ("memory", [3, 3])])
+def test_weak_clients_get_half(rounds: MakeRounds, what: str, load: list[int]) -> None:
+    made = rounds(num_workers=4, iterations=3, round_iterations=3, training_load=f"weak:0.5,{what}")
+    hosts = made.begin_playing((1, 2), (3, 4))
+    for host in hosts:
+        host.answer_round(3)
+    made.finished(*hosts)
+    loads: dict[str, Any] = {}
+    for host in hosts:
+        loads |= host.seen[0].fields["loads"]
+    assert loads == {"1": [3, 5], "2": [3, 5], "3": load, "4": load}
+    (event,) = made.events("round")
+    assert event["iterations"] == {name: told[0] for name, told in loads.items()}
+    assert event["batch_sizes"] == {name: told[1] for name, told in loads.items()}
+
+
+def test_loads_that_clients_measured_and_nonsense_of_others(rounds: MakeRounds) -> None:
+    made = rounds(num_workers=3, iterations=10, round_iterations=10, training_load="measured")
+    hosts = [made.play(n) for n in (1, 2, 3)]
+    record = {"memory_bytes": 10**6, "fixed_bytes": 10, "bytes_per_sample": 10}
+    told: list[Any] = [
+        {"1": {**record, "seconds": [[5, 0.1]]}},
+        {"2": {**record, "seconds": [[5, 0.16]]}, "x": 3},
+        "nonsense",
+    ]
+    made.actor.start()
+    for host, capabilities in zip(hosts, told, strict=True):
+        say_ready(host, {"capabilities": capabilities})
+    made.finished(*hosts)
+    (event,) = made.events("round")
+    # The median of 0.1 and 0.16 s allows rank 2 ⌊10 · 0.13 / 0.16⌋; rank 3 told nothing.
+    assert event["iterations"] == {"1": 10, "2": 8, "3": 10}
+
+
+def say_ready(host: PlayedClients, told: Mapping[str, Any]) -> None:
+    host.send(messages.ready(0, host.workers, told))
+
+
+# ----- how long
+
+
+@pytest.mark.parametrize(
+    ("iterations", "length", "ends"),
+    [(7, 3, [3, 6, 7]), (6, 3, [3, 6]), (2, 5, [2]), (3, 1, [1, 2, 3])],
+)
+def test_the_last_round_is_as_short_as_it_must_be(
+    rounds: MakeRounds, iterations: int, length: int, ends: list[int]
+) -> None:
+    made = rounds(num_workers=2, iterations=iterations, round_iterations=length)
+    hosts = made.begin_playing((1,), (2,))
+    made.finished(*hosts)
+    lengths = [now - before for before, now in zip([0, *ends], ends, strict=False)]
+    for host in hosts:
+        assert host.rounds() == ends
+        orders = [message for message in host.seen if message.kind is Kind.ROUND]
+        assert [order.fields["loads"][str(host.number)][0] for order in orders] == lengths
+    assert [record["iteration"] for record in made.metrics()] == ends
+    assert made.status()["iteration"] == iterations
+
+
+def test_a_round_of_epochs_is_of_the_mean_shard(rounds: MakeRounds) -> None:
+    classes = {1: [40], 2: [20]}
+    made = rounds(
+        num_workers=2, iterations=20, round_iterations=None, round_epochs=1.5, classes=classes
+    )
+    hosts = made.begin_playing((1,), (2,))
+    made.finished(*hosts)
+    assert hosts[0].rounds() == [9, 18, 20], "1.5 · 30 samples / 5"
+
+
+def test_losses_are_means_over_the_round(rounds: MakeRounds) -> None:
+    made = rounds(num_workers=2, iterations=E)
+    hosts = made.begin_playing((1,), (2,))
+    made.finished(*hosts)
+    (record,) = made.metrics()
+    assert (record["discriminator_loss"], record["generator_loss"]) == (0.5, 0.25)
+    assert record["workers"] == 2
+
+
+# ----- what is done every so many iterations
+
+
+@given(st.integers(0, 40), st.lists(st.integers(1, 30), min_size=1, max_size=8))
+def test_milestones_are_those_of_single_iterations(interval: int, strides: list[int]) -> None:
+    before = -1
+    now = 0
+    for stride in (0, *strides):
+        now += stride
+        singly = any(interval and i % interval == 0 for i in range(before + 1, now + 1))
+        assert passed(interval, before, now) == singly
+        before = now
+
+
+def test_checkpoints_and_records_of_strides_over_the_interval(
+    rounds: MakeRounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = rounds(num_workers=1, iterations=20, round_iterations=3, checkpoints=5)
+    order, ordered = made.saving.order, []
+
+    def take_down(standing: Standing, *how: Any) -> None:
+        ordered.append((standing.iteration, standing.num_swaps, standing.swap_every))
+        order(standing, *how)
+
+    monkeypatch.setattr(made.saving, "order", take_down)
+    made.clients(1)
+    made.begin()
+    made.finished()
+    assert [record["iteration"] for record in made.metrics()] == [3, 6, 9, 12, 15, 18, 20]
+    # The rounds that reach or pass 0, 5, 10, 15 and 20, counted.
+    assert ordered == [(0, 0, 3), (6, 2, 3), (12, 4, 3), (15, 5, 3), (20, 7, 3)]
+    assert made.checkpoints.newest()[0] is not None
+
+
+def test_scores_of_strides_over_the_interval(rounds: MakeRounds) -> None:
+    asked: list[tuple[int, int, Tensor]] = []
+
+    class Scores(Scoring):
+        def after(self, before: int, iteration: int, generator: Any, observer: Any) -> None:
+            if passed(4, before, iteration):
+                asked.append((before, iteration, made.vector().clone()))
+
+    made = rounds(num_workers=1, iterations=9, round_iterations=3, scoring=Scores(None, 0, 9))
+    (host,) = made.begin_playing((1,))
+    made.finished(host)
+    assert [(before, i) for before, i, _ in asked] == [(3, 6), (6, 9)]
+    assert same_bits(asked[0][2], models_of(1, 6)), "the generator after the round"

@@ -1,0 +1,82 @@
+"""A federated run that is stopped and goes on ends as if it had never been stopped."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from mdgan.families.federated.fl_gan import Client
+from tests.unit.engine.stage import same_state
+from tests.unit.engine.test_resume import as_after
+from tests.unit.families.federated.rounds import E, RoundStage, make_client
+from tests.unit.gan.small import same_bits
+
+MakeRounds = Callable[..., RoundStage]
+SLOW = pytest.mark.slow
+Groups = tuple[tuple[int, ...], ...]
+ALONE = ((1,), (2,), (3,), (4,))
+CLASSES = {1: [9, 1, 0], 2: [0, 9, 0], 3: [0, 0, 9], 4: [3, 3, 3]}
+BALANCED = {"participation": 0.25, "sampling": "balanced", "weighting": "kl", "classes": CLASSES}
+SETTINGS: dict[str, tuple[Groups, dict[str, Any]]] = {
+    "everybody": (ALONE, {}),
+    "some, drawn": (ALONE, {"participation": 0.5}),
+    "balanced": (ALONE, BALANCED),
+    "balanced, two hosts": (((1, 2, 3), (4,)), BALANCED),
+    "to the server": (ALONE, {**BALANCED, "to_server": True}),
+    "weak ones": (((1, 2), (3, 4)), {"training_load": "weak:0.5,memory"}),
+    "int8": (((1, 2), (3, 4)), {"wire_models": "int8"}),
+}
+QUICK = {"some, drawn", "balanced", "to the server"}
+
+
+class Outcome:
+    """All that a run leaves behind."""
+
+    def __init__(self, made: RoundStage, clients: Mapping[int, Client]) -> None:
+        self.vector: Tensor = made.vector()
+        self.clients = {rank: client.state() for rank, client in clients.items()}
+        self.rounds = [
+            {name: value for name, value in event.items() if name != "seconds"}
+            for event in made.events("round")
+        ]
+
+    def differs_in(self, other: "Outcome") -> list[str]:
+        differing = [] if same_bits(self.vector, other.vector) else ["server"]
+        return differing + [
+            str(rank)
+            for rank, state in self.clients.items()
+            if not same_state(state, other.clients[rank])
+        ]
+
+
+def run(made: RoundStage, groups: Groups) -> Outcome:
+    clients = {rank: make_client(rank) for group in groups for rank in group}
+    for client in clients.values():
+        made.disk_keeps_up_with(client)
+    made.begin()
+    for group in groups:
+        made.host({rank: clients[rank] for rank in group})
+    made.finished()
+    return Outcome(made, clients)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=SLOW) for name in SETTINGS]
+)
+def test_bit_for_bit(rounds: MakeRounds, tmp_path: Path, name: str) -> None:
+    groups, settings = SETTINGS[name]
+    settings = {"num_workers": 4, "iterations": 6 * E, "checkpoints": 2 * E, **settings}
+    made = rounds(keep=10, **settings)
+    whole = run(made, groups)
+    assert made.checkpoints.committed() == [0, 2 * E, 4 * E, 6 * E]
+    for iteration in (2 * E, 4 * E):
+        again = rounds(
+            as_after(made, iteration, tmp_path / f"d-{iteration}"), goes_on=True, **settings
+        )
+        resumed = run(again, groups)
+        assert not whole.differs_in(resumed)
+        later = [event for event in whole.rounds if event["iteration"] > iteration]
+        assert later
+        assert resumed.rounds[-len(later) :] == later

@@ -1,0 +1,268 @@
+"""Rules on bare answers: against references, against hostile answers, and how they are read."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mdgan.errors import BadInput
+from mdgan.families.mdgan.aggregation_rules import (
+    AggregationRule,
+    combine,
+    parse_aggregation,
+)
+from mdgan.gan.randomness import generator_for
+from mdgan.settings.experiment import AGGREGATION_FORMS, Experiment
+from tests.unit.gan.small import (
+    BATCH_SIZE,
+)
+
+Array = NDArray[np.float64]
+
+ROBUST = ["median", "trimmed-mean:1", "trimmed-mean:3", "krum:1", "krum:3", "clip:1", "clip:2.5"]
+seeds = st.integers(0, 2**32)
+
+
+def rule_of(text: str) -> AggregationRule:
+    return parse_aggregation(text, 1000)
+
+
+def random_answers(seed: int, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=generator_for(seed, "answers"))
+
+
+# What each rule means, written apart from torch: m answers [m, d] to one sample.
+
+
+def mean_of(answers: Array) -> Array:
+    return np.asarray(answers.sum(0) / len(answers))
+
+
+def median_of(answers: Array) -> Array:
+    return np.asarray(np.median(answers, axis=0))
+
+
+def trimmed(num_hostile: int) -> Callable[[Array], Array]:
+    def reference(answers: Array) -> Array:
+        kept = [sorted(column)[num_hostile : len(column) - num_hostile] for column in answers.T]
+        return np.array([sum(values) / len(values) for values in kept])
+
+    return reference
+
+
+def krum(num_hostile: int) -> Callable[[Array], Array]:
+    def reference(answers: Array) -> Array:
+        sums = []
+        for one in range(len(answers)):
+            to_others = [
+                float(((answers[one] - answers[other]) ** 2).sum())
+                for other in range(len(answers))
+                if other != one
+            ]
+            sums.append(sum(sorted(to_others)[: len(answers) - num_hostile - 2]))
+        best = sorted(range(len(answers)), key=lambda one: sums[one])
+        return mean_of(answers[best[: len(answers) - num_hostile]])
+
+    return reference
+
+
+def clipped(factor: float) -> Callable[[Array], Array]:
+    def reference(answers: Array) -> Array:
+        norms = [float(np.sqrt((answer**2).sum())) for answer in answers]
+        limit = factor * float(np.median(norms))
+        return np.asarray(
+            sum(a * min(1.0, limit / n) for a, n in zip(answers, norms, strict=True)) / len(answers)
+        )
+
+    return reference
+
+
+@pytest.mark.parametrize(
+    ("text", "num_answers", "reference"),
+    [
+        ("mean", 5, mean_of),
+        ("median", 3, median_of),
+        ("median", 7, median_of),
+        ("median", 10, median_of),
+        ("trimmed-mean:1", 3, trimmed(1)),
+        ("trimmed-mean:3", 10, trimmed(3)),
+        ("krum:1", 5, krum(1)),
+        ("krum:1", 10, krum(1)),
+        ("krum:3", 10, krum(3)),
+        ("median", 33, median_of),
+        ("trimmed-mean:3", 40, trimmed(3)),
+        ("clip:1", 7, clipped(1.0)),
+        ("clip:0.5", 10, clipped(0.5)),
+        ("clip:1.2", 10, clipped(1.2)),
+        # Fewer answers than F needs: the largest F that fits, at last the mean.
+        ("trimmed-mean:3", 6, trimmed(2)),
+        ("trimmed-mean:3", 4, trimmed(1)),
+        ("trimmed-mean:3", 3, trimmed(1)),
+        ("krum:3", 8, krum(2)),
+        ("krum:3", 5, krum(1)),
+        ("krum:3", 4, krum(0)),
+        ("krum:3", 3, krum(0)),
+        *((text, num, mean_of) for text in ROBUST for num in (1, 2)),
+    ],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_every_sample_is_combined_as_the_rule_says(
+    text: str, num_answers: int, reference: Callable[[Array], Array], seed: int
+) -> None:
+    answers = random_answers(seed, num_answers, BATCH_SIZE, 7)
+    answers[0] *= 5
+    found = combine(rule_of(text), answers)
+    assert found.shape == (BATCH_SIZE, 7)
+    wanted = np.stack([reference(answers[:, s].double().numpy()) for s in range(BATCH_SIZE)])
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=0, atol=1e-6)
+
+
+# From four: the nearest two of three answers have equal sums, and krum takes the first of them.
+@given(seeds, st.integers(4, 12), st.permutations(range(12)), st.sampled_from(["mean", *ROBUST]))
+def test_it_does_not_matter_who_gave_which_answer(
+    seed: int, num_answers: int, order: list[int], text: str
+) -> None:
+    answers = random_answers(seed, num_answers, 2, 5)
+    other = answers[[position for position in order if position < num_answers]]
+    torch.testing.assert_close(
+        combine(rule_of(text), other), combine(rule_of(text), answers), rtol=0, atol=1e-6
+    )
+
+
+@given(seeds, st.integers(1, 12), st.sampled_from(["mean", *ROBUST]))
+def test_equal_answers_are_the_answer(seed: int, num_answers: int, text: str) -> None:
+    answer = random_answers(seed, 3, 5)
+    found = combine(rule_of(text), answer.expand(num_answers, 3, 5))
+    torch.testing.assert_close(found, answer, rtol=0, atol=1e-6)
+
+
+hostile_values = st.one_of(
+    st.floats(-(2.0**50), 2.0**50, width=32), st.sampled_from([0.0, 1e15, -1e15, 1e-30])
+)
+
+
+@given(
+    seeds, st.integers(3, 12), st.integers(0, 5), st.lists(hostile_values, min_size=3, max_size=3)
+)
+def test_lies_of_a_minority_stay_within_what_honest_workers_say(
+    seed: int, num_answers: int, lies: int, values: list[float]
+) -> None:
+    lies = min(lies, (num_answers - 1) // 2)
+    answers = random_answers(seed, num_answers, 2, 3)
+    answers[:lies] = torch.tensor(values)
+    honest = answers[lies:]
+    for text in ["median", *([f"trimmed-mean:{lies}"] if lies else [])]:
+        found = combine(rule_of(text), answers)
+        assert (found >= honest.amin(0) - 1e-6).all()
+        assert (found <= honest.amax(0) + 1e-6).all()
+
+
+@given(seeds, st.integers(1, 4), st.integers(0, 4), st.floats(30, 1e12), st.booleans())
+def test_krum_averages_honest_answers_alone(
+    seed: int, num_hostile: int, more: int, far: float, together: bool
+) -> None:
+    """Those that are far off are left out, also where they stand together."""
+    num_answers = 2 * num_hostile + 3 + more
+    answers = random_answers(seed, num_answers, 2, 3)
+    lies = random_answers(seed + 1, num_hostile, 2, 3).sign() * far
+    answers[:num_hostile] = lies[:1] if together else lies
+    found = combine(rule_of(f"krum:{num_hostile}"), answers)
+    torch.testing.assert_close(found, answers[num_hostile:].mean(0), rtol=0, atol=1e-5)
+
+
+@given(seeds, st.floats(0.1, 10), st.floats(1e3, 1e18))
+def test_clipping_bounds_what_a_minority_weighs(seed: int, factor: float, size: float) -> None:
+    answers = random_answers(seed, 7, 2, 3)
+    answers[:3] *= size
+    honest = answers[3:].norm(dim=2).amax(0)
+    found = combine(AggregationRule("clip", factor), answers)
+    assert (found.norm(dim=1) <= max(factor, 1) * honest * (1 + 1e-5)).all()
+
+
+@pytest.mark.parametrize("text", ROBUST)
+def test_answers_that_are_zero_are_answers(text: str) -> None:
+    found = combine(rule_of(text), torch.zeros(9, 2, 3))
+    assert torch.equal(found, torch.zeros(2, 3))
+
+
+# What `--aggregation` accepts.
+
+
+@pytest.mark.parametrize(
+    ("text", "num_workers", "rule"),
+    [
+        ("mean", 1, ("mean", 0)),
+        ("median", 3, ("median", 0)),
+        ("trimmed-mean:3", 7, ("trimmed-mean", 3)),
+        ("krum:3", 9, ("krum", 3)),
+        ("clip:2", 3, ("clip", 2)),
+        ("clip:1e-1", 10, ("clip", 0.1)),
+        ("f2u", 1, ("f2u", 0)),
+        ("f2a", 1, ("f2a", 1)),
+        ("f2a:2.5", 2, ("f2a", 2.5)),
+        ("f2a:1e300", 10, ("f2a", 1e300)),
+    ],
+)
+def test_rules_are_read(text: str, num_workers: int, rule: tuple[str, float]) -> None:
+    assert parse_aggregation(text, num_workers) == rule
+    world_size = max(2, num_workers + 1)
+    assert Experiment(world_size=world_size, aggregation=text).aggregation == text
+
+
+@pytest.mark.parametrize(
+    ("text", "num_workers", "reason"),
+    [
+        ("krum:4", 10, "needs at least 11 workers to outvote 4, not 10"),
+        ("krum:1", 4, "needs at least 5 workers to outvote 1, not 4"),
+        ("trimmed-mean:5", 10, "needs at least 11 workers to outvote 5, not 10"),
+        ("median", 2, "needs at least 3 workers to outvote 1, not 2"),
+        ("clip:1", 1, "needs at least 3 workers"),
+        ("krum:0", 10, "F must be at least 1"),
+        ("trimmed-mean:0", 10, "F must be at least 1"),
+        ("clip:0", 10, "C must be a number above 0"),
+        ("clip:-1", 10, "C must be a number above 0"),
+        ("clip:1e999", 10, "C must be a number above 0"),
+        ("clip:1e", 10, "C must be a number above 0"),
+        *(
+            (text, 10, "LAMBDA must be a number above 0; at 0 it is mean")
+            for text in ("f2a:0", "f2a:-1", "f2a:1e999", "f2a:1e-999", "f2a:1e", "f2a:+-")
+        ),
+        *(
+            (text, 10, f"not one of {AGGREGATION_FORMS}")
+            for text in (
+                *("", "Mean", "average", "krum", "krum:", "krum:-1", "krum:1.5", "krum:²"),
+                *(
+                    "median:1",
+                    "mean:",
+                    "trimmed-mean",
+                    "clip",
+                    "clip:nan",
+                    "krum:1:2",
+                    "mean\nmean",
+                ),
+                f"krum:{'9' * 5000}",
+                *("f2u:1", "f2u:", "f2a:", "f2a:nan", "f2a:inf", "f2a:1:2", "F2U", "f2"),
+            )
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(text: str, num_workers: int, reason: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse_aggregation(text, num_workers)
+    shown = " ".join(text.splitlines())
+    assert str(caught.value).startswith(f"--aggregation {shown}: {reason}")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(BadInput, match="--aggregation "):
+        Experiment(world_size=num_workers + 1, aggregation=text)
+
+
+def test_the_forms_are_listed_and_each_can_be_given() -> None:
+    forms = AGGREGATION_FORMS.replace("LAMBDA", "1").replace("F", "1").replace("C", "1")
+    rules = [parse_aggregation(form, 10) for form in forms.split(", ")]
+    assert [rule.name for rule in rules if rule.needs_verdicts] == ["f2u", "f2a", "f2a"]
+    assert {rule.name for rule in rules if not rule.withstands(100)} == {"mean", "f2u", "f2a"}

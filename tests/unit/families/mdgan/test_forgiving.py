@@ -1,0 +1,237 @@
+"""F2U and F2A against autograd through max and softmax, and their properties."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from mdgan.families.mdgan.aggregation import Aggregation, aggregate, combine_judges
+from mdgan.families.mdgan.aggregation_rules import AggregationRule, parse_aggregation
+from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
+from mdgan.families.mdgan.forgiving import weights
+from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.discriminator_learner import Worker
+from mdgan.gan.losses import GENERATOR_LOSSES, Term
+from mdgan.gan.randomness import RandomState, generator_for
+from tests.unit.gan import small
+from tests.unit.gan.small import BATCH_SIZE, CPU, images, same_bits
+
+RULES = ["f2u", "f2a", "f2a:0.3", "f2a:25"]
+quick = settings(deadline=None, max_examples=60)
+logits = st.floats(-30, 30, width=32)
+any_logits = st.floats(width=32, allow_nan=False, allow_infinity=False)
+any_lambda = st.floats(0, exclude_min=True, allow_infinity=False)
+
+
+def rule_of(text: str) -> AggregationRule:
+    return parse_aggregation(text, 100)
+
+
+def verdicts_of(workers: list[int], seed: int = 0) -> dict[int, Tensor]:
+    noise = generator_for(seed, "verdicts")
+    return {n: 3 * torch.randn(BATCH_SIZE, generator=noise) for n in workers}
+
+
+def feedbacks_of(workers: list[int]) -> dict[int, Tensor]:
+    return {n: images(n) for n in workers}
+
+
+# The gradient of the generator, end to end.
+
+
+def make_judges(count: int, loss: str) -> dict[int, Worker]:
+    """Workers whose discriminators have learnt apart, and look at one sample at a time."""
+    judges = {}
+    for n in range(1, count + 1):
+        judges[n] = small.make_worker(n, generator_loss=loss)
+        kept = (nn.Flatten, nn.Linear, nn.LeakyReLU)
+        model = nn.Sequential(*(part for part in small.make_model(n) if isinstance(part, kept)))
+        judges[n].discriminator = Discriminator(model, small.adam(model, lr=2e-2))
+        for step in range(8):
+            judges[n].learn(images(100 * n + step))
+    return judges
+
+
+def reference(
+    judges: dict[int, Worker], assignment: dict[int, Assignment], kappa: int, rule: str, term: Term
+) -> list[Tensor]:
+    """∂/∂w of Σ_j (m_j / N) J(the judges of batch j together), by autograd through everything."""
+    generator = small.make_generator()
+    z = torch.randn(kappa * BATCH_SIZE, small.Z_DIM, generator=generator_for(0, "noise"))
+    with RandomState(1000, CPU).in_place():
+        generated = generator(z).view(kappa, BATCH_SIZE, *small.SHAPE)
+    total = torch.zeros(())
+    for batch in range(kappa):
+        models = [w.discriminator.model for n, w in judges.items() if assignment[n].judge == batch]
+        judged = torch.stack([model(generated[batch]).squeeze(1) for model in models])
+        if rule == "f2u":
+            together = term(judged.max(0).values)
+        else:
+            scale = float(rule.partition(":")[2] or 1)
+            shares = torch.exp(scale * judged) / torch.exp(scale * judged).sum(0)
+            each = torch.stack([torch.stack([term(logit) for logit in row]) for row in judged])
+            together = (shares.detach() * each).sum(0).mean()
+        total = total + len(models) / len(judges) * together
+    return list(torch.autograd.grad(total, list(generator.parameters())))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("loss", GENERATOR_LOSSES)
+@pytest.mark.parametrize(("num_workers", "kappa"), [(5, 2), (4, 1), (2, 1)])
+def test_the_generator_gets_the_gradient_of_what_the_rule_says(
+    rule: str, loss: str, num_workers: int, kappa: int
+) -> None:
+    judges = make_judges(num_workers, loss)
+    learner, assignment = small.make_learner(), assign(list(judges), kappa)
+    generated = learner.generate(kappa)
+    said = {n: judge.feedback(generated[assignment[n].judge]) for n, judge in judges.items()}
+    feedbacks = {n: judgement.feedback for n, judgement in said.items()}
+    found = gradient(
+        learner, rule, feedbacks, {n: own.verdicts for n, own in said.items()}, assignment, kappa
+    )
+    wanted = reference(judges, assignment, kappa, rule, GENERATOR_LOSSES[loss])
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
+
+    twin = small.make_learner()
+    twin.generate(kappa)
+    by_mean = twin.gradients(aggregate(feedbacks, assignment, kappa))
+    apart = max(float((a - b).abs().max()) for a, b in zip(found, by_mean, strict=True))
+    assert apart > 1e-4, "the rule makes no difference here"
+
+
+def gradient(
+    learner: GeneratorLearner,
+    rule: str,
+    feedbacks: dict[int, Tensor],
+    verdicts: dict[int, Tensor],
+    assignment: dict[int, Assignment],
+    kappa: int,
+) -> list[Tensor]:
+    Aggregation(rule_of(rule)).update_gradient(
+        learner, feedbacks, assignment, kappa, verdicts=verdicts
+    )
+    return [p.grad for p in learner.parameters if p.grad is not None]
+
+
+# Each sample's judges.
+
+
+@quick
+@given(
+    st.lists(st.lists(logits, min_size=3, max_size=3), min_size=1, max_size=6), st.floats(0.01, 20)
+)
+def test_weights_are_one_hot_or_a_softmax(verdicts: list[list[float]], scale: float) -> None:
+    chosen = weights(rule_of("f2u"), torch.tensor(verdicts))
+    shared = weights(AggregationRule("f2a", scale), torch.tensor(verdicts))
+    for sample, column in enumerate(zip(*verdicts, strict=True)):
+        first = column.index(max(column))
+        assert chosen[:, sample].tolist() == [float(n == first) for n in range(len(column))]
+        powers = [math.exp(scale * (logit - max(column))) for logit in column]
+        wanted = [power / sum(powers) for power in powers]
+        assert shared[:, sample].tolist() == pytest.approx(wanted, abs=1e-12)
+
+
+@quick
+@given(st.lists(any_logits, min_size=1, max_size=6), any_lambda)
+def test_whatever_is_claimed_weights_are_weights(verdicts: list[float], scale: float) -> None:
+    """Also where λ D_n(x) is beyond any number."""
+    for rule in (AggregationRule("f2u", 0), AggregationRule("f2a", scale)):
+        found = weights(rule, torch.tensor(verdicts)[:, None])
+        assert (found >= 0).all()
+        assert float(found.sum()) == pytest.approx(1)
+        assert float(found[verdicts.index(max(verdicts))]) == float(found.max())
+
+
+@pytest.mark.parametrize("kappa", [1, 2])
+def test_between_the_mean_and_the_most_forgiving(kappa: int) -> None:
+    workers = [1, 2, 3, 4, 5]
+    feedbacks, verdicts = feedbacks_of(workers), verdicts_of(workers)
+    assignment = assign(workers, kappa)
+
+    def combined(rule: str) -> Tensor:
+        return combine_judges(rule_of(rule), feedbacks, verdicts, assignment, kappa)
+
+    mean, most = aggregate(feedbacks, assignment, kappa), combined("f2u")
+    torch.testing.assert_close(combined("f2a:1e-9"), mean, rtol=0, atol=1e-7)
+    torch.testing.assert_close(combined("f2a:1e9"), most, rtol=0, atol=1e-7)
+    torch.testing.assert_close(combined("f2a:1e308"), most, rtol=0, atol=1e-7)
+    distances = [
+        float((combined(f"f2a:{scale}") - most).norm()) for scale in (0.01, 0.1, 1, 10, 100)
+    ]
+    assert distances == sorted(distances, reverse=True)
+    assert distances[0] > 100 * distances[-1]
+
+
+def test_f2u_takes_the_answer_of_the_most_forgiving_to_each_sample() -> None:
+    workers = [2, 3, 5, 8, 9]
+    assignment = {n: Assignment(judge=n % 2, train=0) for n in workers}
+    feedbacks, verdicts = feedbacks_of(workers), verdicts_of(workers)
+    found = combine_judges(rule_of("f2u"), feedbacks, verdicts, assignment, 3)
+    for batch, judges in ((0, [2, 8]), (1, [3, 5, 9])):
+        for sample in range(BATCH_SIZE):
+            most = max(judges, key=lambda n: float(verdicts[n][sample]))
+            wanted = feedbacks[most][sample] * len(judges) / 5
+            torch.testing.assert_close(found[batch, sample], wanted, rtol=0, atol=1e-7)
+    assert torch.equal(found[2], torch.zeros(BATCH_SIZE, *small.SHAPE)), "nobody judged it"
+
+
+@pytest.mark.parametrize("order", [[1, 2, 3], [3, 2, 1], [2, 3, 1]])
+def test_of_equally_forgiving_judges_f2u_hears_the_lowest_rank(order: list[int]) -> None:
+    assignment = assign([1, 2, 3], 1)
+    verdicts = {1: torch.zeros(BATCH_SIZE), 2: torch.ones(BATCH_SIZE), 3: torch.ones(BATCH_SIZE)}
+    verdicts[3][-1] = 2.0
+    found = combine_judges(
+        rule_of("f2u"),
+        {n: images(n) for n in order},
+        {n: verdicts[n] for n in order},
+        assignment,
+        1,
+    )[0]
+    assert torch.equal(found[:-1], images(2)[:-1])
+    assert torch.equal(found[-1], images(3)[-1])
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_order_of_arrival_does_not_change_a_bit(rule: str) -> None:
+    assignment, verdicts = assign([1, 2, 3, 4, 5], 2), verdicts_of([1, 2, 3, 4, 5])
+    first, *others = (
+        combine_judges(rule_of(rule), {n: images(n) for n in order}, verdicts, assignment, 2)
+        for order in ([1, 2, 3, 4, 5], [5, 4, 3, 2, 1], [3, 5, 1, 4, 2])
+    )
+    assert all(same_bits(first, other) for other in others)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@quick
+@given(num_workers=st.integers(1, 9), seed=st.integers(0, 2**32), scale=st.floats(1e-9, 1e9))
+def test_with_one_judge_a_batch_it_is_the_mean_bit_for_bit(
+    rule: str, num_workers: int, seed: int, scale: float
+) -> None:
+    workers = list(range(1, num_workers + 1))
+    assignment, verdicts = assign(workers, num_workers), verdicts_of(workers, seed)
+    feedbacks = {n: scale * images(seed + n) for n in workers}
+    feedbacks[1][0] = -0.0
+    found = combine_judges(rule_of(rule), feedbacks, verdicts, assignment, num_workers)
+    assert same_bits(found, aggregate(feedbacks, assignment, num_workers))
+
+
+@pytest.mark.parametrize("rule", ["f2a", "f2a:7"])
+def test_f2a_of_judges_that_agree_is_the_mean(rule: str) -> None:
+    workers = [1, 2, 3, 4, 5]
+    assignment, feedbacks = assign(workers, 2), feedbacks_of(workers)
+    verdicts = dict.fromkeys(workers, torch.linspace(-5, 5, BATCH_SIZE))
+    found = combine_judges(rule_of(rule), feedbacks, verdicts, assignment, 2)
+    torch.testing.assert_close(found, aggregate(feedbacks, assignment, 2), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_liar_that_claims_to_be_forgiving_has_it_all(rule: str) -> None:
+    """Why these rules are no defence."""
+    workers = [1, 2, 3, 4]
+    verdicts = verdicts_of(workers) | {3: torch.full((BATCH_SIZE,), 1e6)}
+    found = combine_judges(rule_of(rule), feedbacks_of(workers), verdicts, assign(workers, 1), 1)
+    assert torch.equal(found[0], images(3))

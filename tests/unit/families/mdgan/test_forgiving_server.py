@@ -1,0 +1,104 @@
+"""Runs with f2u and f2a: verdicts travel, and the server believes none that says nothing."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.families.mdgan import messages as iteration_messages
+from mdgan.families.mdgan.aggregation import combine_judges
+from mdgan.families.mdgan.aggregation_rules import parse_aggregation
+from mdgan.families.mdgan.algorithm import assign
+from mdgan.messages import Kind, Message
+from tests.unit.engine.played import FORM, Played, feedback_of, generator_after, weights
+from tests.unit.engine.stage import Stage, make_worker
+from tests.unit.gan import small
+
+MakeStage = Callable[..., Stage]
+VERDICTS = torch.linspace(-3, 3, small.BATCH_SIZE)
+BAD_VERDICTS = [
+    (None, "verdicts of shape [0], not [5]"),
+    (VERDICTS, "verdicts of shape [0], not [5]"),  # not a row a worker
+    (VERDICTS[None, 1:], "verdicts of shape [4], not [5]"),
+    (VERDICTS[None, :, None], "verdicts of shape [5, 1], not [5]"),
+    (VERDICTS[None].double(), "verdicts of torch.float64, not torch.float32"),
+    (torch.full((1, small.BATCH_SIZE), torch.nan), "NaN or Inf among its verdicts"),
+    (torch.full((1, small.BATCH_SIZE), torch.inf), "NaN or Inf among its verdicts"),
+]
+
+
+def answer(made: Stage, host: Played, iteration: int) -> Message:
+    """A whole answer to the batches of an iteration, which must come."""
+    judge = host.take(Kind.BATCHES, iteration).fields["judge"]
+    judged = {int(worker): place for worker, place in judge.items()}
+    return iteration_messages.feedback(
+        iteration,
+        {worker: feedback_of(worker, iteration) for worker in judged},
+        dict.fromkeys(judged, torch.zeros(2)),
+        judged,
+        made.form,
+        dict.fromkeys(judged, VERDICTS),
+    )
+
+
+@pytest.mark.parametrize("rule", ["f2u", "f2a"])
+def test_useless_verdicts_are_a_strike_and_harm_nobody(stage: MakeStage, rule: str) -> None:
+    count = len(BAD_VERDICTS)
+    made = stage(iterations=count, strikes=count, aggregation=rule)
+    one, liar = made.begin_with((1,), (2,))
+    for i, (verdicts, _) in enumerate(BAD_VERDICTS, start=1):
+        honest = answer(made, liar, i)
+        tensors = {name: tensor for name, tensor in honest.tensors.items() if name != "verdicts"}
+        if verdicts is not None:
+            tensors["verdicts"] = verdicts
+        liar.send(Message(Kind.FEEDBACK, i, honest.fields, tensors))
+        one.send(answer(made, one, i))
+    assert liar.take(Kind.STOP).fields["shut_out"] is True
+    made.finished(one)
+    assert [event["reason"] for event in made.events("refused")] == [why for _, why in BAD_VERDICTS]
+    # Only rank 1 counts: one judge a batch, which is the mean.
+    assert made.has_learnt(generator_after([[1]] * count, [[1, 2]] * count))
+
+
+def test_a_sum_in_place_of_answers_is_a_strike_for_all_in_it(stage: MakeStage) -> None:
+    made = stage(num_workers=4, iterations=1, kappa=1, aggregation="f2u")
+    one, liar = made.begin_with((1,), (2, 3, 4))
+    liar.take(Kind.BATCHES)
+    feedbacks = {worker: feedback_of(worker, 1) for worker in (2, 3, 4)}
+    losses, judged = dict.fromkeys(feedbacks, torch.zeros(2)), dict.fromkeys(feedbacks, 0)
+    summed = iteration_messages.feedback(1, feedbacks, losses, judged, FORM)
+    assert summed.fields["summed"] == [[2, 3, 4]]
+    liar.send(summed)
+    one.send(answer(made, one, 1))
+    made.finished(one, liar)
+    assert {event["worker"] for event in made.events("refused")} == {2, 3, 4}
+    assert [record["workers"] for record in made.metrics()] == [1]
+
+
+def trained_here(rule: str, iterations: int) -> Tensor:
+    """The generator after the same training without messages, with three workers and κ = 1."""
+    learner, workers = small.make_learner(), {rank: make_worker(rank) for rank in (1, 2, 3)}
+    assignment = assign(list(workers), 1)
+    for _ in range(iterations):
+        (generated,) = learner.generate(1)
+        feedbacks, verdicts = {}, {}
+        for rank, worker in workers.items():
+            worker.learn(generated)
+            feedbacks[rank], _, verdicts[rank] = worker.feedback(generated)
+        aggregated = parse_aggregation(rule, 3)
+        learner.backward(combine_judges(aggregated, feedbacks, verdicts, assignment, 1))
+        learner.step()
+    return weights(learner.generator)
+
+
+@pytest.mark.parametrize("rule", ["f2u", "f2a", "f2a:30"])
+def test_hosts_tell_the_server_all_that_the_rule_needs(stage: MakeStage, rule: str) -> None:
+    made = stage(num_workers=3, iterations=4, kappa=1, aggregation=rule)
+    made.host([1, 2])
+    made.host([3])
+    made.begin()
+    made.finished()
+    assert not made.events("refused")
+    assert made.has_learnt(trained_here(rule, 4))
+    assert not made.has_learnt(trained_here("f2a:1e-6", 4))

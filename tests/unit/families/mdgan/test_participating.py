@@ -1,0 +1,345 @@
+"""`--participation`: MD-GAN with fewer discriminators than workers, over the whole protocol."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mdgan.engine.host.loop import Host
+from mdgan.families.mdgan.participation import Holders
+from mdgan.families.mdgan.swap import Moves, draw_swap
+from mdgan.gan.discriminator_learner import Worker
+from mdgan.gan.model_state import part_of
+from mdgan.gan.stages import Stage as Span
+from mdgan.messages import Kind
+from mdgan.storage.checkpoints import SERVER_FILE
+from tests.unit.engine.played import Played, answer_of, generator_after
+from tests.unit.engine.stage import Stage, make_worker, same_state
+
+MakeStage = Callable[..., Stage]
+DEADLINE = 0.2
+LAYOUTS = {
+    "a host per worker": ((1,), (2,), (3,), (4,), (5,)),
+    "two hosts": ((1, 2), (3, 4, 5)),
+    "one host": ((1, 2, 3, 4, 5),),
+}
+
+
+def first_holders(fraction: float, num_workers: int, seed: int = 0) -> list[int]:
+    """Who begins, in increasing order; there are more workers than discriminators."""
+    chosen = Holders(fraction, seed).among(range(1, num_workers + 1))
+    assert chosen is not None
+    assert len(chosen) < num_workers
+    return sorted(chosen)
+
+
+def first_moves(form: str, holders: list[int], num_workers: int, seed: int) -> Moves:
+    moves = draw_swap(form, seed, 0, range(1, num_workers + 1))
+    return {giver: taker for giver, taker in moves.items() if giver in holders}
+
+
+def split(hosts: list[Played], holders: list[int]) -> tuple[list[Played], list[Played]]:
+    """Those that hold a discriminator, and the others."""
+    having = [host for host in hosts if host.number in holders]
+    return having, [host for host in hosts if host.number not in holders]
+
+
+# Who trains.
+
+
+def test_only_holders_get_batches(stage: MakeStage) -> None:
+    made = stage(num_workers=4, iterations=3, participation=0.5)
+    hosts = made.begin_with((1,), (2,), (3,), (4,))
+    made.finished(*hosts)
+    holders = first_holders(0.5, 4)
+    having, idle = split(hosts, holders)
+    assert [host.iterations() for host in having] == [[1, 2, 3]] * 2
+    assert [host.iterations() for host in idle] == [[], []]
+    assert made.has_learnt(generator_after([holders] * 3))
+    assert [record["workers"] for record in made.metrics()] == [2, 2, 2]
+    answered = made.events("attendance")[0]["workers"]
+    assert answered == {str(n): {"answered": 3} for n in holders}
+
+
+def test_of_one_host_only_holders_are_asked(stage: MakeStage) -> None:
+    made = stage(num_workers=4, iterations=1, participation=0.5)
+    (host,) = made.begin_with((1, 2, 3, 4))
+    batches = host.answer(1)
+    assert sorted(map(int, batches.fields["judge"])) == first_holders(0.5, 4)
+    made.finished(host)
+
+
+@pytest.mark.parametrize(("participation", "kappa"), [(1.0, 4), (0.5, 3), (0.25, 2), (0.01, 2)])
+def test_kappa_is_that_of_those_who_train(
+    stage: MakeStage, participation: float, kappa: int
+) -> None:
+    made = stage(num_workers=16, iterations=1, participation=participation)
+    (host,) = made.begin_with(tuple(range(1, 17)))
+    fields = host.answer(1).fields
+    judge, train = fields["judge"], fields["train"]
+    assert len({*judge.values(), *train.values()}) == kappa
+    assert len(judge) == max(1, round(16 * participation))
+    made.finished(host)
+
+
+# Swaps: discriminators wander.
+
+
+def play(made: Stage, groups: tuple[tuple[int, ...], ...]) -> tuple[dict[int, Worker], Any]:
+    """A run of real hosts; returns its workers, and who trained in which iteration."""
+    workers = {n: make_worker(n) for group in groups for n in group}
+    trained: defaultdict[int, set[int]] = defaultdict(set)
+    carriers: dict[int, Host] = {}
+
+    def watch(rank: int, worker: Worker) -> None:
+        learn = worker.learn
+
+        def watched(fake: Tensor, span: Span) -> Tensor:
+            trained[carriers[rank]._tracer.iteration].add(rank)
+            return learn(fake, span)
+
+        worker.learn = watched  # type: ignore[method-assign, assignment] # of this one alone
+
+    for rank, worker in workers.items():
+        watch(rank, worker)
+    for group in groups:
+        carriers.update(dict.fromkeys(group, made.host({n: workers[n] for n in group})))
+    made.begin()
+    made.finished()
+    return workers, trained
+
+
+def digest(worker: Worker) -> str:
+    """Of its discriminator as a checkpoint has it: without the real half that may be learnt."""
+    other = make_worker(1)
+    other.load_discriminator(part_of(worker.state(), "discriminator."))
+    return other.discriminator.digest()
+
+
+def moves_of(event: dict[str, Any]) -> Moves:
+    return dict(event["moves"])
+
+
+@pytest.mark.parametrize("stale", [0, 1])
+@pytest.mark.parametrize("form", ["pairs", "derangement"])
+def test_discriminators_wander_and_arrive_bit_for_bit(
+    stage: MakeStage, form: str, stale: int
+) -> None:
+    left: list[list[dict[str, Tensor]]] = []
+    settings = {"participation": 0.4, "swap_interval": 1 + stale, "swap": form, "stale": stale}
+    for groups in LAYOUTS.values():
+        made = stage(num_workers=5, iterations=16, **settings)
+        workers, trained = play(made, groups)
+        events = sorted(made.events("swap"), key=lambda event: int(event["iteration"]))
+        assert [e["iteration"] for e in events] == list(range(1 + stale, 16, 1 + stale))
+        holders = set(first_holders(0.4, 5))
+        for event in events:
+            moves, i = moves_of(event), event["iteration"]
+            assert trained[i] == holders, "only who has a discriminator trains"
+            assert moves.keys() <= holders
+            assert event["exact"] is True
+            assert event["given"].keys() == {str(giver) for giver in moves}
+            assert event["taken"].keys() == {str(taker) for taker in moves.values()}
+            assert all(event["taken"][str(t)] == event["given"][str(g)] for g, t in moves.items())
+            holders = {moves.get(worker, worker) for worker in holders}
+        assert trained[16] == holders
+        assert any(moves_of(e).keys() - set(moves_of(e).values()) for e in events), (
+            "nobody gave all"
+        )
+        assert {n for ranks in trained.values() for n in ranks} == {1, 2, 3, 4, 5}
+        left.append([made.learner.state(), *(workers[n].state() for n in sorted(workers))])
+    for other in left[1:]:
+        assert all(same_state(one, same) for one, same in zip(left[0], other, strict=True))
+
+
+def test_who_gave_its_own_and_got_nothing_does_not_train_it_on(stage: MakeStage) -> None:
+    made = stage(iterations=4, participation=0.5, swap_interval=2)
+    workers, trained = play(made, ((1,), (2,)))
+    (event,) = made.events("swap")
+    ((giver, taker),) = event["moves"]
+    assert dict(trained) == {1: {giver}, 2: {giver}, 3: {taker}, 4: {taker}}
+    assert digest(workers[giver]) == event["given"][str(giver)]
+    assert digest(workers[taker]) != event["taken"][str(taker)]
+
+
+# Losses.
+
+
+def test_an_idle_worker_takes_over_from_one_that_was_lost(stage: MakeStage) -> None:
+    made = stage(num_workers=4, iterations=3, participation=0.5)
+    hosts = made.begin_with((1,), (2,), (3,), (4,))
+    having, idle = split(hosts, first_holders(0.5, 4))
+    stays, lost = having
+    lost.take(Kind.BATCHES, 1)
+    lost.die()
+    stays.answer(1)
+    made.finished(stays, *idle)
+    (heir,) = (host for host in idle if host.iterations())
+    assert heir.iterations() == stays.iterations()[1:] == [2, 3]
+    both = sorted([stays.number, heir.number])
+    asked = [sorted([stays.number, lost.number]), both, both]
+    assert made.has_learnt(generator_after([[stays.number], both, both], asked))
+
+
+@pytest.mark.parametrize("form", ["pairs", "derangement"])
+def test_an_idle_worker_takes_over_from_a_taker_that_was_lost(stage: MakeStage, form: str) -> None:
+    def goes_to_an_idle_one(seed: int) -> bool:
+        holders = first_holders(0.4, 5, seed)
+        moves = first_moves(form, holders, 5, seed)
+        return len(moves) == 2 and not set(moves.values()) & set(holders)
+
+    seed = next(filter(goes_to_an_idle_one, range(1000)))
+    holders = first_holders(0.4, 5, seed)
+    moves = first_moves(form, holders, 5, seed)
+    made = stage(
+        num_workers=5, iterations=4, participation=0.4, swap_interval=2, swap=form, seed=seed
+    )
+    hosts = made.begin_with((1,), (2,), (3,), (4,), (5,))
+    doomed = next(host for host in hosts if host.number == moves[holders[0]])
+    others = [host for host in hosts if host is not doomed]
+    for i in (1, 2):
+        for host in split(hosts, holders)[0]:
+            host.answer(i)
+    doomed.take(Kind.SWAP, 2)
+    doomed.die()
+    made.finished(*others)
+    (event,) = made.events("swap")
+    assert (event["lost"], event["exact"]) == ([doomed.number], False)
+    assert made.metrics()[-1]["workers"] == 2, "as many train as before"
+    last = [host.number for host in others if 4 in host.iterations()]
+    assert moves[holders[1]] in last
+    assert len(last) == 2
+
+
+def test_who_joins_is_idle_until_more_are_wanted(stage: MakeStage) -> None:
+    made = stage(num_workers=4, iterations=3, participation=0.5)
+    hosts = made.begin_with((1,), (2,), (3,), (4,))
+    having, _ = split(hosts, first_holders(0.5, 4))
+    having[0].answer(1)
+    having[1].take(Kind.BATCHES, 1)
+    fifth, sixth = made.play(5).ready(), made.play(6).ready()
+    made.wait_for_event("joined", 2)
+    having[1].send(answer_of(having[1].number, 1))
+    everybody = [*hosts, fifth, sixth]
+    made.finished(*everybody)
+    assert [record["workers"] for record in made.metrics()] == [2, 3, 3]
+    assert all(host.iterations() == [1, 2, 3] for host in having)
+
+
+# Deadlines, and batches sent ahead.
+
+
+def test_an_idle_worker_takes_over_from_one_that_is_late(stage: MakeStage) -> None:
+    made = stage(num_workers=4, iterations=4, participation=0.5, deadline=(DEADLINE, 0.0))
+    hosts = made.begin_with((1,), (2,), (3,), (4,))
+    having, idle = split(hosts, first_holders(0.5, 4))
+    prompt, slow = having
+    prompt.answer(1)
+    slow.take(Kind.BATCHES, 1)
+    prompt.take(Kind.BATCHES, 2)
+    slow.send(answer_of(slow.number, 1))
+    made.wait_for_event("back")
+    prompt.send(answer_of(prompt.number, 2))
+    made.finished(prompt, slow, *idle)
+    (late,) = made.events("late")
+    assert (late["iteration"], late["workers"]) == (1, [slow.number])
+    (heir,) = (host for host in idle if host.iterations())
+    assert heir.iterations() == [2, 3, 4]
+    assert slow.iterations() == [1], "its place was taken"
+    assert [record["workers"] for record in made.metrics()] == [1, 2, 2, 2]
+
+
+def test_workers_that_were_not_asked_keep_nobody_waiting(stage: MakeStage) -> None:
+    """The first host is late with one holder; its two idle workers do not count for a quorum."""
+    groups = ((1, 2, 3), (4,), (5,), (6,), (7,), (8,), (9,))
+
+    def one_is_in_the_first_host(seed: int) -> bool:
+        return sum(n <= 3 for n in first_holders(0.34, 9, seed)) == 1
+
+    seed = next(filter(one_is_in_the_first_host, range(1000)))
+    settings = {"participation": 0.34, "deadline": (DEADLINE, 0.0), "quorum": 0.3, "seed": seed}
+    made = stage(num_workers=9, iterations=3, **settings)
+    first, *others = made.begin_with(*groups)
+    prompt, slow = split(others, first_holders(0.34, 9, seed))[0]
+    first.take(Kind.BATCHES, 1)
+    prompt.answer(1)
+    slow.answer(1)
+    slow.take(Kind.BATCHES, 2)
+    prompt.answer(2)
+    prompt.answer(3)
+    made.finished(*(host for host in others if host is not slow))
+    assert [event["iteration"] for event in made.events("late")][:2] == [1, 2]
+
+
+def test_holders_get_the_next_batches_before_anybody_has_answered(stage: MakeStage) -> None:
+    made = stage(num_workers=4, iterations=4, participation=0.5, stale=1)
+    hosts = made.begin_with((1,), (2,), (3,), (4,))
+    having, idle = split(hosts, first_holders(0.5, 4))
+    for i in range(1, 5):
+        for host in having:
+            host.take(Kind.BATCHES, i)
+        if i > 1:
+            for host in having:
+                host.send(answer_of(host.number, i - 1))
+    for host in having:
+        host.send(answer_of(host.number, 4))
+    made.finished(*hosts)
+    assert [host.iterations() for host in idle] == [[], []]
+
+
+def test_who_is_lost_with_two_batches_is_replaced_after_both(stage: MakeStage) -> None:
+    made = stage(num_workers=4, iterations=4, participation=0.5, stale=1)
+    hosts = made.begin_with((1,), (2,), (3,), (4,))
+    having, idle = split(hosts, first_holders(0.5, 4))
+    stays, lost = having
+    stays.take(Kind.BATCHES, 2)
+    lost.take(Kind.BATCHES, 2)
+    lost.die()
+    made.wait_for_event("lost")
+    stays.send(answer_of(stays.number, 1))
+    stays.send(answer_of(stays.number, 2))
+    made.finished(stays, *idle)
+    assert sorted(host.iterations() for host in idle) == [[], [3, 4]]
+    assert [record["workers"] for record in made.metrics()] == [1, 1, 2, 2]
+
+
+# Checkpoints.
+
+
+def stored(made: Stage, iteration: int) -> dict[str, Tensor]:
+    """The server's state in a checkpoint."""
+    return load_file(made.checkpoints.folder_of(iteration) / SERVER_FILE)
+
+
+def test_a_checkpoint_tells_who_holds(stage: MakeStage) -> None:
+    made = stage(
+        num_workers=5, iterations=6, participation=0.4, swap_interval=1, checkpoints=2, keep=10
+    )
+    workers = {n: make_worker(n) for n in range(1, 6)}
+    for worker in workers.values():
+        made.disk_keeps_up(worker)
+    for n in workers:
+        made.host({n: workers[n]})
+    made.begin()
+    made.finished()
+    moves = {event["iteration"]: moves_of(event) for event in made.events("swap")}
+    holders, told = set(first_holders(0.4, 5)), []
+    for i in range(1, 7):
+        holders = {moves.get(i, {}).get(worker, worker) for worker in holders}
+        if i % 2 == 0:
+            assert set(stored(made, i)["holders.now"].tolist()) == holders
+            told.append(holders)
+    assert told[0] != told[1], "they have not moved"
+
+
+def test_with_everybody_nothing_is_stored_of_holders(stage: MakeStage) -> None:
+    made = stage(iterations=2, checkpoints=2, participation=1.0)
+    made.host([1])
+    made.host([2])
+    made.begin()
+    made.finished()
+    assert stored(made, 2)
+    assert not [name for name in stored(made, 2) if name.startswith("holders")]

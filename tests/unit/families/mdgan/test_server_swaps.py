@@ -1,0 +1,306 @@
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan import messages
+from mdgan.families.mdgan.server_swaps import Swapping
+from mdgan.families.mdgan.swap import draw_swap
+from mdgan.gan.discriminator_learner import Worker
+from mdgan.messages import Kind, Message
+from mdgan.transport.memory import MemoryHostTransport
+from tests.unit.engine.played import Played, answer_of
+from tests.unit.engine.played_server import PlayedServer, answer, batches
+from tests.unit.engine.stage import Stage, discriminator, make_worker, same_state
+
+MakeStage = Callable[..., Stage]
+
+
+def own(worker: Worker) -> dict[str, Tensor]:
+    prefix = "discriminator."
+    state = worker.state()
+    return {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}
+
+
+def partner(server: PlayedServer, number: int) -> MemoryHostTransport:
+    """The end of another host, which must be there when the real one looks for it."""
+    return server.network.join(number, {"host": number})
+
+
+def trained(server: PlayedServer, *ranks: int) -> tuple[dict[int, Worker], dict[int, Any]]:
+    """Workers that have answered and wait for a swap, and what their discriminators are now."""
+    workers = {n: make_worker(n, model_seed=n) for n in ranks}
+    server.starts(workers)
+    server.take(Kind.READY)
+    server.send(batches(4, workers, swap=True))
+    server.take(Kind.FEEDBACK)
+    references = {n: make_worker(n, model_seed=n) for n in ranks}
+    for reference in references.values():
+        answer(reference, 4)
+    return workers, {n: own(reference) for n, reference in references.items()}
+
+
+def swapped(server: PlayedServer, moves: dict[int, int], host_of: dict[int, int]) -> Message:
+    server.send(messages.swap(4, moves, host_of, {}))
+    return server.take(Kind.SWAPPED)
+
+
+# A host's part.
+
+
+def test_two_hosts_exchange_their_discriminators(server: PlayedServer) -> None:
+    workers, before = trained(server, 1)
+    theirs = discriminator(7)
+    other = partner(server, 2)
+    server.send(messages.swap(4, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
+    fetched = other.exchange(4, {1: messages.discriminators(4, {1: theirs})}, [1], {})
+    report = server.take(Kind.SWAPPED)
+    assert isinstance(fetched[1], Message)
+    assert same_state(messages.by_worker(fetched[1])[2], before[1])
+    assert server.stop() is None
+    assert same_state(own(workers[1]), theirs)
+    assert report.fields["given"].keys() == {"1"}
+    assert report.fields["taken"] == {"1": make_worker(1, model_seed=7).discriminator.digest()}
+
+
+def test_workers_of_one_host_exchange_among_themselves(server: PlayedServer) -> None:
+    workers, before = trained(server, 1, 2, 3)
+    report = swapped(server, {1: 2, 2: 3, 3: 1}, {1: 1, 2: 1, 3: 1})
+    assert server.stop() is None
+    for giver, taker in ((1, 2), (2, 3), (3, 1)):
+        assert same_state(own(workers[taker]), before[giver])
+        assert report.fields["taken"][str(taker)] == report.fields["given"][str(giver)]
+
+
+def test_some_stay_and_some_go(server: PlayedServer) -> None:
+    workers, before = trained(server, 1, 2, 3)
+    theirs = discriminator(9)
+    other = partner(server, 5)
+    server.send(messages.swap(4, {1: 2, 2: 1, 3: 5, 5: 3}, {1: 1, 2: 1, 3: 1, 5: 5}, {}))
+    other.exchange(4, {1: messages.discriminators(4, {3: theirs})}, [1], {})
+    report = server.take(Kind.SWAPPED)
+    assert server.stop() is None
+    assert same_state(own(workers[1]), before[2])
+    assert same_state(own(workers[2]), before[1])
+    assert same_state(own(workers[3]), theirs)
+    assert report.fields["given"].keys() == report.fields["taken"].keys() == {"1", "2", "3"}
+
+
+def test_whose_partner_is_gone_keeps_its_own(server: PlayedServer) -> None:
+    workers, before = trained(server, 1)
+    server.network.join(2, {"host": 2}).close()
+    report = swapped(server, {1: 2, 2: 1}, {1: 1, 2: 2})
+    assert report.fields["taken"] == {}
+    assert report.fields["given"].keys() == {"1"}
+    assert server.stop() is None
+    assert same_state(own(workers[1]), before[1])
+
+
+def test_whose_partner_nobody_knows_keeps_its_own(server: PlayedServer) -> None:
+    workers, before = trained(server, 1)
+    assert swapped(server, {1: 2, 2: 1}, {1: 1, 2: 2}).fields["taken"] == {}
+    assert server.stop() is None
+    assert same_state(own(workers[1]), before[1])
+
+
+WRONG_PARCELS: list[dict[str, Tensor]] = [
+    {},
+    {"1/model.1.weight": torch.zeros(2)},
+    {f"1/{name}": t for name, t in discriminator(7).items() if name != "model.5.bias"},
+    {f"1/{name}": t.double() for name, t in discriminator(7).items()},
+    {f"2/{name}": t for name, t in discriminator(7).items()},
+    {f"one/{name}": t for name, t in discriminator(7).items()},
+    discriminator(7),
+    {"": torch.zeros(1), "/": torch.zeros(1), "1": torch.zeros(1)},
+]
+
+
+@pytest.mark.parametrize("tensors", WRONG_PARCELS, ids=range(len(WRONG_PARCELS)))
+def test_who_gets_something_else_keeps_its_own(
+    server: PlayedServer, tensors: dict[str, Tensor]
+) -> None:
+    workers, before = trained(server, 1)
+    other = partner(server, 2)
+    server.send(messages.swap(4, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
+    other.exchange(4, {1: Message(Kind.DISCRIMINATORS, 4, {}, tensors)}, [1], {})
+    assert server.take(Kind.SWAPPED).fields["taken"] == {}
+    assert server.stop() is None
+    assert same_state(own(workers[1]), before[1])
+
+
+def test_nobody_gets_what_was_meant_for_another(server: PlayedServer) -> None:
+    """Host 5 gives to worker 3, and tries to replace worker 1's discriminator on the way."""
+    workers, before = trained(server, 1, 3)
+    theirs = discriminator(9)
+    other = partner(server, 5)
+    server.send(messages.swap(4, {3: 5, 5: 3}, {1: 1, 3: 1, 5: 5}, {}))
+    other.exchange(4, {1: messages.discriminators(4, {3: theirs, 1: theirs})}, [1], {})
+    assert server.take(Kind.SWAPPED).fields["taken"].keys() == {"3"}
+    assert server.stop() is None
+    assert same_state(own(workers[1]), before[1])
+    assert same_state(own(workers[3]), theirs)
+
+
+# The server's part.
+
+
+def begun(made: Stage, *groups: tuple[int, ...]) -> tuple[Swapping, list[Played]]:
+    """Hosts that take part, and nobody who trains them."""
+    hosts = [made.play(*group) for group in groups]
+    for host in hosts:
+        made.roster.joined(host.number, host.hello)
+        made.roster.arrived(host.number)
+    made.roster.begin()
+    swapping = Swapping(made.experiment, made.network.server, made.roster, made.observer)
+    return swapping, hosts
+
+
+def report(given: Mapping[int, str], taken: Mapping[int, str]) -> Message:
+    return messages.swapped(4, given, taken)
+
+
+def test_each_host_is_told_of_its_own_moves(stage: MakeStage) -> None:
+    made = stage(num_workers=5, swap_interval=1)
+    swapping, hosts = begun(made, (1, 2), (3,), (4, 5))
+    swapping.order(4)
+    moves = draw_swap("pairs", 0, 0, [1, 2, 3, 4, 5])
+    assert swapping.num_swaps == 1
+    for host in hosts:
+        order = host.take(Kind.SWAP, 4)
+        told = {giver: taker for giver, _, taker, _ in order.fields["moves"]}
+        carried = set(host.workers)
+        assert told == {g: t for g, t in moves.items() if g in carried or t in carried}
+
+
+def test_who_is_busy_or_arriving_does_not_swap(stage: MakeStage) -> None:
+    made = stage(num_workers=4, swap_interval=1)
+    swapping, (one, two, busy) = begun(made, (1,), (2,), (3,))
+    arriving = made.play(4)
+    made.roster.joined(4, arriving.hello)
+    made.roster.owe({3: [3]}, 4)
+    swapping.order(4)
+    assert {row[0] for row in one.take(Kind.SWAP).fields["moves"]} == {1, 2}
+    assert {row[0] for row in two.take(Kind.SWAP).fields["moves"]} == {1, 2}
+    assert busy.link.receive(0.0) is None
+    assert arriving.link.receive(0.0) is None
+
+
+def test_a_whole_swap_is_recorded_once(stage: MakeStage) -> None:
+    made = stage(num_workers=3, swap_interval=1)
+    swapping, _ = begun(made, (1,), (2,), (3,))
+    swapping.order(4)
+    moves = draw_swap("pairs", 0, 0, [1, 2, 3])
+    (alone,) = {1, 2, 3} - moves.keys()
+    for giver, taker in moves.items():
+        assert not made.events("swap")
+        swapping.note(giver, report({giver: f"d{giver}"}, {giver: f"d{taker}"}))
+    swapping.note(alone, report({alone: "late"}, {}))
+    (event,) = made.events("swap")
+    assert event["exact"] is True
+    assert event["sits_out"] == [alone]
+    assert event["moves"] == [list(move) for move in sorted(moves.items())]
+    assert event["lost"] == []
+
+
+def test_a_bit_that_did_not_arrive_is_told(stage: MakeStage) -> None:
+    made = stage(swap_interval=1)
+    swapping, _ = begun(made, (1,), (2,))
+    swapping.order(4)
+    swapping.note(1, report({1: "a"}, {1: "b"}))
+    swapping.note(2, report({2: "b"}, {2: "A"}))
+    assert made.events("swap")[0]["exact"] is False
+
+
+def test_reports_of_another_swap_do_not_count(stage: MakeStage) -> None:
+    made = stage(swap_interval=1)
+    swapping, _ = begun(made, (1,), (2,))
+    swapping.order(3)
+    swapping.note(1, report({1: "a"}, {1: "b"}))
+    swapping.note(2, report({2: "b"}, {2: "a"}))
+    assert not made.events("swap")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_nobody_waits_for_the_report_of_the_lost(stage: MakeStage, when: str) -> None:
+    made = stage(swap_interval=1)
+    swapping, _ = begun(made, (1,), (2,))
+    swapping.order(4)
+    if when == "before":
+        swapping.lose([2])
+        swapping.note(1, report({1: "a"}, {}))
+    else:
+        swapping.note(1, report({1: "a"}, {}))
+        swapping.lose([2])
+    (event,) = made.events("swap")
+    assert (event["lost"], event["exact"]) == ([2], False)
+
+
+def test_a_swap_is_whole_once_the_takers_have_reported_too(stage: MakeStage) -> None:
+    """Whoever has no discriminator gives none."""
+    made = stage(swap_interval=1)
+    swapping, _ = begun(made, (1,), (2,))
+    assert swapping.order(4, {1}) == {1: 2}
+    swapping.note(1, report({1: "a"}, {}))
+    assert not made.events("swap")
+    swapping.note(2, report({}, {2: "a"}))
+    (event,) = made.events("swap")
+    assert (event["moves"], event["sits_out"], event["exact"]) == ([[1, 2]], [2], True)
+
+
+def test_a_taker_that_is_lost_is_told(stage: MakeStage) -> None:
+    made = stage(swap_interval=1)
+    swapping, _ = begun(made, (1,), (2,))
+    swapping.order(4, {1})
+    swapping.note(1, report({1: "a"}, {}))
+    swapping.lose([2])
+    (event,) = made.events("swap")
+    assert (event["lost"], event["exact"]) == ([2], False)
+
+
+def test_a_report_may_come_after_the_next_swap_began(stage: MakeStage) -> None:
+    made = stage(swap_interval=1)
+    swapping, _ = begun(made, (1,), (2,))
+    swapping.order(4, {1})
+    swapping.note(2, report({}, {2: "a"}))
+    swapping.order(5, {2})
+    for host, given, taken in ((1, {}, {1: "b"}), (2, {2: "b"}, {})):
+        swapping.note(host, messages.swapped(5, given, taken))
+    swapping.note(1, report({1: "a"}, {}))
+    assert [event["iteration"] for event in made.events("swap")] == [5, 4]
+    assert all(event["exact"] for event in made.events("swap"))
+
+
+def test_of_one_worker_there_is_nothing_to_swap(stage: MakeStage) -> None:
+    made = stage(num_workers=1, swap_interval=1)
+    swapping, (one,) = begun(made, (1,))
+    swapping.order(4)
+    assert one.take(Kind.SWAP).fields["moves"] == []
+
+
+def test_swaps_come_in_their_rhythm_and_not_after_the_last_iteration(stage: MakeStage) -> None:
+    made = stage(iterations=6, swap_interval=2)
+    one, two = made.begin_with((1,), (2,))
+    for i in range(1, 7):
+        for host in (one, two):
+            told = host.take(Kind.BATCHES, i).fields
+            assert (told["swap_follows"], told["last"]) == (i in (2, 4), i == 6)
+            host.send(answer_of(host.number, i))
+    made.finished(one, two)
+    assert [m.iteration for m in one.seen if m.kind is Kind.SWAP] == [2, 4]
+
+
+def test_a_swap_is_an_exchange_of_shards(stage: MakeStage) -> None:
+    """Real hosts over the whole protocol: every bit moves."""
+    made = stage(num_workers=3, iterations=5, swap_interval=1, swap="derangement")
+    workers = {n: make_worker(n) for n in (1, 2, 3)}
+    made.host({1: workers[1]})
+    made.host({2: workers[2], 3: workers[3]})
+    made.begin()
+    made.finished()
+    events = made.events("swap")
+    assert [event["iteration"] for event in events] == [1, 2, 3, 4]
+    assert all(event["exact"] for event in events)
+    digests = {str(n): worker.discriminator.digest() for n, worker in workers.items()}
+    assert set(digests.values()).isdisjoint(events[-1]["taken"].values()), "they trained on"

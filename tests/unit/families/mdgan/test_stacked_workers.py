@@ -1,0 +1,337 @@
+"""All workers at once against one after another: the same but for rounding and dropout's masks."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mdgan.families.mdgan.algorithm import Assignment
+from mdgan.families.mdgan.discriminator_stack import CannotStack
+from mdgan.families.mdgan.stacked_workers import StackedWorkers
+from mdgan.families.mdgan.worker_group import Answers, OneByOne, WorkerGroup
+from mdgan.gan.arithmetic import prepare
+from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.discriminator_learner import Worker
+from mdgan.gan.randomness import RandomState
+from tests.unit.gan import small
+
+RANKS = (3, 4, 7, 8)
+Workers = dict[int, Worker]
+
+
+class HalfUsed(nn.Module):
+    """Some parameters get no gradient, and some must not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = nn.Linear(16, 1)
+        self.fixed = nn.Linear(16, 16).requires_grad_(False)
+        self.unused = nn.Linear(16, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.used(self.fixed(images.flatten(1)))
+        return logits
+
+
+def convolutions() -> nn.Module:
+    return nn.Sequential(
+        *(nn.Conv2d(1, 6, 3, padding=1), nn.BatchNorm2d(6), nn.LeakyReLU(0.2)),
+        *(nn.Conv2d(6, 1, 4, bias=False), nn.Flatten()),
+    )
+
+
+def dense() -> nn.Module:
+    """The small model without dropout."""
+    return nn.Sequential(*(layer for layer in small.make_model() if type(layer) is not nn.Dropout))
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "dense": dense,
+    "convolutions": convolutions,
+    "half used": HalfUsed,
+}
+
+
+def make_workers(build: Callable[[], nn.Module], local_steps: int = 1) -> Workers:
+    """Workers that differ in everything."""
+    made = {}
+    for rank in RANKS:
+        made[rank] = small.make_worker(rank, local_steps=local_steps)
+        with RandomState(rank, small.CPU).in_place():
+            model = build()
+        made[rank].discriminator = Discriminator(model, small.adam(model))
+    return made
+
+
+def both(build: Callable[[], nn.Module], local_steps: int = 1) -> list[tuple[Workers, WorkerGroup]]:
+    """Equal workers twice: one by one, and all at once."""
+    singly, together = (make_workers(build, local_steps) for _ in range(2))
+    return [(singly, OneByOne(singly)), (together, StackedWorkers(together, small.SHAPE))]
+
+
+def asked(iteration: int, ranks: tuple[int, ...] = RANKS) -> tuple[Tensor, dict[int, Assignment]]:
+    generated = torch.stack([small.images(100 * iteration + place) for place in range(3)])
+    return generated, {rank: Assignment(n % 3, (n + 1) % 3) for n, rank in enumerate(ranks)}
+
+
+def rotate_by_reference(workers: Workers) -> None:
+    owned = {rank: workers[rank].discriminator for rank in RANKS}
+    for giver, taker in zip(RANKS, (*RANKS[1:], RANKS[0]), strict=True):
+        workers[taker].take(owned[giver])
+
+
+def swap_by_copy(workers: Workers) -> None:
+    states = workers[3].discriminator.state(), workers[8].discriminator.state()
+    workers[3].load_discriminator(states[1])
+    workers[8].load_discriminator(states[0])
+
+
+def begin_again(workers: Workers) -> None:
+    """As after a checkpoint, taken and loaded at any time."""
+    for rank, seed in ((4, 3), (7, 7)):
+        workers[rank].load_state(workers[seed].state())
+
+
+BETWEEN: dict[int, Callable[[Workers], None]] = {
+    2: rotate_by_reference,
+    4: swap_by_copy,
+    5: begin_again,
+    7: rotate_by_reference,
+    8: swap_by_copy,
+}
+
+
+def states(workers: Workers) -> dict[str, Tensor]:
+    return {
+        f"{rank}.{name}": tensor
+        for rank, worker in workers.items()
+        for name, tensor in worker.state().items()
+    }
+
+
+def assert_close(first: Mapping[str, Tensor], second: Mapping[str, Tensor], near: float) -> None:
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert tensor.dtype == second[name].dtype, name
+        torch.testing.assert_close(second[name], tensor, rtol=near, atol=near, msg=name)
+
+
+def named(answers: Answers) -> dict[str, Tensor]:
+    feedbacks = {f"feedback {rank}": tensor for rank, tensor in answers.feedbacks.items()}
+    verdicts = {f"verdicts {rank}": tensor for rank, tensor in answers.verdicts.items()}
+    losses = {f"losses {rank}": tensor for rank, tensor in answers.losses.items()}
+    return feedbacks | verdicts | losses
+
+
+@pytest.mark.parametrize("local_steps", [1, 2])
+@pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
+@pytest.mark.usefixtures("double_precision")
+def test_it_computes_what_workers_one_by_one_compute(
+    build: Callable[[], nn.Module], local_steps: int
+) -> None:
+    """Through swaps, loading, and iterations in which not everybody is asked."""
+    groups = both(build, local_steps)
+    for iteration in range(10):
+        ranks = {3: (4, 8), 6: (8,), 9: (7, 3)}.get(iteration, RANKS)
+        answers = [group.answer(*asked(iteration, ranks)) for _, group in groups]
+        assert list(answers[1].feedbacks) == list(answers[1].verdicts) == list(ranks)
+        assert_close(named(answers[0]), named(answers[1]), 1e-9)
+        for workers, group in groups:
+            if iteration % 2:  # a real half that is learnt early, and that a swap undoes
+                group.learn_real_halves()
+            if iteration in BETWEEN:
+                BETWEEN[iteration](workers)
+        assert_close(states(groups[0][0]), states(groups[1][0]), 1e-9)
+
+
+def test_in_single_precision_an_iteration_is_the_same_to_a_millionth() -> None:
+    answers = [group.answer(*asked(0)) for _, group in both(convolutions)]
+    assert_close(named(answers[0]), named(answers[1]), 1e-6)
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_the_form_may_change_at_any_time() -> None:
+    (singly, one_by_one), (changing, together) = both(dense, local_steps=2)
+    in_turn = [together, OneByOne(changing)]
+    for iteration in range(6):
+        wanted = one_by_one.answer(*asked(iteration))
+        one_by_one.learn_real_halves()
+        got = in_turn[iteration % 2].answer(*asked(iteration))
+        in_turn[(iteration + iteration // 2) % 2].learn_real_halves()
+        assert_close(named(wanted), named(got), 1e-9)
+    assert_close(states(singly), states(changing), 1e-9)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1024.0])
+@pytest.mark.usefixtures("double_precision")
+def test_one_workers_overflow_is_its_own(scale: float) -> None:
+    """With a scale, gradients that are not finite count as none."""
+    workers = [make_workers(dense), make_workers(dense)]
+    for worker in (*workers[0].values(), *workers[1].values()):
+        worker.rules = replace(worker.rules, loss_scale=scale)
+    groups = OneByOne(workers[0]), StackedWorkers(workers[1], small.SHAPE)
+    generated, assignment = asked(0)
+    generated = torch.cat([generated, torch.full_like(generated[:1], torch.inf)])
+    assignment[4] = Assignment(judge=1, train=3)
+    for group in groups:
+        group.answer(generated, assignment)
+    wanted, got = states(workers[0]), states(workers[1])
+    for name, tensor in wanted.items():
+        torch.testing.assert_close(got[name], tensor, rtol=1e-9, atol=1e-9, equal_nan=True)
+    infinite = {name for name, tensor in got.items() if not tensor.isfinite().all()}
+    weights = {name for name in infinite if "running" not in name}  # statistics have no scale
+    assert all(name.startswith("4.") for name in infinite)
+    assert bool(weights) is (scale == 1.0)
+
+
+def test_workers_are_whole_between_two_calls() -> None:
+    workers = make_workers(small.make_model)
+    before, digests = states(workers), [w.discriminator.digest() for w in workers.values()]
+    group = StackedWorkers(workers, small.SHAPE)
+    assert [worker.discriminator.digest() for worker in workers.values()] == digests
+    assert all(small.same_bits(states(workers)[name], tensor) for name, tensor in before.items())
+    group.learn_real_halves()
+    for name, tensor in states(workers).items():  # a state is that before the real half
+        assert small.same_bits(tensor, before[name]), name
+    first = group.answer(*asked(0))
+    rotate_by_reference(workers)  # which must not decide who gets which masks of dropout
+    group.learn_real_halves()
+    kept = states(workers)
+
+    other = make_workers(small.make_model)
+    for rank, worker in other.items():
+        state = {n.split(".", 1)[1]: t for n, t in kept.items() if n.startswith(f"{rank}.")}
+        assert worker.load_state(state)
+    resumed = named(StackedWorkers(other, small.SHAPE).answer(*asked(1)))
+    went_on = named(group.answer(*asked(1)))
+    assert all(small.same_bits(resumed[name], tensor) for name, tensor in went_on.items())
+    assert not torch.equal(first.feedbacks[3], went_on["feedback 3"])
+
+
+def test_every_workers_dropout_has_masks_of_its_own() -> None:
+    workers = {rank: small.make_worker(1) for rank in RANKS}
+    torch.manual_seed(1)
+    outside = torch.get_rng_state()
+    group = StackedWorkers(workers, small.SHAPE)
+    generated, _ = asked(0)
+    answers = [group.answer(generated, dict.fromkeys(RANKS, Assignment(0, 1))) for _ in range(2)]
+    feedbacks = [feedback for answer in answers for feedback in answer.feedbacks.values()]
+    for place, feedback in enumerate(feedbacks):
+        assert not any(torch.equal(feedback, other) for other in feedbacks[:place])
+    assert torch.equal(torch.get_rng_state(), outside)
+
+
+def test_every_asked_worker_is_seen_in_every_stage() -> None:
+    seen: list[tuple[int, str]] = []
+    open_stages: list[int] = []
+
+    def stage_of(rank: int) -> Callable[[str], object]:
+        @contextmanager
+        def stage(name: str) -> Iterator[None]:
+            seen.append((rank, name))
+            open_stages.append(rank)
+            yield
+            open_stages.remove(rank)
+
+        return stage
+
+    group = StackedWorkers(make_workers(dense), small.SHAPE, stage_of)  # type: ignore[arg-type]
+    assert not seen
+    group.answer(*asked(0, (8, 4)))
+    names = ("real half", "fake half", "local step", "feedback")
+    assert seen == [(rank, name) for name in names for rank in (4, 8)]
+    seen.clear()
+    group.learn_real_halves()
+    assert seen == [(rank, "real half") for rank in RANKS]
+    seen.clear()
+    group.answer(*asked(1))
+    assert {name for _, name in seen} == {*names[1:]}
+    assert not open_stages
+
+
+class Counts(nn.Module):
+    """Replaces its buffer, which no stack can follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 1)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.seen = self.get_buffer("seen") + 1
+        logits: Tensor = self.layer(images.flatten(1))
+        return logits
+
+
+class Asks(nn.Module):
+    """Decides by a value, which torch.vmap refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.layer(images.flatten(1))
+        return logits if logits.sum() > 0 else 2 * logits
+
+
+@pytest.mark.parametrize(("build", "why"), [(Counts, "seen is replaced"), (Asks, "RuntimeError")])
+def test_models_that_cannot_be_stacked_are_left_alone(
+    build: Callable[[], nn.Module], why: str
+) -> None:
+    workers, reference = make_workers(build), make_workers(build)
+    with pytest.raises(CannotStack, match=why):
+        StackedWorkers(workers, small.SHAPE)
+    got, wanted = (named(OneByOne(own).answer(*asked(0))) for own in (workers, reference))
+    assert all(small.same_bits(got[name], tensor) for name, tensor in wanted.items())
+    got, wanted = states(workers), states(reference)
+    assert all(small.same_bits(got[name], tensor) for name, tensor in wanted.items())
+
+
+def another_model(worker: Worker) -> None:
+    model = convolutions()
+    worker.discriminator = Discriminator(model, small.adam(model))
+
+
+def another_optimizer(worker: Worker) -> None:
+    model = worker.discriminator.model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    worker.discriminator = Discriminator(model, optimizer)
+
+
+def another_rate(worker: Worker) -> None:
+    worker.discriminator.optimizer.param_groups[0]["lr"] = 1.0
+
+
+def another_rule(worker: Worker) -> None:
+    worker.rules = replace(worker.rules, local_steps=9)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (another_model, "models differ"),
+        (another_optimizer, "not Adam"),
+        (another_rate, "several settings"),
+        (another_rule, "different ways"),
+    ],
+)
+def test_workers_that_differ_cannot_be_stacked(change: Callable[[Worker], None], why: str) -> None:
+    workers = make_workers(dense)
+    change(workers[7])
+    with pytest.raises(CannotStack, match=why):
+        StackedWorkers(workers, small.SHAPE)
+
+
+def test_models_that_compute_in_16_bits_are_stacked_too() -> None:
+    def build() -> nn.Module:
+        how = {"precision": "bf16", "channels_last": False, "compiled": False}
+        return prepare(convolutions(), small.CPU, **how)  # type: ignore[arg-type]
+
+    answers = [group.answer(*asked(0)) for _, group in both(build)]
+    assert_close(named(answers[0]), named(answers[1]), 0.01)
+    exact = both(convolutions)[0][1].answer(*asked(0))
+    assert any(not torch.equal(exact.losses[rank], answers[1].losses[rank]) for rank in RANKS)

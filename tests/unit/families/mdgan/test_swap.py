@@ -1,0 +1,128 @@
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mdgan.families.mdgan.swap import Moves, draw_swap
+
+seeds = st.integers(0, 2**63 - 1)
+numbers = st.integers(0, 10_000)
+worker_sets = st.sets(st.integers(1, 500), max_size=40).map(sorted)
+forms = st.sampled_from(["pairs", "derangement"])
+quick = settings(deadline=None, max_examples=60)
+
+
+def sitting_out(moves: Moves, workers: list[int]) -> list[int]:
+    return [worker for worker in workers if worker not in moves]
+
+
+@quick
+@given(seeds, numbers, worker_sets)
+def test_pairs_are_symmetric_and_cover_all_but_at_most_one(
+    seed: int, number: int, workers: list[int]
+) -> None:
+    moves = draw_swap("pairs", seed, number, workers)
+    assert moves.keys() <= set(workers)
+    for giver, taker in moves.items():
+        assert giver != taker
+        assert moves[taker] == giver
+    assert len(sitting_out(moves, workers)) == (1 if len(workers) % 2 else 0)
+
+
+@quick
+@given(seeds, numbers, worker_sets)
+def test_a_derangement_is_a_permutation_without_fixed_points(
+    seed: int, number: int, workers: list[int]
+) -> None:
+    moves = draw_swap("derangement", seed, number, workers)
+    if len(workers) < 2:
+        assert moves == {}
+    else:
+        assert sorted(moves) == workers
+        assert sorted(moves.values()) == workers
+        assert all(giver != taker for giver, taker in moves.items())
+
+
+@pytest.mark.parametrize("form", ["pairs", "derangement"])
+@pytest.mark.parametrize("workers", [[], [1], [17]])
+def test_fewer_than_two_workers_do_not_swap(form: str, workers: list[int]) -> None:
+    assert draw_swap(form, 0, 0, workers) == {}
+
+
+@pytest.mark.parametrize("form", ["pairs", "derangement"])
+def test_two_workers_always_swap(form: str) -> None:
+    assert all(draw_swap(form, 5, number, [2, 9]) == {2: 9, 9: 2} for number in range(20))
+
+
+@quick
+@given(seeds, st.integers(0, 500), st.integers(1, 9), st.integers(30, 60))
+def test_nobody_sits_out_twice_in_a_row(seed: int, start: int, half: int, swaps: int) -> None:
+    workers = list(range(1, 2 * half + 2))
+    alone = [
+        sitting_out(draw_swap("pairs", seed, number, workers), workers)
+        for number in range(start, start + swaps)
+    ]
+    assert all(len(one) == 1 for one in alone)
+    assert all(one != following for one, following in pairwise(alone))
+
+
+@quick
+@given(seeds, st.integers(0, 50), st.integers(1, 9))
+def test_everybody_sits_out_once_a_round(seed: int, round_number: int, half: int) -> None:
+    workers = list(range(3, 2 * half + 4))
+    n = len(workers)
+    alone = [
+        sitting_out(draw_swap("pairs", seed, number, workers), workers)[0]
+        for number in range(round_number * n, (round_number + 1) * n)
+    ]
+    assert sorted(alone) == workers
+
+
+@quick
+@given(forms, seeds, numbers, worker_sets)
+def test_the_same_arguments_give_the_same_swap_in_any_order(
+    form: str, seed: int, number: int, workers: list[int]
+) -> None:
+    before = torch.get_rng_state()
+    first = draw_swap(form, seed, number, workers)
+    assert torch.equal(before, torch.get_rng_state())
+    torch.rand(3)
+    assert draw_swap(form, seed, number, list(reversed(workers))) == first
+
+
+def test_the_order_of_the_arguments_is_left_as_it_was() -> None:
+    workers = [5, 3, 1, 4, 2]
+    draw_swap("pairs", 0, 0, workers)
+    assert workers == [5, 3, 1, 4, 2]
+
+
+@pytest.mark.parametrize("form", ["pairs", "derangement"])
+@pytest.mark.parametrize("num_workers", [3, 4, 7, 10])
+def test_seeds_and_swaps_differ(form: str, num_workers: int) -> None:
+    workers = list(range(1, num_workers + 1))
+    swaps = {
+        seed: [draw_swap(form, seed, number, workers) for number in range(30)] for seed in range(3)
+    }
+    assert swaps[0] != swaps[1] != swaps[2] != swaps[0]
+    assert len({tuple(sorted(moves.items())) for moves in swaps[0]}) > 1
+
+
+def test_every_pair_meets_about_equally_often() -> None:
+    workers = [1, 2, 3, 4]
+    met = Counter(
+        pair for number in range(600) for pair in draw_swap("pairs", 11, number, workers).items()
+    )
+    assert len(met) == 12
+    assert all(150 < count < 250 for count in met.values())  # 200 expected, σ ≈ 12
+
+
+def test_every_derangement_comes_about_equally_often() -> None:
+    met = Counter(
+        tuple(sorted(draw_swap("derangement", 11, number, [1, 2, 3, 4]).items()))
+        for number in range(900)
+    )
+    assert len(met) == 9
+    assert all(60 < count < 140 for count in met.values())  # 100 expected, σ ≈ 9

@@ -1,0 +1,206 @@
+"""The worker's share: local steps, feedback, and what a swap is."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.gan.discriminator_learner import Worker
+from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
+from mdgan.gan.randomness import RandomState
+from tests.unit.gan.small import (
+    BATCH_SIZE,
+    CPU,
+    RealData,
+    adam,
+    all_bits,
+    equal_bits,
+    images,
+    make_model,
+    make_worker,
+    same_bits,
+)
+
+
+def bits(worker: Worker) -> list[Tensor]:
+    return all_bits(worker.discriminator.model, worker.discriminator.optimizer)
+
+
+@pytest.mark.parametrize("loss", DISCRIMINATOR_LOSSES)
+@pytest.mark.parametrize("local_steps", [1, 3])
+def test_learning_is_the_textbook_discriminator_step(loss: str, local_steps: int) -> None:
+    worker = make_worker(1, local_steps=local_steps, discriminator_loss=loss)
+    model, data, random_state = make_model(1), RealData(1), RandomState(2001, CPU)
+    optimizer, terms = adam(model), DISCRIMINATOR_LOSSES[loss]
+    for iteration in range(4):
+        told = worker.learn(images(iteration))
+        for _ in range(local_steps):
+            with random_state.in_place():
+                optimizer.zero_grad()
+                total = terms.real(model(data.next_batch(BATCH_SIZE)))
+                total = total + terms.fake(model(images(iteration)))
+                torch.autograd.backward(total)
+                optimizer.step()
+        assert same_bits(told, total)
+        assert equal_bits(bits(worker), all_bits(model, optimizer))
+    assert not torch.equal(model.get_parameter("1.weight"), make_model(1).get_parameter("1.weight"))
+    assert not told.requires_grad
+
+
+@pytest.mark.parametrize("local_steps", [1, 2])
+def test_the_real_half_may_be_learnt_early_or_late(local_steps: int) -> None:
+    late, early = (make_worker(1, local_steps=local_steps) for _ in range(2))
+    for iteration in range(4):
+        for _ in range(iteration):  # again and again is no more than once
+            early.learn_real_half()
+        answers = [
+            (worker.learn(images(iteration)), *worker.feedback(images(iteration + 9)))
+            for worker in (late, early)
+        ]
+        assert equal_bits(list(answers[0]), list(answers[1]))
+    assert equal_bits(bits(late), bits(early))
+
+
+@pytest.mark.parametrize("local_steps", [1, 2, 3])
+def test_every_local_step_has_a_real_batch_of_its_own(local_steps: int) -> None:
+    data = RealData(1)
+    worker = make_worker(1, local_steps=local_steps)
+    worker.batches = data
+    for _ in range(3):
+        worker.learn_real_half()
+    assert data.num_batches == 1
+    worker.learn(images(0))
+    assert data.num_batches == local_steps
+    worker.learn(images(1))
+    assert data.num_batches == 2 * local_steps
+
+
+def test_the_data_and_the_generated_batch_are_only_read() -> None:
+    worker, fake = make_worker(1), images(0)
+    worker.learn(fake)
+    worker.feedback(fake)
+    assert same_bits(fake, images(0))
+    assert not fake.requires_grad
+    assert fake.grad is None
+
+
+def test_working_does_not_touch_the_random_numbers_of_others() -> None:
+    first, second = make_worker(1), make_worker(1)
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    answer = (first.learn(images(0)), *first.feedback(images(1)))
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert equal_bits([second.learn(images(0)), *second.feedback(images(1))], list(answer))
+
+
+@pytest.mark.parametrize("loss", GENERATOR_LOSSES)
+@pytest.mark.usefixtures("double_precision")
+def test_feedback_equals_finite_differences_with_dropout_and_batch_statistics(loss: str) -> None:
+    worker = make_worker(1, generator_loss=loss)
+    judged = images(0)
+    feedback, told, _ = worker.feedback(judged)
+
+    def generator_loss(batch: Tensor) -> Tensor:
+        with torch.no_grad(), RandomState(2001, CPU).in_place():
+            return GENERATOR_LOSSES[loss](make_model(1)(batch))
+
+    step = 1e-6
+    for place in range(0, judged.numel(), 3):
+        nudge = torch.zeros(judged.numel())
+        nudge[place] = step
+        nudge = nudge.view(judged.shape)
+        slope = (generator_loss(judged + nudge) - generator_loss(judged - nudge)) / (2 * step)
+        torch.testing.assert_close(feedback.flatten()[place], slope, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(told, generator_loss(judged))
+    assert feedback.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("loss", GENERATOR_LOSSES)
+def test_feedback_equals_the_gradient_end_to_end(loss: str) -> None:
+    feedback, _, _ = make_worker(1, generator_loss=loss).feedback(images(0))
+    leaf = images(0).requires_grad_()
+    with RandomState(2001, CPU).in_place():
+        torch.autograd.backward(GENERATOR_LOSSES[loss](make_model(1)(leaf)))
+    assert leaf.grad is not None
+    assert feedback.shape == leaf.shape
+    assert same_bits(feedback, leaf.grad)
+
+
+def test_feedback_computes_no_gradient_of_parameters() -> None:
+    worker = make_worker(1)
+    parameters = list(worker.discriminator.model.parameters())
+    feedback, loss, _ = worker.feedback(images(0))
+    assert all(parameter.grad is None for parameter in parameters)
+    assert not feedback.requires_grad
+    assert not loss.requires_grad
+
+    worker.learn_real_half()
+    kept = [parameter.grad.clone() for parameter in parameters if parameter.grad is not None]
+    weights = [parameter.detach().clone() for parameter in parameters]
+    worker.feedback(images(1))
+    assert equal_bits([p.grad for p in parameters if p.grad is not None], kept)
+    assert equal_bits([p.detach() for p in parameters], weights)
+    assert len(kept) == len(parameters)
+
+
+def learn_and_judge(worker: Worker, iteration: int, place: int) -> list[Tensor]:
+    """One iteration on the generated batches that are sent to a place."""
+    worker.learn_real_half()
+    loss = worker.learn(images(1000 * place + iteration))
+    return [loss, *worker.feedback(images(1000 * place + 500 + iteration))]
+
+
+def swap_discriminators(first: Worker, second: Worker) -> None:
+    states = first.discriminator.state(), second.discriminator.state()
+    first.discriminator.load_state(states[1])
+    second.discriminator.load_state(states[0])
+
+
+def exchange_places(first: Worker, second: Worker) -> None:
+    first.batches, second.batches = second.batches, first.batches
+    first.random_state, second.random_state = second.random_state, first.random_state
+
+
+@pytest.mark.parametrize("local_steps", [1, 2])
+def test_a_swap_equals_exchanging_the_shards(local_steps: int) -> None:
+    """Discriminators that travel between places, or shards that travel between discriminators."""
+    travelling = {place: make_worker(place, local_steps=local_steps) for place in (1, 2)}
+    staying = {name: make_worker(name, local_steps=local_steps) for name in (1, 2)}
+    at_place = {1: staying[1], 2: staying[2]}
+    for iteration in range(12):
+        for place in (1, 2):
+            answer = learn_and_judge(travelling[place], iteration, place)
+            wanted = learn_and_judge(at_place[place], iteration, place)
+            assert equal_bits(answer, wanted)
+            assert equal_bits(bits(travelling[place]), bits(at_place[place]))
+            assert travelling[place].discriminator.digest() == (
+                at_place[place].discriminator.digest()
+            )
+        if iteration in (2, 5, 6, 9):
+            swap_discriminators(travelling[1], travelling[2])
+            exchange_places(staying[1], staying[2])
+            at_place = {1: at_place[2], 2: at_place[1]}
+    assert travelling[1].discriminator.digest() != travelling[2].discriminator.digest()
+
+
+def test_a_swap_makes_a_difference() -> None:
+    swapped, unswapped = ({place: make_worker(place) for place in (1, 2)} for _ in range(2))
+    for workers in (swapped, unswapped):
+        for place in (1, 2):
+            learn_and_judge(workers[place], 0, place)
+    swap_discriminators(swapped[1], swapped[2])
+    for place in (1, 2):
+        answer = learn_and_judge(swapped[place], 1, place)
+        assert not equal_bits(answer, learn_and_judge(unswapped[place], 1, place))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)])
+def test_verdicts_are_the_logits_of_the_judged_samples(shape: tuple[int, ...]) -> None:
+    worker = make_worker(1)
+    worker.discriminator.model.register_forward_hook(lambda _m, _x, y: y.view(-1, *shape))
+    verdicts = worker.feedback(images(0)).verdicts
+    with RandomState(2001, CPU).in_place():
+        logits = make_model(1)(images(0)).detach()
+    assert logits.unique().numel() == BATCH_SIZE
+    assert not verdicts.requires_grad
+    assert same_bits(verdicts, logits.squeeze(1))

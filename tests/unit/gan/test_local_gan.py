@@ -1,0 +1,107 @@
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.families.mdgan.aggregation import aggregate
+from mdgan.families.mdgan.algorithm import assign, resolve_kappa
+from mdgan.gan.local_gan import StandaloneGAN
+from mdgan.gan.losses import GENERATOR_LOSSES
+from mdgan.gan.randomness import RandomState, generator_for
+from tests.unit.gan.small import (
+    BATCH_SIZE,
+    CPU,
+    Z_DIM,
+    adam,
+    all_bits,
+    equal_bits,
+    make_generator,
+    make_learner,
+    make_worker,
+    same_bits,
+)
+
+ITERATIONS = 30
+
+
+def run_standalone(kappa: int, local_steps: int, loss: str) -> tuple[list[Tensor], list[Tensor]]:
+    """The losses of every iteration, and everything that there is in the end."""
+    generator = make_generator()
+    optimizer = adam(generator)
+    worker = make_worker(1, local_steps=local_steps, generator_loss=loss)
+    gan = StandaloneGAN(
+        generator,
+        optimizer,
+        worker,
+        z_dim=Z_DIM,
+        batch_size=BATCH_SIZE,
+        kappa=kappa,
+        generator_loss=GENERATOR_LOSSES[loss],
+        noise=generator_for(0, "noise"),
+        random_state=RandomState(1000, CPU),
+    )
+    losses = [loss for _ in range(ITERATIONS) for loss in gan.step()]
+    discriminator = worker.discriminator
+    bits = all_bits(generator, optimizer)
+    return losses, bits + all_bits(discriminator.model, discriminator.optimizer)
+
+
+def run_mdgan(kappa: int, local_steps: int, loss: str) -> tuple[list[Tensor], list[Tensor]]:
+    """The same of MD-GAN with one worker, called as the server and the host call it."""
+    learner = make_learner()
+    worker = make_worker(1, local_steps=local_steps, generator_loss=loss)
+    losses: list[Tensor] = []
+    worker.learn_real_half()
+    for iteration in range(1, ITERATIONS + 1):
+        generated = learner.generate(kappa)
+        assignment = assign([1], kappa)
+        discriminator_loss = worker.learn(generated[assignment[1].train])
+        feedback, generator_loss, _ = worker.feedback(generated[assignment[1].judge])
+        if iteration < ITERATIONS:
+            worker.learn_real_half()
+        learner.backward(aggregate({1: feedback}, assignment, kappa))
+        learner.step()
+        losses += [discriminator_loss, generator_loss]
+    discriminator = worker.discriminator
+    bits = all_bits(learner.generator, learner.optimizer)
+    return losses, bits + all_bits(discriminator.model, discriminator.optimizer)
+
+
+@pytest.mark.parametrize("loss", GENERATOR_LOSSES)
+@pytest.mark.parametrize("local_steps", [1, 2])
+@pytest.mark.parametrize("kappa", ["auto", 1])
+def test_standalone_equals_mdgan_with_one_worker_bit_for_bit(
+    kappa: int | str, local_steps: int, loss: str
+) -> None:
+    torch.manual_seed(1)
+    alone = run_standalone(resolve_kappa(kappa, 1), local_steps, loss)
+    torch.manual_seed(2)
+    distributed = run_mdgan(resolve_kappa(kappa, 1), local_steps, loss)
+    assert equal_bits(alone[0], distributed[0])
+    assert equal_bits(alone[1], distributed[1])
+    assert len(alone[0]) == 2 * ITERATIONS
+
+
+def test_every_setting_makes_a_difference() -> None:
+    runs = [
+        run_standalone(2, 1, "non-saturating")[1],
+        run_standalone(1, 1, "non-saturating")[1],
+        run_standalone(2, 2, "non-saturating")[1],
+        run_standalone(2, 1, "hinge")[1],
+        make_everything_at_the_start(),
+    ]
+    assert all(not equal_bits(one, other) for one, other in pairwise(runs))
+
+
+def make_everything_at_the_start() -> list[Tensor]:
+    generator, worker = make_generator(), make_worker(1)
+    discriminator = worker.discriminator
+    bits = all_bits(generator, adam(generator))
+    return bits + all_bits(discriminator.model, discriminator.optimizer)
+
+
+def test_losses_are_scalars_without_a_graph() -> None:
+    losses, _ = run_standalone(2, 1, "non-saturating")
+    assert all(loss.shape == () and not loss.requires_grad for loss in losses)
+    assert all(not same_bits(one, other) for one, other in pairwise(losses))

@@ -1,0 +1,125 @@
+from math import log
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, Term
+from mdgan.settings.experiment import Experiment
+
+TERMS: dict[str, Term] = {
+    **{f"{name} real": loss.real for name, loss in DISCRIMINATOR_LOSSES.items()},
+    **{f"{name} fake": loss.fake for name, loss in DISCRIMINATOR_LOSSES.items()},
+    **{f"{name} generator": loss for name, loss in GENERATOR_LOSSES.items()},
+}
+
+
+def _cross_entropy(logits: Tensor, target: float) -> Tensor:
+    return F.binary_cross_entropy(torch.sigmoid(logits), torch.full_like(logits, target))
+
+
+def _one_by_one(formula: Term) -> Term:
+    return lambda logits: torch.stack([formula(s) for s in logits.flatten()]).sum() / len(logits)
+
+
+# Each written as its paper has it, from probabilities or sample by sample.
+FORMULAS: dict[str, Term] = {
+    "bce real": lambda s: _cross_entropy(s, 1.0),
+    "bce fake": lambda s: _cross_entropy(s, 0.0),
+    "least-squares real": lambda s: F.mse_loss(s, torch.ones_like(s)) / 2,
+    "least-squares fake": lambda s: F.mse_loss(s, torch.zeros_like(s)) / 2,
+    "hinge real": _one_by_one(lambda s: -torch.minimum(torch.zeros_like(s), s - 1)),
+    "hinge fake": _one_by_one(lambda s: -torch.minimum(torch.zeros_like(s), -s - 1)),
+    "non-saturating generator": lambda s: -torch.sigmoid(s).log().mean(),
+    "saturating generator": lambda s: (1 - torch.sigmoid(s)).log().mean(),
+    "least-squares generator": lambda s: F.mse_loss(s, torch.ones_like(s)) / 2,
+    "hinge generator": _one_by_one(lambda s: -s),
+}
+
+
+def some_logits(num: int = 64) -> Tensor:
+    """Between −12 and 12, in float64, none within 0.01 of a kink at ±1."""
+    random = torch.Generator().manual_seed(7)
+    logits = (torch.rand(num, 1, generator=random, dtype=torch.float64) - 0.5) * 24
+    return logits.where((logits.abs() - 1).abs() > 0.01, logits + 0.1)
+
+
+def test_every_loss_that_can_be_chosen_has_a_formula_here() -> None:
+    assert FORMULAS.keys() == TERMS.keys()
+    choices = {
+        name: Experiment.__dataclass_fields__[name].metadata["choices"]
+        for name in ("generator_loss", "discriminator_loss")
+    }
+    assert set(choices["generator_loss"]) == GENERATOR_LOSSES.keys()
+    assert set(choices["discriminator_loss"]) == DISCRIMINATOR_LOSSES.keys()
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_a_loss_equals_its_formula(name: str) -> None:
+    logits = some_logits()
+    torch.testing.assert_close(TERMS[name](logits), FORMULAS[name](logits), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_the_gradient_of_a_loss_equals_that_of_its_formula(name: str) -> None:
+    logits = some_logits().requires_grad_()
+    (found,) = torch.autograd.grad(TERMS[name](logits), logits)
+    (wanted,) = torch.autograd.grad(FORMULAS[name](logits), logits)
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_the_gradient_of_a_loss_equals_finite_differences(name: str) -> None:
+    assert torch.autograd.gradcheck(TERMS[name], some_logits(16).requires_grad_())
+
+
+@pytest.mark.parametrize("name", TERMS)
+@pytest.mark.parametrize("shape", [(6,), (6, 1), (6, 1, 1, 1), (2, 3)])
+def test_a_loss_is_a_mean_whatever_the_shape(name: str, shape: tuple[int, ...]) -> None:
+    logits = some_logits(6)
+    single = torch.stack([TERMS[name](one) for one in logits])
+    loss = TERMS[name](logits.view(shape))
+    assert loss.shape == ()
+    torch.testing.assert_close(loss, single.mean())
+
+
+@pytest.mark.parametrize("name", TERMS)
+@pytest.mark.parametrize("extreme", [100.0, -100.0, 1e4, -1e4])
+def test_extreme_logits_overflow_nothing(name: str, extreme: float) -> None:
+    logits = torch.full((4, 1), extreme, requires_grad=True)
+    loss = TERMS[name](logits)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert loss.dtype == torch.float32
+    assert loss.isfinite()
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong_side"),
+    [
+        ("bce real", -100.0),
+        ("bce fake", 100.0),
+        ("non-saturating generator", -100.0),
+        ("saturating generator", 100.0),
+    ],
+)
+def test_logarithms_are_not_clamped(name: str, wrong_side: float) -> None:
+    logits = torch.full((4, 1), wrong_side, requires_grad=True)
+    loss = TERMS[name](logits)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert loss.abs().item() == pytest.approx(100.0)
+    assert gradient.abs().sum().item() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["bce real", "bce fake", "non-saturating generator"])
+def test_an_undecided_discriminator_costs_log_two(name: str) -> None:
+    assert TERMS[name](torch.zeros(3, 1)).item() == pytest.approx(log(2))
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_minimising_moves_logits_the_right_way(name: str) -> None:
+    logits = torch.zeros(3, 1, requires_grad=True)
+    (gradient,) = torch.autograd.grad(TERMS[name](logits + 0.25), logits)
+    should_rise = not name.endswith("fake")
+    assert ((gradient < 0) == should_rise).all()

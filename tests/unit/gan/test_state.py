@@ -1,0 +1,342 @@
+"""Stopping anywhere and going on from bytes equals never having stopped."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
+from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.discriminator_learner import Worker
+from mdgan.gan.model_state import part_of
+from mdgan.gan.randomness import RandomState
+from tests.unit.gan.small import (
+    CPU,
+    SHAPE,
+    adam,
+    all_bits,
+    equal_bits,
+    images,
+    make_learner,
+    same_bits,
+)
+from tests.unit.gan.stateful import SHARD_SIZE, SOURCE, make_worker, through_bytes
+
+
+class Run:
+    """A server and its workers, called as the roles call them."""
+
+    def __init__(self, kappa: int, local_steps: int) -> None:
+        self.kappa, self.local_steps = kappa, local_steps
+        self.learner = make_learner()
+        self.workers = {rank: make_worker(rank, local_steps=local_steps) for rank in (1, 2)}
+        self.told: list[Tensor] = []
+
+    def iterate(self, iteration: int) -> None:
+        generated = self.learner.generate(self.kappa)
+        assignment = assign(sorted(self.workers), self.kappa)
+        gradient = torch.zeros_like(generated)
+        for rank, worker in self.workers.items():
+            self.told.append(worker.learn(generated[assignment[rank].train]))
+            feedback, loss, _ = worker.feedback(generated[assignment[rank].judge])
+            gradient[assignment[rank].judge] += feedback / len(self.workers)
+            self.told.append(loss)
+        self.learner.backward(gradient)
+        self.learner.step()
+        if iteration % 3 == 2:
+            self.swap()
+
+    def swap(self) -> None:
+        states = [worker.discriminator.state() for worker in self.workers.values()]
+        for worker, state in zip(self.workers.values(), reversed(states), strict=True):
+            worker.load_discriminator(state)
+
+    def learn_real_halves(self) -> None:
+        for worker in self.workers.values():
+            worker.learn_real_half()
+
+    def resumed(self) -> "Run":
+        """A run built anew that goes on from this one's bytes."""
+        other = Run(self.kappa, self.local_steps)
+        other.learner.load_state(through_bytes(self.learner.state()))
+        for rank, worker in other.workers.items():
+            assert worker.load_state(through_bytes(self.workers[rank].state()))
+        other.told = list(self.told)
+        return other
+
+    def bits(self) -> list[Tensor]:
+        everything = all_bits(self.learner.generator, self.learner.optimizer)
+        for worker in self.workers.values():
+            everything += bits_of(worker)
+        return everything + self.told
+
+
+def bits_of(worker: Worker) -> list[Tensor]:
+    return all_bits(worker.discriminator.model, worker.discriminator.optimizer)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    kappa=st.integers(1, 3),
+    local_steps=st.integers(1, 3),
+    halves_early=st.lists(st.booleans(), min_size=8, max_size=8),
+    stops=st.sets(st.tuples(st.integers(0, 7), st.booleans()), min_size=1, max_size=4),
+)
+def test_stopped_and_resumed_equals_never_stopped(
+    kappa: int, local_steps: int, halves_early: list[bool], stops: set[tuple[int, bool]]
+) -> None:
+    whole, broken = Run(kappa, local_steps), Run(kappa, local_steps)
+    for iteration in range(8):
+        if (iteration, False) in stops:
+            broken = broken.resumed()
+        for run in (whole, broken):
+            if halves_early[iteration]:
+                run.learn_real_halves()
+        if (iteration, True) in stops:  # with the real half of the next gradient learnt, or not
+            broken = broken.resumed()
+        for run in (whole, broken):
+            run.iterate(iteration)
+    assert equal_bits(whole.bits(), broken.bits())
+
+
+def test_going_on_after_a_snapshot_equals_never_having_taken_one() -> None:
+    plain, watched = Run(2, 2), Run(2, 2)
+    for iteration in range(6):
+        for run in (plain, watched):
+            run.learn_real_halves()
+        watched.resumed()
+        for run in (plain, watched):
+            run.iterate(iteration)
+    assert equal_bits(plain.bits(), watched.bits())
+
+
+def test_a_resumed_run_depends_on_every_part_of_the_state() -> None:
+    """Else the tests above could not fail."""
+    run = Run(2, 1)
+    for iteration in range(3):
+        run.iterate(iteration)
+    state = run.learner.state() | {f"worker.{k}": v for k, v in run.workers[1].state().items()}
+    parts = {".".join(name.split(".")[:2]) for name in state}
+    assert parts == {
+        *(f"generator.{layer}" for layer in (0, 1, 4)),
+        *(f"optimizer.{layer}" for layer in (0, 1, 4)),
+        "noise",
+        "random.cpu",
+        "worker.discriminator",
+        "worker.random",
+        "worker.shard",
+    }
+    fresh = Run(2, 1)
+    fresh_state = fresh.learner.state() | {
+        f"worker.{k}": v for k, v in fresh.workers[1].state().items()
+    }
+    for part in ("noise", "random.cpu", "worker.random.cpu", "worker.shard.order"):
+        assert not same_bits(state[part], fresh_state[part]), part
+
+
+@pytest.mark.parametrize("local_steps", [1, 2])
+def test_a_pending_real_half_is_learnt_again_and_its_gradient_stays_here(local_steps: int) -> None:
+    worker = make_worker(1, local_steps=local_steps)
+    worker.learn(images(0))
+    before = worker.state()
+    worker.learn_real_half()
+    pending = worker.state()
+    assert pending.keys() == before.keys()
+    assert all(same_bits(pending[name], before[name]) for name in before)
+    assert {name.partition(".")[0] for name in pending} == {"discriminator", "random", "shard"}
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_discriminator_can_be_taken_over_at_any_time(pending: bool) -> None:
+    """With the next real half learnt already, nothing of it is left."""
+    early, late, giver = make_worker(1), make_worker(1), make_worker(2)
+    for worker in (early, late, giver, giver):
+        worker.learn(images(1))
+    state = giver.discriminator.state()
+    if pending:
+        early.learn_real_half()
+    early.load_discriminator(state)
+    late.load_discriminator(state)
+    assert early.discriminator.digest() == giver.discriminator.digest()
+    answers = [
+        [worker.learn(images(2)), *worker.feedback(images(3)), worker.learn(images(4))]
+        for worker in (early, late)
+    ]
+    assert equal_bits(*answers)
+    assert equal_bits(bits_of(early), bits_of(late))
+
+
+def test_a_discriminator_that_does_not_fit_leaves_the_pending_half() -> None:
+    disturbed, calm = make_worker(1), make_worker(1)
+    for worker in (disturbed, calm):
+        worker.learn_real_half()
+    state = part_of(make_worker(2).state(), "discriminator.")
+    del state["model.1.weight"]
+    with pytest.raises(KeyError):
+        disturbed.load_discriminator(state)
+    assert same_bits(disturbed.learn(images(0)), calm.learn(images(0)))
+    assert equal_bits(bits_of(disturbed), bits_of(calm))
+
+
+def _spoilt(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[dict[str, Tensor]], object]:
+    def damage(state: dict[str, Tensor]) -> None:
+        state[name] = change(state[name])
+
+    return damage
+
+
+WORKER_DAMAGES: dict[str, Callable[[dict[str, Tensor]], object]] = {
+    "no weight": lambda state: state.pop("discriminator.model.1.weight"),
+    "no moment": lambda state: state.pop("discriminator.optimizer.1.weight.exp_avg"),
+    "no random state": lambda state: state.pop("random.cpu"),
+    "no order": lambda state: state.pop("shard.order"),
+    "a foreign tensor": lambda state: state.update(other=torch.zeros(1)),
+    "a foreign random state": lambda state: state.update({"random.tpu": torch.zeros(1)}),
+    "another weight": _spoilt("discriminator.model.5.weight", lambda t: t[:, :5]),
+    "weights of another type": _spoilt("discriminator.model.5.weight", lambda t: t.double()),
+    "whole moments": _spoilt("discriminator.optimizer.5.weight.exp_avg", lambda t: t.long()),
+    "a short random state": _spoilt("random.cpu", lambda t: t[:-1]),
+    "random numbers of another type": _spoilt("random.cpu", lambda t: t.long()),
+    "impossible random numbers": _spoilt("random.cpu", lambda t: t.clone().fill_(255)),
+    "a short shuffler": _spoilt("shard.generator", lambda t: t[:-1]),
+    "an order beyond the shard": _spoilt("shard.order", lambda t: t + SHARD_SIZE),
+    "an order before the shard": _spoilt("shard.order", lambda t: t - SHARD_SIZE),
+    "an order of another type": _spoilt("shard.order", lambda t: t.double()),
+}
+
+
+@pytest.mark.parametrize("pending", [False, True])
+@pytest.mark.parametrize("name", WORKER_DAMAGES)
+def test_a_worker_state_that_does_not_fit_changes_nothing(name: str, pending: bool) -> None:
+    disturbed, calm, other = make_worker(1), make_worker(1), make_worker(2)
+    for worker in (disturbed, calm, other, other):
+        worker.learn(images(0))
+        if pending:
+            worker.learn_real_half()
+    state = other.state()
+    WORKER_DAMAGES[name](state)
+    with pytest.raises((KeyError, RuntimeError)):
+        disturbed.load_state(state)
+    answers = [
+        [worker.learn(images(1)), *worker.feedback(images(2)), worker.learn(images(3))]
+        for worker in (disturbed, calm)
+    ]
+    assert equal_bits(*answers)
+    assert equal_bits(bits_of(disturbed), bits_of(calm))
+
+
+LEARNER_DAMAGES: dict[str, Callable[[dict[str, Tensor]], object]] = {
+    "no weight": lambda state: state.pop("generator.0.weight"),
+    "no moment": lambda state: state.pop("optimizer.0.weight.exp_avg"),
+    "no noise": lambda state: state.pop("noise"),
+    "no random state": lambda state: state.pop("random.cpu"),
+    "a foreign tensor": lambda state: state.update(other=torch.zeros(1)),
+    "another buffer": _spoilt("generator.1.running_mean", lambda t: t[:5]),
+    "short noise": _spoilt("noise", lambda t: t[:-1]),
+}
+
+
+@pytest.mark.parametrize("name", LEARNER_DAMAGES)
+def test_a_generator_state_that_does_not_fit_changes_nothing(name: str) -> None:
+    disturbed, calm, other = make_learner(), make_learner(), make_learner(5)
+    for learner in (disturbed, calm, other, other):
+        learn_once(learner)
+    state = other.state()
+    LEARNER_DAMAGES[name](state)
+    with pytest.raises((KeyError, RuntimeError)):
+        disturbed.load_state(state)
+    assert same_bits(disturbed.generate(2), calm.generate(2))
+    assert all(same_bits(disturbed.state()[name], calm.state()[name]) for name in calm.state())
+
+
+def learn_once(learner: GeneratorLearner) -> None:
+    learner.backward(learner.generate(2) * 0.1)
+    learner.step()
+
+
+def test_loading_drops_what_was_generated_and_not_learnt_from() -> None:
+    learner, reference = make_learner(), make_learner()
+    state = learner.state()
+    learner.generate(2)
+    learner.load_state(state)
+    assert same_bits(learner.generate(2), reference.generate(2))
+
+
+@torch.no_grad()
+def spoil(tensors: list[Tensor]) -> None:
+    for tensor in tensors:
+        tensor.add_(1)
+
+
+def test_states_share_no_memory_with_who_gave_or_took_them() -> None:
+    run = Run(2, 1)
+    run.iterate(0)
+    run.learn_real_halves()
+    for learner, other in ((run.learner, make_learner()), (run.workers[1], make_worker(1))):
+        state = learner.state()
+        kept = {name: tensor.clone() for name, tensor in state.items()}
+        other.load_state(state)
+        spoil(list(state.values()))
+        for owner in (learner, other):
+            again = owner.state()
+            assert all(same_bits(again[name], kept[name]) for name in kept)
+
+
+def test_a_worker_with_other_data_goes_on_with_the_same_discriminator() -> None:
+    old = make_worker(1)
+    for iteration in range(3):
+        old.learn(images(iteration))
+    moved, untouched = make_worker(1, shard_size=20), make_worker(1, shard_size=20)
+    assert not moved.load_state(old.state())
+    assert moved.discriminator.digest() == old.discriminator.digest()
+    assert same_bits(moved.random_state.tensors()["cpu"], old.random_state.tensors()["cpu"])
+    assert same_bits(moved.batches.next_batch(7), untouched.batches.next_batch(7))
+
+
+def test_a_frozen_parameter_and_a_shared_buffer_come_back() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.BatchNorm1d(16)
+            self.second = self.first
+            self.head = nn.Linear(16, 1)
+            self.head.bias.requires_grad_(False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            result: Tensor = self.head(self.second(x.flatten(1)))
+            return result
+
+    def make() -> Worker:
+        worker = make_worker(1)
+        with RandomState(3, CPU).in_place():
+            model = Shared()
+        worker.discriminator = Discriminator(model, adam(model))
+        return worker
+
+    whole, resumed = make(), make()
+    whole.learn(images(0))
+    whole.learn_real_half()
+    assert resumed.load_state(through_bytes(whole.state()))
+    assert same_bits(whole.learn(images(1)), resumed.learn(images(1)))
+    for name, tensor in whole.discriminator.model.state_dict().items():
+        assert same_bits(tensor, resumed.discriminator.model.state_dict()[name])
+
+
+def test_moments_are_laid_out_as_their_weights() -> None:
+    model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    optimizer = adam(model)
+    torch.autograd.backward(model(torch.randn(2, 3, 5, 5)).sum())
+    optimizer.step()
+    discriminator = Discriminator(model, optimizer)
+    before = discriminator.digest()
+    state = part_of(discriminator.state(), "")
+    discriminator.load_state({name: tensor.contiguous() for name, tensor in state.items()})
+    assert discriminator.digest() == before
+    assert optimizer.state[model.weight]["exp_avg"].stride() == model.weight.stride()
+
+
+def test_images_have_the_shape_of_the_small_models() -> None:
+    assert SOURCE.images(torch.tensor([0])).shape == (1, *SHAPE)

@@ -1,0 +1,295 @@
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdgan.errors import BadInput
+from mdgan.inspect.chrome_trace import chrome_trace
+from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace, Traffic
+from tests.unit.observe.fake_run import FakeRun
+
+Event = dict[str, Any]
+ROUNDING_MICROSECONDS = 2
+
+
+def run_of(
+    *traces: Trace, iterations: Sequence[Event] = (), events: Sequence[Event] = ()
+) -> RecordedRun:
+    by_role = {trace.role: trace for trace in traces}
+    return RecordedRun(
+        Path("runs/one"), {}, {"version": "0"}, list(iterations), list(events), by_role, {}, ()
+    )
+
+
+def trace_of(role: str, *spans: tuple[int, RecordedSpan], traffic: Sequence[Traffic] = ()) -> Trace:
+    trace = Trace(role, traffic=list(traffic))
+    for iteration, span in spans:
+        trace.spans.setdefault(iteration, []).append(span)
+    return trace
+
+
+def did(
+    name: str, start: float, seconds: float, worker: int = 0, num_bytes: int = 0
+) -> RecordedSpan:
+    return RecordedSpan(name, worker, start, seconds, num_bytes)
+
+
+def of_phase(trace: dict[str, Any], phase: str) -> list[Event]:
+    return [event for event in trace["traceEvents"] if event["ph"] == phase]
+
+
+def named(trace: dict[str, Any], kind: str) -> dict[int, Any]:
+    """What metadata of one kind says, by process or thread."""
+    key = "pid" if kind.startswith("process") else "tid"
+    told = [event for event in of_phase(trace, "M") if event["name"] == kind]
+    assert len({event[key] for event in told}) == len(told)
+    return {event[key]: next(iter(event["args"].values())) for event in told}
+
+
+def assert_perfetto_shows_all(trace: dict[str, Any]) -> None:
+    """Perfetto hides the number 0, names threads by number alone and drops overlapping events."""
+    threads = named(trace, "thread_name")
+    owner: dict[int, int] = {}
+    by_thread = defaultdict(list)
+    for event in of_phase(trace, "X"):
+        assert event["tid"] in threads
+        assert owner.setdefault(event["tid"], event["pid"]) == event["pid"]
+        by_thread[event["tid"]].append((event["ts"], event["dur"]))
+    assert 0 not in threads
+    assert 0 not in named(trace, "process_name")
+    for spans in by_thread.values():
+        assert all(dur >= 0 for _, dur in spans)
+        assert all(ts + dur <= following for (ts, dur), (following, _) in pairwise(spans))
+    timed = [event["ts"] for event in trace["traceEvents"] if event["ph"] != "M"]
+    assert min(timed) == 0
+    assert all(isinstance(ts, int) for ts in timed)
+
+
+def test_a_process_is_a_role_and_a_thread_is_a_worker() -> None:
+    trace = chrome_trace(
+        run_of(
+            trace_of("host-10", (1, did("feedback", 0.1, 0.1, worker=10))),
+            trace_of("scorer", (1, did("evaluate", 0.3, 0.1))),
+            trace_of(
+                "host-2",
+                (1, did("receive", 0.0, 0.1)),
+                (1, did("feedback", 0.1, 0.1, worker=3)),
+                (1, did("feedback", 0.2, 0.1, worker=2)),
+            ),
+            trace_of("server", (1, did("generate", 0.0, 0.1))),
+        )
+    )
+    assert_perfetto_shows_all(trace)
+    processes = named(trace, "process_name")
+    assert list(processes.values()) == ["server", "host-2", "host-10", "scorer"]
+    order = named(trace, "process_sort_index")
+    assert sorted(processes, key=order.__getitem__) == list(processes)
+    threads = named(trace, "thread_name")
+    where = {
+        (processes[event["pid"]], threads[event["tid"]], event["name"])
+        for event in of_phase(trace, "X")
+    }
+    assert where == {
+        ("server", "server", "generate"),
+        ("host-2", "host-2", "receive"),
+        ("host-2", "worker 2", "feedback"),
+        ("host-2", "worker 3", "feedback"),
+        ("host-10", "worker 10", "feedback"),
+        ("scorer", "scorer", "evaluate"),
+    }
+    workers = named(trace, "thread_sort_index")
+    assert {threads[thread]: worker for thread, worker in workers.items()}["worker 10"] == 10
+
+
+def test_times_are_microseconds_since_the_earliest() -> None:
+    trace = chrome_trace(
+        run_of(
+            trace_of("host-1", (0, did("real half", -0.25, 0.125, worker=1))),
+            trace_of("server", (1, did("send", 0.5, 0.0000014, num_bytes=640))),
+        )
+    )
+    spans = {event["name"]: event for event in of_phase(trace, "X")}
+    assert (spans["real half"]["ts"], spans["real half"]["dur"]) == (0, 125_000)
+    assert (spans["send"]["ts"], spans["send"]["dur"]) == (750_000, 1)
+    assert spans["send"]["args"] == {"iteration": 1, "bytes": 640}
+
+
+def test_what_rounding_made_overlap_is_put_beside_each_other() -> None:
+    trace = chrome_trace(
+        run_of(
+            trace_of(
+                "server",
+                (1, did("generate", 0.0, 0.000011)),
+                (1, did("send", 0.00001, 0.00001)),
+                (1, did("wait", 0.000018, 0.000001)),
+            )
+        )
+    )
+    assert_perfetto_shows_all(trace)
+    assert len(named(trace, "thread_name")) == 1
+    spans = [(event["ts"], event["dur"]) for event in of_phase(trace, "X")]
+    assert spans == [(0, 11), (11, 9), (20, 0)]
+
+
+def test_what_truly_overlaps_gets_a_second_thread_and_keeps_its_time() -> None:
+    trace = chrome_trace(
+        run_of(
+            trace_of(
+                "host-4",
+                (1, did("swap", 1.0, 1.0, worker=4)),
+                (1, did("send", 1.5, 1.0, worker=4)),
+                (1, did("receive", 2.5, 1.0, worker=4)),
+            )
+        )
+    )
+    assert_perfetto_shows_all(trace)
+    threads = named(trace, "thread_name")
+    spans = {
+        event["name"]: (threads[event["tid"]], event["ts"], event["dur"])
+        for event in of_phase(trace, "X")
+    }
+    assert spans == {
+        "swap": ("worker 4", 0, 1_000_000),
+        "send": ("worker 4 (2)", 500_000, 1_000_000),
+        "receive": ("worker 4", 1_500_000, 1_000_000),
+    }
+
+
+SPANS = st.builds(
+    RecordedSpan,
+    st.sampled_from(["receive", "feedback"]),
+    st.integers(0, 2),
+    st.floats(-1, 1000),
+    st.one_of(st.floats(0, 1e-5), st.floats(0, 100)),
+    st.integers(0, 2**40),
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), SPANS), min_size=1, max_size=60))
+def test_every_span_is_shown_once_and_hardly_moved(spans: list[tuple[int, RecordedSpan]]) -> None:
+    trace = chrome_trace(run_of(trace_of("host-1", *spans)))
+    assert_perfetto_shows_all(trace)
+    first = min(round(span.start * 1e6) for _, span in spans)
+    shown = sorted(
+        (event["args"]["iteration"], event["name"], event["args"]["bytes"])
+        for event in of_phase(trace, "X")
+    )
+    assert shown == sorted((iteration, span.name, span.num_bytes) for iteration, span in spans)
+    ends = Counter(event["ts"] + event["dur"] for event in of_phase(trace, "X"))
+    wanted = Counter(round((span.start + span.seconds) * 1e6) - first for _, span in spans)
+    for end in wanted - ends:
+        assert any(end < other <= end + ROUNDING_MICROSECONDS for other in ends)
+
+
+def test_bytes_per_second_are_the_slope_of_the_totals() -> None:
+    traffic = [
+        Traffic(3, 2.0, {"FEEDBACK": 500, "SPANS": 100}, {"BATCHES": 1000}),
+        Traffic(4, 2.0, {"FEEDBACK": 500, "SPANS": 100}, {"BATCHES": 1000}),
+        Traffic(9, 6.0, {"FEEDBACK": 1000, "SPANS": 200}, {"BATCHES": 1000}),
+        Traffic(10, 7.0, {"FEEDBACK": 0}, {"BATCHES": 10}),
+    ]
+    trace = chrome_trace(
+        run_of(trace_of("host-1", (1, did("send", 0.0, 0.1)), traffic=traffic), trace_of("scorer"))
+    )
+    counted = [(event["ts"], event["args"]) for event in of_phase(trace, "C")]
+    assert counted == [
+        (0, {"sent": 300, "received": 500}),
+        (2_000_000, {"sent": 150, "received": 0}),
+        (6_000_000, {"sent": 0, "received": 0}),
+        (7_000_000, {"sent": 0, "received": 0}),
+    ]
+
+
+def test_swaps_and_losses_are_marked_at_their_time() -> None:
+    server = trace_of(
+        "server",
+        (4, did("step", 4.0, 0.5)),
+        (4, did("swap", 4.5, 0.25)),
+        (4, did("evaluate", 5.0, 3.0)),
+        (10, did("step", 9.0, 1.0)),
+    )
+    events: list[Event] = [
+        {"event": "holdings", "iteration": 0, "workers": {}},
+        {"event": "swap", "iteration": 4, "moves": [[1, 2], [2, 1]], "exact": True},
+        {"event": "swap", "iteration": 15, "moves": [[1, 3], [3, 1]], "exact": True},
+        {"event": "lost", "iteration": 20, "workers": [2, 3], "reason": "closed"},
+        {"event": "lost", "iteration": 99, "workers": [4], "reason": "closed"},
+    ]
+    iterations = [{"iteration": 20, "seconds": 20.0}]
+    trace = chrome_trace(run_of(server, iterations=iterations, events=events))
+    shown = [(event["name"], event["ts"] + 4_000_000) for event in of_phase(trace, "i")]
+    assert shown == [
+        ("swap", 4_500_000),
+        ("swap", 15_000_000),
+        ("lost worker 2, 3", 20_000_000),
+        ("lost worker 4", 20_000_000),
+    ]
+    assert of_phase(trace, "i")[0]["args"]["moves"] == [[1, 2], [2, 1]]
+    assert {event["s"] for event in of_phase(trace, "i")} == {"p"}
+
+
+def test_workers_that_come_and_go_are_marked_at_their_time() -> None:
+    server = trace_of("server", (4, did("step", 4.0, 0.5)), (10, did("step", 9.0, 1.0)))
+    events: list[Event] = [
+        {"event": "late", "iteration": 3, "seconds": 3.0, "workers": [1]},
+        {"event": "left", "iteration": 4, "seconds": 4.25, "workers": [2]},
+        {"event": "joined", "iteration": 5, "seconds": 5.5, "workers": [7], "holdings": {"7": {}}},
+        {"event": "shut out", "iteration": 7, "workers": [3], "reason": "NaN"},
+        {"event": "resumed", "iteration": 10, "seconds": 12.0, "workers": {"1": {}}},
+        {"event": "lost", "iteration": None, "workers": [1]},
+        {"event": "swap"},
+    ]
+    trace = chrome_trace(run_of(server, iterations=[{"iteration": "x"}], events=events))
+    shown = [(event["name"], event["ts"] + 4_000_000) for event in of_phase(trace, "i")]
+    assert shown == [
+        ("worker 2 left", 4_250_000),
+        ("worker 7 joined", 5_500_000),
+        ("worker 3 shut out", 7_250_000),
+        ("resumed", 12_000_000),
+    ]
+    assert "holdings" not in of_phase(trace, "i")[1]["args"]
+
+
+@pytest.mark.parametrize("run", [FakeRun(workers=5, workers_per_host=2), FakeRun(workers=0)])
+def test_whole_runs_are_shown(tmp_path: Path, run: FakeRun) -> None:
+    recorded = RecordedRun.read(run.write(tmp_path / "run"))
+    trace = chrome_trace(recorded)
+    assert_perfetto_shows_all(trace)
+    roles = {role for role, recorded_trace in recorded.traces.items() if recorded_trace.spans}
+    assert set(named(trace, "process_name").values()) == roles
+    expected = Counter(
+        (role, span.name)
+        for role, recorded_trace in recorded.traces.items()
+        for spans in recorded_trace.spans.values()
+        for span in spans
+    )
+    processes = named(trace, "process_name")
+    shown = Counter((processes[event["pid"]], event["name"]) for event in of_phase(trace, "X"))
+    assert shown == expected
+
+
+def test_a_run_without_spans_is_told_so(tmp_path: Path) -> None:
+    (FakeRun(done=0).write(tmp_path / "run"))
+    with pytest.raises(BadInput) as caught:
+        chrome_trace(RecordedRun.read(tmp_path / "run"))
+    assert str(caught.value).startswith(f"{tmp_path / 'run'}: has no recorded spans")
+    with pytest.raises(BadInput):
+        chrome_trace(run_of(trace_of("host-1", traffic=[Traffic(1, 1.0, {}, {})])))
+
+
+def test_rounds_are_marked_where_they_end() -> None:
+    told = {"event": "round", "number": 0, "took_part": [2], "aborted": False}
+    server = trace_of("server", (30, did("send", 1.0, 0.5)), (60, did("send", 2.0, 0.5)))
+    events = [{**told, "iteration": 30, "seconds": 1.75}, {**told, "iteration": 60}]
+    events[1]["aborted"] = True
+    marks = of_phase(chrome_trace(run_of(server, events=events)), "i")
+    assert [(mark["name"], mark["ts"]) for mark in marks] == [
+        ("round 1", 750_000),
+        ("round 2 aborted", 1_500_000),
+    ]
+    assert marks[0]["args"]["took_part"] == [2]

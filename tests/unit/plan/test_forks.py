@@ -1,0 +1,37 @@
+"""Work in forks: results in order, and failures in one line."""
+
+import os
+import signal
+import time
+from functools import partial
+
+import pytest
+
+from mdgan.plan.forks import ForkFailed, at_once
+
+
+def test_results_come_in_the_order_of_the_works() -> None:
+    works = [partial(_later, 0.2, "first"), partial(_later, 0.0, "second")]
+    assert at_once(works) == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("work", "says"),
+    [
+        (lambda: 1 / 0, "ZeroDivisionError: division by zero"),
+        (lambda: os._exit(9), "was killed"),
+    ],
+    ids=["raises", "dies"],
+)
+def test_failure_ends_the_others(request: pytest.FixtureRequest, work: object, says: str) -> None:
+    begin = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which forks take over
+    request.addfinalizer(partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
+    with pytest.raises(ForkFailed, match=says):
+        at_once([partial(_later, 60.0, "never"), work])  # type: ignore[list-item] # a lambda
+    assert time.monotonic() - begin < 30
+
+
+def _later(seconds: float, text: str) -> str:
+    time.sleep(seconds)
+    return text

@@ -1,0 +1,80 @@
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdgan.records.happenings import happening, happenings
+
+HELD = {"3": {"samples": 30, "classes": [10, 20]}, "12": {"samples": 5, "classes": [5, 0]}}
+
+
+def test_workers_that_began_or_went_on_are_told_with_what_they_hold() -> None:
+    for kind in ("holdings", "resumed"):
+        found = happening({"event": kind, "iteration": 7, "seconds": 1.5, "workers": HELD})
+        assert found is not None
+        assert (found.kind, found.iteration, found.seconds) == (kind, 7, 1.5)
+        assert found.workers == (3, 12)
+        assert found.classes == {3: [10, 20], 12: [5, 0]}
+
+
+def test_who_joined_is_told_with_what_it_holds() -> None:
+    found = happening({"event": "joined", "iteration": 9, "workers": [12, 3], "holdings": HELD})
+    assert found is not None
+    assert (found.workers, found.classes) == ((3, 12), {3: [10, 20], 12: [5, 0]})
+    assert found.seconds is None
+
+
+def test_reasons_are_told() -> None:
+    record = {"event": "refused", "iteration": 4, "worker": 2, "reason": "NaN", "strikes": 1}
+    found = happening(record)
+    assert found is not None
+    assert (found.kind, found.workers, found.reason) == ("refused", (2,), "NaN")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"event": "swap", "iteration": 3, "moves": [[1, 2]]},
+        {"event": ["lost"], "iteration": 3, "workers": [1]},
+        {"event": "lost", "iteration": None, "workers": [1]},
+        {"event": "lost", "iteration": -1, "workers": [1]},
+        {"event": "lost", "iteration": True, "workers": [1]},
+        {"event": "lost", "iteration": 1.5, "workers": [1]},
+        {"event": "lost", "iteration": 3},
+        {"event": "lost", "iteration": 3, "workers": None},
+        {"event": "lost", "iteration": 3, "workers": ["1", None, 0, -1, True, 1.0]},
+    ],
+)
+def test_what_makes_no_sense_is_nothing(record: dict[str, Any]) -> None:
+    assert happening(record) is None
+
+
+def test_of_what_makes_half_sense_the_rest_is_kept() -> None:
+    workers = {"1": 5, "x": {}, "²": {}, "9" * 5000: {}, "2": {"classes": [1, None]}}
+    record = {"event": "holdings", "iteration": 0, "seconds": math.nan, "workers": workers}
+    found = happening(record)
+    assert found is not None
+    assert (found.workers, found.classes, found.seconds) == ((1, 2), {2: [1, 0]}, None)
+
+
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["iteration", "seconds", "workers", "worker", "holdings", "reason"]),
+        json_values,
+    ),
+    st.sampled_from(["holdings", "resumed", "joined", "late", "refused", "lost"]),
+)
+def test_any_record_can_be_asked(record: dict[str, Any], kind: str) -> None:
+    for found in happenings([{**record, "event": kind}]):
+        assert found.iteration >= 0
+        assert all(worker > 0 for worker in found.workers)

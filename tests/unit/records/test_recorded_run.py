@@ -1,0 +1,104 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from mdgan.errors import BadInput
+from mdgan.records.recorded_run import RecordedRun, RecordedSpan
+from tests.unit.observe.fake_run import FakeRun
+
+
+def small_run(folder: Path) -> Path:
+    return FakeRun(workers=2, iterations=20).write(folder / "run")
+
+
+def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = small_run(tmp_path)
+    run = RecordedRun.read(path)
+    assert run.path == path
+    assert run.config["world_size"] == 3
+    assert run.status["state"] == "finished"
+    assert [record["iteration"] for record in run.iterations] == [1, 5, 10, 15, 20]
+    assert {record["event"] for record in run.events} == {"holdings", "swap", "scores"}
+    assert [record["iteration"] for record in run.named("swap")] == [14]
+    assert run.named("lost") == []
+    assert list(run.samples) == [20]
+    assert run.damage == ()
+
+
+def test_spans_are_by_iteration_on_one_clock(tmp_path: Path) -> None:
+    run = RecordedRun.read(small_run(tmp_path))
+    assert run.traces.keys() == {"server", "host-1", "host-2", "scorer"}
+    server = run.traces["server"]
+    assert list(server.spans) == list(range(1, 21))
+    row = json.loads((run.path / "trace" / "server.jsonl").read_text().splitlines()[0])
+    name, worker, after, microseconds, num_bytes = row["spans"][1]
+    start = row["start"] + after / 1e6
+    assert server.spans[1][1] == RecordedSpan(name, worker, start, microseconds / 1e6, num_bytes)
+    ends = [max(s.start + s.seconds for s in spans) for spans in server.spans.values()]
+    assert ends == sorted(ends)
+
+
+def test_traffic_is_in_time_order(tmp_path: Path) -> None:
+    traffic = RecordedRun.read(small_run(tmp_path)).traces["server"].traffic
+    assert [row.iteration for row in traffic] == [1, 5, 10, 15, 20]
+    assert [row.seconds for row in traffic] == sorted(row.seconds for row in traffic)
+    assert traffic[-1].sent["BATCHES"] == 20 * traffic[0].sent["BATCHES"]
+
+
+@pytest.mark.parametrize("cut", [1, 7, 30])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "trace/server.jsonl", "trace/host-2.jsonl"])
+def test_a_line_that_is_cut_off_is_left_out(tmp_path: Path, name: str, cut: int) -> None:
+    path = small_run(tmp_path)
+    whole = RecordedRun.read(path)
+    file = path / name
+    file.write_bytes(file.read_bytes()[:-cut])
+    run = RecordedRun.read(path)
+    assert run.damage == (f"{file}: ends in the middle of a line, which is left out",)
+    assert len(run.events) + len(run.iterations) <= len(whole.events) + len(whole.iterations)
+
+
+def test_damaged_lines_are_counted_and_the_others_kept(tmp_path: Path) -> None:
+    path = small_run(tmp_path)
+    metrics, trace = path / "metrics.jsonl", path / "trace" / "host-1.jsonl"
+    whole = RecordedRun.read(path)
+    metrics.write_bytes(b"\x00\x00\n[1]\nnull\n" + metrics.read_bytes() + b'{"iteration": 3\n')
+    trace.write_bytes(
+        b'{"iteration": 3}\n{"iteration":1,"start":0,"spans":[[1]]}\n{}\n' + trace.read_bytes()
+    )
+    run = RecordedRun.read(path)
+    assert run.iterations == whole.iterations
+    assert run.events == whole.events
+    assert run.traces["host-1"] == whole.traces["host-1"]
+    assert run.damage == (
+        f"{metrics}: 4 line(s) are damaged and left out",
+        f"{trace}: 3 line(s) make no sense and are left out",
+    )
+
+
+def test_a_run_that_has_just_begun_is_a_run(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "run.json").write_text('{"state": "running"}')
+    run = RecordedRun.read(tmp_path)
+    assert (run.iterations, run.events, run.samples, run.traces) == ([], [], {}, {})
+
+
+def test_files_that_are_no_samples_are_passed_over(tmp_path: Path) -> None:
+    path = small_run(tmp_path)
+    for name in (".0000040.png.12.tmp", "best.png", "0000030.jpg"):
+        (path / "samples" / name).write_bytes(b"")
+    assert list(RecordedRun.read(path).samples) == [20]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]"])
+def test_damaged_settings_are_named(tmp_path: Path, content: str) -> None:
+    path = small_run(tmp_path)
+    (path / "config.json").write_text(content)
+    with pytest.raises(BadInput) as caught:
+        RecordedRun.read(path)
+    assert str(caught.value).startswith(f"{path / 'config.json'}: damaged (")
+
+
+def test_what_is_no_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="not a run"):
+        RecordedRun.read(tmp_path)

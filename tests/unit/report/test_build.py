@@ -1,0 +1,83 @@
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from mdgan.errors import BadInput
+from mdgan.report.build import write_report
+from tests.unit.observe.fake_run import FakeRun
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return FakeRun(workers=2, iterations=5, sample_interval=5).write(tmp_path / "run")
+
+
+def test_the_report_of_one_run_lies_in_its_folder(run: Path) -> None:
+    report = write_report([run])
+    assert report.path == run / "report.html"
+    assert report.path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert report.num_figures + len(report.missing) == 36
+    assert report.damage == ()
+    assert write_report([run]).num_figures == report.num_figures
+
+
+def test_the_report_of_several_runs_lies_here(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = FakeRun(workers=0, iterations=5).write(tmp_path / "other")
+    monkeypatch.chdir(tmp_path)
+    assert write_report([run, other]).path == Path("report.html")
+    assert (tmp_path / "report.html").exists()
+
+
+def test_figures_are_also_files(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "figures"
+    report = write_report([run], figures=folder)
+    names = {path.stem for path in folder.iterdir()}
+    assert len(names) == report.num_figures
+    assert {path.name for path in folder.iterdir()} == {
+        f"{name}.{ending}" for name in names for ending in ("png", "svg")
+    }
+    with Image.open(folder / "duration.png") as picture:
+        assert picture.width == 800
+    assert (folder / "samples.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_figures_of_several_runs_are_told_apart(run: Path, tmp_path: Path) -> None:
+    other = FakeRun(workers=0, iterations=5).write(tmp_path / "other")
+    write_report([run, other], tmp_path / "page.html", tmp_path / "figures")
+    names = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert {"timeline-ten-2-workers.png", "timeline-ten-standalone.svg", "losses.svg"} <= names
+
+
+def test_a_run_is_given_once(run: Path) -> None:
+    with pytest.raises(BadInput, match="given twice"):
+        write_report([run, run / ".." / "run"])
+
+
+def test_a_place_that_cannot_be_written_is_named(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    page = tmp_path / "missing" / "page.html"
+    with pytest.raises(BadInput, match="cannot write there") as caught:
+        write_report([run], page)
+    assert str(caught.value).startswith(f"-o {page}: ")
+    with pytest.raises(BadInput, match=r"--figures .*: cannot write there"):
+        write_report([run], figures=tmp_path / "file")
+
+
+def test_without_matplotlib_the_way_out_is_named(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(BadInput) as caught:
+        write_report([run])
+    assert str(caught.value) == "reports need matplotlib: pip install 'mdgan[plots]'"
+
+
+def test_damage_is_handed_on(run: Path) -> None:
+    metrics = run / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes()[:-5])
+    report = write_report([run])
+    assert report.damage == (f"{metrics}: ends in the middle of a line, which is left out",)

@@ -1,0 +1,264 @@
+"""Reports of federated runs, in which a round is what an iteration is elsewhere."""
+
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace
+from mdgan.report.compose import compose
+from mdgan.report.numbers.attendance import attendance
+from mdgan.report.numbers.operations import within_rounds, worker_operations
+from mdgan.report.numbers.subject import Subject, subjects
+from mdgan.report.numbers.timeline import (
+    MOST_LANES,
+    scoring_window,
+    timeline,
+    typical_iteration,
+    typical_window,
+)
+from mdgan.report.numbers.traffic import server_rate
+from mdgan.report.numbers.units import words
+from tests.unit.observe.fake_run import FakeRun
+from tests.unit.observe.federated import MODELS, federated_run
+from tests.unit.report.parsed_page import ParsedPage
+
+
+def read(path: Path) -> Subject:
+    return subjects([RecordedRun.read(path)])[0]
+
+
+def read_unscored(path: Path) -> Subject:
+    """The same without the scorer, which is a lane of its own."""
+    (path / "trace" / "scorer.jsonl").unlink()
+    return read(path)
+
+
+def page_of(*paths: Path) -> tuple[ParsedPage, dict[str, str]]:
+    html, _, missing = compose([RecordedRun.read(path) for path in paths], datetime.now(), None)
+    return ParsedPage(html), missing
+
+
+def span(name: str, start: float, seconds: float, worker: int = 0) -> RecordedSpan:
+    return RecordedSpan(name, worker, start, seconds, 0)
+
+
+def test_every_round_that_was_averaged_has_a_duration(tmp_path: Path) -> None:
+    found = read(federated_run(tmp_path / "run", rounds=12, aborted=frozenset({2})))
+    assert (found.unit, found.number_of(30)) == ("round", 6)
+    assert list(found.durations) == [5 * n for n in range(1, 13) if n != 3]
+    main = found.main_trace
+    assert main is not None
+    first, last = main.spans[30][0], main.spans[30][-1]
+    assert found.durations[30] == pytest.approx(last.start + last.seconds - first.start)
+
+
+def test_an_aborted_round_counts_to_the_one_in_its_place(tmp_path: Path) -> None:
+    path = federated_run(tmp_path / "run", rounds=3, aborted=frozenset({1}))
+    for name in ("metrics", "trace/server"):
+        file = path / f"{name}.jsonl"
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        for row in rows:  # the third round is the second attempt at the iterations up to 10
+            if row["iteration"] == 15 and ("spans" in row or row.get("event") == "round"):
+                row["iteration"] = 10
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read(path)
+    assert found.round_numbers == {5: 1, 10: 3}
+    assert list(found.durations) == [5, 10]
+    assert found.durations[10] > 1.5 * found.durations[5]
+
+
+def test_a_run_without_rounds_is_counted_in_iterations(tmp_path: Path) -> None:
+    found = read(FakeRun(iterations=20).write(tmp_path / "run"))
+    assert (found.unit, found.number_of(7)) == ("iteration", 7)
+    assert words([found])["a_unit"] == "an iteration"
+
+
+def test_ten_rounds_in_a_row_are_chosen_after_the_first_ten(tmp_path: Path) -> None:
+    found = read(federated_run(tmp_path / "run", rounds=35))
+    window = typical_window(found)
+    assert window in ((55, 100), (105, 150))
+    one = typical_iteration(found)
+    assert one is not None
+    assert one % 5 == 0
+    assert window[0] <= one <= window[1]
+    lines = timeline(found, *window)
+    assert (lines.first, lines.last) == (window[0] // 5, window[1] // 5)
+
+
+def test_ten_rounds_are_in_a_row_where_aborted_ones_stand_between(tmp_path: Path) -> None:
+    found = read(federated_run(tmp_path / "run", rounds=23, aborted=frozenset({12, 14})))
+    assert typical_window(found) == (55, 110)
+
+
+def test_few_rounds_are_shown_as_they_are(tmp_path: Path) -> None:
+    assert typical_window(read(federated_run(tmp_path / "run", rounds=3))) == (5, 15)
+
+
+def test_who_does_not_take_part_has_an_empty_lane(tmp_path: Path) -> None:
+    path = federated_run(tmp_path / "run", workers=6, rounds=20, participants=2)
+    found = read_unscored(path)
+    for number, event in enumerate(found.run.named("round"), start=1):
+        lines = timeline(found, 5 * number, 5 * number)
+        assert lines.lanes[0].label == "server"
+        assert [lane.label for lane in lines.lanes[1:]] == [f"worker {n}" for n in range(1, 7)]
+        busy = [n for n, lane in enumerate(lines.lanes) if lane.spans and n]
+        assert busy == event["took_part"]
+        for n in busy:
+            assert [name for name, _, _ in lines.lanes[n].spans] == ["receive", "train", "send"]
+
+
+def test_those_who_take_part_come_first_where_lanes_are_too_many(tmp_path: Path) -> None:
+    found = read_unscored(federated_run(tmp_path / "run", workers=60, rounds=5, participants=5))
+    lines = timeline(found, 15, 15)
+    took_part = found.run.named("round")[2]["took_part"]
+    assert max(took_part) > MOST_LANES
+    assert len(lines.lanes) == MOST_LANES
+    busy = [lane.label for lane in lines.lanes if lane.spans]
+    assert busy == ["server", *(f"worker {n}" for n in took_part)]
+    assert lines.num_left_out == 61 - MOST_LANES
+
+
+def test_who_was_lost_has_no_lane_afterwards(tmp_path: Path) -> None:
+    path = federated_run(tmp_path / "run", workers=4, rounds=8, participants=2)
+    with (path / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"event": "lost", "iteration": 10, "workers": [3], "reason": "closed"}\n')
+    names = [lane.label for lane in timeline(read_unscored(path), 30, 40).lanes]
+    assert names == ["server", "worker 1", "worker 2", "worker 4"]
+
+
+def test_rounds_beside_which_a_generator_was_scored_are_shown(tmp_path: Path) -> None:
+    path = federated_run(tmp_path / "run", rounds=12)
+    found = read(path)
+    assert found.main_trace is not None
+    begin = found.main_trace.spans[20][0].start
+    seconds = found.main_trace.spans[35][0].start - begin
+    row = {"iteration": 15, "start": begin, "spans": [["evaluate", 0, 0, 1e6 * seconds, 0]]}
+    (path / "trace" / "scorer.jsonl").write_text(json.dumps(row) + "\n")
+    assert scoring_window(read(path)) == (15, 30)
+
+
+def test_waiting_for_a_round_begins_with_it() -> None:
+    server = Trace("server", {30: [span("send", 10.0, 1.0), span("wait", 11.0, 4.0)]})
+    host = Trace(
+        "host-1",
+        {
+            0: [span("receive", 0.0, 1.0)],
+            30: [
+                span("receive", 1.0, 10.0),
+                span("train", 11.0, 3.0, 1),
+                span("receive", 14.0, 60.0),
+                span("receive", 80.0, 2.0),
+                span("checkpoint", 90.0, 1.0),
+            ],
+        },
+    )
+    found = within_rounds(host, server).spans
+    assert found[0] == []
+    assert [(s.name, s.start, s.seconds) for s in found[30]] == [
+        ("receive", 10.0, 1.0),
+        ("train", 11.0, 3.0),
+        ("receive", 14.0, 1.0),
+        ("checkpoint", 90.0, 1.0),
+    ]
+
+
+def test_a_worker_counts_in_the_rounds_in_which_it_trained() -> None:
+    spans = {
+        5: [span("train", 0.0, 2.0, 1), span("train", 2.0, 4.0, 2)],
+        10: [span("train", 9.0, 3.0, 2)],
+    }
+    assert worker_operations([Trace("host-1", spans)], {5, 10}) == ({"train": 3.0}, 2)
+
+
+def test_operations_of_a_round_are_those_of_who_took_part(tmp_path: Path) -> None:
+    found = read(federated_run(tmp_path / "run", workers=12, rounds=20, participants=3))
+    means, num_rounds = worker_operations(found.hosts, found.ordinary)
+    assert means.keys() == {"receive", "train", "send"}
+    assert num_rounds == len(found.ordinary)
+    assert means["receive"] == pytest.approx(0.002, rel=0.01)
+    mean = sum(found.durations[i] for i in found.ordinary) / len(found.ordinary)
+    assert sum(means.values()) == pytest.approx(mean - 0.002, rel=0.01)
+
+
+def test_bytes_are_counted_a_round(tmp_path: Path) -> None:
+    path = federated_run(tmp_path / "run", rounds=10, participants=4, away=frozenset({2, 5}))
+    assert server_rate(RecordedRun.read(path)) == (
+        {"round": 4 * MODELS},
+        {"update": (4 - 0.2) * MODELS},
+    )
+
+
+FAULTS: list[dict[str, Any]] = [
+    {"event": "late", "iteration": 10, "workers": [1]},
+    {"event": "back", "iteration": 20, "workers": [1]},
+    {"event": "refused", "iteration": 25, "worker": 2, "reason": "NaN"},
+]
+
+
+def test_who_is_late_or_refused_misses_whole_rounds(tmp_path: Path) -> None:
+    path = federated_run(tmp_path / "run", workers=8, rounds=6, participants=4)
+    with (path / "metrics.jsonl").open("a") as metrics:
+        metrics.writelines(json.dumps(fault) + "\n" for fault in FAULTS)
+    run = RecordedRun.read(path)
+    first, second, *others = attendance(run, 30)
+    assert first.missed == [(5, 20)]
+    assert second.refused == [(20, 25)]
+    assert not any(worker.eventful for worker in others)
+    for worker in (first, second, *others):
+        parts = [worker.worker in event["took_part"] for event in run.named("round")]
+        assert worker.counts["answered"] == sum(parts)
+
+
+def test_the_page_of_a_federated_run_speaks_of_rounds(tmp_path: Path) -> None:
+    path = federated_run(tmp_path / "run", rounds=30, participants=4)
+    page, missing = page_of(path)
+    drawn = {"duration", "timeline-ten", "timeline-one", "operations-server", "operations-workers"}
+    assert not missing.keys() & {*drawn, "duration-average", "bytes-server"}
+    for words_ in (
+        "Round duration without outliers",
+        "Timeline of ten rounds",
+        "Timeline of one round",
+        "Bytes a round, server",
+        "Mean time of each operation in a round",
+        "mean time in a round",
+        "mean of 30 rounds",
+        "outliers among 30 rounds",
+        f"{4 * MODELS // 1000} KB sent",
+    ):
+        assert words_ in page.text, words_
+    assert re.search(r"Rounds (11 to 20|21 to 30), ", page.text)
+    for wrong in ("MD-GAN", "an iteration", "ten iterations", "Figure 7.11"):
+        assert wrong not in page.text, wrong
+    assert not re.search(r"[{]\w*unit", page.text)
+    assert missing["swap-matrix"] == "no swap has taken place"
+    assert missing["duration-workers"].startswith("this needs traced runs")
+
+
+def test_a_page_of_both_kinds_speaks_of_both(tmp_path: Path) -> None:
+    paths = [federated_run(tmp_path / "a", rounds=12), FakeRun(iterations=60).write(tmp_path / "b")]
+    page, missing = page_of(*paths)
+    assert not missing.keys() & {"duration", "timeline-ten", "operations-workers", "bytes-server"}
+    assert "Timeline of ten iterations or rounds" in page.text
+    assert "Bytes an iteration or round, server" in page.text
+    assert "Figure 7.11" in page.text
+
+
+def test_a_page_without_rounds_does_not_mention_them_where_it_counts(tmp_path: Path) -> None:
+    page, _ = page_of(FakeRun(iterations=60).write(tmp_path / "run"))
+    assert "Timeline of ten iterations" in page.text
+    assert "Bytes an iteration, server" in page.text
+    assert "aborted round took" not in page.text
+    assert "a round" not in page.text
+
+
+def test_what_happened_to_a_worker_is_told_by_the_end_of_the_round(tmp_path: Path) -> None:
+    path = federated_run(tmp_path / "run", workers=4, rounds=6, participants=2)
+    with (path / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"event": "lost", "iteration": 10, "workers": [3], "reason": "closed"}\n')
+    page, missing = page_of(path)
+    assert "attendance" not in missing
+    assert "Worker 3 was lost in the round that ends at iteration 10: closed" in page.text

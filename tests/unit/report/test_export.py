@@ -1,0 +1,52 @@
+import re
+from xml.etree import ElementTree
+
+from mdgan.report.figures.export import inline_svg
+from mdgan.report.figures.style import legend, new_figure, operation_style, styled
+
+
+def drawing(name: str) -> str:
+    with styled():
+        figure = new_figure(2)
+        axes = figure.add_subplot()
+        axes.plot([1, 2, 3], [1.123456, 2, 3], label="a & b", marker="o", color="#0072b2")
+        axes.barh([1], [2], **operation_style("send"))
+        axes.set_title('id="x" #0072b2 url(#y)')
+        legend(figure)
+        return inline_svg(figure, name, 'what "it" shows')
+
+
+def test_a_drawing_is_well_formed_and_named() -> None:
+    root = ElementTree.fromstring(drawing("one"))
+    assert root.tag == "svg"
+    assert root.attrib["role"] == "img"
+    assert root.attrib["aria-label"] == 'what "it" shows'
+    assert root.attrib["width"] == "384"
+
+
+def test_ids_differ_between_drawings() -> None:
+    first, second = (set(re.findall(r'<[^>]* id="([^"]+)"', drawing(n))) for n in ("one", "two"))
+    assert first
+    assert not first & second
+    assert all(name.startswith("one-") for name in first)
+
+
+def test_colours_are_variables() -> None:
+    root = ElementTree.fromstring(drawing("one"))
+    styles = " ".join(element.attrib.get("style", "") for element in root.iter())
+    assert "var(--c1)" in styles
+    assert "var(--op-send)" in styles
+    assert not re.search(r"#[0-9a-f]{6}", styles)
+    assert not [element for element in root.iter() if "fill" in element.attrib]
+
+
+def test_text_is_text_in_the_fonts_of_the_page() -> None:
+    root = ElementTree.fromstring(drawing("one"))
+    texts = list(root.iter("text"))
+    assert {"a & b", 'id="x" #0072b2 url(#y)'} <= {element.text for element in texts}
+    assert all("font-family" not in element.attrib["style"] for element in texts)
+    assert all("px" in element.attrib["style"] for element in texts)
+
+
+def test_coordinates_are_short() -> None:
+    assert not re.search(r"\d\.\d{3}", "".join(re.findall(r' d="([^"]*)"', drawing("one"))))

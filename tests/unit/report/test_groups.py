@@ -1,0 +1,98 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.report.numbers.costs import iterations_until, seconds_until
+from mdgan.report.numbers.groups import Curve, curve, groups, said_bands
+from mdgan.report.numbers.subject import labels, subjects
+
+MDGAN = {"algorithm": "mdgan", "world_size": 5}
+EXTRACTOR = {"name": "net", "sha256": "a"}
+
+
+def run(name: str, scores: dict[int, float] | None = None, **config: Any) -> RecordedRun:
+    events = [
+        {
+            "event": "scores",
+            "iteration": iteration,
+            "seconds": iteration * (1.0 + config.get("seed", 0)),
+            "n": 10,
+            "extractor": EXTRACTOR,
+            "scores": {"fid": fid, "fid_std": 0.5},
+        }
+        for iteration, fid in (scores or {}).items()
+    ]
+    return RecordedRun(Path("runs") / name, {**MDGAN, **config}, {}, [], events, {}, {}, ())
+
+
+def test_runs_that_mdgan_compare_made_are_called_as_it_calls_them() -> None:
+    runs = [
+        run(f"{name}-seed{seed}", seed=seed, batch_size=size)
+        for name, size in (("small", 8), ("large-seed", 64))
+        for seed in (0, 12)
+    ]
+    expected = ["small, seed 0", "small, seed 12", "large-seed, seed 0", "large-seed, seed 12"]
+    assert labels(runs) == expected
+    found = groups(subjects(runs))
+    assert [group.label for group in found] == ["small", "large-seed"]
+    assert [len(group.members) for group in found] == [2, 2]
+    assert labels([runs[0], runs[2]]) == ["small", "large-seed"]
+
+
+def test_a_name_that_does_not_tell_the_seed_is_not_believed() -> None:
+    assert labels([run("a-seed1", seed=1), run("b-seed1", seed=2)])[0] != "a"
+    assert labels([run("a-seed1", seed=1), run("b", seed=1)])[0] != "a"
+
+
+def test_equal_settings_under_two_names_stay_two_configurations() -> None:
+    runs = [run("a-seed0", seed=0), run("b-seed0", seed=0)]
+    assert [group.label for group in groups(subjects(runs))] == ["a", "b"]
+
+
+def test_one_name_with_different_settings_is_two_configurations() -> None:
+    runs = [run("a-seed0", seed=0, kappa=1), run("a-seed1", seed=1, kappa=2)]
+    assert [len(group.members) for group in groups(subjects(runs))] == [1, 1]
+
+
+def test_runs_that_differ_in_the_seed_only_are_one_configuration_whatever_they_are_called() -> None:
+    runs = [run("x", seed=1), run("y", seed=2, master_port=5), run("z", world_size=3, seed=1)]
+    assert [group.label for group in groups(subjects(runs))] == ["4 workers", "2 workers"]
+
+
+def test_federated_runs_are_called_by_their_algorithm() -> None:
+    assert labels([run("x", algorithm="fegan"), run("y")]) == ["fegan, 4 workers", "4 workers"]
+
+
+def test_many_runs_share_the_colour_of_their_configuration() -> None:
+    few = [run(f"{name}-seed{seed}", seed=seed, note=name) for seed in range(4) for name in "ab"]
+    assert [subject.position for subject in subjects(few)] == list(range(8))
+    many = [run(f"{name}-seed{seed}", seed=seed, note=name) for seed in range(5) for name in "ab"]
+    assert [subject.position for subject in subjects(many)] == [0, 1] * 5
+
+
+def test_a_curve_is_the_mean_and_the_band_reaches_from_the_least_to_the_greatest() -> None:
+    runs = [
+        run("a-seed0", {10: 8.0, 20: 4.0}, seed=0),
+        run("a-seed1", {10: 6.0, 20: 5.0, 30: 3.0}, seed=1),
+        run("a-seed2", {10: 1.0, 20: 3.0, 30: 1.0}, seed=2),
+    ]
+    (group,) = groups(subjects(runs))
+    line = curve(group, "fid", iterations_until)
+    assert line == Curve([10.0, 20.0], [1.0, 3.0], [5.0, 4.0], [8.0, 5.0])
+    assert curve(group, "fid", seconds_until).x == [20.0, 40.0]
+    assert curve(group, "kid", iterations_until) == Curve([], [], [], [])
+    assert "up to 3 seeds" in said_bands([group])
+
+
+def test_the_band_of_one_run_is_its_deviation() -> None:
+    (group,) = groups(subjects([run("a", {10: 8.0})]))
+    assert curve(group, "fid", iterations_until) == Curve([10.0], [7.5], [8.0], [8.5])
+    assert said_bands([group]) == ""
+
+
+def test_runs_without_a_common_iteration_are_drawn_all_the_same() -> None:
+    runs = [run("a-seed0", {10: 8.0}, seed=0), run("a-seed1", {20: 4.0}, seed=1)]
+    (group,) = groups(subjects(runs))
+    assert curve(group, "fid", iterations_until).middle == pytest.approx([8.0, 4.0])

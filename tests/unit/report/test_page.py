@@ -1,0 +1,232 @@
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.report.catalogue import SECTIONS
+from mdgan.report.compose import compose
+from tests.unit.observe.fake_run import FakeRun
+from tests.unit.observe.federated import federated_run
+from tests.unit.report.parsed_page import ParsedPage
+
+NAMES = [entry.name for section in SECTIONS for entry in section.entries]
+COMPARED = {"fid-compared", "score-compared", "coverage-compared", "samples-compared"}
+ROUNDS = {"rounds-map", "rounds-weights", "rounds-seen", "rounds-kl"}
+HOSTILE = "<script>alert('é $x^2$ \"quoted\"')</script> &amp; </style>]]>"
+
+
+def page_of(*paths: Path) -> tuple[str, dict[str, str]]:
+    html, _, missing = compose([RecordedRun.read(path) for path in paths], datetime.now(), None)
+    return html, missing
+
+
+def check(html: str, missing: dict[str, str]) -> ParsedPage:
+    """What holds for every page."""
+    page = ParsedPage(html)
+    assert page.unclosed == []
+    assert len(set(page.ids)) == len(page.ids)
+    assert set(page.references) <= set(page.ids)
+    assert [name for name in page.loads if not name.startswith("data:image/png;base64,")] == []
+    assert not re.search(r"url\((?!#)|@import|https?:", html)
+    assert sorted(page.figures) == sorted(f"fig-{name}" for name in NAMES)
+    assert page.drawn == {f"fig-{name}" for name in NAMES if name not in missing}
+    assert all(reason in page.text for reason in missing.values())
+    assert not [style for style in page.styles if re.search(r"#[0-9a-f]{6}", style)]
+    assert page.scripts == 1
+    return page
+
+
+def test_one_run_has_all_figures_that_need_no_other(tmp_path: Path) -> None:
+    path = FakeRun(iterations=60, slow=frozenset({25}), lost={3: 40}).write(tmp_path / "run")
+    html, missing = page_of(path)
+    page = check(html, missing)
+    assert missing.keys() == {"duration-workers", "operations-standalone", *COMPARED, *ROUNDS}
+    assert "Worker 3 was lost in iteration 40: connection closed by peer" in page.text
+    assert "All discriminators of 4 swaps arrived bit for bit." in page.text
+    assert "7488d73850bf" in page.text
+    assert "98.1 %" in page.text
+
+
+def test_runs_of_all_kinds_are_compared(tmp_path: Path) -> None:
+    fakes = {
+        "pairs": FakeRun(workers=4, iterations=60, slow=frozenset({25})),
+        "alone": FakeRun(workers=0, iterations=3000, log_interval=50, score_interval=500),
+        "odd": FakeRun(workers=7, iterations=60, swap_interval=5, inexact=frozenset({2})),
+        "faulty": FakeRun(workers=4, iterations=60, seed=7, lost={3: 40}),
+        "going-on": FakeRun(workers=4, iterations=60, done=33, state="running", swap_interval=0),
+        "shared": FakeRun(workers=30, workers_per_host=10, iterations=30, swap_interval=10),
+    }
+    paths = [fake.write(tmp_path / name) for name, fake in fakes.items()]
+    trace = tmp_path / "going-on" / "trace" / "host-2.jsonl"
+    trace.write_bytes(trace.read_bytes()[:-30])
+    html, missing = page_of(*paths)
+    page = check(html, missing)
+    assert missing.keys() == ROUNDS
+    labels = ("standalone", "7 workers", "4 workers, no swap", "4 workers, swap every 14")
+    assert all(label in page.text for label in labels)
+    assert "1 of 11 swaps did not arrive bit for bit, after iteration 15." in page.text
+    assert "host-2.jsonl: ends in the middle of a line" in page.text
+    assert "It was not finished when this page was written" in page.text
+    assert "What differs" in page.text
+
+
+@pytest.mark.slow
+def test_federated_runs_are_compared_by_configuration(tmp_path: Path) -> None:
+    paths = []
+    for seed in range(3):
+        name = tmp_path / f"balanced-seed{seed}"
+        paths.append(federated_run(name, seed=seed, aborted=frozenset({3}), away=frozenset({8})))
+        name = tmp_path / f"random-seed{seed}"
+        paths.append(federated_run(name, seed=seed, balanced=False, algorithm="fl-gan"))
+        name = tmp_path / f"alone-seed{seed}"
+        paths.append(FakeRun(workers=0, iterations=150, seed=seed).write(name))
+    html, missing = page_of(*paths)
+    page = check(html, missing)
+    assert not missing.keys() & {*COMPARED, *ROUNDS}
+    assert "Of 9 runs this shows the first of each configuration." in page.text
+    assert "Lines are means over up to 3 seeds" in page.text
+    assert "30 rounds of 0 to 4 workers, 1 of them aborted" in page.text
+    assert "Rounds until every class was seen 500 times: balanced, seed 0: " in page.text
+    strip = html[html.index('class="film columns"') :]
+    assert re.findall(r"<span>(\w+)</span></button>", strip)[:3] == ["balanced", "random", "alone"]
+
+
+@pytest.mark.slow
+def test_a_federated_run_of_many_rounds_and_workers_is_drawn(tmp_path: Path) -> None:
+    path = federated_run(tmp_path / "run", workers=150, rounds=450, participants=6)
+    html, missing = page_of(path)
+    check(html, missing)
+    assert not missing.keys() & ROUNDS
+
+
+def test_a_federated_run_that_has_seen_little_says_so(tmp_path: Path) -> None:
+    path = federated_run(tmp_path / "run", rounds=2, participants=1, classes_each=1)
+    html, missing = page_of(path)
+    page = check(html, missing)
+    assert missing["rounds-kl"] == "in no run has the server seen every class yet"
+    assert "Rounds until every class was seen 500 times: never." in page.text
+
+
+FAULTS: list[dict[str, Any]] = [
+    {"event": "late", "iteration": 8, "workers": [1, 4]},
+    {"event": "back", "iteration": 9, "workers": [1], "missed": 1, "late_seconds": 0.1},
+    {"event": "lost", "iteration": 20, "workers": [4], "reason": "silent for 4 s"},
+    {"event": "joined", "iteration": 25, "workers": [9], "holdings": {"9": {"classes": [5] * 10}}},
+    {"event": "resumed", "iteration": 30, "workers": {"1": {}, "2": {}, "3": {}, "9": {}}},
+    {"event": "refused", "iteration": 41, "worker": 3, "reason": "NaN", "strikes": 1},
+    {"event": "shut out", "iteration": 41, "workers": [3], "reason": "1 unusable answers"},
+    {"event": "left", "iteration": 50, "workers": [2]},
+    {"event": "unsaved", "iteration": 0, "reason": "No space left on device"},
+]
+
+
+def test_what_happened_to_workers_is_drawn_and_told(tmp_path: Path) -> None:
+    fake = FakeRun(workers=4, iterations=60, faults=[*FAULTS, {**FAULTS[-1], "iteration": 55}])
+    html, missing = page_of(fake.write(tmp_path / "run"))
+    page = check(html, missing)
+    assert "attendance" not in missing
+    assert "Worker 4 was lost in iteration 20: silent for 4 s" in page.text
+    assert "Worker 3 was shut out in iteration 41: 1 unusable answers" in page.text
+    in_all = "1 loss, 1 shut out, 1 left, 1 joined, 2 late answers, 1 refused answer, resumed once"
+    assert f"Workers: {in_all}." in page.text
+    assert "Checkpoints went wrong 1 time, the last: No space left on device" in page.text
+    assert "late, lost" not in page.text
+    assert "no answer from 8 to 20; lost in 20 (silent for 4 s)" in page.text
+    assert "worker 9, which joined in 25" in page.text
+
+
+def test_a_run_of_many_workers_and_faults_is_drawn(tmp_path: Path) -> None:
+    faults = [
+        {"event": kind, "iteration": i + after, "workers": [1 + i % 40], "reason": "closed"}
+        for i in range(1, 100)
+        for after, kind in ((0, "late"), (1, "back"), (2, "lost"), (9, "joined"))
+    ]
+    fake = FakeRun(workers=40, workers_per_host=10, iterations=110, faults=faults)
+    html, missing = page_of(fake.write(tmp_path / "run"))
+    page = check(html, missing)
+    assert "10 more workers are left out of the drawing" in page.text
+    assert page.text.count("was lost in iteration") == 3
+
+
+def test_a_standalone_run_says_what_it_does_not_have(tmp_path: Path) -> None:
+    html, missing = page_of(FakeRun(workers=0, iterations=20).write(tmp_path / "run"))
+    check(html, missing)
+    assert missing["operations-server"] == "the standalone baseline has no server and no workers"
+    assert missing["bytes-server"] == "a standalone run sends nothing"
+    assert missing["swap-matrix"] == "there are no two workers to swap"
+
+
+def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "run.json").write_text("{}")
+    html, missing = page_of(tmp_path)
+    check(html, missing)
+    assert missing.keys() == set(NAMES)
+
+
+def test_what_comes_out_of_files_stays_text(tmp_path: Path) -> None:
+    texts = {"dataset": HOSTILE, "partition": HOSTILE, HOSTILE: HOSTILE}
+    paths = [
+        FakeRun(workers=3, iterations=20, state=HOSTILE, config=texts).write(tmp_path / "<b>1"),
+        FakeRun(workers=3, iterations=20, config={"partition": "$a_{1}$ #1b2229"}).write(
+            tmp_path / "2"
+        ),
+    ]
+    with (paths[0] / "metrics.jsonl").open("a") as metrics:
+        metrics.write(
+            '{"event": "lost", "iteration": 3, "workers": [1], "reason": "<script>x</script>"}\n'
+            '{"event": "unscored", "iteration": 0, "reason": "<img src=x onerror=alert(1)>"}\n'
+        )
+    html, missing = page_of(*paths)
+    page = check(html, missing)
+    assert HOSTILE in page.text
+    assert "<img src=x" not in html
+    assert "$a_{1}$ #1b2229" in page.text
+
+
+def test_records_that_make_no_sense_do_not_stop_the_report(tmp_path: Path) -> None:
+    path = FakeRun(workers=2, iterations=20).write(tmp_path / "run")
+    with (path / "metrics.jsonl").open("a") as metrics:
+        for line in (
+            '{"event": "scores"}',
+            '{"event": "scores", "iteration": 5, "scores": {"fid": "low"}, "floor": 3}',
+            '{"event": "swap", "iteration": 5, "moves": 3}',
+            '{"event": "lost", "iteration": null, "workers": null}',
+            '{"event": "holdings", "iteration": 0, "workers": {"1": 5}}',
+            '{"event": "swap", "iteration": 1e999, "moves": [[1, 2]], "given": 3, "taken": {}}',
+            '{"event": "joined", "iteration": 7, "workers": [1000000000000], "holdings": []}',
+            '{"event": "back", "iteration": 3, "workers": [2]}',
+            '{"event": "late", "iteration": 999999999999, "workers": [2, 2, "x"]}',
+            '{"event": "resumed", "iteration": 4, "workers": []}',
+            '{"event": "attendance", "iteration": 9, "workers": {"1": {"late": "x"}, "2": 3}}',
+            '{"event": ["lost"], "iteration": 5}',
+            '{"seconds": 3}',
+            '{"event": "round", "iteration": 5, "number": 0, "took_part": [1], "weights": [1.0]}',
+            '{"event": "round", "iteration": 5, "number": 1, "took_part": [], "weights": []}',
+            '{"event": "round", "iteration": 5, "number": 1e999, "took_part": {}}',
+            '{"iteration": 6, "seconds": "x", "generator_loss": NaN, "discriminator_loss": null}',
+        ):
+            metrics.write(line + "\n")
+    (path / "samples" / "0000010.png").write_bytes(b"\x89PNG cut off")
+    html, missing = page_of(path)
+    check(html, missing)
+
+
+@pytest.mark.parametrize("classes", [2, 60])
+def test_any_number_of_classes_is_drawn(tmp_path: Path, classes: int) -> None:
+    path = FakeRun(workers=12, iterations=20, classes=classes).write(tmp_path / "run")
+    html, missing = page_of(path)
+    check(html, missing)
+    assert "holdings" not in missing
+    assert "class-histogram" not in missing
+
+
+def test_only_our_script_may_run(tmp_path: Path) -> None:
+    html, _ = page_of(FakeRun(workers=2, iterations=3).write(tmp_path / "run"))
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', html)
+    assert policy is not None
+    assert policy[1].startswith("default-src 'none'; img-src data:;")
+    assert "script-src 'sha256-" in policy[1]

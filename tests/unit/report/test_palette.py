@@ -1,0 +1,77 @@
+from itertools import combinations
+
+import pytest
+
+from mdgan.report.palette import (
+    HEAT,
+    INKS,
+    KINDS,
+    LINES,
+    OPERATIONS,
+    OTHER,
+    PALETTE,
+    PRESENCE,
+    RUNS,
+    SURFACES,
+    VARIABLE_OF,
+    Colour,
+    css_variables,
+)
+
+GRAPHICS = {**RUNS, **OPERATIONS, **KINDS, **PRESENCE, "other": OTHER, "heat": HEAT}
+
+
+def luminance(colour: str) -> float:
+    """By WCAG 2.2."""
+    channels = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("name", INKS)
+@pytest.mark.parametrize("surface", SURFACES)
+def test_text_can_be_read(name: str, surface: str) -> None:
+    for ink, ground in zip(INKS[name], SURFACES[surface], strict=True):
+        assert contrast(ink, ground) >= 4.5
+
+
+@pytest.mark.parametrize("name", sorted(GRAPHICS.keys() - {"wait", "receive"}))
+def test_graphics_stand_out_on_cards(name: str) -> None:
+    colour, card = GRAPHICS[name], SURFACES["card"]
+    assert contrast(colour.dark, card.dark) >= 3
+    assert contrast(colour.light, card.light) >= (3 if name not in LIGHT_ON_LIGHT else 2.2)
+
+
+@pytest.mark.parametrize("name", ["wait", "receive"])
+def test_waiting_is_paler_than_work_but_not_idle(name: str) -> None:
+    idle, card = LINES["idle"], SURFACES["card"]
+    for own, theirs, ground in zip(GRAPHICS[name], idle, card, strict=True):
+        assert contrast(own, theirs) > 1.3
+        assert contrast(theirs, ground) < contrast(own, ground) < 3
+
+
+LIGHT_ON_LIGHT = {"generate", "send", "batches"}
+"""Wide areas with their names beside them; darker ones would look like their neighbours."""
+
+
+def test_every_light_colour_stands_for_one_variable() -> None:
+    assert len(VARIABLE_OF) == len(PALETTE)
+    assert all(colour.light == colour.light.lower() for colour in PALETTE.values())
+
+
+def test_runs_that_are_drawn_together_look_different() -> None:
+    first_four = list(RUNS.values())[:4]
+    for one, other in combinations(first_four, 2):
+        for a, b in zip(one, other, strict=True):
+            distance = sum((int(a[k : k + 2], 16) - int(b[k : k + 2], 16)) ** 2 for k in (1, 3, 5))
+            assert distance > 60**2
+
+
+def test_css_has_both_themes() -> None:
+    assert "--c1:light-dark(#0072b2,#5ab4ea);" in css_variables()
+    assert isinstance(PALETTE["ink"], Colour)

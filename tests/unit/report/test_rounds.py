@@ -1,0 +1,131 @@
+import json
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import entropy
+
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.report.numbers.rounds import (
+    kl_divergence,
+    kl_of_seen,
+    real_counts,
+    rounds_of,
+    rounds_until_seen,
+    samples_trained,
+    seen_counts,
+    seen_of,
+)
+from tests.unit.observe.federated import federated_run
+
+HELD = {1: [10, 0, 5], 2: [0, 20, 0], 3: [4, 4, 4]}
+
+
+def event(number: int, took_part: list[int], **more: Any) -> dict[str, Any]:
+    return {
+        "event": "round",
+        "iteration": 5 * (number + 1),
+        "seconds": 1.0,
+        "number": number,
+        "asked": took_part,
+        "took_part": took_part,
+        "weights": [1 / len(took_part)] * len(took_part) if took_part else [],
+        "iterations": {str(rank): 5 for rank in took_part},
+        "batch_sizes": {str(rank): 10 * rank for rank in took_part},
+        "aborted": False,
+        **more,
+    }
+
+
+def run(*events: dict[str, Any], held: dict[int, list[int]] | None = None) -> RecordedRun:
+    told = {str(n): {"classes": counts} for n, counts in (held or HELD).items()}
+    first = {"event": "holdings", "iteration": 0, "workers": told}
+    return RecordedRun(Path("run"), {}, {}, [], [first, *events], {}, {}, ())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_kl_is_that_of_scipy(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    p, q = draw.integers(0, 50, 12), draw.integers(1, 50, 12)
+    assert kl_divergence(p.tolist(), q.tolist()) == pytest.approx(entropy(p, q), rel=1e-12)
+
+
+def test_kl_of_equal_histograms_is_zero_and_of_an_unseen_class_infinite() -> None:
+    assert kl_divergence([1, 2, 3], [10, 20, 30]) == pytest.approx(0.0, abs=1e-15)
+    assert kl_divergence([3, 7], [3, 7]) == 0.0
+    assert kl_divergence([1, 1], [5, 0]) == inf
+    assert kl_divergence([1, 1], [5, -9]) == inf
+    assert kl_divergence([1, 0], [1, 1]) == pytest.approx(np.log(2))
+
+
+def test_a_worker_shows_all_that_it_holds_in_every_round_that_it_takes_part_in() -> None:
+    rounds = rounds_of(run(event(0, [1, 2]), event(1, [1]), event(2, [2, 3])))
+    assert seen_counts(rounds, HELD) == [[10, 20, 5], [20, 20, 10], [24, 44, 14]]
+    assert real_counts(HELD) == [14, 24, 9]
+
+
+def test_aborted_rounds_and_those_who_did_not_answer_show_nothing() -> None:
+    recorded = run(event(0, [1], asked=[1, 2]), event(1, [2, 3], aborted=True), event(2, [3]))
+    assert seen_of(recorded)[0] == [[10, 0, 5], [10, 0, 5], [14, 4, 9]]
+    rounds = rounds_of(recorded)
+    assert [one.asked for one in rounds] == [(1, 2), (2, 3), (3,)]
+    assert [one.counted for one in rounds] == [(1,), (), (3,)]
+    assert samples_trained(rounds) == 5 * 10 + 5 * 30
+
+
+def test_a_class_that_nobody_holds_is_not_waited_for() -> None:
+    recorded = run(*(event(n, [1]) for n in range(3)), held={1: [300, 0, 170], 2: [0, 0, 1]})
+    assert seen_of(recorded)[1] == [300, 171]
+    assert rounds_until_seen(recorded) == 3
+    assert rounds_until_seen(recorded, 171) == 2
+    assert rounds_until_seen(recorded, 511) is None
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_a_recorded_run_is_counted_as_numpy_counts_it(tmp_path: Path, balanced: bool) -> None:
+    path = federated_run(tmp_path / "run", rounds=25, balanced=balanced, aborted=frozenset({3}))
+    events = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    told = events[0]["workers"]
+    held = np.zeros((21, 10), int)
+    for name, what in told.items():
+        held[int(name)] = what["classes"]
+    taken = [e for e in events if e.get("event") == "round"]
+    each = np.array([held[e["took_part"]].sum(0) * (not e["aborted"]) for e in taken])
+    seen = each.cumsum(0)
+    recorded = RecordedRun.read(path)
+    assert seen_of(recorded)[0] == seen.tolist()
+    with np.errstate(divide="ignore"):
+        expected = [entropy(held.sum(0), counts) for counts in seen]
+    assert kl_of_seen(recorded) == pytest.approx(expected, rel=1e-9)
+    often = (seen >= 500).all(1)
+    assert often.any()
+    assert rounds_until_seen(recorded) == 1 + int(often.argmax())
+    assert {round(sum(one.weights.values()), 12) for one in rounds_of(recorded)} == {1.0}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"number": None},
+        {"iteration": "5"},
+        {"weights": [0.5]},
+        {"weights": 1},
+        {"weights": [0.5, None]},
+        {"took_part": 3},
+        {"took_part": [-1, 2]},
+    ],
+)
+def test_rounds_that_make_no_sense_are_left_out(change: dict[str, Any]) -> None:
+    assert rounds_of(run({**event(0, [1, 2]), **change}, event(1, [3])))[-1].number == 1
+    assert len(rounds_of(run({**event(0, [1, 2]), **change}, event(1, [3])))) == 1
+
+
+def test_details_that_are_missing_count_as_nothing() -> None:
+    strange = event(0, [1, 2], iterations={"x": 5, "1": "5"}, batch_sizes=None, asked=None)
+    (one,) = rounds_of(run(strange))
+    assert one.asked == (1, 2)
+    assert samples_trained([one]) == 0
+    assert rounds_of(RecordedRun(Path("run"), {}, {}, [], [], {}, {}, ())) == []
+    assert rounds_until_seen(RecordedRun(Path("run"), {}, {}, [], [strange], {}, {}, ())) is None

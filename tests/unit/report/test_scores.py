@@ -1,0 +1,105 @@
+from pathlib import Path
+from typing import Any
+
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.report.numbers.scores import (
+    Score,
+    extractor,
+    histograms,
+    last_score,
+    not_comparable,
+    reference,
+    remarks,
+    sample_counts,
+    scores_of,
+)
+
+
+def scores(iteration: int, sha256: str = "a", n: int = 100, **more: Any) -> dict[str, Any]:
+    return {
+        "event": "scores",
+        "iteration": iteration,
+        "seconds": iteration / 2,
+        "n": n,
+        "extractor": {"name": "net", "sha256": sha256},
+        **more,
+    }
+
+
+def run(*events: dict[str, Any]) -> RecordedRun:
+    return RecordedRun(Path("run"), {}, {}, [], list(events), {}, {}, ())
+
+
+def test_scores_are_in_the_order_of_iterations() -> None:
+    later = scores(20, scores={"fid": 3, "kid": 0.1, "kid_std": 0.02})
+    found = run(later, scores(10, scores={"fid": 5.0}), scores(30, scores={"fid": float("nan")}))
+    assert scores_of(found, "fid") == [Score(10, 5.0, 5.0, None), Score(20, 10.0, 3.0, None)]
+    assert scores_of(found, "kid") == [Score(20, 10.0, 0.1, 0.02)]
+    assert last_score(found, "fid") == Score(20, 10.0, 3.0, None)
+    assert last_score(found, "recall") is None
+
+
+def test_scores_that_cannot_be_compared_are_not_mixed() -> None:
+    found = run(
+        scores(10, scores={"fid": 5.0}),
+        scores(20, scores={"fid": 4.0}),
+        scores(20, scores={"fid": 900.0}, sha256="b"),
+        scores(20, scores={"fid": 3.0}, n=50_000),
+    )
+    assert [score.value for score in scores_of(found, "fid")] == [5.0, 4.0]
+    assert extractor(found)["sha256"] == "a"
+    assert "2 scores are not drawn" in remarks(found)[-1]
+
+
+def test_a_generator_that_is_scored_again_has_its_newest_score() -> None:
+    found = run(scores(10, scores={"fid": 5.0}), scores(10, scores={"fid": 4.5}))
+    assert [score.value for score in scores_of(found, "fid")] == [4.5]
+
+
+def test_references_are_the_newest_that_are_there() -> None:
+    found = run(
+        scores(10, floor={"fid": 2.5}), scores(20, floor={"fid": 2.4}), scores(30, floor={})
+    )
+    assert reference(found, "floor", "fid") == 2.4
+    assert reference(found, "real", "inception_score") is None
+
+
+def test_histograms_are_shares() -> None:
+    found = run(scores(10, class_histogram=[1, 3], real_class_histogram=[2, 2]), scores(20))
+    assert histograms(found) == (10, [0.25, 0.75], [0.5, 0.5])
+    assert histograms(run(scores(10, class_histogram=[0, 0]))) is None
+
+
+def test_records_of_any_shape_are_survived() -> None:
+    strange: list[dict[str, Any]] = [
+        {"event": "scores"},
+        {"event": "scores", "iteration": "ten", "scores": {"fid": 1}},
+        scores(10, scores=[1], extractor=None, floor="high", class_histogram={}, warnings="no"),
+    ]
+    found = run(*strange)
+    assert scores_of(found, "fid") == []
+    assert extractor(found) == {}
+    assert sample_counts(found) == {"n": 100}
+    assert reference(found, "floor", "fid") is None
+    assert histograms(found) is None
+
+
+def test_warnings_and_reasons_are_told_once() -> None:
+    event: dict[str, Any] = {
+        "warnings": ["too few samples"],
+        "left_out": {"recall": "no held-out data"},
+    }
+    unscored = {"event": "unscored", "iteration": 0, "reason": "no classes"}
+    found = run(scores(10, **event), scores(20, **event), unscored)
+    assert remarks(found) == [
+        "too few samples",
+        "recall: left out (no held-out data)",
+        "Not scored: no classes",
+    ]
+
+
+def test_runs_scored_differently_are_not_to_be_compared() -> None:
+    a, b, c = run(scores(10)), run(scores(10, sha256="b")), run(scores(10, n=50))
+    assert not_comparable([a, a, run()]) == ""
+    assert "different feature extractors" in not_comparable([a, b])
+    assert "different numbers of samples" in not_comparable([a, c])

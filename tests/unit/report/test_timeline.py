@@ -1,0 +1,171 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.report.numbers.subject import Subject, subjects
+from mdgan.report.numbers.timeline import (
+    MOST_LANES,
+    Lane,
+    durations_while_scoring,
+    scoring_window,
+    timeline,
+    typical_iteration,
+    typical_window,
+)
+from tests.unit.observe.fake_run import FakeRun
+
+
+def subject(folder: Path, fake: FakeRun) -> Subject:
+    return subjects([RecordedRun.read(fake.write(folder / "run"))])[0]
+
+
+def test_ten_iterations_after_the_first_ten_are_chosen(tmp_path: Path) -> None:
+    window = typical_window(subject(tmp_path, FakeRun(iterations=100, score_interval=0)))
+    assert window is not None
+    first, last = window
+    assert first % 10 == 1
+    assert first > 10
+    assert last == first + 9
+
+
+def test_iterations_that_scoring_held_up_are_not_typical(tmp_path: Path) -> None:
+    window = typical_window(subject(tmp_path, FakeRun(iterations=40, score_interval=20)))
+    assert window == (21, 30)
+
+
+def test_slow_iterations_are_not_typical(tmp_path: Path) -> None:
+    slow = frozenset({15, 35})
+    fake = FakeRun(iterations=50, slow=slow, score_interval=0)
+    found = subject(tmp_path, fake)
+    assert typical_window(found) in ((21, 30), (41, 50))
+    assert typical_iteration(found) not in slow
+
+
+def test_a_short_run_shows_what_there_is(tmp_path: Path) -> None:
+    assert typical_window(subject(tmp_path, FakeRun(iterations=4))) == (1, 4)
+
+
+def test_workers_of_long_runs_are_shown_where_they_were_recorded(tmp_path: Path) -> None:
+    fake = FakeRun(workers=20, iterations=60_000, done=300, score_interval=0, sample_interval=0)
+    found = subject(tmp_path, fake)
+    window = typical_window(found)
+    assert window is not None
+    assert set(range(window[0], window[1] + 1)) <= found.run.traces["host-1"].spans.keys()
+    assert 11 not in found.run.traces["host-1"].spans
+
+
+def test_every_role_is_a_lane(tmp_path: Path) -> None:
+    found = subject(tmp_path, FakeRun(workers=3, iterations=30))
+    lines = timeline(found, 11, 20)
+    assert [lane.label for lane in lines.lanes] == ["server", "worker 1", "worker 2", "worker 3"]
+    assert lines.seconds == pytest.approx(sum(found.durations[i] for i in range(11, 21)), abs=0.002)
+    for lane in lines.lanes:
+        assert all(
+            0 <= start <= start + took <= lines.seconds + 1e-9 for _, start, took in lane.spans
+        )
+
+
+def test_hosts_of_several_workers_have_lanes_of_their_own(tmp_path: Path) -> None:
+    found = subject(tmp_path, FakeRun(workers=4, workers_per_host=2, iterations=30))
+    names = [lane.label for lane in timeline(found, 11, 11).lanes]
+    assert names == [
+        "server",
+        "host 1–2",
+        "worker 1",
+        "worker 2",
+        "host 3–4",
+        "worker 3",
+        "worker 4",
+    ]
+
+
+def test_lanes_that_do_not_fit_are_counted(tmp_path: Path) -> None:
+    lines = timeline(subject(tmp_path, FakeRun(workers=30, iterations=12)), 11, 12)
+    assert len(lines.lanes) == MOST_LANES
+    assert lines.num_left_out == 31 - MOST_LANES
+
+
+def test_the_baseline_is_one_lane(tmp_path: Path) -> None:
+    lines = timeline(subject(tmp_path, FakeRun(workers=0, iterations=12)), 11, 12)
+    assert [lane.label for lane in lines.lanes] == ["standalone"]
+
+
+def test_busy_time_counts_overlaps_once() -> None:
+    lane = Lane("x", [("a", 0.0, 2.0), ("b", 1.0, 2.0), ("c", 5.0, 1.0)])
+    assert lane.busy(8.0) == 0.5
+    assert Lane("x", []).busy(8.0) == 0.0
+
+
+def test_a_run_without_traces_has_no_window(tmp_path: Path) -> None:
+    path = FakeRun(iterations=12).write(tmp_path / "run")
+    for file in (path / "trace").iterdir():
+        file.unlink()
+    found = subjects([RecordedRun.read(path)])[0]
+    assert typical_window(found) is None
+    assert typical_iteration(found) is None
+
+
+def scored(folder: Path, fake: FakeRun, first: int, last: int) -> Subject:
+    """A run whose scorer was at work from the start of one iteration to that of another."""
+    found = subject(folder, fake)
+    assert found.main_trace is not None
+    begin, end = (found.main_trace.spans[i][0].start for i in (first, last))
+    span = ["evaluate", 0, 0, round(1e6 * (end - begin)), 0]
+    row = {"iteration": first, "start": begin, "spans": [span]}
+    (folder / "run" / "trace" / "scorer.jsonl").write_text(json.dumps(row) + "\n")
+    return subjects([RecordedRun.read(folder / "run")])[0]
+
+
+def test_scoring_is_shown_from_just_before_it_begins(tmp_path: Path) -> None:
+    found = scored(tmp_path, FakeRun(workers=2, iterations=60, score_interval=0), 31, 55)
+    assert scoring_window(found) == (30, 39)
+    lines = timeline(found, 30, 39)
+    assert lines.lanes[-1].label == "scorer"
+    assert 0.8 < lines.lanes[-1].busy(lines.seconds) < 0.98
+
+
+def test_short_scoring_is_shown_as_long_as_it_took(tmp_path: Path) -> None:
+    found = scored(tmp_path, FakeRun(workers=2, iterations=60, score_interval=0), 31, 34)
+    assert scoring_window(found) == (30, 33)
+
+
+def test_scoring_after_the_end_is_not_shown(tmp_path: Path) -> None:
+    fake = FakeRun(workers=2, iterations=30, score_interval=0)
+    assert scoring_window(subject(tmp_path, fake)) is None
+    row = {"iteration": 30, "start": 1e6, "spans": [["evaluate", 0, 0, 5_000_000, 0]]}
+    (tmp_path / "run" / "trace" / "scorer.jsonl").write_text(json.dumps(row) + "\n")
+    late = subjects([RecordedRun.read(tmp_path / "run")])[0]
+    assert scoring_window(late) is None
+    assert durations_while_scoring(late)[0] == []
+
+
+def test_what_scoring_costs(tmp_path: Path) -> None:
+    slow = frozenset(range(31, 35))
+    fake = FakeRun(workers=2, iterations=60, score_interval=0, slow=slow)
+    found = scored(tmp_path, fake, 35, 45)
+    beside, alone = durations_while_scoring(found)
+    assert len(beside) + len(alone) == len(found.ordinary)
+    assert beside == [found.durations[i] for i in range(35, 45)]
+
+
+def test_hosts_that_were_lost_before_or_joined_later_have_no_lane(tmp_path: Path) -> None:
+    found = subject(tmp_path, FakeRun(workers=4, iterations=60, lost={2: 15}))
+    names = {
+        first: [lane.label for lane in timeline(found, first, first + 9).lanes] for first in (1, 31)
+    }
+    assert names[1] == ["server", "worker 1", "worker 2", "worker 3", "worker 4"]
+    assert names[31] == ["server", "worker 1", "worker 3", "worker 4"]
+
+
+def test_the_window_is_one_that_most_hosts_recorded(tmp_path: Path) -> None:
+    found = subject(tmp_path, FakeRun(workers=3, iterations=60, lost={1: 5, 2: 35}))
+    trace = found.run.traces["host-1"]
+    trace.spans.clear()
+    trace.spans.update(
+        {i: spans for i, spans in found.run.traces["host-3"].spans.items() if i > 50}
+    )
+    window = typical_window(found)
+    assert window is not None
+    assert window[1] <= 34 or window[0] > 50

@@ -1,0 +1,153 @@
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from mdgan.storage.whole_file import make_folder, sync_folder, whole_file, write_whole
+
+
+def everything_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def fail_with_full_disk(*_: Any) -> NoReturn:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_whole(path, b"a long first version")
+    write_whole(path, b"second")
+    assert everything_in(tmp_path) == {"file": b"second"}
+
+
+@pytest.mark.parametrize("failing", ["os.fsync", "os.replace"])
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    path = tmp_path / "file"
+    write_whole(path, b"old")
+    with monkeypatch.context() as patched:
+        patched.setattr(failing, fail_with_full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            write_whole(path, b"new")
+    assert everything_in(tmp_path) == {"file": b"old"}
+    write_whole(path, b"new")
+    assert everything_in(tmp_path) == {"file": b"new"}
+
+
+def test_a_full_disk_leaves_no_half_of_a_first_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", fail_with_full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(tmp_path / "file", b"new")
+    assert everything_in(tmp_path) == {}
+
+
+def test_nobody_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_whole(path, b"old")
+    seen = []
+    flush = os.fsync
+
+    def look(descriptor: int) -> None:
+        seen.append(path.read_bytes())
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", look)
+    write_whole(path, b"new")
+    assert seen == [b"old", b"new"]  # before the rename, and for the folder after it
+    assert path.read_bytes() == b"new"
+
+
+def test_a_file_may_be_written_piece_by_piece(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with whole_file(path) as file:
+        file.write(b"one, ")
+        assert not path.exists()
+        file.write(b"two")
+    assert everything_in(tmp_path) == {"file": b"one, two"}
+
+
+def test_a_writer_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(TypeError), whole_file(tmp_path / "file") as file:
+        file.writelines([b"half", None])  # type: ignore[list-item] # what fails half-way
+    assert everything_in(tmp_path) == {}
+
+
+def test_the_name_is_flushed_after_the_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loss of power could take back what was written before something else."""
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino))
+    write_whole(tmp_path / "file", b"new")
+    assert flushed == [(tmp_path / "file").stat().st_ino, tmp_path.stat().st_ino]
+
+
+def test_every_new_folder_is_flushed_into_the_one_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino))
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    assert flushed == [tmp_path.stat().st_ino, (tmp_path / "a").stat().st_ino]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
+def test_only_a_file_system_that_cannot_flush_folders_is_let_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(descriptor: int) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    if number == errno.EIO:
+        with pytest.raises(OSError, match="Input/output error"):
+            sync_folder(tmp_path)
+    else:
+        sync_folder(tmp_path)
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        write_whole(tmp_path / "nothing" / "file", b"new")
+
+
+ENDS_WHILE_IT_WRITES = """
+import sys, threading, time
+from pathlib import Path
+from mdgan.storage.whole_file import exit_between_files, whole_file, write_whole
+
+writes = threading.Event()
+
+def end():
+    writes.wait()
+    exit_between_files(7, float(sys.argv[2]))
+
+threading.Thread(target=end, daemon=True).start()
+with whole_file(Path(sys.argv[1]) / "file") as file:
+    file.write(b"the first half, ")
+    writes.set()
+    time.sleep(0.5)
+    file.write(b"and the second")
+while True:
+    write_whole(Path(sys.argv[1]) / "another", b"")
+"""
+
+
+@pytest.mark.parametrize(("patience", "there"), [("30", True), ("0", False)])
+def test_a_process_ends_between_two_files(tmp_path: Path, patience: str, there: bool) -> None:
+    command = [sys.executable, "-c", ENDS_WHILE_IT_WRITES, str(tmp_path), patience]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 7
+    found = everything_in(tmp_path)
+    assert (found.get("file") == b"the first half, and the second") is there
+    if there:
+        assert [name for name in found if name.endswith(".tmp")] == []
