@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 		|| { echo "mdgan needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev,plots,inception,tensorboard,fuzz]'
+		--constraint constraints.txt --editable '.[dev,docs,plots,inception,tensorboard,fuzz]'
 	@touch $@
 
 demo: $(STAMP) ## train a server and 4 workers on real digits, and report (about a minute and a half)

@@ -19,8 +19,8 @@ from mdgan.errors import BadInput
 from mdgan.launch.faults import FAULTS
 from mdgan.observe.progress import duration
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.values import said
 from mdgan.report.numbers.scores import last_score
-from mdgan.report.numbers.values import said
 
 _LOOK_SECONDS = 0.05
 _STOPPING_SECONDS = 15.0

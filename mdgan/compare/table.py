@@ -7,16 +7,16 @@ from typing import Any
 from mdgan.compare.plan import Training
 from mdgan.errors import BadInput
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.report.numbers.costs import samples_processed, server_bytes, worker_bytes
-from mdgan.report.numbers.rounds import SEEN_OFTEN, rounds_of, rounds_until_seen
-from mdgan.report.numbers.scores import last_score
-from mdgan.report.numbers.subject import Subject, subjects
-from mdgan.report.numbers.values import (
+from mdgan.records.values import (
     number_in,
     said,
     said_bytes,
     said_seconds,
 )
+from mdgan.report.numbers.costs import samples_processed, server_bytes, worker_bytes
+from mdgan.report.numbers.rounds import SEEN_OFTEN, rounds_of, rounds_until_seen
+from mdgan.report.numbers.scores import last_score
+from mdgan.report.numbers.subject import Subject, subjects
 
 ROUNDS_UNTIL = f"rounds_until_every_class_seen_{SEEN_OFTEN}"
 

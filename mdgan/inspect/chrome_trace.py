@@ -17,7 +17,7 @@ import numpy as np
 from mdgan.errors import BadInput
 from mdgan.records.happenings import JOINED, LEFT, LOST, RESUMED, SHUT_OUT, happening
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace, Traffic
-from mdgan.report.numbers.values import number_in
+from mdgan.records.values import number_in
 from mdgan.storage.whole_file import write_whole
 
 _TOUCHING = 2

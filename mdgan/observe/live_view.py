@@ -15,7 +15,7 @@ from rich.text import Text
 from mdgan.observe.progress import duration
 from mdgan.observe.watch import WatchedRun, WorkerRow
 from mdgan.records.happenings import JOINED, LOST, RESUMED, SHUT_OUT
-from mdgan.report.numbers.values import said_list
+from mdgan.records.values import said_list
 
 _WIDTH = 100
 _MOST_WORKERS = 30

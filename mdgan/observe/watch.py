@@ -11,8 +11,8 @@ from mdgan.observe.tracer import WINDOW
 from mdgan.records.happenings import LEFT, LOST, SHUT_OUT
 from mdgan.records.run_directory import RunDirectory
 from mdgan.records.run_tail import METRICS, RunTail
+from mdgan.records.values import number_in
 from mdgan.report.numbers.subject import num_workers
-from mdgan.report.numbers.values import number_in
 
 _LEADERS = ("server", "standalone")
 _ENDED = ("finished", "stopped", "failed")

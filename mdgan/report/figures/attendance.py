@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from mdgan.records.happenings import JOINED, LATE, LEFT, LOST, REFUSED, RESUMED, SHUT_OUT
+from mdgan.records.values import count
 from mdgan.report.figures.picture import Panel, Picture, only
 from mdgan.report.figures.shapes import Rectangle, rectangles
 from mdgan.report.figures.style import INK, SOFT, iteration_axis, new_figure
@@ -23,7 +24,6 @@ from mdgan.report.numbers.attendance import (
 )
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.table import Table
-from mdgan.report.numbers.values import count
 from mdgan.report.palette import PRESENCE, SURFACES
 
 _MOST_LANES = 30

@@ -5,8 +5,8 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from mdgan.records.values import measured
 from mdgan.report.figures.style import INK
-from mdgan.report.numbers.values import measured
 
 INCHES_A_BAR = 0.27
 INCHES_A_HEADING = 0.2

@@ -6,6 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mdgan.records.values import count
 from mdgan.report.figures.picture import Panel, Picture, only
 from mdgan.report.figures.scores import NO_SCORES, small_multiples
 from mdgan.report.figures.shapes import heat_map
@@ -21,7 +22,6 @@ from mdgan.report.numbers.attendance import holdings
 from mdgan.report.numbers.scores import histograms, score_events
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.table import Table
-from mdgan.report.numbers.values import count
 
 _MOST_TICKS = 20
 _MOST_CLASSES = 200

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.ticker import MaxNLocator
 
+from mdgan.records.values import chosen_evenly, size_unit
 from mdgan.report.figures.picture import Panel, Picture
 from mdgan.report.figures.scores import (
     NO_SCORES,
@@ -36,7 +37,6 @@ from mdgan.report.numbers.groups import Cost, Group, curve, groups
 from mdgan.report.numbers.scores import METRICS
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.table import Table
-from mdgan.report.numbers.values import chosen_evenly, size_unit
 
 ONE_CONFIGURATION = "this compares several configurations"
 _MOST_ROWS = 40

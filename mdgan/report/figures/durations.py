@@ -5,6 +5,15 @@ from statistics import fmean
 
 from matplotlib.axes import Axes
 
+from mdgan.records.values import (
+    chosen_evenly,
+    count,
+    number_in,
+    said,
+    said_list,
+    said_seconds,
+    time_unit,
+)
 from mdgan.report.figures.bars import heights, lying_bars
 from mdgan.report.figures.picture import Panel, Picture, only
 from mdgan.report.figures.style import (
@@ -23,15 +32,6 @@ from mdgan.report.numbers.durations import OUTLIERS_ARE, envelope, straight_line
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.table import Table
 from mdgan.report.numbers.units import a, plural, unit_of
-from mdgan.report.numbers.values import (
-    chosen_evenly,
-    count,
-    number_in,
-    said,
-    said_list,
-    said_seconds,
-    time_unit,
-)
 
 NO_TRACE = (
     "no complete iteration or round is in the trace of the server (or of the standalone process) "

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from mdgan.records.values import chosen_evenly, number_in, said
 from mdgan.report.figures.picture import Panel, Picture
 from mdgan.report.figures.style import (
     SOFT,
@@ -14,7 +15,6 @@ from mdgan.report.figures.style import (
 from mdgan.report.numbers.durations import envelope
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.table import Table
-from mdgan.report.numbers.values import chosen_evenly, number_in, said
 
 _MOST_STRETCHES = 300
 _MOST_ROWS = 30

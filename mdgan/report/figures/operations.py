@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from mdgan.records.values import count, said_seconds, time_unit
 from mdgan.report.figures.bars import heights, lying_bars
 from mdgan.report.figures.durations import NO_TRACE, nothing_slow
 from mdgan.report.figures.picture import Panel, Picture, only
@@ -17,7 +18,6 @@ from mdgan.report.numbers.operations import (
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.table import Table
 from mdgan.report.numbers.units import a, plural, unit_of
-from mdgan.report.numbers.values import count, said_seconds, time_unit
 
 _NO_WORKERS = "the standalone baseline has no server and no workers"
 

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from mdgan.records.values import chosen_evenly, count, said
 from mdgan.report.figures.picture import Panel, Picture, only
 from mdgan.report.figures.shapes import Rectangle, rectangles
 from mdgan.report.figures.style import (
@@ -34,7 +35,6 @@ from mdgan.report.numbers.rounds import (
 )
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.table import Table
-from mdgan.report.numbers.values import chosen_evenly, count, said
 from mdgan.report.palette import PRESENCE
 
 NO_ROUNDS = "only federated runs (fl-gan, fegan) have rounds"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from mdgan.records.values import chosen_evenly, count
 from mdgan.report.figures.picture import Panel, Picture, only
 from mdgan.report.figures.style import WIDE_INCHES, new_figure
 from mdgan.report.numbers.film import Frame, film
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.table import Table
-from mdgan.report.numbers.values import chosen_evenly, count
 
 _MOST_FRAMES_IN_PICTURE = 5
 

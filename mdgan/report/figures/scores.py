@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
+from mdgan.records.values import chosen_evenly, said, said_seconds
 from mdgan.report.figures.picture import Panel, Picture, only
 from mdgan.report.figures.style import (
     SOFT,
@@ -21,7 +22,6 @@ from mdgan.report.numbers.groups import Cost, Curve, Group, curve, groups, said_
 from mdgan.report.numbers.scores import METRICS, not_comparable, reference, scores_of
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.table import Table
-from mdgan.report.numbers.values import chosen_evenly, said, said_seconds
 
 NO_SCORES = "no scores are recorded (mdgan evaluate adds some)"
 _LOG_FROM_RATIO = 15

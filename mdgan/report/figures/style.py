@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from mdgan.records.values import time_unit
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.numbers.values import time_unit
 from mdgan.report.palette import INKS, KINDS, LINES, OPERATIONS, OTHER, RUNS
 
 NARROW_INCHES = 4.0

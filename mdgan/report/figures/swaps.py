@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from matplotlib.figure import Figure
 
+from mdgan.records.values import count
 from mdgan.report.figures.picture import Panel, Picture, only
 from mdgan.report.figures.shapes import heat_map
 from mdgan.report.figures.style import IDLE, INK, iteration_axis, new_figure
@@ -18,7 +19,6 @@ from mdgan.report.numbers.swaps import (
     swaps_of,
 )
 from mdgan.report.numbers.table import Table
-from mdgan.report.numbers.values import count
 from mdgan.report.palette import OTHER, RUNS
 
 _MOST_PATHS = 40

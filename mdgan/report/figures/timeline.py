@@ -7,6 +7,7 @@ from statistics import fmean
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from mdgan.records.values import count, said_seconds, time_unit
 from mdgan.report.figures.durations import NO_TRACE
 from mdgan.report.figures.picture import Panel, Picture, only
 from mdgan.report.figures.shapes import Rectangle, rectangles
@@ -35,7 +36,6 @@ from mdgan.report.numbers.timeline import (
     typical_window,
 )
 from mdgan.report.numbers.units import plural
-from mdgan.report.numbers.values import count, said_seconds, time_unit
 
 _ORDER = tuple(dict.fromkeys(STANDALONE_ORDER[:4] + SERVER_ORDER + WORKER_ORDER))
 _LANE_HEIGHT = 0.7

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.values import said_bytes, size_unit
 from mdgan.report.figures.bars import heights, lying_bars
 from mdgan.report.figures.picture import Panel, Picture, only
 from mdgan.report.figures.style import kind_style, legend, new_figure
@@ -11,7 +12,6 @@ from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.table import Table
 from mdgan.report.numbers.traffic import KIND_ORDER, Rate, server_rate, worker_rate
 from mdgan.report.numbers.units import a, unit_of
-from mdgan.report.numbers.values import said_bytes, size_unit
 
 _LEAST_SHARE = 0.01
 _WAYS = ("sent", "received")

@@ -22,7 +22,7 @@ from mdgan.records.happenings import (
     happenings,
 )
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.report.numbers.values import chosen_evenly, count, mapping, number
+from mdgan.records.values import chosen_evenly, count, mapping, number
 
 COUNTED = ("answered", "late", "refused", "lost")
 _MOST_TOLD = 6

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from mdgan.records.recorded_run import Traffic
+from mdgan.records.values import number_in
 from mdgan.report.numbers.operations import hosts_of
 from mdgan.report.numbers.rounds import rounds_of, samples_trained
 from mdgan.report.numbers.scores import Score
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.traffic import starts_of
-from mdgan.report.numbers.values import number_in
 
 
 def iterations_until(_subject: Subject, score: Score) -> float:

@@ -5,7 +5,7 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from mdgan.records.recorded_run import RecordedSpan
-from mdgan.report.numbers.values import quantile
+from mdgan.records.values import quantile
 
 NOT_TRAINING = frozenset({"evaluate", "checkpoint"})
 """What is no part of an iteration: it happens now and then, and need not."""

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.values import chosen_evenly
 from mdgan.report.numbers.groups import Group
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.numbers.values import chosen_evenly
 
 MOST_FRAMES = 12
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"

@@ -10,8 +10,8 @@ from math import inf, log
 from typing import Any, NamedTuple
 
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.values import mapping, number
 from mdgan.report.numbers.attendance import holdings
-from mdgan.report.numbers.values import mapping, number
 
 SEEN_OFTEN = 500
 """Samples of a class after which FeGAN's figure 14 stops counting."""

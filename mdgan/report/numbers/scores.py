@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.report.numbers.values import count, mapping, number, number_in, numbers
+from mdgan.records.values import count, mapping, number, number_in, numbers
 
 METRICS = {
     "fid": "FID",

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from mdgan.records.recorded_run import RecordedRun, Trace
+from mdgan.records.values import count, number_in
 from mdgan.report.numbers.attendance import Attendance, attendance
 from mdgan.report.numbers.durations import (
     LAST_OF_ROUND,
@@ -18,7 +19,6 @@ from mdgan.report.numbers.durations import (
 )
 from mdgan.report.numbers.operations import hosts_of, within_rounds
 from mdgan.report.numbers.rounds import rounds_of
-from mdgan.report.numbers.values import count, number_in
 
 _WHERE_AND_HOW_OFTEN = frozenset(
     (

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.report.numbers.values import count, mapping, said_list
+from mdgan.records.values import count, mapping, said_list
 
 Origin = tuple[int, int]
 """The worker where a discriminator began, and the iteration in which; 0 before training."""

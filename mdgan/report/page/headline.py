@@ -5,6 +5,13 @@ from statistics import fmean
 
 from mdgan.observe.progress import duration
 from mdgan.records.happenings import LOST, SHUT_OUT
+from mdgan.records.values import (
+    count,
+    number_in,
+    said,
+    said_list,
+    said_seconds,
+)
 from mdgan.report.numbers.attendance import said_in_all
 from mdgan.report.numbers.scores import (
     extractor,
@@ -16,13 +23,6 @@ from mdgan.report.numbers.scores import (
 from mdgan.report.numbers.subject import Subject, shown
 from mdgan.report.numbers.swaps import exactness, swaps_of
 from mdgan.report.numbers.units import a
-from mdgan.report.numbers.values import (
-    count,
-    number_in,
-    said,
-    said_list,
-    said_seconds,
-)
 from mdgan.report.page.html import bullets, tag, text
 from mdgan.report.page.swatch import swatch
 

@@ -1,6 +1,6 @@
 import pytest
 
-from mdgan.report.numbers.values import (
+from mdgan.records.values import (
     chosen_evenly,
     measured,
     number,
