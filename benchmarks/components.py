@@ -26,7 +26,7 @@ from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.messages import Form, batches, feedback, read_batches, read_feedback
 from mdgan.gan.codecs import parse_codec
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.settings.config import build_experiment

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mdgan.gan.discriminator_learner import Judgement, Worker
+from mdgan.families.mdgan.worker import Judgement, Worker
 from mdgan.gan.randomness import generator_for
 from mdgan.gan.stages import Stage, unobserved
 

@@ -37,7 +37,7 @@ from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.aggregation_rules import parse_aggregation
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign, resolve_kappa
 from mdgan.families.mdgan.swap import draw_swap
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.metrics.classifier_cache import cached_classifier
 from mdgan.settings.config import build_experiment

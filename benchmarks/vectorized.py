@@ -19,7 +19,7 @@ from mdgan.engine.learners import make_shard, make_worker
 from mdgan.families.mdgan.algorithm import assign, resolve_kappa
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.worker_group import OneByOne, WorkerGroup
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.settings.config import build_experiment
 
 WARM_UP = 3

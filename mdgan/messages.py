@@ -1,47 +1,43 @@
-"""What travels between the server and the hosts, and between hosts.
+"""What travels between the server and the hosts, whatever is trained.
 
 Every message has a kind, the iteration it belongs to, a few JSON fields, and named tensors. The
-functions below, and those of `roles/iteration_messages.py` for BATCHES and FEEDBACK, are the only
-places where messages are made; each says what its message holds.
+functions below make the messages of the engine; every algorithm has its own in its folder. Each
+function says what its message holds.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import StrEnum
 from typing import Any
 
 from torch import Tensor
 
 
-class Kind(IntEnum):
-    """The kinds of message; the numbers are part of the wire format."""
+class Kind(StrEnum):
+    """The kinds of message that links and the engine know; an algorithm names its own."""
 
-    BATCHES = 1
-    FEEDBACK = 2
-    SWAP = 3
-    DISCRIMINATORS = 4
-    SWAPPED = 5
-    STOP = 6
-    BYE = 7
-    CLOCK = 8
-    SPANS = 9
-    EXTRACTOR = 10
-    REAL = 11
-    GENERATOR = 12
-    SCORES = 13
-    HELLO = 14
-    WELCOME = 15
-    REFUSED = 16
-    PULSE = 17
-    READY = 18
-    COPY = 19
-    STATE = 20
-    ADOPT = 21
-    LEAVE = 22
-    CHECKPOINT = 23
-    CHECKPOINTED = 24
-    ROUND = 25
-    UPDATE = 26
+    # While a link is set up, kept and ended.
+    HELLO = "HELLO"
+    WELCOME = "WELCOME"
+    REFUSED = "REFUSED"
+    CLOCK = "CLOCK"
+    PULSE = "PULSE"
+    BYE = "BYE"
+    # Between the server and a host.
+    READY = "READY"
+    COPY = "COPY"
+    STATE = "STATE"
+    ADOPT = "ADOPT"
+    LEAVE = "LEAVE"
+    STOP = "STOP"
+    SPANS = "SPANS"
+    CHECKPOINT = "CHECKPOINT"
+    CHECKPOINTED = "CHECKPOINTED"
+    # About scores: the scorer, the server, the hosts.
+    EXTRACTOR = "EXTRACTOR"
+    REAL = "REAL"
+    GENERATOR = "GENERATOR"
+    SCORES = "SCORES"
 
 
 @dataclass(frozen=True)
@@ -49,69 +45,16 @@ class Message:
     """One message.
 
     Attributes:
-        kind: what it is.
+        kind: what it is, one to sixteen capital letters: a `Kind`, or one of the algorithm's.
         iteration: the global learning iteration it belongs to.
         fields: JSON values.
         tensors: tensors by name.
     """
 
-    kind: Kind
+    kind: str
     iteration: int
     fields: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
-
-
-def swap(
-    iteration: int,
-    moves: Mapping[int, int],
-    host_of: Mapping[int, int],
-    addresses: Mapping[int, Sequence[Any] | None],
-) -> Message:
-    """Server → host: the moves that concern one of the host's workers.
-
-    Args:
-        iteration: i.
-        moves: giver → taker.
-        host_of: the host of every worker.
-        addresses: where every host hands out discriminators; None where nobody needs to know.
-
-    Returns:
-        fields `moves`: [giver, giver's host, taker, taker's host] each, in increasing giver;
-        `addresses`: of the givers' hosts.
-    """
-    rows = [[giver, host_of[giver], to, host_of[to]] for giver, to in sorted(moves.items())]
-    givers = {str(host_of[giver]): addresses.get(host_of[giver]) for giver in moves}
-    return Message(Kind.SWAP, iteration, fields={"moves": rows, "addresses": givers})
-
-
-def discriminators(iteration: int, states: Mapping[int, Mapping[str, Tensor]]) -> Message:
-    """Host → host: the discriminators that move from one host to another in one swap.
-
-    Args:
-        iteration: i.
-        states: for every taker, `Discriminator.state` of its giver.
-
-    Returns:
-        tensors named `<taker>/<name in the state>`.
-    """
-    return Message(Kind.DISCRIMINATORS, iteration, tensors=_of_workers(states))
-
-
-def swapped(iteration: int, given: Mapping[int, str], taken: Mapping[int, str]) -> Message:
-    """Host → server: what the host's workers gave away and what they hold now.
-
-    Returns:
-        fields `given` and `taken`: worker → SHA-256 of the discriminator's whole state, before and
-        after. A worker whose partner was lost is not in `taken`.
-    """
-    return Message(
-        Kind.SWAPPED,
-        iteration,
-        fields={
-            "given": {str(worker): digest for worker, digest in given.items()},
-            "taken": {str(worker): digest for worker, digest in taken.items()},
-        },
-    )
 
 
 def stop(iteration: int, reason: str, *, shut_out: bool = False) -> Message:
@@ -189,22 +132,22 @@ def scores(iteration: int, record: Mapping[str, Any]) -> Message:
 
 
 def hello(fields: Mapping[str, Any]) -> Message:
-    """Whoever has proved that it knows the token → server: who it is and what it wants.
+    """A newcomer that has proved that it knows the token → server: who it is and what it wants.
 
     Returns:
         field `purpose`: `join`, `ask` (for the settings of the run) or `watch`; the rest is
-        between roles.
+        between the engine's two wings.
     """
     return Message(Kind.HELLO, 0, fields=fields)
 
 
 def welcome(fields: Mapping[str, Any]) -> Message:
-    """Server → whoever said hello: you are in, and this is what you need to know."""
+    """Server → newcomer: you are in, and this is what you need to know."""
     return Message(Kind.WELCOME, 0, fields=fields)
 
 
 def refused(reason: str) -> Message:
-    """Server → whoever said hello: you are not in.
+    """Server → newcomer: you are not in.
 
     Returns:
         field `reason`: one line for the person who started it.
@@ -232,10 +175,10 @@ def ready(iteration: int, holds: Sequence[int], told: Mapping[str, Any] | None =
 
 
 def copy(iteration: int, worker: int, taker: int) -> Message:
-    """Server → host: send a copy of one of your discriminators, for a host that has just joined.
+    """Server → host: send a copy of one of your workers' models, for a host that has just joined.
 
     Returns:
-        fields `worker`: whose discriminator; `taker`: the host it is for.
+        fields `worker`: whose models; `taker`: the host they are for.
     """
     return Message(Kind.COPY, iteration, fields={"worker": worker, "taker": taker})
 
@@ -248,29 +191,29 @@ def state(
     Args:
         iteration: i.
         states: by worker.
-        purpose: `copy` (the answer to COPY: `Discriminator.state`), `checkpoint` or `leave`
-            (`Worker.state`).
+        purpose: `copy` (the answer to COPY), `checkpoint` or `leave`
+            (everything that the worker's next answer depends on).
         taker: the host that a copy is for.
 
     Returns:
         fields `purpose`, `taker`; tensors named `<worker>/<name in the state>`.
     """
     fields = {"purpose": purpose, "taker": taker}
-    return Message(Kind.STATE, iteration, fields, _of_workers(states))
+    return Message(Kind.STATE, iteration, fields, of_workers(states))
 
 
 def adopt(iteration: int, states: Mapping[int, Mapping[str, Tensor]]) -> Message:
-    """Server → host: discriminators for those of its workers that have none to go on with.
+    """Server → host: states for those of its workers that have none to go on with.
 
     Args:
         iteration: i.
-        states: by worker, `Discriminator.state` or `Worker.state`; a worker that is missing keeps
-            what it has.
+        states: by worker, a copy of another worker's or its own of before; a worker that is
+            missing keeps what it has.
 
     Returns:
         tensors named `<worker>/<name in the state>`.
     """
-    return Message(Kind.ADOPT, iteration, tensors=_of_workers(states))
+    return Message(Kind.ADOPT, iteration, tensors=of_workers(states))
 
 
 def leave(iteration: int) -> Message:
@@ -314,7 +257,7 @@ def bye() -> Message:
 
 
 def by_worker(message: Message) -> dict[int, dict[str, Tensor]]:
-    """The states in a DISCRIMINATORS, STATE or ADOPT message, by the worker each is for.
+    """The states in a message such as STATE or ADOPT, by the worker each is for.
 
     Raises:
         ValueError: a tensor's name does not begin with a worker.
@@ -336,7 +279,8 @@ def state_of(message: Message, worker: int) -> dict[str, Tensor]:
     }
 
 
-def _of_workers(states: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+def of_workers(states: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The tensors of a message that holds states: each is named `<worker>/<name in the state>`."""
     return {
         f"{worker}/{name}": tensor
         for worker, state in states.items()

@@ -12,9 +12,9 @@ from typing import Any
 from mdgan.chaos.outcome import HEADINGS, rows, troubles
 from mdgan.chaos.play import Commands, Rules, play
 from mdgan.chaos.schedule import Setting, draw_schedule
-from mdgan.data import dataset_file
 from mdgan.errors import BadInput
-from mdgan.families.algorithms import FEDERATED
+from mdgan.families import registry
+from mdgan.launch.prepare import load_dataset
 from mdgan.launch.ranks import LocalRanks, local_ranks
 from mdgan.launch.resolve import Resolved, resolve
 
@@ -67,32 +67,25 @@ def run_chaos(
 
 
 def _setting(resolved: Resolved, kinds: Sequence[str]) -> tuple[int, LocalRanks, Setting]:
-    deployment = resolved.deployment
-    dataset = dataset_file.load(resolved.experiment.dataset, deployment.datasets_dir)
-    experiment = resolved.with_defaults(dataset.defaults)
-    ranks = local_ranks(experiment, deployment, None)
+    settings, launch = resolved.with_defaults(load_dataset(resolved).defaults), resolved.launch
+    ranks = local_ranks(settings, launch, None)
     if not ranks.serves and not {"server", "join"}.isdisjoint(kinds):
         raise BadInput(
-            f"--ranks {deployment.ranks}: rank 0 runs elsewhere; leave server and join out of "
-            "--kinds"
+            f"--ranks {launch.ranks}: rank 0 runs elsewhere; leave server and join out of --kinds"
         )
     if not ranks.hosts and set(kinds) - {"server", "join"}:
-        raise BadInput(f"--ranks {deployment.ranks}: no worker runs here; give --kinds server,join")
-    rounds = experiment.algorithm in FEDERATED
-    setting = Setting(
-        experiment.iterations,
-        [host[0] for host in ranks.hosts],
-        deployment.liveness_timeout,
-        swaps=not rounds and experiment.num_workers > 1 and experiment.swap_interval != 0,
-        checkpoints=0 < deployment.checkpoint_interval <= experiment.iterations,
-        rounds=rounds,
-    )
-    if "server" in kinds and not setting.checkpoints:
+        raise BadInput(f"--ranks {launch.ranks}: no worker runs here; give --kinds server,join")
+    if "server" in kinds and not settings.makes_checkpoints:
         raise BadInput(
-            f"--checkpoint-interval {deployment.checkpoint_interval}: without checkpoints nobody "
-            "can take the server's place; give one below --iterations"
+            f"--checkpoint-interval {settings.checkpoint_interval}: without checkpoints no other "
+            "server can take over; give one below --iterations"
         )
-    return experiment.iterations, ranks, setting
+    server_phases, host_phases = registry.algorithm(settings.algorithm).phases(settings)
+    hosts = [host[0] for host in ranks.hosts]
+    setting = Setting(
+        settings.iterations, hosts, launch.liveness_timeout, server_phases, host_phases
+    )
+    return settings.iterations, ranks, setting
 
 
 def as_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -55,30 +55,15 @@ class Setting:
         iterations: I.
         hosts: the numbers of those that may be struck.
         liveness_seconds: halts are drawn on both sides of it.
-        swaps: whether discriminators are swapped.
-        checkpoints: whether checkpoints are written.
-        rounds: whether workers train both models in rounds.
+        server_phases: the phases that the server enters again and again.
+        host_phases: the phases that every host enters again and again.
     """
 
     iterations: int
     hosts: Sequence[int]
     liveness_seconds: float
-    swaps: bool
-    checkpoints: bool
-    rounds: bool = False
-
-    def host_phases(self) -> list[str]:
-        """The phases that every host enters again and again."""
-        training = ["real-half", "fake-half", "local-step", "feedback"]
-        often = ["receive", *(["train"] if self.rounds else training), "send"]
-        rare = ["swap", "swapped"] * self.swaps
-        return often + rare + ["checkpoint", "write", "report"] * self.checkpoints
-
-    def server_phases(self) -> list[str]:
-        """The phases that the server enters again and again."""
-        often = ["generate"] * (not self.rounds) + ["send", "wait", "aggregate", "step"]
-        rare = ["swap"] * self.swaps
-        return often + rare + ["checkpoint", "write", "manifest"] * self.checkpoints
+    server_phases: Sequence[str]
+    host_phases: Sequence[str]
 
 
 def draw_schedule(
@@ -122,13 +107,13 @@ def _draw(random: Random, kind: str, iteration: int, setting: Setting) -> Event:
     if kind == "join":
         return Event(kind, iteration)
     if kind == "server":
-        halts, phase = random.random() < _SERVER_HALTS, random.choice(setting.server_phases())
+        halts, phase = random.random() < _SERVER_HALTS, random.choice(setting.server_phases)
         fault = Fault(SERVER, "stop" if halts else "kill", phase, iteration)
         return Event(kind, iteration, fault, (longest + _TAKE_OVER_SECONDS) * halts)
     fault = Fault(
         f"host-{random.choice(setting.hosts)}",
         kind,
-        random.choice(setting.host_phases()),
+        random.choice(setting.host_phases),
         iteration,
     )
     # Evenly on a logarithmic scale: a stumble is as likely as a long silence.

@@ -93,7 +93,7 @@ def chaos(train_flags: tuple[str, ...], **wanted: Any) -> int:
             ["standby", given["out"], *where],
             _flags_for(train, {**given, "ranks": _ranks_of_workers(given)}),
         )
-    liveness = resolve([given]).deployment.liveness_timeout
+    liveness = resolve([given]).launch.liveness_timeout
     rules = Rules(wanted["spare"], wanted["least_gap"], liveness, wanted["stall"])
     return run_chaos(commands, given, wanted["seed"], wanted["faults"], wanted["kinds"], rules)
 
@@ -110,7 +110,7 @@ def _given(train_flags: tuple[str, ...]) -> dict[str, Any]:
     flags, file = read_layers(flags.pop("config"), flags)
     given = {**file, **{name: value for name, value in flags.items() if value is not None}}
     resolved = resolve([given])
-    if resolved.torchrun is not None or resolved.deployment.transport == "memory":
+    if resolved.torchrun is not None or resolved.launch.transport == "memory":
         raise BadInput("mdgan chaos: strikes processes; leave torchrun and --transport memory out")
     return given
 
@@ -130,7 +130,7 @@ def _complete(given: dict[str, Any], kinds: tuple[str, ...]) -> None:
 
 def _ranks_of_workers(given: Mapping[str, Any]) -> str:
     """`--ranks` without the server; the others begin later than it."""
-    world_size = resolve([given]).experiment.world_size
+    world_size = resolve([given]).settings.world_size
     ranks = parse_ranks(given.get("ranks") or f"0..{world_size - 1}", world_size)
     return ",".join(str(rank) for rank in ranks if rank > 0)
 

@@ -16,7 +16,7 @@ _SERVERS = (
 
 
 @click.command()
-@settings_options(leave_out=_SERVERS, experiment=False)
+@settings_options(leave_out=_SERVERS, shared=False)
 @click.pass_obj
 def join(started: float, /, **flags: Any) -> int:
     """Take part in a training that is under way, as one more worker.

@@ -1,4 +1,4 @@
-"""One click option of every field of the configuration."""
+"""One click option for every setting."""
 
 from collections.abc import Callable, Collection
 from dataclasses import Field, fields
@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 import click
 
 from mdgan.errors import BadInput
+from mdgan.families import registry
+from mdgan.launch.resolve import known_settings
+from mdgan.launch.settings import LaunchSettings
 from mdgan.records.run_directory import RunDirectory
-from mdgan.settings.config import read_config_file
-from mdgan.settings.declare import flag, kinds
-from mdgan.settings.deployment import Deployment
-from mdgan.settings.experiment import Experiment
+from mdgan.settings.config_file import read_config_file
+from mdgan.settings.declare import Kind, flag
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -28,22 +29,22 @@ def number_or_auto(text: str) -> int | str:
 
 
 def settings_options(
-    leave_out: Collection[str] = (), *, experiment: bool = True, config: bool = True
+    leave_out: Collection[str] = (), *, shared: bool = True, config: bool = True
 ) -> Callable[[Command], Command]:
     """Adds an option for every setting, and `--config` if one file may hold them all.
 
     Args:
         leave_out: names of settings that the command has no use for.
-        experiment: whether to offer what is computed, and not only where.
-        config: whether to offer `--config` beside it.
+        shared: whether to offer the settings that must be equal on every rank.
+        config: whether to offer `--config` beside them.
     """
 
     def decorate(command: Command) -> Command:
-        items = [*(fields(Experiment) if experiment else ()), *fields(Deployment)]
+        items = [*registry.declared_settings().values(), *fields(LaunchSettings)]
         for item in reversed(items):
-            if item.name not in leave_out:
+            if item.name not in leave_out and (shared or not item.metadata["shared"]):
                 command = _option(item)(command)
-        if not (experiment and config):
+        if not (shared and config):
             return command
         return click.option(
             "--config",
@@ -64,7 +65,7 @@ def read_layers(
     Raises:
         BadInput: a file cannot be used.
     """
-    layers = [flags, read_config_file(config) if config is not None else {}]
+    layers = [flags, read_config_file(config, known_settings()) if config is not None else {}]
     if resume is not None:
         if flags.get("out") is not None:
             raise BadInput(f"--out {flags['out']}: the run goes on in its folder {resume}")
@@ -73,25 +74,42 @@ def read_layers(
 
 
 def _option(item: "Field[Any]") -> Callable[[Command], Command]:
-    about = item.metadata
-    default = about["default_text"] or item.default
-    notes = [f"paper: {about['symbol']}"] if about["symbol"] else []
-    if default is not None:
-        notes.append(f"default: {default}")
-    if bool in kinds(item):
-        return click.option(
-            flag(item.name), item.name, is_flag=True, default=None, help=about["help"]
-        )
-    kind: Any = {int: click.INT, float: click.FLOAT, str: click.STRING}[kinds(item)[0]]
-    if about["choices"]:
-        kind = click.Choice(about["choices"])
-    elif item.default == "auto":
-        kind = number_or_auto
+    kind: Kind = item.metadata["kind"]
+    names, about = (flag(item.name), item.name), _about(item)
+    if item.name == "algorithm":
+        choice = click.Choice(registry.names())
+        return click.option(*names, type=choice, default=None, help=about)
+    if kind.type is bool:
+        return click.option(*names, is_flag=True, default=None, help=about)
+    types: dict[type, Any] = {int: click.INT, float: click.FLOAT, str: click.STRING}
+    read: Any = types[kind.type]
+    if kind.choices:
+        read = click.Choice(kind.choices)
+    elif kind.word == "auto":
+        read = number_or_auto
     return click.option(
-        flag(item.name),
-        item.name,
-        type=kind,
-        default=None,
-        metavar=about["metavar"],
-        help=f"{about['help']}  [{'; '.join(notes)}]" if notes else about["help"],
+        *names, type=read, default=None, metavar=item.metadata["metavar"], help=about
     )
+
+
+def _about(item: "Field[Any]") -> str:
+    """A setting's help: which algorithms have it, its sign in the papers, its default."""
+    if item.name == "algorithm":
+        each = [f"{name}: {registry.algorithm(name).about}" for name in registry.names()]
+        return f"What trains. {'; '.join(each)}.  [default: {registry.DEFAULT}]"
+    about, notes = item.metadata, []
+    having = registry.with_setting(item.name)
+    if having and len(having) < len(registry.names()):
+        notes.append(", ".join(having))
+    if about["symbol"]:
+        notes.append(f"paper: {about['symbol']}")
+    default = about["default_text"] or item.default
+    others = {
+        name: value
+        for name in registry.names()
+        if (value := registry.algorithm(name).defaults.get(item.name)) is not None
+    }
+    if default is not None and default is not False:
+        own = "".join(f"; {name}: {value}" for name, value in others.items())
+        notes.append(f"default: {default}{own}")
+    return f"{about['help']}  [{'; '.join(notes)}]" if notes else str(about["help"])

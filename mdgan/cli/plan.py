@@ -1,7 +1,7 @@
 """`mdgan plan`: what a run will take, before it is started."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,17 @@ import click
 from mdgan.cli.environment import prepare_environment
 from mdgan.cli.options import read_layers, settings_options
 from mdgan.errors import BadInput
-from mdgan.families.algorithms import NOT_OF
+from mdgan.families import registry
+from mdgan.launch.resolve import known_settings
+from mdgan.launch.settings import LaunchSettings
 from mdgan.plan.layout import Layout, Link
-from mdgan.settings.config import build_deployment, build_experiment
-from mdgan.settings.deployment import Deployment
 
 _OFFERED = ("workers_per_host", "threads", "datasets_dir")
 _NOT_OFFERED = [
-    *(item.name for item in fields(Deployment) if item.name not in _OFFERED),
-    *("participation", *NOT_OF["mdgan"]),
+    name
+    for name in known_settings() - set(_OFFERED)
+    if name not in registry.declared_settings()
+    or not registry.declared_settings()[name].metadata["shared"]
 ]
 _MOST_MILLISECONDS = 1e7
 _MOST_MEGABITS = 1e9
@@ -99,7 +101,7 @@ def _link(bandwidth: float | None, latency: float) -> Link:
 
 def _forecast(
     layers: Sequence[Mapping[str, Any]],
-    deployment: Deployment,
+    deployment: LaunchSettings,
     link: Link,
     *,
     shared: bool,

@@ -13,7 +13,7 @@ _AS_IN_THE_RUN = ("workers_per_host", "vectorize", "tune", "transport", "ranks",
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@settings_options(leave_out=_AS_IN_THE_RUN, experiment=False)
+@settings_options(leave_out=_AS_IN_THE_RUN, shared=False)
 @click.pass_obj
 def standby(started: float, /, run: Path, **flags: Any) -> int:
     """Watch the server of RUN, and take its place from the newest checkpoint when it is gone.

@@ -8,16 +8,22 @@ import click
 
 from mdgan.cli.environment import prepare_environment
 from mdgan.cli.options import read_layers, settings_options
-from mdgan.families.algorithms import NOT_OF
+from mdgan.families import registry
 from mdgan.launch.resolve import resolve
 
-_NOT_STANDALONE = (
-    *("world_size", "swap", "swap_interval", "swap_epochs", "partition", "workers_per_host"),
-    *("transport", "ranks", "master_addr", "master_port", "network_interface"),
-    *("connect_timeout", "join_token", "insecure", "deadline", "quorum", "liveness_timeout"),
-    *("patience", "strikes", "checkpoint_to_server", "aggregation", "vectorize", "tune"),
-    *("participation", "on_deadline", *NOT_OF["mdgan"]),
+_OF_HOSTS = (
+    *("world_size", "partition", "participation", "workers_per_host", "transport", "ranks"),
+    *("master_addr", "master_port", "network_interface", "connect_timeout", "join_token"),
+    *("insecure", "deadline", "quorum", "liveness_timeout", "patience", "strikes"),
+    "checkpoint_to_server",
 )
+"""What makes no sense where one process holds all data."""
+
+_NOT_BASELINE = [
+    name
+    for name in registry.declared_settings()
+    if registry.BASELINE not in registry.with_setting(name) or name in ("algorithm", *_OF_HOSTS)
+]
 
 _resume = click.option(
     "--resume",
@@ -45,7 +51,7 @@ def train(
 
 
 @click.command()
-@settings_options(leave_out=("algorithm", *_NOT_STANDALONE))
+@settings_options(leave_out=(*_NOT_BASELINE, *_OF_HOSTS))
 @_resume
 @click.option("--dry-run", is_flag=True, help="Print the settings and the data held; stop.")
 @click.pass_obj
@@ -53,7 +59,7 @@ def standalone(
     started: float, /, config: Path | None, resume: Path | None, dry_run: bool, **flags: Any
 ) -> int:
     """Train the same models in one process that holds all data: the baseline."""
-    return _run("standalone", started, read_layers(config, flags, resume), resume, dry_run)
+    return _run(registry.BASELINE, started, read_layers(config, flags, resume), resume, dry_run)
 
 
 def _run(
@@ -65,20 +71,18 @@ def _run(
 ) -> int:
     # Before torch is imported a wrong flag is answered at once, and this still has an effect.
     resolved = resolve(layers, algorithm)
-    prepare_environment(
-        many_processes=resolved.experiment.algorithm != "standalone"
-        and resolved.deployment.transport == "tcp"
-    )
+    has_hosts = registry.algorithm(resolved.settings.algorithm).has_hosts
+    prepare_environment(many_processes=has_hosts and resolved.launch.transport == "tcp")
     from mdgan.inspect.describe import describe
     from mdgan.launch.launcher import launch
-    from mdgan.launch.prepare import make_plan
+    from mdgan.launch.prepare import prepare
 
-    plan = make_plan(
+    prepared = prepare(
         *layers, algorithm=algorithm, show_all=dry_run, launched=started, continues=resume
     )
-    for warning in plan.warnings:
+    for warning in prepared.warnings:
         print(f"mdgan: warning: {warning}", file=sys.stderr)
     if dry_run:
-        print(describe(plan))
+        print(describe(prepared))
         return 0
-    return launch(plan)
+    return launch(prepared)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mdgan.launch.prepare import make_plan
-from mdgan.settings.config import as_settings
+from mdgan.launch.prepare import prepare
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,13 @@ def plan_of(settings: Mapping[str, Any]) -> Checked:
     Raises:
         BadInput: anything cannot work.
     """
-    plan = make_plan(settings)
-    alone = plan.experiment.algorithm == "standalone" or plan.deployment.transport == "memory"
+    prepared = prepare(settings)
+    alone = not prepared.algorithm.has_hosts or prepared.launch.transport == "memory"
     return Checked(
-        as_settings(plan.experiment, plan.deployment),
-        alone or plan.ranks.everyone,
-        1 if alone else len(plan.ranks.hosts),
-        plan.warnings,
+        prepared.config,
+        alone or prepared.ranks.everyone,
+        1 if alone else len(prepared.ranks.hosts),
+        prepared.warnings,
     )
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from mdgan.errors import BadInput
 from mdgan.launch.faults import FAULTS, read_planned
-from mdgan.settings.config import combined, read_config_file
+from mdgan.launch.resolve import combined, known_settings
+from mdgan.settings.config_file import read_config_file
 
 _FAULTS, _PAPER_SCALE = "faults", "paper_scale"
 
@@ -39,7 +40,7 @@ def read_compared(path: Path, *, paper_scale: bool) -> ConfigFile:
     Raises:
         BadInput: it is no such file, a fault is malformed, or it has no such settings.
     """
-    own = read_config_file(path, (_FAULTS, _PAPER_SCALE))
+    own = read_config_file(path, known_settings() | {_FAULTS, _PAPER_SCALE})
     scaled = own.pop(_PAPER_SCALE, None)
     if paper_scale:
         if not isinstance(scaled, dict):
@@ -49,7 +50,7 @@ def read_compared(path: Path, *, paper_scale: bool) -> ConfigFile:
     if not isinstance(faults, str):
         raise BadInput(f'{path}: "{_FAULTS}" must be text as {FAULTS} has it')
     read_planned({FAULTS: faults})
-    known = combined(own)
+    known = combined([own])
     unknown = sorted(name for name, value in own.items() if value is not None and name not in known)
     if unknown:
         raise BadInput(f"{path}: unknown key {unknown[0]!r} in {_PAPER_SCALE}")

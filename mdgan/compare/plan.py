@@ -11,10 +11,10 @@ import psutil
 from mdgan.compare.command import plan_of
 from mdgan.compare.config_files import read_compared
 from mdgan.errors import BadInput
-from mdgan.launch.machine import num_cores
+from mdgan.launch.resolve import combined
 from mdgan.records.run_directory import RunDirectory
-from mdgan.settings.config import combined
 from mdgan.settings.declare import flag
+from mdgan.settings.machine import num_cores
 from mdgan.storage.checkpoints import Checkpoints
 
 NEW, GOES_ON, AGAIN, DONE = "starts", "goes on", "starts again", "finished before"
@@ -93,7 +93,7 @@ def read_configurations(
             raise BadInput(f"{same[0]} and {same[1]}: both are called {path.stem}; rename one")
     for path in files:
         file = read_compared(path, paper_scale=paper_scale)
-        settings = combined(flags, file.settings)
+        settings = combined([flags, file.settings])
         settings = {name: x for name, x in settings.items() if name not in ("seed", "out")}
         try:
             configuration = _configuration(path.stem, settings, seed)

@@ -1,10 +1,23 @@
 """Dataset files found and loaded, partitioned, sampled.
 
-The names below are what a dataset file builds on; see the recipe in the README.
+The names below are what a dataset file builds on; `docs/extending.md` has the recipe. They are
+imported when they are asked for, since they need torch.
 """
 
-from mdgan.data.images import image_to_tensor, read_image
-from mdgan.data.partitioner import ImageFilesPartitioner, InMemoryPartitioner, Partitioner
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mdgan.data.images import image_to_tensor, read_image
+    from mdgan.data.partitioner import ImageFilesPartitioner, InMemoryPartitioner, Partitioner
+
+_MODULES = {
+    "ImageFilesPartitioner": "mdgan.data.partitioner",
+    "InMemoryPartitioner": "mdgan.data.partitioner",
+    "Partitioner": "mdgan.data.partitioner",
+    "image_to_tensor": "mdgan.data.images",
+    "read_image": "mdgan.data.images",
+}
 
 __all__ = [
     "ImageFilesPartitioner",
@@ -13,3 +26,9 @@ __all__ = [
     "image_to_tensor",
     "read_image",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)

@@ -6,7 +6,7 @@ that no worker trains on.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -19,10 +19,8 @@ from mdgan.data.images import Shape
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.python_file import import_file
 from mdgan.errors import BadInput
-from mdgan.gan.randomness import RandomState
-from mdgan.settings.config import names
+from mdgan.gan.build import build_model
 from mdgan.settings.declare import suggest
-from mdgan.settings.experiment import Experiment
 
 REQUIRED = ("Partitioner", "Generator", "Discriminator", "SHAPE", "Z_DIM")
 _MOST_CLASSES = 100_000
@@ -175,11 +173,6 @@ def load_path(path: Path) -> DatasetFile:
     defaults = getattr(module, "DEFAULTS", {})
     if not isinstance(defaults, Mapping):
         raise BadInput(f"{path}: DEFAULTS must be a dict of settings")
-    for key in defaults:
-        if key not in names(Experiment):
-            raise BadInput(
-                f"{path}: DEFAULTS has unknown key {key!r}{suggest(str(key), names(Experiment))}"
-            )
     held_out = getattr(module, "HeldOut", None)
     if held_out is not None and not callable(held_out):
         raise BadInput(f"{path}: HeldOut = {held_out!r:.80} must be a Partitioner, or be left out")
@@ -197,10 +190,21 @@ def load_path(path: Path) -> DatasetFile:
     )
 
 
-def build_model(kind: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """Builds one model with its initial weights drawn from a seed; nobody else's draws change."""
-    with RandomState(seed, torch.device("cpu")).in_place():
-        return kind().train()
+def check_defaults(dataset: DatasetFile, known: Collection[str]) -> None:
+    """Checks that a dataset file's DEFAULTS are settings.
+
+    Args:
+        dataset: the file.
+        known: the names of all settings that must be equal on every rank.
+
+    Raises:
+        BadInput: one is not.
+    """
+    for key in dataset.defaults:
+        if key not in known:
+            raise BadInput(
+                f"{dataset.path}: DEFAULTS has unknown key {key!r}{suggest(str(key), known)}"
+            )
 
 
 @torch.no_grad()

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mdgan.data.scheme import PartitionScheme
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import derive_seed
 
@@ -21,12 +22,12 @@ _DIRICHLET_ATTEMPTS = 100
 _MOST_PIECES = 1_000_000
 
 
-def partition(labels: Tensor, scheme: str, num_workers: int, seed: int) -> list[Tensor]:
+def partition(labels: Tensor, scheme: PartitionScheme, num_workers: int, seed: int) -> list[Tensor]:
     """Divides a data set over workers.
 
     Args:
         labels: int64 [n].
-        scheme: a checked `--partition` value other than `none`.
+        scheme: any but `none`.
         num_workers: N.
         seed: the run's seed.
 
@@ -40,10 +41,8 @@ def partition(labels: Tensor, scheme: str, num_workers: int, seed: int) -> list[
         raise BadInput(
             f"{num_workers} workers but only {len(labels)} samples: use fewer workers or more data"
         )
-    name, _, text = scheme.partition(":")
-    numbers = [float(number) for number in text.split(",")] if text else []
-    random = np.random.default_rng(derive_seed(seed, "partition", scheme, num_workers))
-    parts = SCHEMES[name](labels.numpy(), num_workers, random, *numbers)
+    random = np.random.default_rng(derive_seed(seed, "partition", scheme.text, num_workers))
+    parts = SCHEMES[scheme.name](labels.numpy(), num_workers, random, *scheme.numbers)
     for worker, part in enumerate(parts, start=1):
         if len(part) == 0:
             raise BadInput(

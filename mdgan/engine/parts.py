@@ -1,61 +1,24 @@
-"""What an algorithm adds to the server and to a host; neither knows which algorithm it is."""
+"""What an algorithm adds to the server and to a host. The engine knows these classes and no more."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from mdgan.engine.server.barrier import Collector
-from mdgan.engine.server.checkpoints import Saving
-from mdgan.engine.server.membership import Roster
-from mdgan.families.mdgan.messages import Form
-from mdgan.families.mdgan.server_swaps import Swapping
-from mdgan.messages import Kind, Message
-from mdgan.observe.run_observer import RunObserver
-from mdgan.observe.tracer import Tracer
-from mdgan.settings.experiment import Experiment
-from mdgan.transport.base import HostTransport, ServerTransport
+from mdgan.engine.answers import AnswerForm
+from mdgan.messages import Message
+from mdgan.transport.base import HostTransport
 
-Hosts = Mapping[int, Collection[int]]
-"""Hosts, with those of their workers that are meant."""
+if TYPE_CHECKING:
+    from mdgan.engine.server.engine import Engine
 
-AwaitHosts = Callable[[], Hosts]
-"""Waits for hosts that take part in the next iteration, and raises if nobody comes."""
+ServerHandler = Callable[["Engine", int, Message], None]
+"""Takes in a message that a host, given by its number, has sent on its own."""
 
-
-@dataclass(frozen=True)
-class ServerSurroundings:
-    """What the server lends to the algorithm."""
-
-    experiment: Experiment
-    transport: ServerTransport
-    roster: Roster
-    collector: Collector
-    swapping: Swapping
-    saving: Saving
-    observer: RunObserver
-    form: Form
-
-
-@dataclass(frozen=True)
-class ServerFamily:
-    """What an algorithm brings to the server.
-
-    Attributes:
-        make_part: its part.
-        form: how answers travel.
-        device: where they are wanted.
-        counts_busy: see `Collector`.
-        copies: see `Reception`.
-    """
-
-    make_part: "Callable[[ServerSurroundings], ServerPart]"
-    form: Form
-    device: torch.device
-    counts_busy: bool = True
-    copies: bool = True
+HostHandler = Callable[[Message, HostTransport], None]
+"""Carries out one message of the server."""
 
 
 class Advance(NamedTuple):
@@ -70,48 +33,78 @@ class Advance(NamedTuple):
     losses: Tensor
 
 
-class ServerPart(Protocol):
-    """The server's share of an algorithm."""
+class ServerPart(ABC):
+    """The server's share of an algorithm.
+
+    Attributes:
+        form: how hosts answer.
+        device: where answers are wanted.
+        counts_busy: whether workers that are busy with an earlier question count where a quorum
+            must answer.
+        copied: the prefix of those tensors of a worker's state that a newcomer may begin with a copy
+            of; None if newcomers need none, since the next question brings all that they need.
+    """
+
+    form: AnswerForm
+    device: torch.device = torch.device("cpu")
+    counts_busy: bool = True
+    copied: str | None = None
 
     @property
+    @abstractmethod
     def generator(self) -> nn.Module:
         """G, to be scored, sampled and saved."""
 
-    def begin(self) -> None:
-        """Everybody is here who will be at the start.
-
-        Raises:
-            BadInput: with what they hold, this cannot be trained.
-        """
-
-    def advance(self, done: int, await_hosts: AwaitHosts) -> Advance | None:
-        """One global iteration, or one round of several; None if nobody's answer could be used.
+    @abstractmethod
+    def advance(self, done: int, engine: "Engine") -> Advance | None:
+        """One global iteration, or one round of several; None if no answer could be used.
 
         Args:
             done: the last iteration that is done.
-            await_hosts: to be called before anything is sent.
+            engine: asks hosts, and waits for them.
         """
 
-    def rhythm(self) -> tuple[int, int]:
-        """How many swaps were ordered, and the iterations between two; for a checkpoint."""
-
-    def go_on(self, num_swaps: int, swap_every: int | None) -> None:
-        """As `rhythm` was when a checkpoint was made.
-
-        Args:
-            num_swaps: how many were ordered.
-            swap_every: iterations between two; None to work it out anew.
-        """
-
+    @abstractmethod
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the next iteration depends on."""
 
+    @abstractmethod
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continues where `state` was taken.
 
         Raises:
             KeyError, RuntimeError: it is no such state, or of other models.
         """
+
+    def begin(self, engine: "Engine") -> None:
+        """All workers are here that will be at the start.
+
+        Raises:
+            BadInput: with what they hold, this cannot be trained.
+        """
+
+    def holdings(self, engine: "Engine") -> Mapping[str, Any]:
+        """What is trained on, by worker, for the report."""
+        return engine.members.holdings()
+
+    def progress(self) -> dict[str, int]:
+        """What a checkpoint must know besides `state`, such as how many swaps were ordered."""
+        return {}
+
+    def go_on(self, progress: Mapping[str, int], changed: Collection[str]) -> None:
+        """Training goes on from a checkpoint.
+
+        Args:
+            progress: what `progress` gave then.
+            changed: the names of settings that have other values since.
+        """
+
+    def handlers(self) -> Mapping[str, ServerHandler]:
+        """By kind of message, what takes it in; answers in `form` are not among them."""
+        return {}
+
+    def settle(self, engine: "Engine") -> None:
+        """Members have gone: the algorithm forgets what was to come from them."""
 
 
 class Learner(Protocol):
@@ -131,19 +124,27 @@ class Learner(Protocol):
         """
 
 
-class HostPart(Protocol):
-    """The workers' share of an algorithm, for all workers of one host."""
+class HostPart(ABC):
+    """The workers' share of an algorithm, for all workers of one host.
+
+    Attributes:
+        begins: the kind of message that an iteration or a round begins with.
+    """
+
+    begins: str
 
     @property
+    @abstractmethod
     def learners(self) -> Mapping[int, Learner]:
         """By rank."""
 
-    @property
-    def begins(self) -> Kind:
-        """The kind of message that an iteration begins with."""
+    @abstractmethod
+    def handlers(self) -> Mapping[str, HostHandler]:
+        """By kind of message, what carries it out."""
 
     def tell(self) -> dict[str, Any]:
         """What the server's part wants to know of these workers: JSON values."""
+        return {}
 
     def arrived(self, holds: Sequence[int]) -> None:
         """A server has let this host in.
@@ -152,15 +153,13 @@ class HostPart(Protocol):
             holds: the workers that can go on as they are.
         """
 
-    def obey(self, order: Message, transport: HostTransport, tracer: Tracer) -> bool:
-        """Carries out one message of the server; returns whether it is one of this algorithm."""
-
     def adopt(self, rank: int, state: Mapping[str, Tensor]) -> None:
         """Takes over what the server found for a worker that had nothing to go on with.
 
         Raises:
             KeyError, RuntimeError: the state does not fit; nothing changed.
         """
+        self.learners[rank].load_state(state)
 
     def adopted(self) -> None:
         """All workers have what they need."""

@@ -89,10 +89,10 @@ class Scorer:
         self._channel.send(messages.extractor(fields, tensors))
         waiting: list[Message] = []
         while (message := inbox.take(_FOREVER)) is not None:
-            if message.kind is Kind.REAL:
+            if message.kind == Kind.REAL:
                 real = RealStatistics.from_tensors(message.tensors)
                 self._run.write_tensors(REAL_FILE, real.tensors(), extractor.describe())
-            elif message.kind is Kind.GENERATOR:
+            elif message.kind == Kind.GENERATOR:
                 waiting.append(message)
             while real is not None and waiting:
                 self._answer(waiting.pop(0), extractor, real, held_out)

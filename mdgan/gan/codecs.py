@@ -11,31 +11,23 @@ by one, so that a sample does not depend on who else is in the message.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import ceil, inf, prod
 
 import torch
 from torch import Tensor
 
+from mdgan.gan.codec_form import CodecForm
+
 _STEPS = 127
 
 
-@dataclass(frozen=True)
-class Codec:
-    """A way to write samples.
+class Codec(CodecForm):
+    """A way to write samples."""
 
-    Attributes:
-        name: fp32, bf16, int8 or topk.
-        fraction: F of topk.
-    """
-
-    name: str = "fp32"
-    fraction: float = 1.0
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether every bit arrives."""
-        return self.name == "fp32"
+    @classmethod
+    def of(cls, form: CodecForm) -> "Codec":
+        """The codec that a setting names."""
+        return cls(form.name, form.fraction)
 
     def encode(self, samples: Tensor) -> dict[str, Tensor]:
         """Writes samples.
@@ -83,12 +75,6 @@ class Codec:
 
 
 FP32 = Codec()
-
-
-def parse_codec(text: str) -> Codec:
-    """Reads a `--wire-images` or `--wire-feedback` value that the experiment has checked."""
-    name, _, fraction = text.partition(":")
-    return Codec(name, float(fraction or 1.0))
 
 
 def _to_int8(samples: Tensor) -> dict[str, Tensor]:

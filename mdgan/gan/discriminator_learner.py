@@ -1,11 +1,11 @@
-"""MD-GAN (Hardy et al. 2019, Algorithm 1): the worker's share of one iteration.
+"""How a discriminator learns: L local steps on real and generated batches.
 
 Shapes are written [b, C, H, W]: b samples.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -19,13 +19,13 @@ from mdgan.gan.stages import Stage, unobserved
 
 
 class Batches(Protocol):
-    """A worker's private data."""
+    """Private data."""
 
     def next_batch(self, batch_size: int) -> Tensor:
         """The next real samples, float32 [b, C, H, W] in [−1, 1]."""
 
     def state(self) -> dict[str, Tensor]:
-        """Where drawing is; tensors that are never written to."""
+        """Which samples come next; tensors that are never written to."""
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
         """Continues where `state` was taken; False, and nothing changed, with other data.
@@ -37,7 +37,7 @@ class Batches(Protocol):
 
 @dataclass(frozen=True)
 class Rules:
-    """How a worker learns and judges; the same for all workers of a run.
+    """How a discriminator learns and judges; the same for all of a run.
 
     Attributes:
         batch_size: b.
@@ -54,30 +54,16 @@ class Rules:
     loss_scale: float = 1.0
 
 
-class Judgement(NamedTuple):
-    """What a worker has to say of a batch X^(g).
+class DiscriminatorLearner:
+    """A discriminator, the private data that it learns from, and its random numbers.
 
     Attributes:
-        feedback: F_n, [b, C, H, W].
-        loss: J_gen, a scalar.
-        verdicts: the logits D_n(x) of the samples, [b]; high means real.
-    """
-
-    feedback: Tensor
-    loss: Tensor
-    verdicts: Tensor
-
-
-class Worker:
-    """The worker's share: train D_n on private data, then judge a batch (Algorithm 1, WORKER).
-
-    The discriminator moves in a swap. The data and the random state stay: they belong to the place.
-
-    Attributes:
-        discriminator: D_n.
-        batches: B_n, the worker's shard.
+        discriminator: D.
+        batches: B, the shard.
         random_state: of dropout and the like.
         rules: how it learns and judges.
+        before_real_half: how everything was before the real half that is there, by the names of
+            `state`; empty if there is none.
     """
 
     def __init__(
@@ -97,7 +83,7 @@ class Worker:
         self.random_state = random_state
         self.rules = Rules(batch_size, local_steps, discriminator_loss, generator_loss, loss_scale)
         self._real_loss: Tensor | None = None
-        self._before_real_half: dict[str, Tensor] = {}
+        self.before_real_half: dict[str, Tensor] = {}
 
     def learn_real_half(self) -> None:
         """The half of the next gradient that needs only real data; it need not wait for X^(d).
@@ -140,22 +126,7 @@ class Worker:
             loss = self.end_local_step(fake_loss.detach())
         return loss
 
-    def feedback(self, judged: Tensor) -> Judgement:
-        """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g), J_gen a mean over the batch (Algorithm 1, line 9).
-
-        Only the gradient with respect to the input is computed, none for θ_n.
-
-        Args:
-            judged: X^(g), [b, C, H, W].
-        """
-        judged = judged.detach().requires_grad_()
-        with self.random_state.in_place():
-            logits = self.discriminator.model(judged)  # [b], or [b, 1] and the like
-            loss = self.rules.generator_loss(logits)
-            (gradient,) = torch.autograd.grad(loss * self.rules.loss_scale, judged)
-        return Judgement(gradient / self.rules.loss_scale, loss.detach(), logits.detach().flatten())
-
-    # What `learn` consists of, for whoever computes the gradients of several workers at once.
+    # What `learn` consists of, for code that computes the gradients of several learners at once.
 
     @property
     def has_real_half(self) -> bool:
@@ -168,7 +139,7 @@ class Worker:
         Remembers how everything is, so that the real half can be undone. The gradient is put in
         place next, and `keep_real_half` called.
         """
-        self._before_real_half = self._moved_by_real_half()
+        self.before_real_half = self._moved_by_real_half()
         return self.batches.next_batch(self.rules.batch_size)
 
     def keep_real_half(self, loss: Tensor) -> None:
@@ -190,14 +161,14 @@ class Worker:
         """
         assert self._real_loss is not None, "the real half comes first"
         loss = self._real_loss + fake_loss
-        self._real_loss, self._before_real_half = None, {}
+        self._real_loss, self.before_real_half = None, {}
         return loss
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the next answer depends on, at any time between two answers.
 
-        A real half that is already learnt is left out, and the state is that before it: whoever
-        loads it learns the same half again. The gradient of a single batch tells much of its
+        A real half that is already learnt is left out, and the state is that before it: a learner
+        that loads it learns the same half again. The gradient of a single batch tells much of its
         samples and must not leave the worker.
 
         Returns:
@@ -209,14 +180,14 @@ class Worker:
             **under("random.", self.random_state.tensors()),
             **under("shard.", self.batches.state()),
         }
-        before = self._before_real_half
+        before = self.before_real_half
         return {name: before.get(name, tensor).clone() for name, tensor in now.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
         """Continues where `state` was taken.
 
         Args:
-            state: what `state` of a worker of the same architecture returned.
+            state: what `state` of a learner of the same architecture returned.
 
         Returns:
             Whether the shard is the same size; if not, it stays as it is.
@@ -234,33 +205,8 @@ class Worker:
             self.random_state.restore(random_before)
             self.batches.load_state(batches_before)
             raise
-        self._drop_real_half()
+        self.drop_real_half()
         return same_shard
-
-    def load_discriminator(self, state: Mapping[str, Tensor]) -> None:
-        """Takes over a discriminator, as in a swap; data and random state stay.
-
-        A real half that is already learnt belongs to the discriminator that goes. It is undone, its
-        batch and random numbers included: early or late makes no difference to what follows.
-
-        Args:
-            state: what `Discriminator.state` of another worker returned.
-
-        Raises:
-            KeyError, RuntimeError: the state does not fit; nothing changed.
-        """
-        self.discriminator.load_state(state)
-        self._undo_real_half()
-
-    def take(self, discriminator: Discriminator) -> None:
-        """As `load_discriminator`, without a copy.
-
-        Args:
-            discriminator: of another worker here, which takes somebody else's in turn.
-        """
-        self._undo_real_half()
-        self.discriminator = discriminator
-        self._drop_real_half()
 
     def _moved_by_real_half(self) -> dict[str, Tensor]:
         """What `learn_real_half` changes besides gradients, named as in `state`."""
@@ -271,15 +217,10 @@ class Worker:
             **under("shard.", self.batches.state()),
         }
 
-    def _undo_real_half(self) -> None:
-        if self.has_real_half:
-            self.random_state.restore(part_of(self._before_real_half, "random."))
-            self.batches.load_state(part_of(self._before_real_half, "shard."))
-        self._drop_real_half()
-
-    def _drop_real_half(self) -> None:
+    def drop_real_half(self) -> None:
+        """Forgets the half of a gradient that is already there."""
         self.discriminator.optimizer.zero_grad()
-        self._real_loss, self._before_real_half = None, {}
+        self._real_loss, self.before_real_half = None, {}
 
     @property
     def _device(self) -> torch.device:

@@ -1,12 +1,12 @@
-"""Sums of feedback that do not depend on who adds up what, and in which order.
+"""Sums that do not depend on which process adds up what, and in which order.
 
-A host that carries many workers adds up their feedback on the same batch before it is sent. Rounded
-sums would then depend on who sits where, and the same run on other machines would end elsewhere. So
+A host that carries many workers adds up their answers before it sends them. Rounded sums would then
+depend on which workers share a host, and the same run on other machines would end elsewhere. So
 every addend is first rounded to a multiple of 2^-50, as float64: sums below 8 in absolute value are
 then exact, in any order and any grouping. What that costs is below 5·10⁻¹⁶ a worker, where float32
 itself rounds a feedback of 10⁻⁴ to 7·10⁻¹².
 
-A batch that a single worker judged has no sum: its feedback is taken as it is.
+A single answer needs no sum: it is taken as it is.
 """
 
 from collections.abc import Iterable
@@ -18,8 +18,8 @@ from torch import Tensor
 _STEPS_PER_UNIT = 2.0**50
 
 
-class FeedbackSum(NamedTuple):
-    """Σ F_n of some workers of a host that judged the same batch.
+class PartialSum(NamedTuple):
+    """Σ F_n over some workers of one host.
 
     Attributes:
         workers: n, two or more.
@@ -30,33 +30,33 @@ class FeedbackSum(NamedTuple):
     total: Tensor
 
 
-def addend(feedback: Tensor) -> Tensor:
-    """F_n as it goes into a sum.
+def addend(answer: Tensor) -> Tensor:
+    """One worker's F_n as it goes into a sum.
 
     Args:
-        feedback: F_n, float32 [b, C, H, W], finite.
+        answer: F_n, float32 [b, C, H, W], finite.
 
     Returns:
         float64, a copy.
     """
-    return feedback.double().mul_(_STEPS_PER_UNIT).round_().div_(_STEPS_PER_UNIT)
+    return answer.double().mul_(_STEPS_PER_UNIT).round_().div_(_STEPS_PER_UNIT)
 
 
-def summed(feedbacks: Iterable[Tensor]) -> Tensor:
+def summed(answers: Iterable[Tensor]) -> Tensor:
     """Σ F_n of two workers or more, float64 [b, C, H, W]."""
-    first, *others = feedbacks
+    first, *others = answers
     total = addend(first)
-    for feedback in others:
-        total += addend(feedback)
+    for answer in others:
+        total += addend(answer)
     return total
 
 
 def put_together(singles: Iterable[Tensor], sums: Iterable[Tensor]) -> Tensor | None:
-    """Σ F_n over everybody who judged one batch.
+    """Σ F_n over all workers whose answers belong together.
 
     Args:
-        singles: F_n of those who answered for themselves, float32 [b, C, H, W].
-        sums: what `summed` made of the others', float64.
+        singles: F_n of the workers that answered singly, float32 [b, C, H, W].
+        sums: what `summed` made of the other workers' answers, float64.
 
     Returns:
         float64 [b, C, H, W], fresh; None if there is nothing.

@@ -1,4 +1,4 @@
-"""The baseline: one generator and one discriminator that see all data in one process.
+"""One generator and one discriminator in one process.
 
 Deliberately the textbook form, with the generator's gradient taken end to end through D(G(z))
 instead of through feedback: MD-GAN with one worker must equal it bit for bit.
@@ -6,12 +6,13 @@ instead of through feedback: MD-GAN with one worker must equal it bit for bit.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import floor, log2
 
 import torch
 from torch import Tensor, nn
 
 from mdgan.gan.arithmetic import finite_or_zero
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.gan.discriminator_learner import DiscriminatorLearner
 from mdgan.gan.generator_state import generator_state, load_generator_state
 from mdgan.gan.losses import Term
 from mdgan.gan.model_state import part_of, under
@@ -19,14 +20,21 @@ from mdgan.gan.randomness import RandomState
 from mdgan.gan.stages import Stage, unobserved
 
 
-class StandaloneGAN:
+def resolve_kappa(kappa: int | str, num_workers: int) -> int:
+    """κ for N live workers: as given, or max(2, ⌊log2 N⌋) (Darmanger and Gombas, section 5.2)."""
+    if isinstance(kappa, int):
+        return kappa
+    return max(2, floor(log2(num_workers)))
+
+
+class LocalGAN:
     """Goodfellow et al. 2014, Algorithm 1, on two generated batches as in MD-GAN."""
 
     def __init__(
         self,
         generator: nn.Module,
         optimizer: torch.optim.Optimizer,
-        worker: Worker,
+        learner: DiscriminatorLearner,
         *,
         z_dim: int,
         batch_size: int,
@@ -38,7 +46,7 @@ class StandaloneGAN:
     ) -> None:
         self.generator = generator
         self._optimizer = optimizer
-        self._worker = worker
+        self._learner = learner
         self._z_dim = z_dim
         self._batch_size = batch_size
         self._kappa = kappa
@@ -63,9 +71,9 @@ class StandaloneGAN:
         with stage("generate"), self._random_state.in_place():
             samples = self.generator(z)
         judged, fake = samples[:b], samples[b : 2 * b] if self._kappa > 1 else samples[:b]
-        discriminator_loss = self._worker.learn(fake.detach(), stage)
-        with stage("aggregate"), self._worker.random_state.in_place():
-            generator_loss = self._generator_loss(self._worker.discriminator.model(judged))
+        discriminator_loss = self._learner.learn(fake.detach(), stage)
+        with stage("aggregate"), self._learner.random_state.in_place():
+            generator_loss = self._generator_loss(self._learner.discriminator.model(judged))
             parameters = [p for p in self.generator.parameters() if p.requires_grad]
             gradients = torch.autograd.grad(generator_loss * self._loss_scale, parameters)
             finite_or_zero(gradients, self._loss_scale)
@@ -82,16 +90,16 @@ class StandaloneGAN:
             batch_size: b.
         """
         self._batch_size = batch_size
-        self._worker.rules = replace(self._worker.rules, batch_size=batch_size)
+        self._learner.rules = replace(self._learner.rules, batch_size=batch_size)
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the next iteration depends on.
 
         Returns:
-            What `GeneratorLearner.state` has, and `worker.…` as `Worker.state`.
+            What `generator_state` has, and `worker.…` as `DiscriminatorLearner.state`.
         """
         own = generator_state(self.generator, self._optimizer, self._noise, self._random_state)
-        return {**own, **under("worker.", self._worker.state())}
+        return {**own, **under("worker.", self._learner.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
         """Continues where `state` was taken.
@@ -103,13 +111,13 @@ class StandaloneGAN:
             KeyError, RuntimeError: the state does not fit; nothing changed.
         """
         own = {name: state[name] for name in state if not name.startswith("worker.")}
-        before = self._worker.state()
-        same_data = self._worker.load_state(part_of(state, "worker."))
+        before = self._learner.state()
+        same_data = self._learner.load_state(part_of(state, "worker."))
         try:
             load_generator_state(
                 own, self.generator, self._optimizer, self._noise, self._random_state
             )
         except BaseException:
-            self._worker.load_state(before)
+            self._learner.load_state(before)
             raise
         return same_data

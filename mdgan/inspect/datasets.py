@@ -13,11 +13,9 @@ from mdgan.data.dataset_file import (
     num_parameters,
 )
 from mdgan.data.partition import partition
+from mdgan.data.settings import DataSettings
 from mdgan.errors import BadInput
 from mdgan.inspect.partition_picture import partition_picture
-from mdgan.launch.prepare import data_dir as data_dir_of
-from mdgan.settings.deployment import Deployment
-from mdgan.settings.experiment import check_partition
 from mdgan.storage.whole_file import write_whole
 
 
@@ -68,14 +66,14 @@ def draw_partition(
     Raises:
         BadInput: the data set, the scheme or the output cannot be used.
     """
-    check_partition(scheme)
-    if scheme == "none":
+    data = DataSettings.read({"partition": scheme, "data_dir": data_dir})
+    if not data.partition.divides:
         raise BadInput("--partition none: divides nothing; name another scheme")
     if output.suffix not in (".png", ".svg"):
         raise BadInput(f"-o {output}: must end in .png or .svg")
     dataset = load(name, datasets_dir)
-    source = dataset.open(data_dir_of(Deployment(data_dir=data_dir), dataset, 1))
-    parts = partition(source.labels, scheme, num_workers, seed)
+    source = dataset.open(data.data_folder(name, 1))
+    parts = partition(source.labels, data.partition, num_workers, seed)
     num_classes = int(source.labels.max()) + 1
     counts = torch.stack(
         [torch.bincount(source.labels[part], minlength=num_classes) for part in parts]

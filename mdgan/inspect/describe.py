@@ -1,57 +1,44 @@
-"""A plan in words, for `--dry-run`."""
-
-from dataclasses import asdict
+"""A checked run in words, for `--dry-run`."""
 
 import torch
 
 from mdgan.data.dataset_file import num_parameters
-from mdgan.families.algorithms import FEDERATED, num_participants
-from mdgan.families.mdgan.algorithm import resolve_kappa
-from mdgan.launch.prepare import Plan
+from mdgan.launch.prepare import Prepared
 
 _MOST_CLASSES = 12
 
 
-def describe(plan: Plan) -> str:
+def describe(prepared: Prepared) -> str:
     """The resolved settings, the models, and what each worker will hold.
 
     Returns:
         Lines without a last line break.
     """
-    experiment, dataset = plan.experiment, plan.dataset
-    generator, discriminator = dataset.generator(), dataset.discriminator()
-    lines = ["settings"]
-    for name, value in {**asdict(experiment), **asdict(plan.deployment)}.items():
-        lines.append(f"  {name:20} {'-' if value is None else value}")
-    workers = experiment.num_workers
-    sharing = workers if experiment.algorithm == "mdgan" else 1  # the others generate for one D
-    sizes = [len(indices) for _, indices in plan.holdings.values()]
-    every = experiment.swap_every(sum(sizes) / len(sizes))
-    lines += [
-        "resolved",
-        f"  {'dataset file':20} {dataset.path}",
-        f"  {'sample shape':20} {' × '.join(map(str, dataset.shape))}, Z_DIM {dataset.z_dim}",
-        f"  {'generator':20} {num_parameters(generator):,} parameters",
-        f"  {'discriminator':20} {num_parameters(discriminator):,} parameters",
-        f"  {'κ':20} {resolve_kappa(experiment.kappa, sharing)}",
+    dataset = prepared.dataset
+    sizes = [len(indices) for _, indices in prepared.holdings.values()]
+    resolved = [
+        ("dataset file", str(dataset.path)),
+        ("sample shape", f"{' × '.join(map(str, dataset.shape))}, Z_DIM {dataset.z_dim}"),
+        ("generator", f"{num_parameters(dataset.generator()):,} parameters"),
+        ("discriminator", f"{num_parameters(dataset.discriminator()):,} parameters"),
+        *prepared.builder.describe(prepared.settings, sum(sizes) / len(sizes)),
     ]
-    if experiment.algorithm in FEDERATED:
-        share = num_participants(experiment.participation or 1.0, workers)
-        length = experiment.round_length(sum(sizes) / len(sizes))
-        lines.append(f"  {'a round':20} {length} iterations of {share} worker(s)")
-    elif experiment.algorithm == "mdgan":
-        lines.append(f"  {'swap':20} {f'every {every} iterations' if every else 'never'}")
-    if experiment.algorithm != "standalone":
-        processes = ["rank 0"] if plan.ranks.serves else []
-        processes += ["rank " + _span(host) for host in plan.ranks.hosts]
-        lines.append(f"  {'processes here':20} {', '.join(processes)}")
+    if prepared.algorithm.has_hosts:
+        processes = ["rank 0"] if prepared.ranks.serves else []
+        processes += ["rank " + _span(host) for host in prepared.ranks.hosts]
+        resolved.append(("processes here", ", ".join(processes)))
+    settings = {**prepared.config, "out": prepared.launch.out}
+    lines = ["settings"]
+    lines += [f"  {name:20} {'-' if value is None else value}" for name, value in settings.items()]
+    lines.append("resolved")
+    lines += [f"  {name:20} {value}" for name, value in resolved]
     lines.append("holds")
-    lines += [f"  {_holding(plan, worker)}" for worker in plan.holdings]
+    lines += [f"  {_holding(prepared, worker)}" for worker in prepared.holdings]
     return "\n".join(lines)
 
 
-def _holding(plan: Plan, worker: int) -> str:
-    source, indices = plan.holdings[worker]
+def _holding(prepared: Prepared, worker: int) -> str:
+    source, indices = prepared.holdings[worker]
     counts = torch.bincount(source.labels[indices], minlength=int(source.labels.max()) + 1)
     present = [f"{label}:{count}" for label, count in enumerate(counts.tolist()) if count]
     more = f" … {len(present)} classes" if len(present) > _MOST_CLASSES else ""

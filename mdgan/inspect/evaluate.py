@@ -12,12 +12,14 @@ from typing import Any
 
 import torch
 
+from mdgan.data.shard import Shard
 from mdgan.engine.host.describing import describe_all
-from mdgan.engine.learners import make_shard
 from mdgan.engine.scorer import EXTRACTOR_FILE, REAL_FILE, score_generator
+from mdgan.engine.settings import RunSettings
+from mdgan.families import registry
+from mdgan.gan.randomness import generator_for
 from mdgan.inspect.trained import Trained, load_trained
 from mdgan.launch import machine
-from mdgan.launch.prepare import data_dir
 from mdgan.metrics.chosen import (
     features_of,
     make_extractor,
@@ -27,7 +29,6 @@ from mdgan.metrics.chosen import (
 from mdgan.metrics.extractor import Extractor
 from mdgan.metrics.packing import unpack
 from mdgan.metrics.real_statistics import RealStatistics
-from mdgan.settings.deployment import Deployment
 
 
 @dataclass(frozen=True)
@@ -56,15 +57,17 @@ def evaluate_run(path: Path, question: Question) -> dict[str, Any]:
         BadInput: not a run, no generator yet, or data or network cannot be used.
     """
     trained = load_trained(path)
-    experiment, deployment = trained.settings()
-    deployment = _with(deployment, question.changes)
-    device = machine.resolve_device(deployment.device, 0)
-    torch.set_num_threads(machine.server_threads(deployment))
+    settings, launch = trained.settings()
+    settings = _with(settings, question.changes)
+    device = machine.resolve_device(question.changes.get("device", launch.device), 0)
+    torch.set_num_threads(machine.server_threads(launch))
     begin = time.monotonic()
-    seed = experiment.seed if question.seed is None else question.seed
-    extractor = _extractor(trained, deployment, question).to(device)
-    real = _real(trained, deployment, question, extractor)
-    held_out = open_held_out(deployment, trained.dataset, data_dir(deployment, trained.dataset, 1))
+    seed = settings.seed if question.seed is None else question.seed
+    extractor = _extractor(trained, settings, question).to(device)
+    real = _real(trained, settings, question, extractor)
+    held_out = open_held_out(
+        settings, trained.dataset, settings.data_folder(trained.dataset.name, 1)
+    )
     scores = score_generator(
         trained.generator.to(device),
         extractor,
@@ -89,42 +92,42 @@ def evaluate_run(path: Path, question: Question) -> dict[str, Any]:
     return record
 
 
-def _with(deployment: Deployment, changes: Mapping[str, str]) -> Deployment:
-    given: dict[str, Any] = dict(changes)
+def _with(settings: RunSettings, changes: Mapping[str, str]) -> RunSettings:
+    given: dict[str, Any] = {name: v for name, v in changes.items() if name != "device"}
     if "inception_weights" in given:
         given.setdefault("extractor", "inception")
     elif given.get("extractor", "inception") != "inception":
         given["inception_weights"] = None
-    return replace(deployment, **given)
+    return replace(settings, **given)
 
 
-def _extractor(trained: Trained, deployment: Deployment, question: Question) -> Extractor:
+def _extractor(trained: Trained, settings: RunSettings, question: Question) -> Extractor:
     asked = {"extractor", "inception_weights", "data_dir"} & question.changes.keys()
     if not asked and (trained.run.path / EXTRACTOR_FILE).exists():
         tensors, fields = trained.run.read_tensors(EXTRACTOR_FILE)
-        return unpack(fields, tensors, own_file(deployment))
-    folder = data_dir(deployment, trained.dataset, 1)
+        return unpack(fields, tensors, own_file(settings))
+    folder = settings.data_folder(trained.dataset.name, 1)
     return make_extractor(
-        deployment,
+        settings,
         trained.dataset,
         lambda: trained.dataset.open(folder),
-        lambda: open_held_out(deployment, trained.dataset, folder),
+        lambda: open_held_out(settings, trained.dataset, folder),
     )
 
 
 def _real(
-    trained: Trained, deployment: Deployment, question: Question, extractor: Extractor
+    trained: Trained, settings: RunSettings, question: Question, extractor: Extractor
 ) -> RealStatistics:
     """The sums that training left behind if they fit; else those of the data on this machine."""
     if "data_dir" not in question.changes and (trained.run.path / REAL_FILE).exists():
         tensors, described = trained.run.read_tensors(REAL_FILE)
         if described.get("sha256") == extractor.sha256:
             return RealStatistics.from_tensors(tensors)
-    experiment, _ = trained.settings()
-    ranks = [1] if experiment.algorithm == "standalone" else range(1, experiment.world_size)
-    folders = {data_dir(deployment, trained.dataset, rank) for rank in ranks}
+    has_hosts = registry.algorithm(settings.algorithm).has_hosts
+    ranks = range(1, settings.world_size) if has_hosts else [1]
+    folders = {settings.data_folder(trained.dataset.name, rank) for rank in ranks}
     sources = [trained.dataset.open(folder) for folder in sorted(folders)]
-    shards = [make_shard(1, source, torch.arange(len(source)), 0) for source in sources]
+    shards = [Shard(source, torch.arange(len(source)), generator_for(0)) for source in sources]
     return describe_all(shards, extractor)
 
 

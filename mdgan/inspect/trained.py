@@ -8,11 +8,11 @@ from pathlib import Path
 from torch import nn
 
 from mdgan.data.dataset_file import DatasetFile, load_path
+from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
+from mdgan.families import registry
+from mdgan.launch.settings import LaunchSettings
 from mdgan.records.run_directory import RunDirectory
-from mdgan.settings.config import build_deployment, build_experiment
-from mdgan.settings.deployment import Deployment
-from mdgan.settings.experiment import Experiment
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Trained:
     generator: nn.Module
     iteration: int
 
-    def settings(self) -> tuple[Experiment, Deployment]:
-        """The settings of the run.
+    def settings(self) -> tuple[RunSettings, LaunchSettings]:
+        """The settings of the run and of its server's machine.
 
         Raises:
             BadInput: `config.json` is damaged.
         """
         settings = self.run.read_config()
-        return build_experiment(settings), build_deployment(settings)
+        return registry.read_settings([settings]), LaunchSettings.read(settings)
 
 
 def load_trained(path: Path) -> Trained:

@@ -1,8 +1,8 @@
 """The run's folder becomes this server's: a new one, or one that goes on."""
 
+import logging
 import os
 import socket
-import sys
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,14 +13,15 @@ from torch import nn
 from mdgan import __version__
 from mdgan.launch.continuation import Continuation, continuation
 from mdgan.launch.faults import SERVER
-from mdgan.launch.prepare import Plan
+from mdgan.launch.prepare import Prepared
 from mdgan.observe.run_observer import RunObserver
 from mdgan.observe.tensorboard import TensorBoardWriter
 from mdgan.records.run_directory import RunDirectory
-from mdgan.settings.config import as_settings
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.fence import Fence
 from mdgan.timeouts import Timeouts
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,88 +47,89 @@ class Claim:
         """Seconds of training that lie behind."""
         return 0.0 if self.goes_on is None else self.goes_on.manifest.seconds
 
-    def checkpoints(self, plan: Plan) -> Checkpoints:
+    def checkpoints(self, prepared: Prepared) -> Checkpoints:
         """Where checkpoints are written, and those of a run that goes on are found."""
-        return Checkpoints(self.run.checkpoints, plan.deployment.checkpoint_keep)
+        return Checkpoints(self.run.checkpoints, prepared.settings.checkpoint_keep)
 
 
-def claim(plan: Plan, *, listens: str = "", taking_over: bool = False) -> Claim:
+def claim(prepared: Prepared, *, listens: str = "", taking_over: bool = False) -> Claim:
     """Makes the folder of a new run, or takes the one that is to go on.
 
     Args:
-        plan: the checked run.
+        prepared: the checked run.
         listens: address and port that workers connect to; empty where nobody does.
         taking_over: its server may seem to live, but does not answer.
 
     Raises:
         BadInput: the folder cannot be used.
     """
-    settings = as_settings(plan.experiment, plan.deployment)
+    settings = prepared.config
     goes_on = None
-    if plan.continues is None:
-        name = f"{plan.dataset.name}-{datetime.now():%Y%m%d-%H%M%S}"
-        run = RunDirectory.claim(Path(plan.deployment.out or f"runs/{name}"))
+    if prepared.continues is None:
+        name = f"{prepared.dataset.name}-{datetime.now():%Y%m%d-%H%M%S}"
+        run = RunDirectory.claim(Path(prepared.launch.out or f"runs/{name}"))
     else:
-        run = RunDirectory.open(plan.continues)
+        run = RunDirectory.open(prepared.continues)
         goes_on = continuation(run, settings, taking_over=taking_over)
     fence = Fence.claim(run.path)
     iteration = 0
     if goes_on is not None:
         iteration = goes_on.manifest.iteration
-        print(f"going on with {run.path} from iteration {iteration}", file=sys.stderr)
+        _log.info("going on with %s from iteration %d", run.path, iteration)
         for note in goes_on.notes:
-            print(f"  {note}", file=sys.stderr)
+            _log.info("  %s", note)
         run.sweep()
         run.cut_after(iteration)
     run.write_config(settings)
     seconds = 0.0 if goes_on is None else goes_on.manifest.seconds
     status = {"state": "starting", "iteration": iteration, "seconds": seconds}
-    run.write_status({**about(plan, listens), **status})
+    run.write_status({**about(prepared, listens), **status})
     return Claim(run, fence, goes_on, taking_over, listens)
 
 
-def about(plan: Plan, listens: str) -> dict[str, Any]:
+def about(prepared: Prepared, listens: str) -> dict[str, Any]:
     """What `run.json` says of the run from its start.
 
     Args:
-        plan: the checked run.
+        prepared: the checked run.
         listens: address and port that workers connect to.
     """
     return {
         "version": __version__,
-        "dataset_file": str(Path(plan.dataset.path).resolve()),
-        "dataset_sha256": plan.dataset.sha256,
+        "dataset_file": str(Path(prepared.dataset.path).resolve()),
+        "dataset_sha256": prepared.dataset.sha256,
         "machine": socket.gethostname(),
         "process": os.getpid(),
         "listens": listens,
+        "unit": prepared.algorithm.unit,
     }
 
 
-def make_observer(plan: Plan, claimed: Claim, generator: nn.Module) -> RunObserver:
+def make_observer(prepared: Prepared, claimed: Claim, generator: nn.Module) -> RunObserver:
     """The observer of a run."""
     run = claimed.run
-    wanted = plan.deployment.tensorboard
+    wanted = prepared.settings.tensorboard
     return RunObserver(
         run,
         generator,
-        z_dim=plan.dataset.z_dim,
-        seed=plan.experiment.seed,
-        iterations=plan.experiment.iterations,
-        sample_interval=plan.deployment.sample_interval,
-        log_interval=plan.deployment.log_interval,
-        status=about(plan, claimed.listens),
-        launched=plan.launched,
+        z_dim=prepared.dataset.z_dim,
+        seed=prepared.settings.seed,
+        iterations=prepared.settings.iterations,
+        sample_interval=prepared.settings.sample_interval,
+        log_interval=prepared.settings.log_interval,
+        status=about(prepared, claimed.listens),
+        launched=prepared.launched,
         tensorboard=TensorBoardWriter(run.path / "tensorboard") if wanted else None,
         seconds=claimed.seconds,
-        on_phase=plan.faults.on_phase(SERVER),
+        on_phase=prepared.faults.on_phase(SERVER),
         may_write=claimed.fence.check,
     )
 
 
-def timeouts_of(plan: Plan) -> Timeouts:
+def timeouts_of(prepared: Prepared) -> Timeouts:
     """All time limits of a run."""
     return Timeouts(
-        connect=plan.deployment.connect_timeout,
-        liveness=plan.deployment.liveness_timeout,
-        patience=plan.deployment.patience,
+        connect=prepared.launch.connect_timeout,
+        liveness=prepared.launch.liveness_timeout,
+        patience=prepared.launch.patience,
     )

@@ -10,15 +10,12 @@ import psutil
 from torch import Tensor
 
 from mdgan.errors import BadInput
+from mdgan.families import registry
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.manifest import SERVER, Manifest
 from mdgan.storage.state_file import Damaged, read_state
 
-_SWAP_RHYTHM = (
-    *("swap_interval", "swap_epochs", "batch_size", "partition", "world_size", "dataset"),
-    *("data_dir", "round_iterations", "round_epochs"),
-)
 _NO_MATTER = ("ranks", "master_addr", "master_port", "join_token", "insecure", "network_interface")
 
 
@@ -39,7 +36,7 @@ class Continuation:
     settings: Mapping[str, Any]
 
     def restore(self, load: Callable[[dict[str, Tensor]], object]) -> None:
-        """Brings whoever owns the generator to where the checkpoint was made.
+        """Brings the owner of the generator to where it was when the checkpoint was made.
 
         Args:
             load: takes in the state.
@@ -56,11 +53,11 @@ class Continuation:
                 f"{self.settings['dataset']} ({error}); use the dataset file of that run"
             ) from error
 
-    def swap_every(self) -> int | None:
-        """Iterations between two swaps as before, or None if the settings now say otherwise."""
+    @property
+    def changed(self) -> set[str]:
+        """The names of settings that have other values than when the checkpoint was made."""
         before = self.manifest.settings
-        same = all(before.get(name) == self.settings.get(name) for name in _SWAP_RHYTHM)
-        return self.manifest.swap_every if same else None
+        return {name for name, value in self.settings.items() if before.get(name) != value}
 
 
 def continuation(
@@ -87,7 +84,9 @@ def continuation(
         raise BadInput(f"--resume {run.path}: has no whole checkpoint ({why}); start a new run")
     algorithm = manifest.settings.get("algorithm")
     if algorithm != settings["algorithm"]:
-        command = "standalone" if algorithm == "standalone" else f"train --algorithm {algorithm}"
+        command = (
+            str(algorithm) if algorithm == registry.BASELINE else f"train --algorithm {algorithm}"
+        )
         raise BadInput(f"--resume {run.path}: was trained with {algorithm}; use `mdgan {command}`")
     iterations = int(settings["iterations"])
     if manifest.iteration >= iterations:

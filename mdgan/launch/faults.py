@@ -3,7 +3,9 @@
 For trying out what training survives, and for nothing else: what a run computes does not depend on
 it. `MDGAN_FAULTS=host-2:kill@swap:12;server:stop@wait:30` kills the process of worker 2 when it is
 told to swap at iteration 12 or later, and halts the server at iteration 30. Each fault strikes a
-process once.
+process once. The phases are those of the algorithms, by the names of their spans, and a few that are
+no spans: `write`, states that were copied are about to be written, in the background; `report` and
+`manifest`, they have been written, and the server has not been told, or has not made them count.
 """
 
 import contextlib
@@ -17,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mdgan.errors import BadInput
+from mdgan.families import registry
 from mdgan.observe.tracer import OnPhase
 
 FAULTS = "MDGAN_FAULTS"
@@ -26,22 +29,6 @@ FOLDER = "MDGAN_FAULTS_FOLDER"
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "leave": signal.SIGTERM}
 SERVER = "server"
-SERVER_PHASES = (
-    *("generate", "send", "wait", "aggregate", "step", "swap", "checkpoint"),
-    *("write", "manifest"),
-)
-HOST_PHASES = (
-    *("receive", "real-half", "fake-half", "local-step", "feedback", "send", "swap", "swapped"),
-    *("checkpoint", "write", "report"),
-)
-ROUND_PHASES = ("receive", "train", "send", "checkpoint", "write", "report")
-"""Phases by the names of their spans, and three that are none; ROUND_PHASES are of federated runs.
-
-`swapped`: discriminators have been exchanged, and the server has not been told. `write`: states
-that were snapshot are about to be written, in the background. `report`, `manifest`: they have been
-written, and the server has not been told, or has not made them count.
-"""
-
 _FORM = re.compile(r"(server|host-[1-9][0-9]{0,8}):([a-z]+)@([a-z-]+):([0-9]{1,9})")
 
 
@@ -148,7 +135,7 @@ def _parse(text: str) -> Fault:
             "host-2:kill@swap:12; unset it to train without faults"
         )
     role, action, phase, iteration = match.groups()
-    phases = SERVER_PHASES if role == SERVER else tuple(dict.fromkeys(HOST_PHASES + ROUND_PHASES))
+    phases = registry.all_phases()[role != SERVER]
     for name, known in ((action, tuple(SIGNALS)), (phase, phases)):
         if name not in known:
             raise BadInput(f"{FAULTS} {text!r:.99}: {name} is none of {', '.join(known)}")

@@ -7,13 +7,13 @@ fork of one that did, and that has read the data, costs milliseconds and shares 
 import contextlib
 import errno
 import gc
+import logging
 import os
 import signal
 import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
@@ -26,12 +26,14 @@ from mdgan.launch.access import check_exposed
 from mdgan.launch.claim import Claim, claim
 from mdgan.launch.host_process import run_host
 from mdgan.launch.links import DEFAULT_PORT, own_addresses, server_addresses
-from mdgan.launch.one_process import run_alone, run_everything
-from mdgan.launch.prepare import Plan
+from mdgan.launch.one_process import run_everything
+from mdgan.launch.prepare import Prepared
 from mdgan.launch.server_process import run_server
 from mdgan.storage.fence import Fenced
 from mdgan.storage.whole_file import exit_between_files
 from mdgan.transport.rendezvous import listen
+
+_log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 4.0
 _SERVER_FIRST_SECONDS = 2.5
@@ -46,7 +48,7 @@ STOPPED = 130
 """Exit status of a process that was asked to stop, as shells have it for Ctrl-C."""
 
 
-def launch(plan: Plan) -> int:
+def launch(prepared: Prepared) -> int:
     """Runs this machine's ranks to the end.
 
     Returns:
@@ -55,26 +57,24 @@ def launch(plan: Plan) -> int:
     Raises:
         BadInput: an address, port or output folder cannot be used; nothing was started.
     """
-    if plan.experiment.algorithm == "standalone":
-        return _here(plan, run_alone)
-    if plan.deployment.transport == "memory":
-        return _here(plan, run_everything)
-    if plan.torchrun is not None:
-        return _one_of_torchrun(plan)
-    return _fork_all(plan, plan.deployment.addresses()[0])
+    if prepared.launch.transport == "memory" or not prepared.algorithm.has_hosts:
+        return run_guarded(partial(run_everything, prepared, claim(prepared)))
+    if prepared.torchrun is not None:
+        return _one_of_torchrun(prepared)
+    return _fork_all(prepared, prepared.launch.addresses()[0])
 
 
-def take_over(plan: Plan, address: str) -> int:
-    """Is the server in the place of one that died.
+def take_over(prepared: Prepared, address: str) -> int:
+    """Runs the server of a run whose server has died.
 
     Args:
-        plan: of a run that goes on; rank 0 is all that runs here.
+        prepared: a run that goes on; rank 0 is all that runs here.
         address: this machine's, where the workers will look.
 
     Returns:
         The exit status, as `launch`.
     """
-    return _fork_all(plan, address, taking_over=True)
+    return _fork_all(prepared, address, taking_over=True)
 
 
 def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
@@ -87,32 +87,28 @@ def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
     try:
         work()
     except BadInput as error:
-        print(f"mdgan: {error}", file=sys.stderr)
+        _log.error("%s", error)
         return 2
     except Interrupted as error:
         if tells and str(error):
-            print(f"mdgan: stopped: {error}", file=sys.stderr)
+            _log.warning("stopped: %s", error)
         return STOPPED
     except OSError as error:
         if error.errno not in _DISK_ERRORS:
             raise
-        print(f"mdgan: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
+        _log.error("cannot write %s: %s", error.filename, error.strerror)
         return 1
     except HostFailed as error:
-        print(f"mdgan: {error}", file=sys.stderr)
+        _log.error("%s", error)
         return 1
     except (ServerLost, AllWorkersLost) as error:
         if tells:
-            print(f"mdgan: {error}", file=sys.stderr)
+            _log.error("%s", error)
         return 1
     except Fenced as error:
-        print(f"mdgan: {error}; this server ends", file=sys.stderr)
+        _log.error("%s; this server ends", error)
         return FENCED
     return 0
-
-
-def _here(plan: Plan, role: Callable[[Plan, Claim], None]) -> int:
-    return run_guarded(partial(role, plan, claim(plan)))
 
 
 def _preload() -> None:
@@ -120,45 +116,45 @@ def _preload() -> None:
     import torch._dynamo  # noqa: F401
 
 
-def _one_of_torchrun(plan: Plan) -> int:
-    torchrun = plan.torchrun
+def _one_of_torchrun(prepared: Prepared) -> int:
+    torchrun = prepared.torchrun
     assert torchrun is not None
-    if not plan.ranks.serves:
-        (workers,) = plan.ranks.hosts
-        return run_guarded(partial(run_host, plan, workers, None, torchrun.process_here))
+    if not prepared.ranks.serves:
+        (workers,) = prepared.ranks.hosts
+        return run_guarded(partial(run_host, prepared, workers, None, torchrun.process_here))
     listener = None
     if not torchrun.store_is_up:
         listener = listen(torchrun.master_addr, torchrun.master_port)
-    return run_guarded(partial(run_server, plan, claim(plan), listener))
+    return run_guarded(partial(run_server, prepared, claim(prepared), listener))
 
 
-def _fork_all(plan: Plan, address: str, *, taking_over: bool = False) -> int:
+def _fork_all(prepared: Prepared, address: str, *, taking_over: bool = False) -> int:
     with contextlib.ExitStack() as resources:
         listener: socket.socket | None = None
-        port, run = plan.deployment.master_port, None
+        port, run = prepared.launch.master_port, None
         work: list[tuple[str, Callable[[], None]]] = []
-        if plan.ranks.serves:
+        if prepared.ranks.serves:
             if port is None:
-                port = 0 if plan.ranks.everyone else DEFAULT_PORT
+                port = 0 if prepared.ranks.everyone else DEFAULT_PORT
             listener = resources.enter_context(listen(address, port))
             own, port = listener.getsockname()[:2]
-            check_exposed([own], plan.deployment)
-            claimed = claim(plan, listens=f"{own}:{port}", taking_over=taking_over)
+            check_exposed([own], prepared.launch)
+            claimed = claim(prepared, listens=f"{own}:{port}", taking_over=taking_over)
             run = claimed.run.path
-            count = plan.ranks.num_processes
+            count = prepared.ranks.num_processes
             processes = "1 process" if count == 1 else f"{count} processes"
             where = f"{processes} for {run}, others may join at {own}:{port}"
-            print(f"starting {where}", file=sys.stderr, flush=True)
-            work.append((SERVER_NAME, partial(run_server, plan, claimed, listener)))
+            _log.info("starting %s", where)
+            work.append((SERVER_NAME, partial(run_server, prepared, claimed, listener)))
         else:
-            places = server_addresses(plan.deployment, port)
-            check_exposed(own_addresses(places, plan.deployment), plan.deployment)
-        for index, workers in enumerate(plan.ranks.hosts):
+            places = server_addresses(prepared.launch, port)
+            check_exposed(own_addresses(places, prepared.launch), prepared.launch)
+        for index, workers in enumerate(prepared.ranks.hosts):
             name = "rank " + "-".join(map(str, sorted({workers[0], workers[-1]})))
-            process_here = index + plan.ranks.serves
-            work.append((name, partial(run_host, plan, workers, port, process_here, run)))
+            process_here = index + prepared.ranks.serves
+            work.append((name, partial(run_host, prepared, workers, port, process_here, run)))
         _preload()
-        return Family(listener, has_standbys=len(plan.deployment.addresses()) > 1).run(work)
+        return Family(listener, has_standbys=len(prepared.launch.addresses()) > 1).run(work)
 
 
 class _StopSignal(Exception):
@@ -233,8 +229,7 @@ class Family:
             threading.Thread(target=self._watch_launcher, daemon=True).start()
             status = role()
         except BaseException:
-            print(f"mdgan: {name} failed", file=sys.stderr)
-            traceback.print_exc()
+            _log.exception("%s failed", name)
         finally:
             with contextlib.suppress(OSError):  # nobody may be listening any more
                 sys.stdout.flush()
@@ -248,7 +243,7 @@ class Family:
             name, status = self._wait()
             replaced = self._has_standbys and (status < 0 or status == FENCED)
             if status < 0:
-                print(f"mdgan: {name} was killed by signal {-status}", file=sys.stderr)
+                _log.error("%s was killed by signal %d", name, -status)
                 status = 128 - status
             if name == SERVER_NAME and replaced and self._names:
                 serves = False  # the hosts look for the server that takes its place

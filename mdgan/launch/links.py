@@ -5,14 +5,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mdgan.engine import message_sizes as schema
+from mdgan.engine import message_sizes
 from mdgan.engine.host.loop import Connect
-from mdgan.families.family import sizes_of
 from mdgan.launch.access import check_exposed
-from mdgan.launch.prepare import Plan
+from mdgan.launch.prepare import Prepared
 from mdgan.launch.ranks import Torchrun
-from mdgan.messages import Kind
-from mdgan.settings.deployment import Deployment
+from mdgan.launch.settings import LaunchSettings
 from mdgan.timeouts import Timeouts
 from mdgan.transport.agent_store import find_door, publish_door
 from mdgan.transport.base import Admit
@@ -25,37 +23,37 @@ DEFAULT_PORT = 29500
 """torch's usual port for rank 0."""
 
 
-def server_addresses(deployment: Deployment, port: int | None = None) -> list[Address]:
+def server_addresses(settings: LaunchSettings, port: int | None = None) -> list[Address]:
     """Where the server may be.
 
     Args:
-        deployment: names it.
+        settings: names it.
         port: where only the launcher knows it.
     """
     if port is None:
-        port = deployment.master_port
+        port = settings.master_port
     port = DEFAULT_PORT if port is None else port
-    return [(address, port) for address in deployment.addresses()]
+    return [(address, port) for address in settings.addresses()]
 
 
-def own_addresses(addresses: Sequence[Address], deployment: Deployment) -> list[str]:
+def own_addresses(addresses: Sequence[Address], settings: LaunchSettings) -> list[str]:
     """Where the hosts of this machine listen for each other.
 
     Args:
         addresses: where the server may be.
-        deployment: may name a network interface.
+        settings: may name a network interface.
 
     Raises:
         BadInput: an address is unknown, or the interface has none that fits.
     """
     towards = [address_towards(*address) for address in addresses]
-    if deployment.network_interface is None:
+    if settings.network_interface is None:
         return towards
-    return [address_of_interface(deployment.network_interface, towards[0])]
+    return [address_of_interface(settings.network_interface, towards[0])]
 
 
 def open_server(
-    plan: Plan,
+    prepared: Prepared,
     listener: socket.socket | None,
     admit: Admit,
     timeouts: Timeouts,
@@ -63,7 +61,7 @@ def open_server(
     """The server's end.
 
     Args:
-        plan: the checked run.
+        prepared: the checked run.
         listener: bound and listening; None where torchrun serves a store on rank 0's port.
         admit: see `TcpServerTransport`.
         timeouts: all time limits.
@@ -72,20 +70,22 @@ def open_server(
         BadInput: others could reach it and nothing guards it, or the token cannot be read.
     """
     if listener is None:
-        assert plan.torchrun is not None
-        listener = _listen_beside_store(plan.torchrun, plan.deployment, timeouts)
-    check_exposed([listener.getsockname()[0]], plan.deployment)
-    sizes = sizes_of(plan)
+        assert prepared.torchrun is not None
+        listener = _listen_beside_store(prepared.torchrun, prepared.launch, timeouts)
+    check_exposed([listener.getsockname()[0]], prepared.launch)
+    sizes = prepared.builder.message_sizes(prepared.settings, prepared.dataset)
 
-    def accepts_from(hello: Mapping[str, Any]) -> Mapping[Kind, int]:
+    def accepts_from(hello: Mapping[str, Any]) -> Mapping[str, int]:
         counts: Mapping[str, int] = hello["num_samples"]
-        return schema.from_host(sizes, [int(counts[str(worker)]) for worker in hello["workers"]])
+        return message_sizes.from_host(
+            sizes, [int(counts[str(worker)]) for worker in hello["workers"]]
+        )
 
-    return TcpServerTransport(listener, plan.token, admit, accepts_from, timeouts)
+    return TcpServerTransport(listener, prepared.token, admit, accepts_from, timeouts)
 
 
 def connector(
-    plan: Plan,
+    prepared: Prepared,
     workers: Sequence[int],
     port: int | None,
     timeouts: Timeouts,
@@ -94,7 +94,7 @@ def connector(
     """What links a host with the server, now and whenever it was lost.
 
     Args:
-        plan: the checked run.
+        prepared: the checked run.
         workers: the ranks that the host carries.
         port: of the server, where only the launcher knows it.
         timeouts: all time limits.
@@ -107,15 +107,15 @@ def connector(
         BadInput: an address is unknown, the token cannot be read, or others could reach this host
             and nothing guards it.
     """
-    deployment, torchrun = plan.deployment, plan.torchrun
-    addresses = server_addresses(deployment, port)
+    settings, torchrun = prepared.launch, prepared.torchrun
+    addresses = server_addresses(settings, port)
     if torchrun is not None:
         addresses = [(torchrun.master_addr, torchrun.master_port)]
-    own = own_addresses(addresses, deployment)
-    check_exposed(own, deployment)
-    listen_address = own[0] if deployment.network_interface is not None else None
-    sizes = sizes_of(plan)
-    samples = [len(plan.holdings[worker][1]) for worker in workers]
+    own = own_addresses(addresses, settings)
+    check_exposed(own, settings)
+    listen_address = own[0] if settings.network_interface is not None else None
+    sizes = prepared.builder.message_sizes(prepared.settings, prepared.dataset)
+    samples = [len(prepared.holdings[worker][1]) for worker in workers]
 
     def connect(hello: Mapping[str, Any], timeout_seconds: float) -> TcpHostTransport:
         places = addresses
@@ -124,10 +124,10 @@ def connector(
             places = [find_door(addresses[0], _corner(torchrun), until)]
         return TcpHostTransport(
             places,
-            plan.token,
+            prepared.token,
             hello,
-            schema.from_server(sizes, samples),
-            schema.between_hosts(sizes, len(workers)),
+            message_sizes.from_server(sizes, samples),
+            sizes.between_hosts(len(workers)),
             timeouts,
             listen_address,
             interrupted,
@@ -138,12 +138,12 @@ def connector(
 
 
 def _listen_beside_store(
-    torchrun: Torchrun, deployment: Deployment, timeouts: Timeouts
+    torchrun: Torchrun, settings: LaunchSettings, timeouts: Timeouts
 ) -> socket.socket:
     """Listens on a free port of the address that reaches torchrun's store, and says so there."""
     master = (torchrun.master_addr, torchrun.master_port)
     address = address_towards(*master)
-    check_exposed([address], deployment)
+    check_exposed([address], settings)
     listener = listen(address, 0)
     publish_door(
         master, _corner(torchrun), (address, listener.getsockname()[1]), Until(timeouts.connect)

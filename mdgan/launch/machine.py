@@ -1,39 +1,22 @@
-"""What this machine has: homes, cores and devices, and who gets how much."""
-
-import os
-from pathlib import Path
+"""How the cores and devices of this machine are shared out."""
 
 import torch
 
 from mdgan.errors import BadInput
-from mdgan.settings.deployment import Deployment
+from mdgan.launch.settings import LaunchSettings
+from mdgan.settings.machine import num_cores
 
 
-def path_of(text: str) -> Path:
-    """The path that a user has written; ~ is a home, if there is such a user."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        return Path(text)
-
-
-def num_cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def worker_threads(deployment: Deployment, processes_here: int) -> int:
+def worker_threads(settings: LaunchSettings, processes_here: int) -> int:
     """Compute threads of a host process: its share of the cores, unless `--threads` says."""
-    if deployment.threads == "auto":
+    if settings.threads == "auto":
         return max(1, num_cores() // processes_here)
-    return deployment.threads
+    return settings.threads
 
 
-def server_threads(deployment: Deployment) -> int:
+def server_threads(settings: LaunchSettings) -> int:
     """Compute threads of the server: all cores, since the workers wait while it computes."""
-    return num_cores() if deployment.threads == "auto" else deployment.threads
+    return num_cores() if settings.threads == "auto" else settings.threads
 
 
 def resolve_device(name: str, process_here: int) -> torch.device:

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
-from mdgan.settings.deployment import Deployment
-from mdgan.settings.experiment import Experiment
+from mdgan.launch.settings import LaunchSettings
 
 
 @dataclass(frozen=True)
@@ -130,41 +130,37 @@ def parse_ranks(text: str, world_size: int) -> list[int]:
     return ranks
 
 
-def local_ranks(
-    experiment: Experiment, deployment: Deployment, torchrun: Torchrun | None
-) -> LocalRanks:
+def local_ranks(run: RunSettings, launch: LaunchSettings, torchrun: Torchrun | None) -> LocalRanks:
     """Decides which ranks run on this machine, or in this one of torchrun's processes.
 
     Raises:
         BadInput: `--ranks` is wrong, or contradicts torchrun.
     """
-    everything = list(range(experiment.world_size))
+    everything = list(range(run.world_size))
     if torchrun is not None:
-        return _ranks_of_torchrun(experiment, deployment, torchrun)
+        return _ranks_of_torchrun(run, launch, torchrun)
     ranks = everything
-    if deployment.ranks is not None:
-        ranks = parse_ranks(deployment.ranks, experiment.world_size)
+    if launch.ranks is not None:
+        ranks = parse_ranks(launch.ranks, run.world_size)
     workers = [rank for rank in ranks if rank > 0]
-    carried = deployment.workers_per_host
+    carried = launch.workers_per_host
     if carried is None:
-        carried = experiment.num_workers if deployment.transport == "memory" else 1
+        carried = run.num_workers if launch.transport == "memory" else 1
     return LocalRanks(
         serves=0 in ranks, hosts=_consecutive(workers, carried), everyone=ranks == everything
     )
 
 
-def _ranks_of_torchrun(
-    experiment: Experiment, deployment: Deployment, torchrun: Torchrun
-) -> LocalRanks:
-    if deployment.ranks is not None:
-        raise BadInput(f"--ranks {deployment.ranks}: torchrun says which rank runs; leave it out")
-    if deployment.transport == "memory":
+def _ranks_of_torchrun(run: RunSettings, launch: LaunchSettings, torchrun: Torchrun) -> LocalRanks:
+    if launch.ranks is not None:
+        raise BadInput(f"--ranks {launch.ranks}: torchrun says which rank runs; leave it out")
+    if launch.transport == "memory":
         raise BadInput("--transport memory: needs one process; start it without torchrun")
-    carried = deployment.workers_per_host or 1
+    carried = launch.workers_per_host or 1
     world_size = torchrun.world_size(carried)
-    if experiment.world_size != world_size:
+    if run.world_size != world_size:
         raise BadInput(
-            f"--world-size {experiment.world_size}: torchrun started {torchrun.num_processes} "
+            f"--world-size {run.world_size}: torchrun started {torchrun.num_processes} "
             f"processes, which makes {world_size} ranks with --workers-per-host {carried}"
         )
     if torchrun.process == 0:

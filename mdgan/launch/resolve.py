@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mdgan.families.algorithms import DEFAULTS
+from mdgan.engine.settings import RunSettings
+from mdgan.families import registry
 from mdgan.launch.ranks import Torchrun
-from mdgan.settings.config import build_deployment, build_experiment
-from mdgan.settings.deployment import Deployment
-from mdgan.settings.experiment import Experiment
+from mdgan.launch.settings import LaunchSettings
+from mdgan.settings.declare import merged
 
 
 @dataclass(frozen=True)
@@ -16,37 +16,48 @@ class Resolved:
     """Checked settings, as far as they are known without the dataset file.
 
     Attributes:
-        experiment: what is computed, before the dataset file's defaults.
-        deployment: where this machine takes part.
+        settings: of the run, before the dataset file's defaults.
+        launch: of this machine.
         torchrun: set if this is one of torchrun's processes.
         layers: where the settings come from, the strongest first.
     """
 
-    experiment: Experiment
-    deployment: Deployment
+    settings: RunSettings
+    launch: LaunchSettings
     torchrun: Torchrun | None
     layers: tuple[Mapping[str, Any], ...]
 
-    def with_defaults(self, defaults: Mapping[str, Any]) -> Experiment:
-        """The experiment with a dataset file's defaults where the user gave nothing."""
-        return build_experiment(*self.layers, DEFAULTS[self.experiment.algorithm], defaults)
+    def with_defaults(self, defaults: Mapping[str, Any]) -> RunSettings:
+        """The settings of the run with a dataset file's defaults where the user gave nothing."""
+        return registry.read_settings(self.layers, defaults)
 
 
-def resolve(settings: Sequence[Mapping[str, Any]], algorithm: str | None = None) -> Resolved:
+def resolve(layers: Sequence[Mapping[str, Any]], algorithm: str | None = None) -> Resolved:
     """Checks what the user gave.
 
     Args:
-        settings: flags, then the config file.
-        algorithm: whatever the settings say; theirs if not given.
+        layers: flags, then the config file.
+        algorithm: whatever the layers say; theirs if not given.
 
     Raises:
         BadInput: a value, or torchrun's environment, cannot work.
     """
-    layers = tuple(settings) if algorithm is None else ({"algorithm": algorithm}, *settings)
-    alone = build_experiment(*layers).algorithm == "standalone"
-    torchrun = None if alone else Torchrun.from_environment()
-    deployment = build_deployment(*settings)
+    given = tuple(layers) if algorithm is None else ({"algorithm": algorithm}, *layers)
+    launch = LaunchSettings.read(*layers)
+    has_hosts = registry.chosen_algorithm(given).has_hosts
+    torchrun = Torchrun.from_environment() if has_hosts else None
     if torchrun is not None:
-        world_size = torchrun.world_size(deployment.workers_per_host or 1)
-        layers = (*layers, {"world_size": world_size})
-    return Resolved(build_experiment(*layers), deployment, torchrun, layers)
+        world_size = torchrun.world_size(launch.workers_per_host or 1)
+        given = (*given, {"world_size": world_size})
+    return Resolved(registry.read_settings(given), launch, torchrun, given)
+
+
+def known_settings() -> set[str]:
+    """The names of all settings, of any algorithm and of a machine."""
+    return set(registry.declared_settings()) | LaunchSettings.names()
+
+
+def combined(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Layers of settings as one that `--config` takes; the first that names a setting wins."""
+    known, declared = known_settings(), registry.declared_settings().values()
+    return {name: value for name, value in merged(layers, declared).items() if name in known}

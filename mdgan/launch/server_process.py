@@ -5,48 +5,43 @@ from typing import Any
 
 import torch
 
-from mdgan.engine.server.checkpoints import Saving, whereabouts
-from mdgan.engine.server.deadline import Deadline
-from mdgan.engine.server.loop import Server
-from mdgan.engine.server.membership import Roster
+from mdgan.engine.server.build import build_server
+from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
+from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.scoring import Scoring
-from mdgan.engine.server.screening import Screening
-from mdgan.families.family import server_family
 from mdgan.launch import machine
 from mdgan.launch.claim import Claim, make_observer, timeouts_of
 from mdgan.launch.links import open_server
-from mdgan.launch.prepare import Plan
+from mdgan.launch.prepare import Prepared
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.launch.signals import on_stop_signals
-from mdgan.settings.config import as_settings
-from mdgan.settings.deployment import parse_deadline
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import ServerTransport
 
 
-def run_server(plan: Plan, claimed: Claim, listener: socket.socket | None) -> None:
-    """Is rank 0 over the network.
+def run_server(prepared: Prepared, claimed: Claim, listener: socket.socket | None) -> None:
+    """Runs rank 0 over the network.
 
     Args:
-        plan: the checked run.
+        prepared: the checked run.
         claimed: its folder.
         listener: the bound socket that hosts connect to; None where torchrun tells them.
     """
-    with scoring_process(plan, claimed.run, [listener] if listener else []) as scoring:
-        torch.set_num_threads(machine.server_threads(plan.deployment))
-        process_here = plan.torchrun.process_here if plan.torchrun else 0
-        device = machine.resolve_device(plan.deployment.device, process_here)
-        roster = make_roster(plan, claimed, listener.getsockname()[0] if listener else "")
-        timeouts = timeouts_of(plan)
-        transport = open_server(plan, listener, roster.admit, timeouts)
-        serve(plan, claimed, transport, roster, scoring, timeouts, device)
+    with scoring_process(prepared, claimed.run, [listener] if listener else []) as scoring:
+        torch.set_num_threads(machine.server_threads(prepared.launch))
+        process_here = prepared.torchrun.process_here if prepared.torchrun else 0
+        device = machine.resolve_device(prepared.launch.device, process_here)
+        members = make_membership(prepared, claimed, listener.getsockname()[0] if listener else "")
+        timeouts = timeouts_of(prepared)
+        transport = open_server(prepared, listener, members.admit, timeouts)
+        serve(prepared, claimed, transport, members, scoring, timeouts, device)
 
 
-def make_roster(plan: Plan, claimed: Claim, address: str = "") -> Roster:
-    """Who may take part, and what everybody is told who does.
+def make_membership(prepared: Prepared, claimed: Claim, address: str = "") -> Membership:
+    """Who may take part, and what every newcomer is told.
 
     Args:
-        plan: the checked run.
+        prepared: the checked run.
         claimed: its folder.
         address: where the server listens, for a standby.
     """
@@ -54,57 +49,49 @@ def make_roster(plan: Plan, claimed: Claim, address: str = "") -> Roster:
         "generation": claimed.fence.generation,
         "run": claimed.run.path.name,
         "address": address,
-        "wants_states": plan.deployment.checkpoint_to_server,
+        "wants_states": prepared.settings.checkpoint_to_server,
     }
-    everybody = range(1, plan.experiment.num_workers + 1)
-    return_seconds = plan.deployment.liveness_timeout  # for a lost worker to come back to its rank
+    workers = prepared.settings.num_workers if prepared.algorithm.has_hosts else 0
+    all_ranks = range(1, workers + 1)
+    return_seconds = prepared.launch.liveness_timeout  # for a lost worker to come back to its rank
     if claimed.goes_on is None:
-        return Roster(everybody, plan.identity, told, return_seconds)
+        return Membership(all_ranks, prepared.identity, told, return_seconds)
     manifest = claimed.goes_on.manifest
-    expected = manifest.workers if claimed.takes_over else everybody
-    roster = Roster(expected, plan.identity, told, return_seconds, manifest.iteration)
-    roster.checkpoint = whereabouts(manifest)
-    return roster
+    expected = manifest.workers if claimed.takes_over else all_ranks
+    members = Membership(expected, prepared.identity, told, return_seconds, manifest.iteration)
+    members.checkpoint = whereabouts(manifest)
+    return members
 
 
 def serve(
-    plan: Plan,
+    prepared: Prepared,
     claimed: Claim,
     transport: ServerTransport,
-    roster: Roster,
+    members: Membership,
     scoring: Scoring,
     timeouts: Timeouts,
     device: torch.device,
 ) -> None:
-    """Is the server, whatever carries its messages."""
+    """Runs the server, whatever carries its messages."""
     on_stop_signals(transport.interrupt, scoring.abandon)
-    experiment, deployment = plan.experiment, plan.deployment
-    brought = server_family(plan, device)
-    observer = make_observer(plan, claimed, brought.generator)
-    goes_on = claimed.goes_on
-    saving = Saving(
-        claimed.checkpoints(plan),
-        interval=deployment.checkpoint_interval,
-        iterations=experiment.iterations,
-        to_server=deployment.checkpoint_to_server,
-        settings=as_settings(experiment, deployment),
-        fence=claimed.fence,
-        observer=observer,
-        committed=None if goes_on is None else goes_on.manifest,
-    )
-    server = Server(
-        experiment,
-        brought.family,
-        transport,
-        roster,
-        Deadline(*(parse_deadline(deployment.deadline) or (0.0, 0.0)), deployment.quorum),
-        Screening(brought.family.form.sample_shape, deployment.strikes),
-        saving,
-        scoring,
+    settings, goes_on = prepared.settings, claimed.goes_on
+    shards = {} if prepared.algorithm.has_hosts else {1: prepared.shard(1)}
+    part = prepared.builder.server(settings, prepared.dataset, device, shards)
+    observer = make_observer(prepared, claimed, part.generator)
+    checkpoints = ServerCheckpoints(
+        claimed.checkpoints(prepared),
+        settings,
+        prepared.config,
+        claimed.fence,
+        members,
         observer,
-        timeouts,
+        None if goes_on is None else goes_on.manifest,
+    )
+    server = build_server(
+        part, settings, transport, members, checkpoints, scoring, observer, timeouts
     )
     if goes_on is not None:
         goes_on.restore(server.load_state)
-        server.go_on(goes_on.manifest, goes_on.swap_every(), replaces_another=claimed.takes_over)
+        replaces = claimed.takes_over
+        server.go_on(goes_on.manifest, goes_on.changed, replaces_another=replaces)
     server.run()

@@ -1,8 +1,8 @@
 """`mdgan standby`: watches a server, and takes its place when it is gone."""
 
 import contextlib
+import logging
 import signal
-import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,12 +13,14 @@ from mdgan.errors import BadInput, Interrupted
 from mdgan.launch.claim import timeouts_of
 from mdgan.launch.launcher import STOPPED, take_over
 from mdgan.launch.links import server_addresses
-from mdgan.launch.prepare import Plan, make_plan
+from mdgan.launch.prepare import Prepared, prepare
+from mdgan.launch.settings import LaunchSettings
 from mdgan.launch.signals import on_stop_signals
 from mdgan.records.run_directory import RunDirectory
-from mdgan.settings.deployment import Deployment
 from mdgan.transport.rendezvous import local_addresses
 from mdgan.transport.tcp import watch_server
+
+_log = logging.getLogger(__name__)
 
 _RETURN_SECONDS = 2.0
 
@@ -41,59 +43,58 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
     if config.get("transport") == "memory" or config.get("algorithm") == "standalone":
         raise BadInput(f"{path}: runs in one process, so nobody can take its server's place")
     settings = {**{k: v for k, v in settings.items() if v is not None}, "ranks": "0"}
-    plan = make_plan(settings, config, launched=launched, continues=path)
-    own = own_addresses(plan.deployment)
+    prepared = prepare(settings, config, launched=launched, continues=path)
+    own = own_addresses(prepared.launch)
     interrupted = threading.Event()
     on_stop_signals(interrupted.set)
     try:
-        watched = _watch_until_it_dies(plan, interrupted)
+        watched = _watch_until_it_dies(prepared, interrupted)
     except Interrupted:
         return STOPPED
     if watched is None:
-        print("the server has ended; nothing is left to stand by for", flush=True)
+        _log.info(
+            "the server has ended; nothing is left to stand by for", extra={"shown": "result"}
+        )
         return 0
     address = next((address for address in own if address != watched), own[0])
-    print(f"mdgan: the server is gone; taking over at {address}", file=sys.stderr, flush=True)
+    _log.warning("the server is gone; taking over at %s", address)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    return take_over(plan, address)
+    return take_over(prepared, address)
 
 
-def own_addresses(deployment: Deployment) -> list[str]:
+def own_addresses(settings: LaunchSettings) -> list[str]:
     """The addresses of this machine among those where workers look for a server.
 
     Raises:
         BadInput: there is none, or nobody would look for a standby.
     """
-    addresses = deployment.addresses()
+    addresses = settings.addresses()
     if len(addresses) < 2:
         raise BadInput(
-            f"--master-addr {deployment.master_addr}: names no standby; give SERVER,STANDBY here "
+            f"--master-addr {settings.master_addr}: names no standby; give SERVER,STANDBY here "
             "and on every rank"
         )
     here = local_addresses()
     own = [address for address in addresses if address in here or address.startswith("127.")]
     if not own:
         raise BadInput(
-            f"--master-addr {deployment.master_addr}: none is an address of this machine, which "
+            f"--master-addr {settings.master_addr}: none is an address of this machine, which "
             f"has {', '.join(here)}"
         )
     return own
 
 
-def _watch_until_it_dies(plan: Plan, interrupted: threading.Event) -> str | None:
+def _watch_until_it_dies(prepared: Prepared, interrupted: threading.Event) -> str | None:
     """Watches whoever serves; returns its address when it has died, None if it has ended."""
-    addresses, token = server_addresses(plan.deployment), plan.token
-    timeouts, watched = timeouts_of(plan), addresses[0][0]
+    addresses, token = server_addresses(prepared.launch), prepared.token
+    timeouts, watched = timeouts_of(prepared), addresses[0][0]
 
     def told(welcome: Mapping[str, Any]) -> None:
         nonlocal watched
         watched = str(welcome["address"])
-        print(
-            f"standing by for the server at {watched} (generation {welcome['generation']})",
-            file=sys.stderr,
-            flush=True,
-        )
+        generation = welcome["generation"]
+        _log.info("standing by for the server at %s (generation %s)", watched, generation)
 
     while True:
         if watch_server(addresses, token, {}, timeouts, interrupted, told) == "ended":

@@ -9,46 +9,46 @@ from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.images import Shape
 from mdgan.data.partitioner import Partitioner
 from mdgan.errors import BadInput
-from mdgan.launch.machine import path_of
 from mdgan.metrics.classifier_cache import cached_classifier
 from mdgan.metrics.extractor import Extractor, Features, gather
 from mdgan.metrics.inception import inception, read_weights
 from mdgan.metrics.module_file import from_file
-from mdgan.settings.deployment import Deployment
+from mdgan.metrics.settings import ScoreSettings
+from mdgan.settings.machine import path_of
 
 CLASSIFIER = "classifier"
 INCEPTION = "inception"
 _PIECE = 256
 
 
-def own_file(deployment: Deployment) -> Path | None:
+def own_file(settings: ScoreSettings) -> Path | None:
     """The user's file behind an extractor, `FILE` or `FILE.py:MODULE`; None for the classifier."""
-    if deployment.inception_weights is not None:
-        return Path(deployment.inception_weights)
-    return None if deployment.extractor == CLASSIFIER else Path(deployment.extractor)
+    if settings.inception_weights is not None:
+        return Path(settings.inception_weights)
+    return None if settings.extractor == CLASSIFIER else Path(settings.extractor)
 
 
-def extractor_identity(deployment: Deployment, shape: Shape) -> str:
+def extractor_identity(settings: ScoreSettings, shape: Shape) -> str:
     """Tries the user's extractor; tells what must be equal on every rank to add up features.
 
     Args:
-        deployment: names it.
+        settings: name it.
         shape: (C, H, W) of the images.
 
     Raises:
         BadInput: the user's file is not there, is another, or does not give features.
     """
-    file = own_file(deployment)
+    file = own_file(settings)
     if file is None:
         return CLASSIFIER
-    if deployment.inception_weights is not None:
+    if settings.inception_weights is not None:
         read_weights(file)
         return INCEPTION
     return f"sha256 {from_file(file, shape).sha256}"
 
 
 def make_extractor(
-    deployment: Deployment,
+    settings: ScoreSettings,
     dataset: DatasetFile,
     source: Callable[[], Partitioner],
     held_out: Callable[[], Partitioner | None],
@@ -56,7 +56,7 @@ def make_extractor(
     """Loads the network, or trains the classifier where it has not been yet.
 
     Args:
-        deployment: names it.
+        settings: name it.
         dataset: what it looks at.
         source: opens labelled data to train on.
         held_out: opens the samples to test on.
@@ -64,24 +64,24 @@ def make_extractor(
     Raises:
         BadInput: it cannot be had.
     """
-    file = own_file(deployment)
+    file = own_file(settings)
     if file is None:
         return cached_classifier(dataset, source(), held_out())
-    if deployment.inception_weights is not None:
+    if settings.inception_weights is not None:
         return inception(file)
     return from_file(file, dataset.shape)
 
 
 def open_held_out(
-    deployment: Deployment, dataset: DatasetFile, data_dir: Path
+    settings: ScoreSettings, dataset: DatasetFile, data_dir: Path
 ) -> Partitioner | None:
     """Opens the samples that the server may hold; None if there are none.
 
     Raises:
         BadInput: the folder that the user named cannot be used.
     """
-    if deployment.held_out is not None:
-        folder = path_of(deployment.held_out)
+    if settings.held_out is not None:
+        folder = path_of(settings.held_out)
         return (dataset.open if dataset.held_out is None else dataset.open_held_out)(folder)
     try:
         return dataset.open_held_out(data_dir)

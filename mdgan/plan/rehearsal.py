@@ -17,7 +17,7 @@ from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.aggregation_rules import parse_aggregation
 from mdgan.families.mdgan.algorithm import assign, resolve_kappa
 from mdgan.families.mdgan.messages import Form, batches, feedback, read_batches, read_feedback
-from mdgan.gan.exact_sum import FeedbackSum
+from mdgan.gan.exact_sum import PartialSum
 from mdgan.messages import Kind, Message
 from mdgan.plan.noise import Noise
 from mdgan.settings.experiment import Experiment
@@ -88,7 +88,7 @@ class ServerPart:
         self._generated = torch.empty(0)
         self._feedbacks = dict.fromkeys(workers, torch.randn(self._form.sample_shape) * 1e-3)
         self._verdicts = dict.fromkeys(workers, torch.randn(experiment.batch_size))
-        self._sums: list[FeedbackSum] = []
+        self._sums: list[PartialSum] = []
         for carried in hosts:
             self._add_up(carried)
 
@@ -139,7 +139,7 @@ class ServerPart:
         for group in _answer(feedbacks, judged, self._form).fields["summed"]:
             total = sum(feedbacks.pop(worker).double() for worker in group)
             assert isinstance(total, Tensor)
-            self._sums.append(FeedbackSum(tuple(group), total))
+            self._sums.append(PartialSum(tuple(group), total))
             for worker in group:
                 del self._feedbacks[worker]
 
@@ -176,7 +176,7 @@ class HostPart:
         """Learns and answers, then learns real halves; False if the server says stop."""
         with self._watch("receive"):
             message, _ = link.receive()
-            if message.kind is Kind.STOP:
+            if message.kind == Kind.STOP:
                 return False
             work = read_batches(message, self._form)
         feedbacks: dict[int, Tensor] = {}

@@ -1,90 +1,279 @@
-"""How one setting is declared, spelt, typed and checked; `config.py` declares them all."""
+"""How a setting is declared: its type, its bounds and what people are told of it, in one place.
+
+A component that has settings declares them as the fields of a `Settings` dataclass. Building one
+reads and checks every value, so that whoever holds a `Settings` object holds checked, typed values.
+"""
 
 import json
 import re
-from collections.abc import Collection
-from dataclasses import Field, field, fields
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from mdgan.errors import BadInput
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-"""And halves of characters: no file or machine is called so."""
-
-
-def setting(
-    default: Any,
-    help: str,
-    *,
-    metavar: str | None = None,
-    choices: tuple[str, ...] = (),
-    symbol: str | None = None,
-    default_text: str | None = None,
-) -> Any:
-    """Declares one field of a configuration together with what the command line says of it.
-
-    Args:
-        default: the value without flag, file or dataset default.
-        help: one sentence for `--help`.
-        metavar: how the value is written in `--help`.
-        choices: the only values allowed, if there are few.
-        symbol: the papers' sign for it.
-        default_text: what `--help` shows as the default where the value itself says little.
-
-    Returns:
-        A dataclass field.
-    """
-    metadata = {
-        "help": help,
-        "metavar": metavar,
-        "choices": choices,
-        "symbol": symbol,
-        "default_text": default_text,
-    }
-    return field(default=default, metadata=metadata)
+"""Control characters, and halves of characters: no file or machine has such a name."""
 
 
 def flag(name: str) -> str:
-    """The command line's spelling of a field: `batch_size` → `--batch-size`."""
+    """The command line's spelling of a setting: `batch_size` → `--batch-size`."""
     return "--" + name.replace("_", "-")
-
-
-def check_types(settings: Any) -> None:
-    """Checks that every field has its declared type, since values may come from a JSON file.
-
-    Raises:
-        BadInput: a value of another type, or not one of the choices.
-    """
-    for item in fields(settings):
-        value = getattr(settings, item.name)
-        choices = item.metadata["choices"]
-        if choices and value not in choices and (value is not None or item.default is not None):
-            raise BadInput(f"{flag(item.name)} {value}: must be one of {', '.join(choices)}")
-        if isinstance(value, int) and not isinstance(value, bool) and float in kinds(item):
-            try:
-                object.__setattr__(settings, item.name, float(value))
-            except OverflowError as error:
-                raise BadInput(f"{flag(item.name)} {value}: too large a number") from error
-        elif value in (None, "auto") and item.default == value:
-            continue
-        elif type(value) not in kinds(item):
-            expected = " or ".join(kind.__name__ for kind in kinds(item))
-            raise BadInput(f"{flag(item.name)} {json.dumps(value)}: must be {expected}")
-        elif isinstance(value, str) and _CONTROL.search(value):
-            shown = _CONTROL.sub(" ", value)
-            raise BadInput(f"{flag(item.name)} {shown}: has control characters in it")
-
-
-def kinds(item: Field[Any]) -> tuple[type, ...]:
-    """The Python types that a field's value may have, None and "auto" aside."""
-    text = str(item.type)
-    return tuple(
-        kind for kind in (bool, int, float, str) if re.search(rf"\b{kind.__name__}\b", text)
-    )
 
 
 def suggest(name: str, known: Collection[str]) -> str:
     """`; did you mean 'x'?` for the nearest known name, or nothing if none is near."""
     near = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What values a setting may have. Made by the functions below, such as `whole`.
+
+    Attributes:
+        type: of the value as JSON and the command line have it: bool, int, float or str.
+        convert: from such a value to the one that is used; raises ValueError with the rest of the
+            message if the value is out of range.
+        choices: the only values allowed, if there are few.
+        word: a word that is allowed beside numbers, such as `auto`.
+    """
+
+    type: type
+    convert: Callable[[Any], Any] = lambda value: value
+    choices: tuple[str, ...] = ()
+    word: str | None = None
+
+    def read(self, name: str, value: object, default: object) -> Any:
+        """Checks a value, and turns it into the one that is used.
+
+        Args:
+            name: of the setting.
+            value: from a flag, a JSON file, or another `Settings` object.
+            default: the setting's.
+
+        Raises:
+            BadInput: it is of another type or out of range; the text names the flag and the way
+                out.
+        """
+        if value is None and default is None:
+            return None
+        if self.choices and value not in self.choices:
+            raise BadInput(f"{flag(name)} {value}: must be one of {', '.join(self.choices)}")
+        if self.word is not None and value == self.word:
+            return value
+        if self.type is float and type(value) is int:
+            try:
+                value = float(value)
+            except OverflowError as error:
+                raise BadInput(f"{flag(name)} {value}: too large a number") from error
+        if self.type is str and not isinstance(value, bool | int | float | list | dict | None):
+            value = str(value)  # a value that was converted before
+        if type(value) is not self.type:
+            raise BadInput(f"{flag(name)} {json.dumps(value)}: must be {self.type.__name__}")
+        if isinstance(value, str) and _CONTROL.search(value):
+            shown = _CONTROL.sub(" ", value)
+            raise BadInput(f"{flag(name)} {shown}: has control characters in it")
+        try:
+            return self.convert(value)
+        except ValueError as error:
+            raise BadInput(f"{flag(name)} {value}: {error}") from error
+
+
+def whole(
+    least: int | None = None,
+    most: int | None = None,
+    *,
+    otherwise: str | None = None,
+    below: str | None = None,
+    word: str | None = None,
+) -> Kind:
+    """A whole number.
+
+    Args:
+        least: the smallest allowed one.
+        most: the largest allowed one.
+        otherwise: what people are told of a number outside; made of the bounds if not given.
+        below: what they are told of one below `least`.
+        word: a word that is allowed beside numbers.
+    """
+    or_word = f", or {word}" if word else ""
+
+    def check(value: int) -> int:
+        if least is not None and value < least:
+            raise ValueError(otherwise or below or f"must be at least {least}{or_word}")
+        if most is not None and value > most:
+            raise ValueError(otherwise or f"at most {most:,}")
+        return value
+
+    return Kind(int, check, word=word)
+
+
+def number(fits: Callable[[float], bool], otherwise: str) -> Kind:
+    """A number.
+
+    Args:
+        fits: whether a number is allowed; NaN is asked about too.
+        otherwise: what people are told of one that is not.
+    """
+
+    def check(value: float) -> float:
+        if not fits(value):
+            raise ValueError(otherwise)
+        return value
+
+    return Kind(float, check)
+
+
+def text() -> Kind:
+    """Any text in one line, such as a path."""
+    return Kind(str)
+
+
+def switch() -> Kind:
+    """On or off."""
+    return Kind(bool)
+
+
+def one_of(*choices: str) -> Kind:
+    """One of a few words."""
+    return Kind(str, choices=choices)
+
+
+def parsed(parse: Callable[[str], Any]) -> Kind:
+    """Text that stands for a value of a type of its own.
+
+    Args:
+        parse: from the text to the value; raises ValueError. `str` of the value gives a text that
+            means the same.
+    """
+    return Kind(str, parse)
+
+
+def setting(
+    default: Any,
+    help: str,
+    kind: Kind,
+    *,
+    metavar: str | None = None,
+    symbol: str | None = None,
+    default_text: str | None = None,
+    instead_of: str | None = None,
+    shared: bool = True,
+) -> Any:
+    """Declares one setting.
+
+    Args:
+        default: the value without flag, file or dataset default, as the command line has it.
+        help: one sentence for `--help`.
+        kind: what values it may have.
+        metavar: how the value is written in `--help`.
+        symbol: the papers' sign for it.
+        default_text: what `--help` shows as the default where the value itself says little.
+        instead_of: another setting that says the same in another unit; only one can be given.
+        shared: whether it must be equal on every rank. What is not shared has no effect on what is
+            computed, or only on the ranks that have it.
+
+    Returns:
+        A dataclass field.
+    """
+    metadata = {
+        "help": help,
+        "kind": kind,
+        "metavar": metavar,
+        "symbol": symbol,
+        "default_text": default_text,
+        "instead_of": instead_of,
+        "shared": shared,
+    }
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked settings. Components derive from it and add fields made by `setting`."""
+
+    ignores_foreign: ClassVar[bool] = False
+    """Whether settings of other algorithms are passed over instead of refused."""
+
+    def __post_init__(self) -> None:
+        """Reads and checks every value.
+
+        Raises:
+            BadInput: a value cannot be used; the text names the flag and the way out.
+        """
+        for item in fields(self):
+            kind: Kind = item.metadata["kind"]
+            value = kind.read(item.name, getattr(self, item.name), item.default)
+            object.__setattr__(self, item.name, value)
+        for item in fields(self):
+            other = item.metadata["instead_of"]
+            value = getattr(self, item.name)
+            if other is not None and value is not None and getattr(self, other) is not None:
+                raise BadInput(
+                    f"{flag(item.name)} {value} and {flag(other)} {getattr(self, other)}: "
+                    "give one of them"
+                )
+        self.check()
+
+    def check(self) -> None:
+        """Checks what several settings must fulfil together; components extend it.
+
+        Raises:
+            BadInput: they contradict each other.
+        """
+
+    @classmethod
+    def names(cls) -> set[str]:
+        """The names of all settings of a component."""
+        return {item.name for item in fields(cls)}
+
+    @classmethod
+    def read(cls, *layers: Mapping[str, Any]) -> Self:
+        """Reads the component's settings out of layers; the first that names a setting wins.
+
+        Args:
+            layers: flags, then the config file, then the defaults of the algorithm and the dataset.
+                None stands for a value that was not given; other names are passed over.
+
+        Raises:
+            BadInput: a value cannot be used.
+        """
+        return cls(**{n: v for n, v in merged(layers, fields(cls)).items() if n in cls.names()})
+
+    def as_json(self, *, shared: bool = False) -> dict[str, Any]:
+        """The settings as values that JSON knows, by name.
+
+        Args:
+            shared: leaves out those that may differ from rank to rank.
+        """
+        found = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.metadata["shared"] or not shared:
+                plain = value is None or isinstance(value, bool | int | float | str)
+                found[item.name] = value if plain else str(value)
+        return found
+
+
+def merged(layers: Iterable[Mapping[str, Any]], declared: Iterable["Field[Any]"]) -> dict[str, Any]:
+    """Layers of settings as one; the first layer that names a setting wins.
+
+    Two settings that stand for each other (`instead_of`) are one choice: an earlier layer's choice
+    hides both of a later layer.
+
+    Args:
+        layers: from the strongest to the weakest; None stands for a value that was not given.
+        declared: the settings that may stand for each other.
+    """
+    pairs = [(f.name, f.metadata["instead_of"]) for f in declared if f.metadata["instead_of"]]
+    other = {**dict(pairs), **{second: first for first, second in pairs}}
+    found: dict[str, Any] = {}
+    for layer in layers:
+        chosen_before = set(found)
+        for name, value in layer.items():
+            taken = name in chosen_before or other.get(name) in chosen_before
+            if value is not None and not taken:
+                found[name] = value
+    return found

@@ -24,8 +24,7 @@ class Manifest:
     Attributes:
         iteration: the last one that is done.
         generation: of the server that wrote it; a higher one has taken over from a lower one.
-        num_swaps: swaps drawn so far.
-        swap_every: iterations from swap to swap; 0: none.
+        progress: what the algorithm counts, by its own names.
         seconds: trained so far.
         workers: the live workers, in increasing order.
         files: the states: `server`, and the numbers of workers.
@@ -36,8 +35,7 @@ class Manifest:
 
     iteration: int
     generation: int
-    num_swaps: int
-    swap_every: int
+    progress: Mapping[str, int]
     seconds: float
     workers: tuple[int, ...]
     files: Mapping[str, StoredFile]
@@ -94,6 +92,8 @@ class Manifest:
         if file_format > FORMAT:
             version = f"{record.get('version')!s:.30}"
             raise Newer(f"written in format {file_format} by mdgan {version}; this mdgan is older")
+        if {"num_swaps", "swap_every"} <= record.keys():  # as 0.5.0 and earlier wrote it
+            record["progress"] = {n: record.pop(n) for n in ("num_swaps", "swap_every")}
         _check(record)
         files = {name: StoredFile.from_record(entry) for name, entry in record["files"].items()}
         _check_owners(record["workers"], record["elsewhere"], files)
@@ -124,8 +124,7 @@ def _are_workers(value: object) -> bool:
 _RULES: dict[str, Callable[[object], bool]] = {
     "iteration": _is_count,
     "generation": _is_count,
-    "num_swaps": _is_count,
-    "swap_every": _is_count,
+    "progress": lambda value: isinstance(value, dict) and all(map(_is_count, value.values())),
     "seconds": _is_seconds,
     "workers": _are_workers,
     "files": lambda value: isinstance(value, dict),

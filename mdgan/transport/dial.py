@@ -1,10 +1,10 @@
 """Finding the server among the addresses where it may be, and being let in."""
 
 import errno
+import logging
 import os
 import select
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,9 +25,11 @@ from mdgan.transport.handshake import (
 from mdgan.transport.link import Link
 from mdgan.transport.until import Until
 
+_log = logging.getLogger(__name__)
+
 Address = tuple[str, int]
 
-ANSWERS = {Kind.WELCOME: 1 << 24, Kind.REFUSED: 1 << 16}
+ANSWERS: Mapping[str, int] = {Kind.WELCOME: 1 << 24, Kind.REFUSED: 1 << 16}
 """What the server says to a hello, and the most bytes of it."""
 RETRY_SECONDS = 0.1
 _TELL_SECONDS = 10.0
@@ -165,7 +167,7 @@ def say_hello(
         fields = dict(hello(connection))
         link.send(messages.hello(fields))
         answer, _ = link.receive(until.shorter(timeouts.link))
-        if answer.kind is Kind.REFUSED:
+        if answer.kind == Kind.REFUSED:
             reason = one_line(answer.fields.get("reason", ""))
             raise TurnedAway(f"the server refused this host: {reason}")
         _check_generation(answer.fields, fields, place)
@@ -230,5 +232,5 @@ def find_server(
             raise BadInput(problem)
         if time.monotonic() - told > _TELL_SECONDS:
             told = time.monotonic()
-            print(f"waiting for the server at {places}", file=sys.stderr, flush=True)
+            _log.info("waiting for the server at %s", places)
         until.pause(RETRY_SECONDS)

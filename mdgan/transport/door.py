@@ -90,7 +90,7 @@ class Door:
         self,
         listener: socket.socket,
         key: bytes,
-        accepts: Mapping[Kind, int],
+        accepts: Mapping[str, int],
         enter: Callable[[Newcomer], None],
         complain: Callable[[str], None],
         liveness_seconds: float,

@@ -15,7 +15,7 @@ from mdgan.messages import Kind, Message
 from mdgan.transport import wire
 from mdgan.transport.until import Until
 
-_ALWAYS = {Kind.PULSE: 256, Kind.BYE: 256}
+_ALWAYS: Mapping[str, int] = {Kind.PULSE: 256, Kind.BYE: 256}
 _LOOKS = 8
 """In how many waits the seconds of silence are cut: it is noticed an eighth late at most."""
 
@@ -34,7 +34,7 @@ class Link:
     """
 
     def __init__(
-        self, connection: socket.socket, accepts: Mapping[Kind, int], liveness_seconds: float
+        self, connection: socket.socket, accepts: Mapping[str, int], liveness_seconds: float
     ) -> None:
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -51,7 +51,7 @@ class Link:
         self._users = 0
         self._last_sent = time.monotonic()
 
-    def expect(self, accepts: Mapping[Kind, int]) -> None:
+    def expect(self, accepts: Mapping[str, int]) -> None:
         """Accepts other kinds from here on."""
         self._accepts = {**_ALWAYS, **accepts}
 
@@ -134,7 +134,7 @@ class Link:
                 body = torch.empty(header.body_bytes, dtype=torch.uint8)
                 self._read_into(body.numpy().data, until)
                 message = wire.decode(header, body)
-                if message.kind is not Kind.PULSE:
+                if message.kind != Kind.PULSE:
                     return message, len(packed) + len(body)
 
     def wait_for_end(self, until: Until) -> None:

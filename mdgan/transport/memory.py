@@ -228,5 +228,5 @@ class MemoryHostTransport:
 
 
 def _copy(message: Message) -> Message:
-    assert message.kind is not Kind.BYE, "queues need no farewell"
+    assert message.kind != Kind.BYE, "queues need no farewell"
     return replace(message, fields=deepcopy(message.fields), tensors=copied(message.tensors))

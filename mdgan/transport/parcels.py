@@ -1,7 +1,7 @@
 """What hosts hand to each other: laid out by one, fetched by another."""
 
+import logging
 import socket
-import sys
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,8 @@ from mdgan.transport.link import Link, LinkBroken
 from mdgan.transport.pulses import Pulses
 from mdgan.transport.until import Until
 from mdgan.transport.wire import Frame
+
+_log = logging.getLogger(__name__)
 
 _REQUEST_BYTES = 4096
 KEPT_EXCHANGES = 2
@@ -42,7 +44,7 @@ class Parcels:
         self._frames: dict[tuple[int, int], Frame] = {}
         self._links: set[Link] = set()
         self._closed = False
-        accepts = {Kind.HELLO: _REQUEST_BYTES}
+        accepts: Mapping[str, int] = {Kind.HELLO: _REQUEST_BYTES}
         self._door = Door(listener, key, accepts, self._hand_out, _complain, timeouts.liveness)
 
     def lay_out(self, iteration: int, frames: Mapping[int, Frame]) -> None:
@@ -114,7 +116,7 @@ def fetch(
     key: bytes,
     iteration: int,
     taker: int,
-    most_bytes: int,
+    expected: Mapping[str, int],
     timeouts: Timeouts,
 ) -> tuple[Message, int]:
     """Fetches a parcel from the host at an address.
@@ -124,11 +126,11 @@ def fetch(
         key: see `Parcels`.
         iteration: of the exchange.
         taker: whose parcel it is.
-        most_bytes: of its body.
+        expected: the kind that it may have, with the most bytes of its body.
         timeouts: all time limits.
 
     Returns:
-        A DISCRIMINATORS message and the bytes it took.
+        A message of that kind and the bytes it took.
 
     Raises:
         OSError, RuntimeError: it did not come.
@@ -136,7 +138,7 @@ def fetch(
     if address is None or len(address) != 2:
         raise LinkBroken("nobody knows its address")
     until = Until(timeouts.swap)
-    accepts = {Kind.DISCRIMINATORS: most_bytes, Kind.REFUSED: _REQUEST_BYTES}
+    accepts = {**expected, Kind.REFUSED: _REQUEST_BYTES}
     connection = connect((str(address[0]), int(address[1])), key, until)
     link = Link(connection, accepts, timeouts.liveness)
     try:
@@ -145,7 +147,7 @@ def fetch(
         message, num_bytes = link.receive(until)
     finally:
         link.close()
-    if message.kind is Kind.REFUSED:
+    if message.kind == Kind.REFUSED:
         raise LinkBroken(one_line(message.fields.get("reason", "it refused")))
     if message.iteration != iteration:
         raise LinkBroken(f"it gave what is of iteration {message.iteration}")
@@ -153,4 +155,4 @@ def fetch(
 
 
 def _complain(text: str) -> None:
-    print(f"mdgan: turned somebody away: {text}", file=sys.stderr, flush=True)
+    _log.warning("turned somebody away: %s", text)

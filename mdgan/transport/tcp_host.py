@@ -50,8 +50,8 @@ class TcpHostTransport:
         addresses: Sequence[Address],
         token: bytes,
         hello: Mapping[str, Any],
-        accepts: Mapping[Kind, int],
-        accepts_from_hosts: Mapping[Kind, int],
+        accepts: Mapping[str, int],
+        accepts_from_hosts: Mapping[str, int],
         timeouts: Timeouts,
         listen_address: str | None,
         interrupted: threading.Event,
@@ -59,7 +59,7 @@ class TcpHostTransport:
     ) -> None:
         self.traffic = Traffic()
         self._host = int(hello["host"])
-        self._most_bytes = accepts_from_hosts[Kind.DISCRIMINATORS]
+        self._from_hosts = accepts_from_hosts
         self._timeouts = timeouts
         self._inbox: Inbox[HostEvent] = Inbox()
         self._listener: socket.socket | None = None
@@ -101,7 +101,7 @@ class TcpHostTransport:
                 "address of this machine, or its --network-interface"
             ) from error
 
-    def _take_in(self, entry: Entry, accepts: Mapping[Kind, int], until: Until) -> bool:
+    def _take_in(self, entry: Entry, accepts: Mapping[str, int], until: Until) -> bool:
         """Sets everything up; False if the server was lost meanwhile."""
         link = entry.link
         try:
@@ -163,14 +163,15 @@ class TcpHostTransport:
                 if isinstance(result, Lost):
                     arrived[giver] = result
                 else:
-                    arrived[giver], num_bytes = result
-                    self.traffic.count_received(Kind.DISCRIMINATORS, num_bytes)
+                    message, num_bytes = result
+                    arrived[giver] = message
+                    self.traffic.count_received(message.kind, num_bytes)
         return arrived
 
     def _fetch(
         self, giver: int, iteration: int, address: Sequence[Any] | None
     ) -> tuple[Message, int] | Lost:
-        key, most, limits = self._peers_key, self._most_bytes, self._timeouts
+        key, most, limits = self._peers_key, self._from_hosts, self._timeouts
         try:
             return fetch(address, key, iteration, self._host, most, limits)
         except OSError as error:
@@ -198,7 +199,7 @@ class TcpHostTransport:
         try:
             while True:
                 message, num_bytes = self._link.receive()
-                if message.kind is Kind.BYE:
+                if message.kind == Kind.BYE:
                     self._link.send(messages.bye())
                     self._link.end(0)
                     break

@@ -24,7 +24,7 @@ _MOST_UNTAKEN_BYTES = 1 << 26
 _LOOK_SECONDS = 0.1
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
-AcceptsFrom = Callable[[Mapping[str, Any]], Mapping[Kind, int]]
+AcceptsFrom = Callable[[Mapping[str, Any]], Mapping[str, int]]
 """From a hello to the kinds that may come from that host, each with the most bytes of its body."""
 
 
@@ -205,7 +205,7 @@ class TcpServerTransport:
         with contextlib.suppress(RuntimeError):
             link.send(messages.welcome(welcome))
             self._pulses.add(link, hello.get("liveness"))
-            while link.receive()[0].kind is not Kind.BYE:
+            while link.receive()[0].kind != Kind.BYE:
                 pass
         with self._lock:
             self._watchers.discard(link)
@@ -245,7 +245,7 @@ class TcpServerTransport:
         try:
             while True:
                 message, num_bytes = guest.link.receive()
-                if message.kind is Kind.BYE:
+                if message.kind == Kind.BYE:
                     break
                 guest.put(num_bytes)
                 self._inbox.put((Received(guest.host, message, num_bytes), guest))

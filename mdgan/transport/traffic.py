@@ -2,8 +2,6 @@
 
 from collections import Counter
 
-from mdgan.messages import Kind
-
 
 class Traffic:
     """Counters of one end; only the role's own thread touches them.
@@ -19,12 +17,12 @@ class Traffic:
         self.sent: Counter[str] = Counter()
         self.received: Counter[str] = Counter()
 
-    def count_sent(self, kind: Kind, num_bytes: int) -> int:
+    def count_sent(self, kind: str, num_bytes: int) -> int:
         """Counts a message that leaves; returns its bytes."""
-        self.sent[kind.name] += num_bytes
+        self.sent[str(kind)] += num_bytes
         return num_bytes
 
-    def count_received(self, kind: Kind, num_bytes: int) -> int:
+    def count_received(self, kind: str, num_bytes: int) -> int:
         """Counts a message that was taken in; returns its bytes."""
-        self.received[kind.name] += num_bytes
+        self.received[str(kind)] += num_bytes
         return num_bytes

@@ -75,7 +75,7 @@ def watch_server(
         pulses.add(entry.link, entry.welcome.get("liveness"))
         entry.link.expect({})
         on_welcome(entry.welcome)
-        while entry.link.receive(Until(math.inf, interrupted))[0].kind is not Kind.BYE:
+        while entry.link.receive(Until(math.inf, interrupted))[0].kind != Kind.BYE:
             pass
     except RuntimeError:
         return "lost"

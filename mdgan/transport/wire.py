@@ -7,6 +7,7 @@ what `encode` writes is a `WireError`.
 
 import json
 import math
+import re
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,11 +16,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mdgan.messages import Kind, Message
+from mdgan.messages import Message
 
-_HEADER = struct.Struct("<4sIqQQI")
+_KIND_BYTES = 16
+_HEADER = struct.Struct(f"<4s{_KIND_BYTES}sqQQI")
 _HEADER_CHECKSUM = struct.Struct("<I")
-_MAGIC = b"mdg2"
+_MAGIC = b"mdg3"
 HEADER_BYTES = _HEADER.size + _HEADER_CHECKSUM.size
 MOST_BYTES = 1 << 34
 """The largest body that is believed; a header that announces more is damaged."""
@@ -28,7 +30,7 @@ MOST_FIELDS_BYTES = 1 << 24
 _ALIGNMENT = 16
 _MOST_DIMENSIONS = 16
 _MOST_ELEMENTS = 1 << 40
-_KINDS = frozenset(Kind)
+_KIND = re.compile(rb"([A-Z_]{1,16})\0*")
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -54,14 +56,14 @@ class Header(NamedTuple):
     """What announces a body.
 
     Attributes:
-        kind: of the message.
+        kind: of the message, one to sixteen capital letters.
         iteration: of the message.
         fields_bytes: length of the JSON part, padding included.
         body_bytes: length of the whole body.
         checksum: CRC-32 of the body.
     """
 
-    kind: Kind
+    kind: str
     iteration: int
     fields_bytes: int
     body_bytes: int
@@ -82,7 +84,7 @@ def encode(message: Message) -> Frame:
         _place(body, fields_bytes + start, tensor)
     checksum = zlib.crc32(body.numpy().data)
     packed = _HEADER.pack(
-        _MAGIC, message.kind, message.iteration, fields_bytes, len(body), checksum
+        _MAGIC, message.kind.encode(), message.iteration, fields_bytes, len(body), checksum
     )
     packed += _HEADER_CHECKSUM.pack(zlib.crc32(packed))
     return torch.frombuffer(bytearray(packed), dtype=torch.uint8), body
@@ -105,7 +107,7 @@ def _layout(message: Message) -> tuple[bytes, list[int], int]:
     return text.ljust(_padded(len(text))), [row[3] for row in table], offset
 
 
-def decode_header(header: Tensor, accepts: Mapping[Kind, int] | None = None) -> Header:
+def decode_header(header: Tensor, accepts: Mapping[str, int] | None = None) -> Header:
     """Reads a header.
 
     Args:
@@ -122,9 +124,10 @@ def decode_header(header: Tensor, accepts: Mapping[Kind, int] | None = None) -> 
         raise WireError(f"not a message of this version of mdgan (starts with {magic!r})")
     if checksum != zlib.crc32(packed[: _HEADER.size]):
         raise WireError("checksum of a header does not fit")
-    if kind not in _KINDS:
-        raise WireError(f"unknown kind of message {kind}")
-    decoded = Header(Kind(kind), *rest)
+    named = _KIND.fullmatch(kind)
+    if named is None:
+        raise WireError(f"no kind of message: {kind!r}")
+    decoded = Header(named[1].decode(), *rest)
     if (
         not decoded.fields_bytes <= decoded.body_bytes <= MOST_BYTES
         or decoded.fields_bytes > MOST_FIELDS_BYTES
@@ -136,8 +139,8 @@ def decode_header(header: Tensor, accepts: Mapping[Kind, int] | None = None) -> 
     return decoded
 
 
-def _check_accepted(header: Header, accepts: Mapping[Kind, int]) -> None:
-    name = header.kind.name
+def _check_accepted(header: Header, accepts: Mapping[str, int]) -> None:
+    name = header.kind
     if header.kind not in accepts:
         raise WireError(f"a {name} message, which nobody expects here")
     if header.body_bytes > accepts[header.kind]:
@@ -154,7 +157,7 @@ def decode(header: Header, body: Tensor) -> Message:
         WireError: the checksum or the table of tensors does not fit.
     """
     if len(body) != header.body_bytes or zlib.crc32(body.numpy().data) != header.checksum:
-        raise WireError(f"checksum of a {header.kind.name} message does not fit")
+        raise WireError(f"checksum of a {header.kind} message does not fit")
     try:
         text = json.loads(body[: header.fields_bytes].numpy().tobytes())
         fields, table = text["fields"], text["tensors"]
@@ -167,7 +170,7 @@ def decode(header: Header, body: Tensor) -> Message:
     # A RecursionError, for lists within lists, is a RuntimeError.
     except (ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
         reason = str(error).partition("\n")[0][:200]
-        raise WireError(f"damaged {header.kind.name} message: {reason}") from error
+        raise WireError(f"damaged {header.kind} message: {reason}") from error
 
 
 def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

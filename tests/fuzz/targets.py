@@ -38,7 +38,7 @@ def fuzz_header(content: bytes) -> None:
     for header in (content, checked, named + struct.pack("<I", zlib.crc32(named))):
         with contextlib.suppress(wire.WireError):
             read = wire.decode_header(_tensor(header), {Kind.HELLO: HELLO_BYTES})
-            assert read.kind is Kind.HELLO
+            assert read.kind == Kind.HELLO
             assert 0 <= read.fields_bytes <= read.body_bytes <= HELLO_BYTES
 
 

@@ -149,4 +149,4 @@ def test_the_numbers_of_the_kinds_are_part_of_the_wire_format() -> None:
         "ROUND": 25,
         "UPDATE": 26,
     }
-    assert messages.bye().kind is Kind.BYE
+    assert messages.bye().kind == Kind.BYE

@@ -18,7 +18,7 @@ from mdgan.storage.state_file import Damaged, StoredFile, write_state
 _CLOSE_SECONDS = 10.0
 
 
-class Keeper:
+class HostCheckpoints:
     """Keeps the states of one host's workers.
 
     Args:

@@ -1,20 +1,22 @@
 """A host: the process that carries one or more workers, whatever these compute."""
 
-import sys
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from mdgan import messages
-from mdgan.engine.host.checkpoints import Keeper
+from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
-from mdgan.engine.parts import HostPart
+from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.errors import BadInput, Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Asked, HostTransport, Lost, Received
+
+_log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
 
@@ -26,7 +28,7 @@ It raises BadInput if there is none, and Interrupted if this process was asked t
 
 
 class ServerLost(RuntimeError):
-    """The server is gone, and none came in its place."""
+    """The server is gone, and no other server has taken over."""
 
 
 class HostFailed(RuntimeError):
@@ -46,7 +48,7 @@ class Host:
         connect: links this host with the server.
         timeouts: all time limits.
         describer: tells of the real data, if the server wants scores.
-        keeper: writes checkpoints.
+        checkpoints: writes the workers' states.
         tracer: records what this host does when.
     """
 
@@ -57,7 +59,7 @@ class Host:
         connect: Connect,
         timeouts: Timeouts,
         describer: Describer,
-        keeper: Keeper,
+        checkpoints: HostCheckpoints,
         tracer: Tracer,
     ) -> None:
         self._part = part
@@ -66,9 +68,15 @@ class Host:
         self._connect = connect
         self._timeouts = timeouts
         self._describer = describer
-        self._keeper = keeper
+        self._checkpoints = checkpoints
         self._tracer = tracer
-        self._has_obeyed = False
+        self._has_trained = False
+        self._of_algorithm = part.handlers()
+        self._of_engine: dict[str, HostHandler] = {
+            Kind.EXTRACTOR: lambda message, _: describer.begin(message),
+            Kind.CHECKPOINT: self._save,
+            Kind.ADOPT: self._adopt,
+        }
         self._stopping = threading.Event()
         self._transport: HostTransport
 
@@ -78,7 +86,7 @@ class Host:
         Raises:
             BadInput: no server let this host in.
             Interrupted: this process, or the server, was asked to stop before the last iteration.
-            ServerLost: the server is gone, and none came in its place.
+            ServerLost: the server is gone, and no other server has taken over.
             HostFailed: a sample could not be read, or the server has shut this host out.
         """
         self._transport = self._connect(self._hello, self._timeouts.connect)
@@ -93,7 +101,7 @@ class Host:
         except BadInput as error:
             raise HostFailed(str(error)) from error
         finally:
-            self._keeper.close()
+            self._checkpoints.close()
             self._transport.close()
 
     def interrupt(self) -> None:
@@ -103,20 +111,20 @@ class Host:
             self._transport.interrupt()
 
     def _return(self, reason: str) -> None:
-        """Looks for the server, or whoever took its place; the workers stay as they are."""
+        """Looks for the server, or the one that has taken over; the workers stay as they are."""
         if self._stopping.is_set():
             raise Interrupted
         if not self._timeouts.patience:
             raise ServerLost(f"the server is gone: {reason}")
         ranks = ", ".join(map(str, self._learners))
-        print(f"mdgan: rank {ranks} lost the server ({reason}); looking for it", file=sys.stderr)
+        _log.warning("rank %s lost the server (%s); looking for it", ranks, reason)
         begin = time.monotonic()
         try:
             self._transport = self._connect(self._hello, self._timeouts.patience)
         except BadInput as error:
             raise ServerLost(f"the server is gone: {reason}; {error}") from error
         away = time.monotonic() - begin
-        print(f"mdgan: rank {ranks} is back after {away:.1f} s", file=sys.stderr)
+        _log.warning("rank %s is back after %.1f s", ranks, away)
 
     def _attend(self) -> None:
         """Arrives at a server and answers it until it says stop."""
@@ -125,37 +133,30 @@ class Host:
         welcome = self._transport.welcome
         self._tracer.clock_offset_seconds = self._transport.clock_offset_seconds
         self._hello["generation"] = welcome["generation"]
-        self._keeper.attend(welcome)
+        self._checkpoints.attend(welcome)
         holds = self._what_holds(welcome)
         told = self._part.tell()
         self._transport.send(messages.ready(int(welcome["iteration"]), holds, told))
         self._part.arrived(holds)
-        while True:
-            message = self._next_message()
-            if self._part.obey(message, self._transport, self._tracer):
-                self._has_obeyed = True
+        while (message := self._next_message()).kind != Kind.STOP:
+            if message.kind in self._of_algorithm:
+                self._of_algorithm[message.kind](message, self._transport)
+                self._has_trained = True
                 if self._tracer.due():
                     self._tell_spans()
-            elif message.kind is Kind.EXTRACTOR:
-                self._describer.begin(message)
-            elif message.kind is Kind.CHECKPOINT:
-                with self._tracer.span("checkpoint"):
-                    self._keeper.save(message, self._learners, self._transport.send)
-            elif message.kind is Kind.ADOPT:
-                self._adopt(message)
-            elif message.kind is Kind.STOP:
-                self._stop(message)
-                return
+            elif message.kind in self._of_engine:
+                self._of_engine[message.kind](message, self._transport)
+        self._stop(message)
 
     def _what_holds(self, welcome: Mapping[str, Any]) -> list[int]:
-        """The workers that can go on as they are: the server finds discriminators for the others.
+        """The workers that can go on as they are: the server finds states for the others.
 
-        A host that comes back has them; so has everybody before the first iteration.
+        A host that comes back has them; so have all hosts before the first iteration.
         """
         newest = welcome.get("checkpoint")
-        if self._has_obeyed or welcome["iteration"] == 0:
+        if self._has_trained or welcome["iteration"] == 0:
             return list(self._learners)
-        return [] if newest is None else self._keeper.restore(newest, self._learners)
+        return [] if newest is None else self._checkpoints.restore(newest, self._learners)
 
     def _next_message(self) -> Message:
         """Waits for the next message, and meanwhile describes the real data if asked to."""
@@ -164,7 +165,7 @@ class Host:
                 event = self._transport.receive(0.0 if self._describer.busy else _LOOK_SECONDS)
                 if isinstance(event, Received):
                     span.num_bytes = event.num_bytes
-                    if event.message.kind is self._part.begins:
+                    if event.message.kind == self._part.begins:
                         self._tracer.iteration = event.message.iteration
                     return event.message
             if isinstance(event, Lost):
@@ -195,15 +196,19 @@ class Host:
         if message.fields["reason"]:
             raise Interrupted(message.fields["reason"])
 
-    def _adopt(self, message: Message) -> None:
+    def _save(self, order: Message, transport: HostTransport) -> None:
+        with self._tracer.span("checkpoint"):
+            self._checkpoints.save(order, self._learners, transport.send)
+
+    def _adopt(self, message: Message, transport: HostTransport) -> None:
         """Takes over what the server found for those workers that had nothing to go on with."""
         holds = list(self._learners)
         for rank, state in messages.by_worker(message).items():
             try:
                 self._part.adopt(rank, state)
-            except (KeyError, RuntimeError):  # not of this architecture: somebody lies
+            except (KeyError, RuntimeError):  # not of this architecture: its sender lies
                 holds.remove(rank)
-        self._transport.send(messages.ready(message.iteration, holds))
+        transport.send(messages.ready(message.iteration, holds))
         self._part.adopted()
 
     def _tell_spans(self) -> None:

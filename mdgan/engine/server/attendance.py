@@ -1,10 +1,11 @@
-"""What became of every worker's answers, for whoever reads the run's records."""
+"""What became of every worker's answers, for the people who read the run's records."""
 
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from mdgan.engine.server.membership import Membership
 from mdgan.observe.run_observer import RunObserver
 
 _WORTH_TELLING_SECONDS = 1.0
@@ -14,10 +15,12 @@ class Attendance:
     """Counts, for every worker, answers, late answers, refused answers and losses.
 
     Args:
+        members: who takes part.
         observer: is told of what is out of the ordinary.
     """
 
-    def __init__(self, observer: RunObserver) -> None:
+    def __init__(self, members: Membership, observer: RunObserver) -> None:
+        self._members = members
         self._observer = observer
         self._counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self._late_since: dict[int, tuple[int, float]] = {}
@@ -28,7 +31,7 @@ class Attendance:
         self._count("answered", workers)
 
     def late(self, iteration: int, workers: Iterable[int]) -> None:
-        """The server goes on without the feedback of some workers."""
+        """The server goes on without the answers of some workers."""
         workers = list(workers)
         self._count("late", workers)
         self._late_since.update(dict.fromkeys(workers, (iteration, time.monotonic())))
@@ -47,7 +50,7 @@ class Attendance:
                 self._observer.note(f"rank {worker} answers again; it missed {missed} iterations")
 
     def tell_of_absent(self) -> None:
-        """Says who has been late for so long that people may wonder."""
+        """Names the workers that have been late for so long that people may wonder."""
         now = time.monotonic()
         for worker, (iteration, since) in self._late_since.items():
             if worker not in self._told and now - since >= _WORTH_TELLING_SECONDS:
@@ -58,7 +61,7 @@ class Attendance:
                 )
 
     def refused(self, iteration: int, worker: int, reason: str, strikes: int) -> None:
-        """A worker's feedback could not be used."""
+        """A worker's answer could not be used."""
         self._count("refused", [worker])
         self._observer.event("refused", iteration, worker=worker, reason=reason, strikes=strikes)
         self._observer.note(f"feedback of rank {worker} refused: {reason} (strike {strikes})")
@@ -67,11 +70,11 @@ class Attendance:
         """The links to workers broke."""
         self._count("lost", workers)
 
-    def gone(self, workers: Iterable[int]) -> None:
-        """Nobody waits any more for workers that were lost, left or were shut out."""
-        for worker in workers:
-            self._late_since.pop(worker, None)
-            self._told.discard(worker)
+    def settle(self) -> None:
+        """Members have gone: the server does not wait for their late answers any more."""
+        here = set(self._members.workers())
+        self._late_since = {n: late for n, late in self._late_since.items() if n in here}
+        self._told &= here
 
     def tell(self, iteration: int) -> None:
         """Records all counts."""

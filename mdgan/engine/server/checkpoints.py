@@ -11,6 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from mdgan import __version__, messages
+from mdgan.engine.server.membership import Membership
+from mdgan.engine.settings import RunSettings
 from mdgan.messages import Message
 from mdgan.observe.run_observer import RunObserver
 from mdgan.records.milestones import passed
@@ -35,14 +37,12 @@ class Standing:
 
     Attributes:
         iteration: the last complete one.
-        num_swaps: how many swaps were ordered.
-        swap_every: iterations between two swaps.
+        progress: what the algorithm counts, by its own names.
         seconds: since training began.
     """
 
     iteration: int
-    num_swaps: int
-    swap_every: int
+    progress: Mapping[str, int]
     seconds: float
 
 
@@ -71,38 +71,34 @@ class _Open:
     delays: bool = False
 
 
-class Saving:
+class ServerCheckpoints:
     """The server's side of checkpoints.
 
     Args:
-        checkpoints: of the run.
-        interval: iterations between two; 0 for none.
-        iterations: I; a run that is long enough for a checkpoint ends with one.
-        to_server: whether the workers send their states here.
-        settings: of the run, for the manifest.
+        store: the checkpoints of the run.
+        settings: how often, and where workers write.
+        config: all settings of the run as JSON values, for the manifest.
         fence: says whether this server is still the one that may write.
+        members: who takes part.
         observer: is told of what could not be written.
         committed: the checkpoint that the run goes on from.
     """
 
     def __init__(
         self,
-        checkpoints: Checkpoints,
-        *,
-        interval: int,
-        iterations: int,
-        to_server: bool,
-        settings: Mapping[str, Any],
+        store: Checkpoints,
+        settings: RunSettings,
+        config: Mapping[str, Any],
         fence: Fence,
+        members: Membership,
         observer: RunObserver,
         committed: Manifest | None = None,
     ) -> None:
-        self._checkpoints = checkpoints
-        self._interval = interval
-        self._iterations = iterations
-        self._to_server = to_server
+        self._store = store
         self._settings = settings
+        self._config = config
         self._fence = fence
+        self._members = members
         self._observer = observer
         self._writer = BackgroundWriter()
         self._problems: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
@@ -117,9 +113,11 @@ class Saving:
             before: the last iteration that was asked about; −1 for the start.
             iteration: the last that is done.
         """
-        if not 0 < self._interval <= self._iterations:
+        settings = self._settings
+        if not settings.makes_checkpoints:
             return False
-        return passed(self._interval, before, iteration) or iteration == self._iterations
+        passes = passed(settings.checkpoint_interval, before, iteration)
+        return passes or iteration == settings.iterations
 
     def order(
         self,
@@ -148,7 +146,9 @@ class Saving:
         waiting = {worker for carried in asked.values() for worker in carried}
         states = {**self._left_states(), SERVER: state}
         self._open = _Open(standing, states, asked, waiting=waiting)
-        order = messages.checkpoint(standing.iteration, counting, to_server=self._to_server)
+        order = messages.checkpoint(
+            standing.iteration, counting, to_server=self._settings.checkpoint_to_server
+        )
         for host in hosts:
             transport.send(host, order)
         self._commit_if_complete()
@@ -159,18 +159,12 @@ class Saving:
         Nobody trains, so this one waits until that is written.
         """
         self._close_open()
-        if not self._interval or self._counting(standing.iteration) is None:
+        if not self._settings.checkpoint_interval or self._counting(standing.iteration) is None:
             return
         self._writer.drain(_DRAIN_SECONDS)
         states = {**self._left_states(), SERVER: state}
         self._open = _Open(standing, states, borrows=True)
         self._commit_if_complete()
-
-    def save(self, standing: Standing, state: Mapping[str, Tensor]) -> None:
-        """A checkpoint of a run that has no workers."""
-        if self._counting(standing.iteration) is not None:
-            self._open = _Open(standing, {SERVER: state})
-            self._commit_if_complete()
 
     def note(self, host: int, message: Message) -> None:
         """Takes in a CHECKPOINTED message.
@@ -195,33 +189,39 @@ class Saving:
         carried = opened.asked.get(host, ())
         for worker in files.keys() & carried:
             opened.files[str(worker)] = files[worker]
-        self.lose(carried if reason else files.keys() & carried)
+        self._reported(carried if reason else files.keys() & carried)
 
     def note_states(self, host: int, message: Message) -> None:
-        """Takes in the states that workers sent instead of writing them.
+        """Takes in the states that workers sent instead of writing them, or before they leave.
 
         Args:
             host: whose they are; states of workers that it does not carry count for nothing.
             message: a STATE message from that host.
         """
         states, opened = messages.by_worker(message), self._open
+        if message.fields["purpose"] == "leave":
+            carried = states.keys() & self._members.hosts().get(host, [])
+            self._left.update({worker: states[worker] for worker in carried})
+            return
         if opened is None or message.iteration != opened.standing.iteration:
             return
         own = states.keys() & opened.asked.get(host, ())
         opened.states.update({str(worker): states[worker] for worker in own})
-        self.lose(own)
-
-    def keep(self, states: Mapping[int, Mapping[str, Tensor]]) -> None:
-        """Workers that are about to leave have handed over their states."""
-        self._left.update(states)
+        self._reported(own)
 
     def hold(self, workers: Collection[int]) -> None:
         """Workers have a state of their own: what was left here in their names is out of date."""
         for worker in workers:
             self._left.pop(worker, None)
 
-    def lose(self, workers: Collection[int]) -> None:
-        """Nothing more is to come from some workers: they have reported, or they are gone."""
+    def settle(self) -> None:
+        """Members have gone: a checkpoint does not wait for those that are no longer here."""
+        if self._open is not None:
+            self._open.waiting.intersection_update(self._members.workers())
+            self._commit_if_complete()
+
+    def _reported(self, workers: Collection[int]) -> None:
+        """Nothing more is to come from some workers."""
         if self._open is not None:
             self._open.waiting -= set(workers)
             self._commit_if_complete()
@@ -233,7 +233,7 @@ class Saving:
         stored = self._committed.files.get(str(worker)) if self._committed else None
         if stored is None or self._committed is None:
             return None
-        return self._checkpoints.find(self._committed.iteration, stored)
+        return self._store.find(self._committed.iteration, stored)
 
     def newest(self) -> dict[str, Any] | None:
         """`whereabouts` of the newest checkpoint, if there is one."""
@@ -294,7 +294,7 @@ class Saving:
         """
         try:
             self.check_fence()
-            return self._checkpoints.committed()
+            return self._store.committed()
         except OSError as error:
             self._problems.put((iteration, f"the run's folder is gone ({error.strerror})"))
             return None
@@ -316,13 +316,13 @@ class Saving:
 
         def failed(error: OSError) -> None:
             self._problems.put((iteration, f"{what}: {error.strerror or error}"))
-            self._checkpoints.discard(iteration)
+            self._store.discard(iteration)
 
         self._writer.submit_newest(lambda: self._commit(opened), failed)
 
     def _commit(self, opened: _Open) -> None:
         """Writes what is written here, and the manifest last; runs in the background."""
-        checkpoints, standing, before = self._checkpoints, opened.standing, self._committed
+        store, standing, before = self._store, opened.standing, self._committed
         try:
             self.check_fence()
         except Fenced:
@@ -336,9 +336,9 @@ class Saving:
             return
         reach = self._observer.tracer.reach
         reach("write", standing.iteration)
-        folder = checkpoints.folder_of(standing.iteration)
+        folder = store.folder_of(standing.iteration)
         if before is not None:
-            _lend(checkpoints.folder_of(before.iteration), folder, borrowed.values())
+            _lend(store.folder_of(before.iteration), folder, borrowed.values())
         files = {**borrowed, **opened.files}
         for key, state in states.items():
             name = SERVER_FILE if key == SERVER else worker_file(int(key))
@@ -347,17 +347,16 @@ class Saving:
         manifest = Manifest(
             iteration=standing.iteration,
             generation=self._fence.generation,
-            num_swaps=standing.num_swaps,
-            swap_every=standing.swap_every,
+            progress=standing.progress,
             seconds=standing.seconds,
             workers=tuple(sorted(int(key) for key in files if key != SERVER)),
             files=files,
             elsewhere=tuple(sorted(map(int, elsewhere))),
-            settings=self._settings,
+            settings=self._config,
             version=__version__,
         )
         reach("manifest", standing.iteration)
-        checkpoints.commit(manifest)
+        store.commit(manifest)
         self._committed = manifest
 
 

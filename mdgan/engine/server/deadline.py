@@ -1,30 +1,30 @@
-"""When to go on without the feedback that is missing."""
+"""When the server goes on without the answers that are missing."""
 
 from collections import deque
 from collections.abc import Iterable
 from math import ceil, inf
 from statistics import median
 
+from mdgan.engine.settings import DeadlineRule
+
 _REMEMBERED = 200
 
 
 class Deadline:
-    """How long the server waits for feedback, and for how much of it.
+    """How long the server waits for answers, and for how many of them.
 
     Args:
-        seconds: a fixed limit; 0 for none.
-        factor: a limit of that many times the median answer time; 0 for none.
+        rule: when to go on; None to wait for every worker that lives.
         quorum: the least fraction of the live workers that must have answered, in ]0, 1].
     """
 
-    def __init__(self, seconds: float, factor: float, quorum: float) -> None:
-        self._seconds = seconds
-        self._factor = factor
+    def __init__(self, rule: DeadlineRule | None, quorum: float) -> None:
+        self._seconds, self._factor = rule or (0.0, 0.0)
         self._quorum = quorum
         self._times: deque[float] = deque(maxlen=_REMEMBERED)
 
     def limit_seconds(self) -> float:
-        """How long after sending to go on without the rest; infinite if nobody is left behind."""
+        """How long after sending to go on without the rest; infinite if no worker is left behind."""
         if self._seconds:
             return self._seconds
         if self._factor and self._times:

@@ -6,23 +6,17 @@ from collections.abc import Collection, Mapping
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.engine.parts import ServerFamily, ServerSurroundings
+from mdgan.engine.parts import ServerPart
 from mdgan.engine.server.attendance import Attendance
-from mdgan.engine.server.barrier import Collector
-from mdgan.engine.server.checkpoints import Saving, Standing
-from mdgan.engine.server.deadline import Deadline
-from mdgan.engine.server.membership import Roster
-from mdgan.engine.server.reception import Reception
+from mdgan.engine.server.barrier import Hosts
+from mdgan.engine.server.checkpoints import Standing
+from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.scoring import Scoring
-from mdgan.engine.server.screening import Screening
+from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput, Interrupted
-from mdgan.families.mdgan.server_swaps import Swapping
-from mdgan.observe.run_observer import RunObserver
-from mdgan.settings.experiment import Experiment
 from mdgan.storage.fence import Fenced
 from mdgan.storage.manifest import Manifest
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import ServerTransport
 
 _LOOK_SECONDS = 0.1
 _TELL_SECONDS = 10.0
@@ -30,83 +24,43 @@ _SAVE_SECONDS = 30.0
 
 
 class AllWorkersLost(RuntimeError):
-    """Nobody is left to train with, and nobody came in time."""
+    """No worker is left to train with, and none came in time."""
 
 
 class Server:
-    """What the server does whatever the algorithm: it waits, records, saves, scores, dismisses.
+    """What the server does whatever the algorithm. Made by `build_server`.
 
     Args:
-        experiment: what is computed.
-        family: what the algorithm brings.
-        transport: the server's end.
-        roster: who takes part.
-        deadline: when to go on without feedback that is missing.
-        screening: what is no usable answer, and after how much of it a worker is shut out.
-        saving: orders checkpoints.
+        part: the algorithm's share.
+        engine: what it works with.
+        attendance: counts who answered.
         scoring: is handed generators.
-        observer: records the run.
+        settings: of the run.
         timeouts: all time limits.
     """
 
     def __init__(
         self,
-        experiment: Experiment,
-        family: ServerFamily,
-        transport: ServerTransport,
-        roster: Roster,
-        deadline: Deadline,
-        screening: Screening,
-        saving: Saving,
+        part: ServerPart,
+        engine: Engine,
+        attendance: Attendance,
         scoring: Scoring,
-        observer: RunObserver,
+        settings: RunSettings,
         timeouts: Timeouts,
     ) -> None:
-        self._experiment = experiment
-        self._transport = transport
-        self._roster = roster
-        self._saving = saving
+        self._part = part
+        self._engine = engine
+        self._transport = engine.transport
+        self._members = engine.members
+        self._checkpoints = engine.checkpoints
+        self._observer = engine.observer
+        self._attendance = attendance
         self._scoring = scoring
-        self._observer = observer
+        self._settings = settings
         self._timeouts = timeouts
-        self._attendance = Attendance(observer)
-        swapping = Swapping(experiment, transport, roster, observer)
-        self._reception = Reception(
-            transport,
-            roster,
-            swapping,
-            saving,
-            scoring,
-            self._attendance,
-            observer,
-            copies=family.copies,
-        )
-        self._collector = Collector(
-            transport,
-            roster,
-            self._reception,
-            deadline,
-            screening,
-            self._attendance,
-            timeouts,
-            family.device,
-            family.form,
-            counts_busy=family.counts_busy,
-        )
-        self._part = family.make_part(
-            ServerSurroundings(
-                experiment,
-                transport,
-                roster,
-                self._collector,
-                swapping,
-                saving,
-                observer,
-                family.form,
-            )
-        )
-        self._iteration = roster.iteration
+        self._iteration = engine.members.iteration
         self._replaces_another = False
+        engine.await_hosts = self._await_hosts
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continues where the server's part of a checkpoint was taken.
@@ -116,16 +70,18 @@ class Server:
         """
         self._part.load_state(state)
 
-    def go_on(self, manifest: Manifest, swap_every: int | None, *, replaces_another: bool) -> None:
+    def go_on(
+        self, manifest: Manifest, changed: Collection[str], *, replaces_another: bool
+    ) -> None:
         """Training goes on from a checkpoint, whose state has been loaded.
 
         Args:
             manifest: the checkpoint.
-            swap_every: iterations between two swaps; None to work it out anew.
+            changed: the names of settings that have other values since.
             replaces_another: whether this server takes over from one that died: then workers that
                 do not come are left behind.
         """
-        self._part.go_on(manifest.num_swaps, swap_every)
+        self._part.go_on(manifest.progress, changed)
         self._replaces_another = replaces_another
 
     def run(self) -> None:
@@ -133,15 +89,15 @@ class Server:
 
         Raises:
             BadInput: not all workers came in time.
-            Interrupted: somebody asked to stop; the run is saved.
-            AllWorkersLost: nobody is left; the run is saved.
+            Interrupted: the user asked the server to stop; the run is saved.
+            AllWorkersLost: no worker is left; the run is saved.
             Fenced: a later server has taken over; nothing more is written.
         """
         try:
             self._await_workers()
-            self._roster.begin()
-            self._part.begin()
-            self._observer.begin(self._roster.holdings(), self._iteration)
+            self._members.begin()
+            self._part.begin(self._engine)
+            self._observer.begin(self._part.holdings(self._engine), self._iteration)
         except Fenced:
             self._transport.close()
             raise
@@ -173,8 +129,8 @@ class Server:
     def _end(self, state: str, reason: str) -> None:
         self._dismiss(reason)
         if state == "finished":
-            self._scoring.finish(self._observer)
-        self._saving.close(_SAVE_SECONDS)
+            self._scoring.finish()
+        self._checkpoints.close(_SAVE_SECONDS)
         self._attendance.tell(self._iteration)
         self._observer.end(state, self._iteration)
 
@@ -187,9 +143,9 @@ class Server:
     def _train(self) -> None:
         if self._iteration == 0:
             self._save_if_due(-1)  # from here on nothing is lost for good
-        while self._iteration < self._experiment.iterations:
+        while self._iteration < self._settings.iterations:
             done = self._iteration
-            advance = self._part.advance(done, self._await_hosts)
+            advance = self._part.advance(done, self._engine)
             if advance is not None:
                 self._iteration = advance.iteration
                 self._observer.iteration(advance.iteration, advance.losses)
@@ -201,40 +157,36 @@ class Server:
         Args:
             before: the last iteration for which it was done.
         """
-        self._scoring.after(before, self._iteration, self._part.generator, self._observer)
-        self._ask_for_descriptions()
+        self._scoring.after(before, self._iteration, self._part.generator)
+        self._scoring.ask(self._transport)
         self._save_if_due(before)
-        self._saving.poll()
+        self._checkpoints.poll()
         self._attendance.tell_of_absent()
         if self._observer.tracer.due():
             self._tell_spans()
 
     def _save_if_due(self, before: int) -> None:
-        if self._saving.due(before, self._iteration):
-            if self._iteration == self._experiment.iterations:
-                self._await_files()  # nobody trains any more: the one before can be completed
+        if self._checkpoints.due(before, self._iteration):
+            if self._iteration == self._settings.iterations:
+                self._await_files()  # no worker trains any more: the one before can be completed
             with self._observer.tracer.span("checkpoint"):
-                self._saving.order(
-                    self._standing(), self._part.state(), self._roster.free(), self._transport
+                self._checkpoints.order(
+                    self._standing(), self._part.state(), self._members.free(), self._transport
                 )
 
     def _await_files(self) -> None:
         """Waits until workers have written the checkpoint that was ordered last."""
-        while self._saving.waits_for(self._roster.free()):
-            self._reception.take(self._transport.receive(_LOOK_SECONDS))
+        while self._checkpoints.waits_for(self._members.free()):
+            self._engine.desk.take(self._transport.receive(_LOOK_SECONDS))
 
     def _standing(self) -> Standing:
-        return Standing(self._iteration, *self._part.rhythm(), self._observer.seconds())
-
-    def _ask_for_descriptions(self) -> None:
-        for host in self._scoring.to_ask(self._roster.taking_part()):
-            assert self._scoring.extractor is not None
-            self._transport.send(host, self._scoring.extractor)
+        return Standing(self._iteration, self._part.progress(), self._observer.seconds())
 
     def _tell_spans(self) -> None:
         traffic = self._transport.traffic
         rows = self._observer.tracer.take()
-        self._observer.spans("server", self._iteration, rows, traffic.sent, traffic.received)
+        moved = (traffic.sent, traffic.received) if traffic.sent or traffic.received else ()
+        self._observer.spans("server", self._iteration, rows, *moved)
 
     def _await_workers(self) -> None:
         """Waits until every expected rank is ready to train.
@@ -245,7 +197,7 @@ class Server:
         limits = self._timeouts
         patience = limits.liveness if self._replaces_another else limits.connect
         deadline = time.monotonic() + patience
-        while absent := self._roster.absent():
+        while absent := self._members.absent():
             left = deadline - time.monotonic()
             ranks = ",".join(map(str, absent))
             if left <= 0 and self._replaces_another:
@@ -257,25 +209,25 @@ class Server:
                     f"with --ranks {ranks}, or wait longer with --connect-timeout"
                 )
             event = self._transport.receive(min(left, _TELL_SECONDS))
-            self._reception.take(event)
+            self._engine.desk.take(event)
             if event is None and time.monotonic() < deadline:
                 self._observer.note(f"waiting for rank(s) {ranks} to join")
 
-    def _await_hosts(self) -> Mapping[int, Collection[int]]:
+    def _await_hosts(self) -> Hosts:
         """The hosts that take part in the next iteration; waits for some if there are none.
 
         Raises:
-            AllWorkersLost: nobody has come for as long as `--patience`.
+            AllWorkersLost: none has come for as long as `--patience`.
         """
-        if not self._roster.taking_part():
-            self._saving.save_alone(self._standing(), self._part.state())
-            self._roster.checkpoint = self._saving.newest()
+        if not self._members.taking_part():
+            self._checkpoints.save_alone(self._standing(), self._part.state())
+            self._members.checkpoint = self._checkpoints.newest()
             self._observer.note(
                 f"all workers are gone at iteration {self._iteration + 1}; waiting "
                 f"{self._timeouts.patience:g} s for one to come back, or to join (mdgan join)"
             )
-        hosts = self._collector.await_enough(time.monotonic() + self._timeouts.patience)
-        self._roster.checkpoint = None
+        hosts = self._engine.barrier.await_enough(time.monotonic() + self._timeouts.patience)
+        self._members.checkpoint = None
         if not hosts:
             raise AllWorkersLost(
                 f"all workers are gone at iteration {self._iteration + 1}, and none came within "
@@ -287,22 +239,20 @@ class Server:
         """Waits until all hosts have saved their workers, and described their data for scores."""
         deadline = time.monotonic() + self._timeouts.answer
         while time.monotonic() < deadline and not (
-            self._saving.complete() and self._scoring.described(self._roster.taking_part())
+            self._checkpoints.complete() and self._scoring.described()
         ):
-            self._scoring.poll(self._observer)
-            self._ask_for_descriptions()
+            self._scoring.poll()
+            self._scoring.ask(self._transport)
             try:
-                self._reception.take(self._transport.receive(_LOOK_SECONDS))
+                self._engine.desk.take(self._transport.receive(_LOOK_SECONDS))
             except Interrupted:
                 self._scoring.abandon()
                 return
-        self._scoring.give_up_without_real(self._observer)
+        self._scoring.give_up_without_real()
 
     def _dismiss(self, reason: str) -> None:
         """Tells every host to stop, takes in their last words, and closes; once."""
-        hosts, stop = set(self._roster.hosts()), messages.stop(self._iteration, reason)
-        for host in hosts:
-            self._transport.send(host, stop)
-        self._reception.see_off(hosts, stop, self._timeouts.farewell)
+        stop = messages.stop(self._iteration, reason)
+        self._engine.desk.see_off(stop, self._timeouts.farewell)
         self._transport.close()
         self._tell_spans()

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mdgan.engine.hello import Hello, read_hello
+
 _PROMISE_SECONDS = 60.0  # until a worker that asked has read its data and joins
 _MALFORMED = "its hello is malformed; use the same version of mdgan everywhere"
-_MOST = 1 << 31
-"""No rank is higher, and nobody has more samples."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Member:
     owes: dict[int, list[int]] = field(default_factory=dict)
 
 
-class Roster:
+class Membership:
     """The server's list of hosts and workers.
 
     Hosts are admitted by the transport's threads; everything else is the server's alone.
@@ -115,7 +115,7 @@ class Roster:
         return rank
 
     def _admit_host(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
-        said = _read(hello)
+        said = read_hello(hello)
         if said is None:
             return _MALFORMED
         host = said.workers[0]
@@ -137,16 +137,16 @@ class Roster:
             if refusal is not None:
                 return refusal
             self._admitted[host] = said.workers
-            self._keys[host] = said.key
-            self._samples.update(said.samples)
-            self._classes.update(said.classes)
+            self._keys[host] = said.key.encode()
+            self._samples.update(said.num_samples)
+            self._classes.update(said.class_counts)
             told = {"iteration": self.iteration, "checkpoint": self.checkpoint}
         return {**self._told, **told}
 
-    def _why_not(self, said: "_Hello") -> str | None:
+    def _why_not(self, said: Hello) -> str | None:
         host = said.workers[0]
         known = self._keys.get(host, b"")
-        is_the_same = bool(known) and secrets.compare_digest(said.key, known)
+        is_the_same = bool(known) and secrets.compare_digest(said.key.encode(), known)
         returns = is_the_same and self._admitted.get(host) == said.workers
         taken = {rank for ranks in self._admitted.values() for rank in ranks}
         # A run that has begun takes anybody: here, under the server that it was with last, or
@@ -318,66 +318,3 @@ class Roster:
             }
             for worker in (self.workers() if workers is None else workers)
         }
-
-
-@dataclass(frozen=True)
-class _Hello:
-    """What a host that wants to join says of itself; see `make_hello`."""
-
-    workers: list[int]
-    identity: Mapping[str, Any]
-    samples: Mapping[int, int]
-    classes: Mapping[int, list[int]]
-    generation: int
-    key: bytes
-
-
-def _read(hello: Mapping[str, Any]) -> _Hello | None:
-    """A hello, trusting nothing; None if it is none."""
-    try:
-        said = _Hello(
-            [int(worker) for worker in hello["workers"]],
-            hello["identity"],
-            {int(rank): int(count) for rank, count in hello["num_samples"].items()},
-            {
-                int(rank): [int(count) for count in counts]
-                for rank, counts in hello["class_counts"].items()
-            },
-            int(hello["generation"]),
-            str(hello["key"]).encode(),
-        )
-        address = hello.get("listens")
-        fits = isinstance(said.identity, dict) and hello["host"] == said.workers[0]
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
-        return None
-    fits &= address is None or isinstance(address, list)
-    fits &= said.samples.keys() == said.classes.keys() == set(said.workers)
-    counts = [*said.samples.values(), *(n for row in said.classes.values() for n in row)]
-    fits &= all(0 <= count < _MOST for count in counts)
-    return said if fits and all(worker < _MOST for worker in said.workers) else None
-
-
-def make_hello(
-    host: int, class_counts: Mapping[int, Sequence[int]], identity: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What a host says of itself when it joins.
-
-    Args:
-        host: its number, that of its first worker.
-        class_counts: the number of samples of each class, for each of its workers.
-        identity: see `Roster`.
-
-    Returns:
-        Field `generation` is that of the server that it was with last, 0 for none; with `key`,
-        which nobody else knows, it proves that it is the same when it comes back.
-    """
-    return {
-        "purpose": "join",
-        "host": host,
-        "workers": list(class_counts),
-        "num_samples": {str(worker): sum(counts) for worker, counts in class_counts.items()},
-        "class_counts": {str(worker): list(counts) for worker, counts in class_counts.items()},
-        "identity": dict(identity),
-        "generation": 0,
-        "key": secrets.token_hex(16),
-    }

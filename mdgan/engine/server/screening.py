@@ -11,10 +11,12 @@ first cannot decide what is usual, and judged when all answers are in: `look_bac
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
+
+from mdgan.engine.answers import AnswerForm
 
 ABSURD_FACTOR = 1000.0
 """How many times the usual norm is refused. Far above what honest workers differ by: on digits, ten
@@ -27,15 +29,16 @@ LEAST_VOTES = 3
 
 
 class Screening:
-    """Refuses unusable feedback, and counts how often each worker sent any.
+    """Refuses unusable answers, and counts how often each worker sent any.
 
     Args:
-        shape: of an answer: (b, C, H, W) for feedback.
+        form: how answers look.
         strikes: refusals after which a worker is out.
     """
 
-    def __init__(self, shape: tuple[int, ...], strikes: int) -> None:
-        self._shape = shape
+    def __init__(self, form: AnswerForm, strikes: int) -> None:
+        self._shape = form.shape
+        self._beside = form.beside
         self._limit = strikes
         self._strikes: dict[int, int] = {}
         self._largest: dict[int, float] = {}
@@ -43,40 +46,44 @@ class Screening:
         self._on_trust: dict[int, float] = {}
         self._usual_is_known = False
 
-    def refuse(self, worker: int, feedback: Tensor, verdicts: Tensor | None = None) -> str | None:
+    def refuse(
+        self, worker: int, answer: Tensor, beside: Mapping[str, Tensor] | None = None
+    ) -> str | None:
         """Judges one answer; a refusal is a strike.
 
         Args:
             worker: who sent it.
-            feedback: what should be F_n, float32 [b, C, H, W].
-            verdicts: what should be D_n(X^(g)), float32 [b]; None where nobody asks for them.
+            answer: float32 of the form's shape, if it is what it should be.
+            beside: what the worker told beside it, by name; likewise.
 
         Returns:
             Why it cannot be used, in a few words; None if it can.
         """
-        reason = None if verdicts is None else self._unusable_verdicts(verdicts)
-        if reason is not None:
-            self._strike(worker)
-            return reason
-        return self.refuse_together([worker], feedback).get(worker)
+        for name, told in (beside or {}).items():
+            reason = self._unusable_beside(name, told)
+            if reason is not None:
+                self._strike(worker)
+                return reason
+        return self.refuse_together([worker], answer).get(worker)
 
-    def refuse_together(self, workers: Sequence[int], feedback: Tensor) -> dict[int, str]:
+    def refuse_together(self, workers: Sequence[int], answer: Tensor) -> dict[int, str]:
         """Judges one answer for several workers; a refusal is a strike for each.
 
         Args:
             workers: who sent it.
-            feedback: what should be F_n, or the mean of theirs, float32 [b, C, H, W].
+            answer: the answer, or the mean of theirs: float32 of the form's shape, if it is what it
+                should be.
 
         Returns:
             Why it cannot be used, by worker; empty if it can.
         """
         if not self._on_trust.keys().isdisjoint(workers):  # a second answer: all first ones are in
             self._settle()
-        reason, norm = self._unusable(feedback), 0.0
+        reason, norm = self._unusable(answer), 0.0
         if reason is None:
-            norm = float(torch.linalg.vector_norm(feedback))
+            norm = float(torch.linalg.vector_norm(answer))
             if not math.isfinite(norm):
-                reason = "a norm beyond float32" if feedback.isfinite().all() else "NaN or Inf"
+                reason = "a norm beyond float32" if answer.isfinite().all() else "NaN or Inf"
         reasons = {worker: reason or self._judge(worker, norm) for worker in workers}
         refused = {worker: reason for worker, reason in reasons.items() if reason is not None}
         for worker in refused:
@@ -105,19 +112,20 @@ class Screening:
         """Whether a worker has used up its strikes."""
         return self.strikes_of(worker) >= self._limit
 
-    def _unusable(self, feedback: Tensor) -> str | None:
-        if feedback.dtype != torch.float32:
-            return f"{feedback.dtype}, not {torch.float32}"
-        if feedback.shape != self._shape:
-            return f"shape {list(feedback.shape)}, not {list(self._shape)}"
+    def _unusable(self, answer: Tensor) -> str | None:
+        if answer.dtype != torch.float32:
+            return f"{answer.dtype}, not {torch.float32}"
+        if answer.shape != self._shape:
+            return f"shape {list(answer.shape)}, not {list(self._shape)}"
         return None
 
-    def _unusable_verdicts(self, verdicts: Tensor) -> str | None:
-        if verdicts.dtype != torch.float32:
-            return f"verdicts of {verdicts.dtype}, not {torch.float32}"
-        if verdicts.shape != self._shape[:1]:
-            return f"verdicts of shape {list(verdicts.shape)}, not {list(self._shape[:1])}"
-        return None if verdicts.isfinite().all() else "NaN or Inf among its verdicts"
+    def _unusable_beside(self, name: str, told: Tensor) -> str | None:
+        shape = self._beside[name]
+        if told.dtype != torch.float32:
+            return f"{name} of {told.dtype}, not {torch.float32}"
+        if told.shape != shape:
+            return f"{name} of shape {list(told.shape)}, not {list(shape)}"
+        return None if told.isfinite().all() else f"NaN or Inf among its {name}"
 
     def _judge(self, worker: int, norm: float) -> str | None:
         self._vote(worker, norm)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.families.federated.fl_gan import Client
+from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Capability
-from mdgan.launch.prepare import Plan
 
 _TRIES = 3
 _COPIES = 4
@@ -22,26 +22,28 @@ _KEPT = 2
 
 
 def tell_capabilities(
-    clients: Mapping[int, Client], plan: Plan, num_clients_here: int
+    clients: Mapping[int, Client],
+    settings: FederatedSettings,
+    dataset: DatasetFile,
+    num_clients_here: int,
 ) -> dict[str, Any]:
     """What this host's clients tell the server when they arrive.
 
     Args:
         clients: by rank; they are the same after it.
-        plan: the checked run.
+        settings: of the run.
+        dataset: the dataset file.
         num_clients_here: on this machine, that share its memory.
 
     Returns:
         Field `capabilities`, by rank; nothing at all unless loads are to be measured.
     """
-    if plan.experiment.training_load != "measured":
+    if settings.training_load.name != "measured":
         return {}
-    fixed, per_sample = _bytes_needed(plan.dataset)
+    fixed, per_sample = _bytes_needed(dataset)
     memory = psutil.virtual_memory().available // max(1, num_clients_here)
     found = {
-        rank: Capability(
-            _seconds(client, plan.experiment.batch_size), int(memory), fixed, per_sample
-        )
+        rank: Capability(_seconds(client, settings.batch_size), int(memory), fixed, per_sample)
         for rank, client in clients.items()
     }
     return {"capabilities": {str(rank): able.as_record() for rank, able in found.items()}}

@@ -14,8 +14,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
-from mdgan.families.algorithms import num_participants
 from mdgan.gan.randomness import generator_for
 
 ClassCounts = Mapping[int, Sequence[int]]
@@ -112,26 +112,26 @@ def missing_classes(class_counts: ClassCounts) -> list[int]:
     return [label for label, count in enumerate(total) if not count]
 
 
-def check_classes(sampling: str, clusters: str, class_counts: ClassCounts) -> None:
+def check_classes(sampling: str, class_counts: ClassCounts, *, clustered: bool) -> None:
     """Refuses balanced sampling where it has nothing to balance.
 
     Args:
         sampling: `--sampling`.
-        clusters: `--clusters`; what counts as a class is then a group of samples.
         class_counts: of all clients.
+        clustered: what counts as a class is a group of samples that a client has found itself.
 
     Raises:
         BadInput: nobody has labels, or nobody holds a sample of some class.
     """
     if sampling != "balanced":
         return
-    if clusters == "none" and _longest(class_counts.values()) < 2:
+    if not clustered and _longest(class_counts.values()) < 2:
         raise BadInput(
             "--sampling balanced: the samples have no labels; let workers group them (--clusters "
             "kmeans:10), or use --sampling random"
         )
     missing = missing_classes(class_counts)
-    if missing and clusters == "none":
+    if missing and not clustered:
         raise BadInput(
             f"--sampling balanced: no worker holds a sample of class {missing[0]}; use --sampling "
             "random, or another --partition or --seed"

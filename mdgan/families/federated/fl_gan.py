@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from mdgan.gan.local_gan import StandaloneGAN
+from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.model_state import part_of, under
 from mdgan.gan.model_vector import ModelVector
 
@@ -28,7 +28,7 @@ class Client:
         num_samples: m of this client.
     """
 
-    def __init__(self, gan: StandaloneGAN, discriminator: nn.Module, num_samples: int) -> None:
+    def __init__(self, gan: LocalGAN, discriminator: nn.Module, num_samples: int) -> None:
         self._gan = gan
         self._num_samples = num_samples
         self.vector = ModelVector(gan.generator, discriminator)

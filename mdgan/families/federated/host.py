@@ -1,79 +1,69 @@
 """The workers' share of a federated algorithm: they train both models and send them back."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from mdgan.engine.answers import AnswerForm
+from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.federated.fl_gan import Client
-from mdgan.families.federated.messages import read_order, update
-from mdgan.families.mdgan.messages import Form
-from mdgan.messages import Kind, Message
+from mdgan.families.federated.messages import ROUND, read_order, update
+from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.base import HostTransport
 
 
-class FederatedHost:
-    """A device of FL-GAN and FeGAN (Guerraoui et al. 2020, section 3.2), for all of one host.
+class FederatedHost(HostPart):
+    """The devices of FL-GAN and FeGAN (Guerraoui et al. 2020, section 3.2) on one host.
 
     Args:
         clients: by rank.
         device: where their models live.
-        form: how models travel.
+        form: how models travel back.
+        tracer: records what they do when.
         tell: what the server wants to know of these clients: JSON values.
     """
+
+    begins = ROUND
 
     def __init__(
         self,
         clients: Mapping[int, Client],
         device: torch.device,
-        form: Form,
-        tell: Callable[[], dict[str, Any]],
+        form: AnswerForm,
+        tracer: Tracer,
+        tell: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self._clients = clients
         self._device = device
         self._form = form
+        self._tracer = tracer
         self._tell = tell
 
     @property
     def learners(self) -> Mapping[int, Client]:
-        """See `HostPart`."""
+        """By rank."""
         return self._clients
 
-    @property
-    def begins(self) -> Kind:
-        """See `HostPart`."""
-        return Kind.ROUND
+    def handlers(self) -> Mapping[str, HostHandler]:
+        """By kind of message, what carries it out."""
+        return {ROUND: self._train}
 
     def tell(self) -> dict[str, Any]:
-        """See `HostPart`."""
+        """What the server wants to know of these clients."""
         return self._tell()
 
-    def arrived(self, holds: Sequence[int]) -> None:
-        """See `HostPart`; clients have nothing to do before their first round."""
-
-    def obey(self, order: Message, transport: HostTransport, tracer: Tracer) -> bool:
-        """See `HostPart`."""
-        if order.kind is not Kind.ROUND:
-            return False
+    def _train(self, order: Message, transport: HostTransport) -> None:
         models, loads, weights = read_order(order)
         models = models.to(self._device)
         trained, losses = {}, {}
         for rank, load in loads.items():
-            with tracer.of_worker(rank)("train"):
+            with self._tracer.of_worker(rank)("train"):
                 vector, losses[rank] = self._clients[rank].train(
                     models, load.iterations, load.batch_size
                 )
-            trained[rank] = vector if self._form.feedback.is_exact else vector - models
-        with tracer.span("send") as span:
+            trained[rank] = vector if self._form.codec.is_exact else vector - models
+        with self._tracer.span("send") as span:
             answer = update(order.iteration, trained, losses, weights, self._form)
             span.num_bytes = transport.send(answer)
-        return True
-
-    def adopt(self, rank: int, state: Mapping[str, Tensor]) -> None:
-        """See `HostPart`."""
-        self._clients[rank].load_state(state)
-
-    def adopted(self) -> None:
-        """See `HostPart`."""

@@ -3,45 +3,37 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mdgan.families.federated.load_form import LoadForm
 from mdgan.families.federated.training_load import Capability, Load, training_loads, weak_loads
 
 
-class Loads:
+def choose_loads(
+    form: LoadForm,
+    num_workers: int,
+    workers: Sequence[int],
+    full: Load,
+    told: Mapping[int, Mapping[str, Any]],
+) -> dict[int, Load]:
     """The server's choice of training loads (Guerraoui et al. 2020, section 3.4).
 
     Args:
-        form: a checked `--training-load`.
+        form: `--training-load`.
         num_workers: N at the start; of these a fraction may be weak.
+        workers: those that take part.
+        full: what a strong worker does.
+        told: by host, what it said of its workers when it arrived.
     """
-
-    def __init__(self, form: str, num_workers: int) -> None:
-        self._name, _, parameters = form.partition(":")
-        self._parameters = parameters.split(",")
-        self._num_workers = num_workers
-
-    def of(
-        self, workers: Sequence[int], full: Load, told: Mapping[int, Mapping[str, Any]]
-    ) -> dict[int, Load]:
-        """The loads of those who take part.
-
-        Args:
-            workers: those.
-            full: what a strong worker does.
-            told: by host, what it said of its workers when it arrived.
-        """
-        if self._name == "measured":
-            found = training_loads(_capabilities(told), full.iterations, full.batch_size)
-        elif self._name == "weak":
-            fraction, what = self._parameters
-            everybody = range(1, self._num_workers + 1)
-            found = weak_loads(everybody, float(fraction), what, full.iterations, full.batch_size)
-        else:
-            found = {}
-        return {worker: found.get(worker, full) for worker in workers}
+    found: dict[int, Load] = {}
+    if form.name == "measured":
+        found = training_loads(_capabilities(told), full.iterations, full.batch_size)
+    elif form.name == "weak":
+        every_worker = range(1, num_workers + 1)
+        found = weak_loads(every_worker, form.fraction, form.what, full.iterations, full.batch_size)
+    return {worker: found.get(worker, full) for worker in workers}
 
 
 def _capabilities(told: Mapping[int, Mapping[str, Any]]) -> dict[int, Capability]:
-    """What can be made of what hosts told, who may be up to anything."""
+    """What can be made of what hosts told; a host may lie."""
     found: dict[int, Capability] = {}
     for said in told.values():
         records = said.get("capabilities", {})
@@ -49,5 +41,5 @@ def _capabilities(told: Mapping[int, Mapping[str, Any]]) -> dict[int, Capability
             try:
                 found[int(worker)] = Capability.from_record(record)
             except (ValueError, TypeError, LookupError, AttributeError):
-                continue  # as one that told nothing: the full load
+                continue  # as a host that told nothing: the full load
     return found

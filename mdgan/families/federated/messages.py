@@ -5,24 +5,26 @@ from functools import partial
 
 from torch import Tensor
 
+from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.families.federated.model_average import weighted_sum
 from mdgan.families.federated.training_load import Load
-from mdgan.families.mdgan.messages import Form, feedback
-from mdgan.gan.codecs import parse_codec
+from mdgan.gan.codec_form import CodecForm
+from mdgan.gan.codecs import Codec
 from mdgan.gan.model_vector import ModelVector
-from mdgan.messages import Kind, Message
-from mdgan.settings.experiment import Experiment
+from mdgan.messages import Message
+
+ROUND = "ROUND"
+UPDATE = "UPDATE"
 
 
-def round_form(experiment: Experiment, vector: ModelVector) -> Form:
-    """How models travel.
+def update_form(codec: CodecForm, vector: ModelVector) -> AnswerForm:
+    """How models travel back.
 
     Args:
-        experiment: what is computed.
+        codec: how they are written.
         vector: of both models.
     """
-    codec = parse_codec(experiment.wire_models)
-    return Form(vector.shape, feedback=codec, sums=True, kind=Kind.UPDATE)
+    return AnswerForm(UPDATE, vector.shape, Codec.of(codec))
 
 
 def order(
@@ -45,7 +47,7 @@ def order(
         },
         "weights": {str(worker): weights[worker] for worker in loads},
     }
-    return Message(Kind.ROUND, iteration, fields, {"models": models})
+    return Message(ROUND, iteration, fields, {"models": models})
 
 
 def read_order(message: Message) -> tuple[Tensor, dict[int, Load], dict[int, float]]:
@@ -64,7 +66,7 @@ def update(
     models: Mapping[int, Tensor],
     losses: Mapping[int, Tensor],
     weights: Mapping[int, float],
-    form: Form,
+    form: AnswerForm,
 ) -> Message:
     """Host → server: what the host's workers have made of the models.
 
@@ -79,8 +81,8 @@ def update(
         form: how models travel.
 
     Returns:
-        As `iteration_messages.feedback`, models in the place of feedback.
+        As `pack_answers`, each answer a vector of models.
     """
     together = dict.fromkeys(models, 0)
     add_up = partial(weighted_sum, weights=weights)
-    return feedback(iteration, models, losses, together, form, add_up=add_up)
+    return pack_answers(iteration, models, losses, together, form, add_up=add_up)

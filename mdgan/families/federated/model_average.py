@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from torch import Tensor
 
-from mdgan.gan.exact_sum import FeedbackSum
+from mdgan.gan.exact_sum import PartialSum
 
 _STEPS_PER_UNIT = 2.0**44
 
@@ -32,7 +32,7 @@ def weighted_sum(models: Mapping[int, Tensor], weights: Mapping[int, float]) -> 
 
 
 def average(
-    models: Mapping[int, Tensor], sums: Sequence[FeedbackSum], weights: Mapping[int, float]
+    models: Mapping[int, Tensor], sums: Sequence[PartialSum], weights: Mapping[int, float]
 ) -> Tensor:
     """Σ w_k · x_k / Σ w_k over all clients that answered (FedAvg; `fegan.txt` 3.3 for w).
 

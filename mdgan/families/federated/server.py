@@ -1,118 +1,128 @@
 """The server's share of a federated algorithm: it chooses who trains, and averages their models."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
 
-from mdgan.engine.parts import Advance, AwaitHosts, Hosts, ServerSurroundings
-from mdgan.engine.server.barrier import Answers
+from mdgan.engine.answers import Answers
+from mdgan.engine.parts import Advance, ServerPart
+from mdgan.engine.server.barrier import Hosts
+from mdgan.engine.server.engine import Engine
 from mdgan.families.federated.fegan import Sampling, check_classes, participant_weights
 from mdgan.families.federated.fl_gan import GlobalModels
-from mdgan.families.federated.loads import Loads
-from mdgan.families.federated.messages import order
+from mdgan.families.federated.loads import choose_loads
+from mdgan.families.federated.messages import order, update_form
 from mdgan.families.federated.model_average import average
+from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load, load_share
 from mdgan.gan.model_state import part_of, under
 
 _MODELS, _SAMPLING = "models.", "sampling."
+_RHYTHM = {
+    *("round_iterations", "round_epochs", "batch_size", "partition", "world_size", "dataset"),
+    "data_dir",
+}
+"""The settings that decide how long a round is."""
 
 
-class FederatedServer:
+class FederatedServer(ServerPart):
     """The server of FL-GAN and FeGAN (Guerraoui et al. 2020, section 3.2).
 
     Args:
         models: G and D.
         sampling: chooses who takes part in a round.
-        loads: how much each is to train.
-        aborts: whether a round that somebody is late for is begun anew with others; otherwise it is
-            completed with those who answered.
-        around: what the server lends.
+        settings: of the run.
+        device: where the models live.
     """
+
+    counts_busy = False
 
     def __init__(
         self,
         models: GlobalModels,
         sampling: Sampling,
-        loads: Loads,
-        around: ServerSurroundings,
-        *,
-        aborts: bool,
+        settings: FederatedSettings,
+        device: torch.device,
     ) -> None:
+        self.form = update_form(settings.wire_models, models.vector)
+        self.device = device
         self._models = models
         self._sampling = sampling
-        self._loads = loads
-        self._around = around
-        self._experiment = around.experiment
-        self._aborts = aborts
+        self._settings = settings
         self._num_rounds = 0
         self._round_length = 0
 
     @property
     def generator(self) -> nn.Module:
-        """See `ServerPart`."""
+        """G."""
         return self._models.generator
 
-    def begin(self) -> None:
-        """See `ServerPart`."""
-        roster, experiment = self._around.roster, self._experiment
+    def begin(self, engine: Engine) -> None:
+        """Works out how long a round is, and whether there are classes to balance."""
         if not self._round_length:
-            self._round_length = experiment.round_length(roster.mean_shard_size)
-        assert experiment.sampling is not None
-        check_classes(experiment.sampling, experiment.clusters, self._class_counts())
+            self._round_length = self._settings.round_length(engine.members.mean_shard_size)
+        clustered = self._settings.clusters.number > 0
+        check_classes(self._settings.sampling, _class_counts(engine), clustered=clustered)
 
-    def advance(self, done: int, await_hosts: AwaitHosts) -> Advance | None:
+    def advance(self, done: int, engine: Engine) -> Advance | None:
         """One round."""
-        around, span = self._around, self._around.observer.tracer.span
-        free, length = await_hosts(), min(self._round_length, self._experiment.iterations - done)
+        free = engine.await_hosts()
+        length = min(self._round_length, self._settings.iterations - done)
         i = done + length
-        around.roster.iteration = around.observer.tracer.iteration = i
+        engine.at(i)
 
         # 1. Choose who takes part, and what each is to do and will weigh.
-        counts, number = self._class_counts(), self._num_rounds
+        counts, number = _class_counts(engine), self._num_rounds
         able = {worker: counts[worker] for carried in free.values() for worker in carried}
-        num_live = sum(map(len, around.roster.taking_part().values()))
+        num_live = sum(map(len, engine.members.taking_part().values()))
         chosen = self._sampling.choose(number, self._worth_asking(able), num_live)
-        full = Load(length, self._experiment.batch_size)
-        loads = self._loads.of(chosen, full, around.roster.told())
+        full = Load(length, self._settings.batch_size)
+        loads = choose_loads(
+            self._settings.training_load,
+            self._settings.num_workers,
+            chosen,
+            full,
+            engine.members.told(),
+        )
         weights = self._weights(chosen, loads, full, counts)
 
         # 2. Send them both models.
         sent = self._models.vector.read()
-        with span("send") as sending:
-            asked = _of_those(free, chosen)
-            for host, workers in asked.items():
-                message = order(i, sent, {n: loads[n] for n in workers}, weights)
-                sending.num_bytes += around.transport.send(host, message)
-        around.roster.owe(asked, i)
+        asked = _of_those(free, chosen)
+        engine.ask(
+            i,
+            asked,
+            lambda host: order(i, sent, {n: loads[n] for n in asked[host]}, weights),
+        )
 
         # 3. They train, and answer.
-        with span("wait") as waiting:
-            before = around.transport.traffic.received.total()
-            answers = around.collector.collect(i, asked, weights)
-            waiting.num_bytes = around.transport.traffic.received.total() - before
+        answers = engine.answers(i, asked, weights)
         self._num_rounds += 1
         took_part = sorted(answers.losses)
-        aborted = self._aborts and took_part != chosen
-        self._record(number, i, loads, took_part, weights, aborted=aborted)
+        aborted = self._settings.on_deadline == "abort" and took_part != chosen
+        self._record(number, i, engine, loads, took_part, weights, aborted=aborted)
         if aborted or not took_part:
             return None
 
         # 4. The mean of their models is the next round's.
-        with span("aggregate"):
+        with engine.span("aggregate"):
             mean = self._mean(sent, answers, weights)
-        with span("step"):  # by which reports know that a round is complete
+        with engine.span("step"):  # by which reports know that a round is complete
             self._models.vector.write(mean)
         self._sampling.took_part(number, took_part)
-        return Advance(i, torch.stack([answers.losses[worker] for worker in took_part]))
+        return Advance(i, answers.mean_losses())
 
-    def rhythm(self) -> tuple[int, int]:
-        """See `ServerPart`; rounds are counted in the place of swaps."""
-        return self._num_rounds, self._round_length
+    def progress(self) -> dict[str, int]:
+        """How many rounds there were, and the iterations of one."""
+        return {"num_rounds": self._num_rounds, "round_length": self._round_length}
 
-    def go_on(self, num_swaps: int, swap_every: int | None) -> None:
-        """See `ServerPart`."""
-        self._num_rounds, self._round_length = num_swaps, swap_every or 0
+    def go_on(self, progress: Mapping[str, int], changed: Collection[str]) -> None:
+        """Rounds go on at the length of before, unless settings now say otherwise."""
+        # Version 0.5.0 counted rounds under the names that MD-GAN has for swaps.
+        self._num_rounds = progress.get("num_rounds", progress.get("num_swaps", 0))
+        length = progress.get("round_length", progress.get("swap_every", 0))
+        self._round_length = 0 if _RHYTHM.intersection(changed) else length
 
     def state(self) -> dict[str, Tensor]:
         """See `ServerPart`."""
@@ -126,14 +136,9 @@ class FederatedServer:
         self._models.load_state(part_of(state, _MODELS))
         self._sampling.load_state(part_of(state, _SAMPLING))
 
-    def _class_counts(self) -> dict[int, list[int]]:
-        """The samples of each class that every live worker holds."""
-        held = self._around.roster.holdings()
-        return {int(worker): holding["classes"] for worker, holding in held.items()}
-
     def _worth_asking(self, counts: Mapping[int, list[int]]) -> Mapping[int, list[int]]:
-        """Those whose models weigh anything; all of them if nobody's do, which is bad input."""
-        if self._experiment.weighting != "samples":
+        """The workers whose models weigh anything; all if none do, which is bad input."""
+        if self._settings.weighting != "samples":
             return counts
         return {worker: held for worker, held in counts.items() if any(held)} or counts
 
@@ -144,21 +149,21 @@ class FederatedServer:
         full: Load,
         counts: Mapping[int, list[int]],
     ) -> dict[int, float]:
-        """Of those who take part; they add up to 1."""
-        assert self._experiment.weighting is not None
+        """The weights of the workers that take part; they add up to 1."""
         shares = {worker: load_share(loads[worker], full) for worker in chosen}
-        weights = participant_weights(self._experiment.weighting, chosen, counts, shares)
+        weights = participant_weights(self._settings.weighting, chosen, counts, shares)
         total = sum(weights.values())
         return {worker: weight / total for worker, weight in weights.items()}
 
     def _mean(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
-        mean = average(answers.feedbacks, answers.sums, weights)
-        return mean if self._around.form.feedback.is_exact else sent.double() + mean
+        mean = average(answers.singles, answers.sums, weights)
+        return mean if self.form.codec.is_exact else sent.double() + mean
 
     def _record(
         self,
         number: int,
         iteration: int,
+        engine: Engine,
         loads: Mapping[int, Load],
         took_part: list[int],
         weights: Mapping[int, float],
@@ -166,9 +171,9 @@ class FederatedServer:
         aborted: bool,
     ) -> None:
         total = sum(weights[worker] for worker in took_part)
-        held = self._around.roster.holdings(loads)
+        held = engine.members.holdings(loads)
         sizes = {n: min(load.batch_size, held[str(n)]["samples"]) for n, load in loads.items()}
-        self._around.observer.event(
+        engine.observer.event(
             "round",
             iteration,
             number=number,
@@ -186,3 +191,9 @@ def _of_those(hosts: Hosts, chosen: list[int]) -> dict[int, list[int]]:
     wanted = set(chosen)
     shares = {host: [n for n in workers if n in wanted] for host, workers in hosts.items()}
     return {host: workers for host, workers in shares.items() if workers}
+
+
+def _class_counts(engine: Engine) -> dict[int, list[int]]:
+    """The samples of each class that every live worker holds."""
+    held = engine.members.holdings()
+    return {int(worker): holding["classes"] for worker, holding in held.items()}

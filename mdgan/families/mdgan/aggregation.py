@@ -28,16 +28,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mdgan.families.mdgan.aggregation_rules import (
-    LEAST_TO_VOTE,
-    AggregationRule,
-    combine,
-    mean_of_trusted,
-)
+from mdgan.families.mdgan.aggregation_rule import AggregationRule
+from mdgan.families.mdgan.aggregation_rules import LEAST_TO_VOTE, combine, mean_of_trusted
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner
 from mdgan.families.mdgan.forgiving import weighted
 from mdgan.families.mdgan.track_record import TrackRecord
-from mdgan.gan.exact_sum import FeedbackSum, put_together
+from mdgan.gan.exact_sum import PartialSum, put_together
 
 
 class Aggregation:
@@ -57,7 +53,7 @@ class Aggregation:
         feedbacks: Mapping[int, Tensor],
         assignment: Mapping[int, Assignment],
         kappa: int,
-        sums: Sequence[FeedbackSum] = (),
+        sums: Sequence[PartialSum] = (),
         verdicts: Mapping[int, Tensor] | None = None,
     ) -> None:
         """Puts the generator's gradient in place, for `learner.step()` to follow.
@@ -112,7 +108,7 @@ def aggregate(
     feedbacks: Mapping[int, Tensor],
     assignment: Mapping[int, Assignment],
     kappa: int,
-    sums: Sequence[FeedbackSum] = (),
+    sums: Sequence[PartialSum] = (),
 ) -> Tensor:
     """Turns all feedback into the gradient of the mean loss with respect to X.
 

@@ -17,12 +17,10 @@ Workers go, so F may no longer fit the number of answers. Then the largest F tha
 with fewer than three answers, where nobody can tell who lies, the mean.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from mdgan.settings.experiment import check_aggregation
+from mdgan.families.mdgan.aggregation_rule import AggregationRule
 
 LEAST_TO_VOTE = 3
 """Of fewer answers nobody can tell which one lies."""
@@ -30,47 +28,6 @@ LEAST_TO_VOTE = 3
 _MOST_TO_EXCHANGE = 32
 """Up to so many answers, exchanging neighbours sorts 5 to 9 times faster than `Tensor.sort`, which
 is slow across rows; measured on one core with 63,000 elements. It needs m² exchanges."""
-
-
-class AggregationRule(NamedTuple):
-    """A checked `--aggregation` value.
-
-    Attributes:
-        name: mean, median, trimmed-mean, krum, clip, f2u or f2a.
-        parameter: F of trimmed-mean and krum, C of clip, λ of f2a; 0 for the others.
-    """
-
-    name: str
-    parameter: float
-
-    @property
-    def needs_verdicts(self) -> bool:
-        """Whether workers must tell their logits of every sample too."""
-        return self.name in ("f2u", "f2a")
-
-    def withstands(self, num_answers: int) -> int:
-        """The most hostile ones among m answers that the rule is made for, no more than its F."""
-        if self.name == "mean" or self.needs_verdicts:
-            return 0
-        most = (num_answers - (3 if self.name == "krum" else 1)) // 2
-        if self.name in ("trimmed-mean", "krum"):
-            most = min(most, int(self.parameter))
-        return max(most, 0)
-
-
-def parse_aggregation(text: str, num_workers: int) -> AggregationRule:
-    """Reads an `--aggregation` value.
-
-    Args:
-        text: mean, median, trimmed-mean:F, krum:F, clip:C, f2u, f2a or f2a:LAMBDA.
-        num_workers: N at the start.
-
-    Raises:
-        BadInput: none of these, or one that N workers are too few for.
-    """
-    check_aggregation(text, num_workers)
-    name, _, parameter = text.partition(":")
-    return AggregationRule(name, float(parameter or (name == "f2a")))
 
 
 def combine(rule: AggregationRule, answers: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ Shapes are written [κ, b, C, H, W]: κ generated batches of b samples.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from math import floor, log2
 from typing import NamedTuple
 
 import torch
@@ -23,13 +22,6 @@ class Assignment(NamedTuple):
 
     judge: int
     train: int
-
-
-def resolve_kappa(kappa: int | str, num_workers: int) -> int:
-    """κ for N live workers: as given, or max(2, ⌊log2 N⌋) (Darmanger and Gombas, section 5.2)."""
-    if isinstance(kappa, int):
-        return kappa
-    return max(2, floor(log2(num_workers)))
 
 
 def assign(workers: Sequence[int], kappa: int) -> dict[int, Assignment]:

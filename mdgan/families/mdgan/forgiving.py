@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mdgan.families.mdgan.aggregation_rules import AggregationRule
+from mdgan.families.mdgan.aggregation_rule import AggregationRule
 
 
 def weights(rule: AggregationRule, verdicts: Tensor) -> Tensor:

@@ -1,47 +1,37 @@
 """How the workers of a host compute together: as the settings say, or as measured."""
 
-import sys
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from mdgan.families.contract import HostNeeds
 from mdgan.families.mdgan.discriminator_stack import CannotStack
+from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.tuning import Candidate, Tuning
+from mdgan.families.mdgan.worker import Worker
 from mdgan.families.mdgan.worker_group import OneByOne, WorkerGroup
-from mdgan.gan.discriminator_learner import Worker
-from mdgan.launch import machine
-from mdgan.launch.prepare import Plan
-from mdgan.observe.tracer import Tracer
-from mdgan.settings.deployment import Deployment
+from mdgan.settings.machine import num_cores
+
+_log = logging.getLogger(__name__)
 
 
-def make_group(
-    workers: Mapping[int, Worker],
-    plan: Plan,
-    tracer: Tracer,
-    device: torch.device,
-    *,
-    own_process: bool,
-) -> WorkerGroup:
+def make_group(workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]) -> WorkerGroup:
     """The workers of one host as a group; --tune does not care for --vectorize.
 
     Args:
         workers: by rank.
-        plan: the checked run.
-        tracer: records what they do when.
-        device: where their models live.
-        own_process: whether nobody else computes in this process, so that its compute threads may
-            be changed.
+        needs: what the host's part is built from.
     """
-    singly, deployment = OneByOne(workers, tracer.of_worker), plan.deployment
-    together: StackedWorkers | None = None
-    if (deployment.vectorize or deployment.tune) and len(workers) > 1:
-        together = _stacked(workers, plan, tracer)
-    if not deployment.tune:
+    settings, stage_of = needs.settings, needs.tracer.of_worker
+    singly, together = OneByOne(workers, stage_of), None
+    if (settings.vectorize or settings.tune) and len(workers) > 1:
+        together = _stacked(workers, needs)
+    if not settings.tune:
         return together or singly
-    numbers = thread_numbers(deployment, device, own_process=own_process)
+    numbers = thread_numbers(needs)
     candidates = [_candidate("one by one", singly, number) for number in numbers]
     if together is not None:
         candidates.append(_candidate("all at once", together, numbers[0]))
@@ -50,34 +40,35 @@ def make_group(
     who = _named(list(workers))
 
     def tell(measured: str) -> None:
-        print(f"mdgan: {who} computes {measured}", file=sys.stderr)
+        _log.info("%s computes %s", who, measured)
 
-    set_threads = torch.set_num_threads if own_process else _leave_threads
-    return Tuning(candidates, set_threads, _clock_of(device), tell)
+    set_threads = torch.set_num_threads if needs.own_process else _leave_threads
+    return Tuning(candidates, set_threads, _clock_of(needs.device), tell)
 
 
-def thread_numbers(deployment: Deployment, device: torch.device, *, own_process: bool) -> list[int]:
+def thread_numbers(needs: HostNeeds[MDGANSettings]) -> list[int]:
     """The numbers of compute threads worth a try, the present one first.
 
     Args:
-        deployment: whose `--threads` nobody overrules.
-        device: where models live; only CPUs compute with these threads.
-        own_process: whether nobody else computes in this process.
+        needs: what the host's part is built from. Only a CPU computes with these threads, and only
+            in a process of its own may a host change how many there are.
     """
     present = torch.get_num_threads()
-    if deployment.threads != "auto" or device.type != "cpu" or not own_process:
+    if needs.fixed_threads or needs.device.type != "cpu" or not needs.own_process:
         return [present]
-    return list(dict.fromkeys([present, 1, machine.num_cores()]))
+    return list(dict.fromkeys([present, 1, num_cores()]))
 
 
-def _stacked(workers: Mapping[int, Worker], plan: Plan, tracer: Tracer) -> StackedWorkers | None:
+def _stacked(
+    workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]
+) -> StackedWorkers | None:
     """All at once, or None if that cannot be, which is said."""
     try:
-        if plan.experiment.compile:
+        if needs.settings.compile:
             raise CannotStack("compiled models are called one by one")
-        return StackedWorkers(workers, plan.dataset.shape, tracer.of_worker)
+        return StackedWorkers(workers, needs.dataset.shape, needs.tracer.of_worker)
     except CannotStack as reason:
-        print(f"mdgan: {_named(list(workers))} computes one by one: {reason}", file=sys.stderr)
+        _log.info("%s computes one by one: %s", _named(list(workers)), reason)
         return None
 
 
@@ -87,7 +78,7 @@ def _candidate(form: str, group: WorkerGroup, num_threads: int) -> Candidate:
 
 
 def _leave_threads(_number: int) -> None:
-    """They belong to everybody in this process."""
+    """Other hosts in this process use them too."""
 
 
 def _clock_of(device: torch.device) -> Callable[[], float]:

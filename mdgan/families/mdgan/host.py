@@ -1,72 +1,76 @@
 """The workers' share of MD-GAN: they train discriminators, answer with feedback, and swap."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from mdgan import messages
+from mdgan import messages as engine_messages
+from mdgan.engine.answers import AnswerForm
+from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.mdgan.host_swaps import carry_out
-from mdgan.families.mdgan.messages import Form, feedback, read_batches
+from mdgan.families.mdgan.messages import (
+    BATCHES,
+    DISCRIMINATORS,
+    SWAP,
+    feedback,
+    read_batches,
+    swapped,
+)
+from mdgan.families.mdgan.worker import Worker
 from mdgan.families.mdgan.worker_group import WorkerGroup
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.gan.codecs import FP32, Codec
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.base import HostTransport
 
 
-class MDGANHost:
+class MDGANHost(HostPart):
     """The workers' side of Algorithm 1 (Hardy et al. 2019), for all workers of one host.
 
     Args:
         workers: by rank.
         group: the same workers, as they compute together.
         device: where their models live.
-        form: how batches and feedback travel.
+        form: how feedback travels.
+        tracer: records what they do when.
+        images: how batches travel.
     """
 
+    begins = BATCHES
+
     def __init__(
-        self, workers: Mapping[int, Worker], group: WorkerGroup, device: torch.device, form: Form
+        self,
+        workers: Mapping[int, Worker],
+        group: WorkerGroup,
+        device: torch.device,
+        form: AnswerForm,
+        tracer: Tracer,
+        images: Codec = FP32,
     ) -> None:
         self._workers = workers
         self._group = group
         self._device = device
         self._form = form
+        self._tracer = tracer
+        self._images = images
 
     @property
     def learners(self) -> Mapping[int, Worker]:
-        """See `HostPart`."""
+        """By rank."""
         return self._workers
 
-    @property
-    def begins(self) -> Kind:
-        """See `HostPart`."""
-        return Kind.BATCHES
-
-    def tell(self) -> dict[str, Any]:
-        """See `HostPart`."""
-        return {}
+    def handlers(self) -> Mapping[str, HostHandler]:
+        """By kind of message, what carries it out."""
+        return {BATCHES: self._answer, SWAP: self._swap, Kind.COPY: self._hand_over_copy}
 
     def arrived(self, holds: Sequence[int]) -> None:
-        """See `HostPart`."""
+        """The workers begin with their real data if all can go on as they are."""
         if len(holds) == len(self._workers):
             self._group.learn_real_halves()
 
-    def obey(self, order: Message, transport: HostTransport, tracer: Tracer) -> bool:
-        """See `HostPart`."""
-        if order.kind is Kind.BATCHES:
-            self._answer(order, transport, tracer)
-        elif order.kind is Kind.SWAP:
-            self._swap(order, transport, tracer)
-        elif order.kind is Kind.COPY:
-            self._hand_over_copy(order, transport)
-        else:
-            return False
-        return True
-
     def adopt(self, rank: int, state: Mapping[str, Tensor]) -> None:
-        """See `HostPart`."""
+        """See `HostPart`; a copy is of a discriminator alone."""
         worker = self._workers[rank]
         if any(name.startswith("discriminator.") for name in state):
             worker.load_state(state)
@@ -74,15 +78,15 @@ class MDGANHost:
             worker.load_discriminator(state)
 
     def adopted(self) -> None:
-        """See `HostPart`."""
+        """The workers begin with their real data."""
         self._group.learn_real_halves()
 
-    def _answer(self, message: Message, transport: HostTransport, tracer: Tracer) -> None:
+    def _answer(self, message: Message, transport: HostTransport) -> None:
         """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
-        work = read_batches(message, self._form)
+        work = read_batches(message, self._images, self._form.shape)
         generated = work.generated.to(self._device)
         answers = self._group.answer(generated, work.assignment)
-        with tracer.span("send") as span:
+        with self._tracer.span("send") as span:
             answer = feedback(
                 message.iteration,
                 answers.feedbacks,
@@ -92,26 +96,26 @@ class MDGANHost:
                 answers.verdicts,
             )
             span.num_bytes = transport.send(answer)
-        # The next real half belongs to whoever holds the discriminator then.
+        # After a swap the next real half belongs to the discriminator that has come.
         if not message.fields["swap_follows"] and not message.fields["last"]:
             self._group.learn_real_halves()
 
-    def _swap(self, order: Message, transport: HostTransport, tracer: Tracer) -> None:
-        with tracer.span("swap") as span:
+    def _swap(self, order: Message, transport: HostTransport) -> None:
+        with self._tracer.span("swap") as span:
             before = _swap_bytes(transport)
             given, taken = carry_out(order, self._workers, transport.exchange)
-            tracer.reach("swapped")
-            transport.send(messages.swapped(order.iteration, given, taken))
+            self._tracer.reach("swapped")
+            transport.send(swapped(order.iteration, given, taken))
             span.num_bytes = _swap_bytes(transport) - before
         self._group.learn_real_halves()
 
     def _hand_over_copy(self, order: Message, transport: HostTransport) -> None:
         rank = int(order.fields["worker"])
         state = self._workers[rank].discriminator.state()
-        copy = messages.state(order.iteration, {rank: state}, "copy", order.fields["taker"])
-        transport.send(copy)
+        taker = order.fields["taker"]
+        transport.send(engine_messages.state(order.iteration, {rank: state}, "copy", taker))
 
 
 def _swap_bytes(transport: HostTransport) -> int:
-    traffic, kind = transport.traffic, Kind.DISCRIMINATORS.name
-    return traffic.sent[kind] + traffic.received[kind]
+    traffic = transport.traffic
+    return traffic.sent[DISCRIMINATORS] + traffic.received[DISCRIMINATORS]

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from mdgan import messages
-from mdgan.gan.discriminator_learner import Worker
-from mdgan.messages import Message
+from mdgan.families.mdgan import messages
+from mdgan.families.mdgan.worker import Worker
+from mdgan.messages import Message, state_of
 from mdgan.transport.base import Lost
 
 Exchange = Callable[
@@ -21,9 +21,9 @@ Exchange = Callable[
 def carry_out(
     order: Message, workers: Mapping[int, Worker], exchange: Exchange
 ) -> tuple[dict[int, str], dict[int, str]]:
-    """Gives and takes discriminators; who gets nothing keeps its own, complete.
+    """Gives and takes discriminators; a worker that gets nothing keeps its own, complete.
 
-    Among the workers of this host they move by reference, where that leaves nobody with none.
+    Among the workers of this host they move by reference, where that leaves no worker without one.
 
     Args:
         order: a SWAP message.
@@ -81,5 +81,5 @@ def _copies(
     for _, givers_host, taker, _ in order.fields["moves"]:
         parcel = parcels.get(givers_host)
         if taker in workers and isinstance(parcel, Message):
-            here[taker] = messages.state_of(parcel, taker)
+            here[taker] = state_of(parcel, taker)
     return here

@@ -1,60 +1,42 @@
-"""The two messages of every iteration: generated batches go out, feedback comes back."""
+"""The messages of MD-GAN: generated batches go out, feedback comes back, discriminators move."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import isfinite
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from mdgan.families.mdgan.aggregation_rules import parse_aggregation
+from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.families.mdgan.algorithm import Assignment
-from mdgan.gan.codecs import FP32, Codec, parse_codec
-from mdgan.gan.exact_sum import FeedbackSum, summed
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.model_state import part_of, under
-from mdgan.messages import Kind, Message
-from mdgan.settings.experiment import Experiment
+from mdgan.messages import Message, of_workers
 
-LEAST_TO_SUM = 3
-"""A sum is float64 and as long as two answers."""
+BATCHES = "BATCHES"
+FEEDBACK = "FEEDBACK"
+SWAP = "SWAP"
+SWAPPED = "SWAPPED"
+DISCRIMINATORS = "DISCRIMINATORS"
+VERDICTS = "verdicts"
+"""What workers tell beside their feedback, for the rules that need it: D_n(X^(g)), [b] each."""
 
 
-@dataclass(frozen=True)
-class Form:
-    """How batches and feedback of a run travel.
+def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> AnswerForm:
+    """How feedback travels.
 
-    Attributes:
-        sample_shape: of a batch and of feedback, (b, C, H, W).
-        images: codec of batches.
-        feedback: codec of feedback.
-        sums: whether a host adds up its workers' feedback on the same batch.
-        kind: of the messages that answers come in.
-        verdicts: whether workers also tell the logits of the samples they judged.
+    Args:
+        settings: of the run.
+        sample_shape: of the data set, (C, H, W).
     """
-
-    sample_shape: tuple[int, ...]
-    images: Codec = FP32
-    feedback: Codec = FP32
-    sums: bool = True
-    kind: Kind = Kind.FEEDBACK
-    verdicts: bool = False
-
-    @classmethod
-    def of(cls, experiment: Experiment, sample_shape: Sequence[int]) -> "Form":
-        """The form for an experiment.
-
-        Args:
-            experiment: what is computed.
-            sample_shape: of the data set, (C, H, W).
-        """
-        rule = parse_aggregation(experiment.aggregation, experiment.num_workers)
-        return cls(
-            (experiment.batch_size, *sample_shape),
-            parse_codec(experiment.wire_images),
-            parse_codec(experiment.wire_feedback),
-            sums=rule.name == "mean",  # the other rules want to see every answer
-            verdicts=rule.needs_verdicts,
-        )
+    rule, batch_size = settings.aggregation, settings.batch_size
+    return AnswerForm(
+        FEEDBACK,
+        (batch_size, *sample_shape),
+        Codec.of(settings.wire_feedback),
+        sums=rule.name == "mean",  # the other rules want to see every answer
+        beside={VERDICTS: (batch_size,)} if rule.needs_verdicts else {},
+    )
 
 
 def batches(
@@ -85,7 +67,7 @@ def batches(
     used = sorted({index for pair in assignment.values() for index in pair})
     position = {index: place for place, index in enumerate(used)}
     return Message(
-        Kind.BATCHES,
+        BATCHES,
         iteration,
         fields={
             "judge": {str(n): position[judge] for n, (judge, _) in assignment.items()},
@@ -115,16 +97,17 @@ class Work:
         return {worker: assignment.judge for worker, assignment in self.assignment.items()}
 
 
-def read_batches(message: Message, form: Form) -> Work:
+def read_batches(message: Message, codec: Codec, batch_shape: tuple[int, ...]) -> Work:
     """Reads a BATCHES message.
 
     Args:
         message: from the server.
-        form: how batches travel.
+        codec: of images.
+        batch_shape: (b, C, H, W).
     """
     judge, train = message.fields["judge"], message.fields["train"]
     return Work(
-        form.images.decode(part_of(message.tensors, "batches."), form.sample_shape),
+        codec.decode(part_of(message.tensors, "batches."), batch_shape),
         {int(worker): Assignment(place, train[worker]) for worker, place in judge.items()},
     )
 
@@ -134,11 +117,10 @@ def feedback(
     feedbacks: Mapping[int, Tensor],
     losses: Mapping[int, Tensor],
     judged: Mapping[int, int],
-    form: Form,
+    form: AnswerForm,
     verdicts: Mapping[int, Tensor] | None = None,
-    add_up: Callable[[Mapping[int, Tensor]], Tensor] = lambda parts: summed(parts.values()),
 ) -> Message:
-    """Host → server: F_n of all the host's workers, one by one or added up.
+    """Host → server: F_n of all the host's workers, one by one or added up over the same batch.
 
     Args:
         iteration: i.
@@ -147,111 +129,58 @@ def feedback(
         judged: by worker, which batch it judged.
         form: how feedback travels.
         verdicts: D_n(X^(g)) by worker, [b]; sent only if the form asks for them.
-        add_up: makes a sum of some workers' F_n.
-
-    Returns:
-        fields `workers`, and `summed`: a list of workers for every sum; tensors `losses` float32
-        [W, 2] in the order of `workers`, `verdicts` float32 [W, b] likewise, and as the codec
-        writes them `sums.…` [.., b, C, H, W] in the order of `summed`, and `feedback.…` of the
-        workers that are in none, in the order of `workers`. A codec that loses nothing has sums in
-        float64.
     """
-    codec = form.feedback
-    groups = _to_sum(feedbacks, judged) if form.sums else []
-    singly = _others(feedbacks, groups)
-    tensors = {"losses": torch.stack([losses[worker] for worker in feedbacks])}
-    if form.verdicts:
-        assert verdicts is not None, "this form asks for verdicts"
-        tensors["verdicts"] = torch.stack([verdicts[worker] for worker in feedbacks]).float()
-    if singly:
-        alone = torch.stack([feedbacks[worker] for worker in singly])
-        tensors |= under("feedback.", codec.encode(alone))
-    if groups:
-        sums = torch.stack([add_up({n: feedbacks[n] for n in group}) for group in groups])
-        tensors |= under("sums.", codec.encode(sums if codec.is_exact else sums.float()))
-    fields = {"workers": list(feedbacks), "summed": groups}
-    return Message(form.kind, iteration, fields, tensors)
+    return pack_answers(iteration, feedbacks, losses, judged, form, {VERDICTS: verdicts or {}})
 
 
-def _to_sum(feedbacks: Mapping[int, Tensor], judged: Mapping[int, int]) -> list[list[int]]:
-    """The workers whose feedback goes into each sum; broken feedback must be seen as what it is."""
-    by_batch: dict[int, list[int]] = {}
-    for worker, batch in judged.items():
-        if isfinite(float(feedbacks[worker].sum())):
-            by_batch.setdefault(batch, []).append(worker)
-    return [workers for workers in by_batch.values() if len(workers) >= LEAST_TO_SUM]
-
-
-@dataclass
-class Answer:
-    """What a FEEDBACK message holds; of a message that may be anything, what can be made of it.
-
-    Attributes:
-        singles: F_n by worker.
-        sums: of the others.
-        losses: J_disc and J_gen by worker, float32 [2].
-        verdicts: by worker, what should be D_n(X^(g)), float32 [b]; empty if there are none.
-    """
-
-    singles: dict[int, Tensor] = field(default_factory=dict)
-    sums: list[FeedbackSum] = field(default_factory=list)
-    losses: dict[int, Tensor] = field(default_factory=dict)
-    verdicts: dict[int, Tensor] = field(default_factory=dict)
-
-
-def read_feedback(message: Message, form: Form) -> Answer:
-    """Reads a FEEDBACK message.
+def swap(
+    iteration: int,
+    moves: Mapping[int, int],
+    host_of: Mapping[int, int],
+    addresses: Mapping[int, Sequence[Any] | None],
+) -> Message:
+    """Server → host: the moves that concern one of the host's workers.
 
     Args:
-        message: from a host, possibly hostile.
-        form: how feedback travels.
+        iteration: i.
+        moves: giver → taker.
+        host_of: the host of every worker.
+        addresses: where every host hands out discriminators; None where no host needs to know.
 
     Returns:
-        Nothing of what does not fit; no worker has more than one part in it.
+        fields `moves`: [giver, giver's host, taker, taker's host] each, in increasing giver;
+        `addresses`: of the givers' hosts.
     """
-    fields, tensors = message.fields, message.tensors
-    workers, groups = _ranks(fields.get("workers")), fields.get("summed", [])
-    groups = [_ranks(group) for group in groups] if isinstance(groups, list) else []
-    singly = _others(workers, groups)
-    losses = tensors.get("losses", torch.empty(0))
-    everybody = [*singly, *(worker for group in groups for worker in group)]
-    if losses.shape != (len(workers), 2) or losses.dtype != torch.float32:
-        return Answer()
-    if len(set(workers)) < len(workers) or sorted(everybody) != sorted(workers):
-        return Answer()
-    if groups and not form.sums:  # a sum would hide its parts from the rule
-        return Answer()
-    try:
-        alone = _decoded(part_of(tensors, "feedback."), len(singly), form)
-        sums = _decoded(part_of(tensors, "sums."), len(groups), form)
-    except (ValueError, KeyError, RuntimeError):
-        return Answer()
-    verdicts = tensors.get("verdicts", torch.empty(0))
-    fits = form.verdicts and verdicts.shape[:1] == (len(workers),)
-    return Answer(
-        dict(zip(singly, alone, strict=True)),
-        [FeedbackSum(tuple(group), row) for group, row in zip(groups, sums, strict=True)],
-        dict(zip(workers, losses, strict=True)),
-        dict(zip(workers, verdicts, strict=True)) if fits else {},
+    rows = [[giver, host_of[giver], to, host_of[to]] for giver, to in sorted(moves.items())]
+    givers = {str(host_of[giver]): addresses.get(host_of[giver]) for giver in moves}
+    return Message(SWAP, iteration, fields={"moves": rows, "addresses": givers})
+
+
+def discriminators(iteration: int, states: Mapping[int, Mapping[str, Tensor]]) -> Message:
+    """Host → host: the discriminators that move from one host to another in one swap.
+
+    Args:
+        iteration: i.
+        states: for every taker, `Discriminator.state` of its giver.
+
+    Returns:
+        tensors named `<taker>/<name in the state>`.
+    """
+    return Message(DISCRIMINATORS, iteration, tensors=of_workers(states))
+
+
+def swapped(iteration: int, given: Mapping[int, str], taken: Mapping[int, str]) -> Message:
+    """Host → server: what the host's workers gave away and what they hold now.
+
+    Returns:
+        fields `given` and `taken`: worker → SHA-256 of the discriminator's whole state, before and
+        after. A worker whose partner was lost is not in `taken`.
+    """
+    return Message(
+        SWAPPED,
+        iteration,
+        fields={
+            "given": {str(worker): digest for worker, digest in given.items()},
+            "taken": {str(worker): digest for worker, digest in taken.items()},
+        },
     )
-
-
-def _others(workers: Iterable[int], groups: Iterable[Iterable[int]]) -> list[int]:
-    """The workers that are in no group."""
-    grouped = {worker for group in groups for worker in group}
-    return [worker for worker in workers if worker not in grouped]
-
-
-def _ranks(given: object) -> list[int]:
-    if isinstance(given, list) and all(type(worker) is int for worker in given):
-        return given
-    return []
-
-
-def _decoded(parts: Mapping[str, Tensor], count: int, form: Form) -> Sequence[Tensor]:
-    if not parts and not count:
-        return ()
-    rows = form.feedback.decode(parts, form.sample_shape)
-    if len(rows) != count:
-        raise ValueError(f"{len(rows)} answers of {count} workers")
-    return rows.unbind(0)

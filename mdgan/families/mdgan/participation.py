@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from mdgan.families.algorithms import num_participants
+from mdgan.engine.settings import num_participants
 from mdgan.gan.randomness import generator_for
 
 

@@ -1,107 +1,126 @@
-"""The server's share of MD-GAN: it generates, assigns batches, learns from feedback, swaps."""
+"""The server's share of MD-GAN: one iteration of Algorithm 1 (Hardy et al. 2019)."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
-from mdgan.engine.parts import Advance, AwaitHosts, Hosts, ServerSurroundings
+from mdgan.engine.answers import AnswerForm
+from mdgan.engine.parts import Advance, ServerHandler, ServerPart
+from mdgan.engine.server.barrier import Hosts
+from mdgan.engine.server.engine import Engine
 from mdgan.families.mdgan.aggregation import Aggregation
-from mdgan.families.mdgan.aggregation_rules import parse_aggregation
-from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign, resolve_kappa
-from mdgan.families.mdgan.messages import batches
+from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
+from mdgan.families.mdgan.messages import SWAPPED, VERDICTS, batches
 from mdgan.families.mdgan.participation import Holders
+from mdgan.families.mdgan.server_swaps import ServerSwaps
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.gan.codecs import Codec
+from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.model_state import part_of, under
 
 _AGGREGATION = "aggregation."
 _HOLDERS = "holders"
+_RHYTHM = {
+    *("swap_interval", "swap_epochs", "batch_size", "partition", "world_size", "dataset"),
+    "data_dir",
+}
+"""The settings that decide after how many iterations swaps come."""
 
 
 class _Sent(NamedTuple):
     """The batches of one iteration are with the workers."""
 
-    hosts: Mapping[int, Collection[int]]
+    hosts: Hosts
     assignment: Mapping[int, Assignment]
     kappa: int
 
 
-class MDGANServer:
+class MDGANServer(ServerPart):
     """The server's side of Algorithm 1 (Hardy et al. 2019), with server-drawn swaps.
 
     Args:
         learner: G.
-        around: what the server lends.
+        settings: of the run.
+        form: how feedback travels.
     """
 
-    def __init__(self, learner: GeneratorLearner, around: ServerSurroundings) -> None:
-        experiment = around.experiment
+    copied = "discriminator."
+
+    def __init__(
+        self, learner: GeneratorLearner, settings: MDGANSettings, form: AnswerForm
+    ) -> None:
+        self.form = form
+        self.device = learner.device
         self._learner = learner
-        self._around = around
-        self._experiment = experiment
-        rule = parse_aggregation(experiment.aggregation, experiment.num_workers)
-        self._aggregation = Aggregation(rule)
-        self._holders = Holders(experiment.participation or 1.0, experiment.seed)
+        self._settings = settings
+        self._images = Codec.of(settings.wire_images)
+        self._aggregation = Aggregation(settings.aggregation)
+        self._holders = Holders(settings.participation, settings.seed)
+        self._swaps = ServerSwaps(settings.swap, settings.seed)
         self._swap_every = 0
         self._ahead: _Sent | None = None
 
     @property
     def generator(self) -> nn.Module:
-        """See `ServerPart`."""
+        """G."""
         return self._learner.generator
 
-    def begin(self) -> None:
-        """See `ServerPart`."""
+    def begin(self, engine: Engine) -> None:
+        """Works out how often discriminators are swapped."""
         if not self._swap_every:
-            self._swap_every = self._experiment.swap_every(self._around.roster.mean_shard_size)
+            self._swap_every = self._settings.swap_every(engine.members.mean_shard_size)
 
-    def advance(self, done: int, await_hosts: AwaitHosts) -> Advance | None:
+    def advance(self, done: int, engine: Engine) -> Advance | None:
         """One global iteration."""
-        i, span = done + 1, self._around.observer.tracer.span
-        traffic = self._around.transport.traffic
+        i = done + 1
         # 1, 2. Generate κ batches and send every worker its two.
-        sent = self._ahead or self._send_batches(i, self._chosen(await_hosts()))
-        self._ahead = self._send_ahead(i + 1) if self._may_run_ahead(i) else None
+        sent = self._ahead or self._send_batches(i, engine, self._chosen(engine.await_hosts()))
+        self._ahead = self._send_ahead(i + 1, engine) if self._may_run_ahead(i, engine) else None
 
         # 3, 4. Workers train and answer.
-        self._at(i)
-        with span("wait") as waiting:
-            before = traffic.received.total()
-            answers = self._around.collector.collect(i, sent.hosts)
-            waiting.num_bytes = traffic.received.total() - before
-        if not answers.losses:  # everybody was lost: the same iteration, with whoever comes
+        engine.at(i)
+        answers = engine.answers(i, sent.hosts)
+        if not answers.losses:  # all workers were lost: the same iteration again, with newcomers
             self._ahead = None
             self._learner.forget()
             return None
 
         # 5. One optimizer step from all feedback, as a rule after one backward pass.
-        with span("aggregate"):
+        with engine.span("aggregate"):
             self._aggregation.update_gradient(
                 self._learner,
-                answers.feedbacks,
+                answers.singles,
                 sent.assignment,
                 sent.kappa,
                 answers.sums,
-                answers.verdicts,
+                answers.beside.get(VERDICTS, {}),
             )
-        with span("step"):
+        with engine.span("step"):
             self._learner.step()
 
         # 6. Swap.
         if self._swap_follows(i):
-            with span("swap"):
-                moves = self._around.swapping.order(i, self._holders.now)
-                self._holders.move(moves)
-        return Advance(i, torch.stack([answers.losses[n] for n in sorted(answers.losses)]))
+            with engine.span("swap"):
+                self._holders.move(self._swaps.order(i, engine, self._holders.now))
+        return Advance(i, answers.mean_losses())
 
-    def rhythm(self) -> tuple[int, int]:
-        """See `ServerPart`."""
-        return self._around.swapping.num_swaps, self._swap_every
+    def handlers(self) -> Mapping[str, ServerHandler]:
+        """Hosts report what moved in a swap."""
+        return {SWAPPED: self._swaps.note}
 
-    def go_on(self, num_swaps: int, swap_every: int | None) -> None:
-        """See `ServerPart`."""
-        self._around.swapping.num_swaps = num_swaps
-        self._swap_every = swap_every or 0
+    def settle(self, engine: Engine) -> None:
+        """No report of a swap will come from members that have gone."""
+        self._swaps.settle(engine)
+
+    def progress(self) -> dict[str, int]:
+        """How many swaps were ordered, and the iterations between two."""
+        return {"num_swaps": self._swaps.num_swaps, "swap_every": self._swap_every}
+
+    def go_on(self, progress: Mapping[str, int], changed: Collection[str]) -> None:
+        """Swaps go on in the rhythm of before, unless settings now say otherwise."""
+        self._swaps.num_swaps = progress["num_swaps"]
+        self._swap_every = 0 if _RHYTHM.intersection(changed) else progress["swap_every"]
 
     def state(self) -> dict[str, Tensor]:
         """See `ServerPart`."""
@@ -126,49 +145,42 @@ class MDGANServer:
         chosen = {host: [n for n in carried if n in holders] for host, carried in hosts.items()}
         return {host: carried for host, carried in chosen.items() if carried}
 
-    def _send_batches(self, i: int, hosts: Hosts) -> _Sent:
+    def _send_batches(self, i: int, engine: Engine, hosts: Hosts) -> _Sent:
         """Steps 1 and 2: X = G(z) in one forward pass, and each host what its workers use of it."""
-        tracer = self._around.observer.tracer
-        self._at(i)
+        engine.at(i)
         workers = sorted(worker for carried in hosts.values() for worker in carried)
-        kappa = resolve_kappa(self._experiment.kappa, len(workers))
-        with tracer.span("generate"):
+        kappa = resolve_kappa(self._settings.kappa, len(workers))
+        with engine.span("generate"):
             generated = self._learner.generate(kappa)
         assignment = assign(workers, kappa)
-        with tracer.span("send") as sending:
-            for host, carried in hosts.items():
-                message = batches(
-                    i,
-                    generated,
-                    {worker: assignment[worker] for worker in carried},
-                    swap_follows=self._swap_follows(i),
-                    last=i == self._experiment.iterations,
-                    codec=self._around.form.images,
-                )
-                sending.num_bytes += self._around.transport.send(host, message)
-        self._around.roster.owe(hosts, i)
+        engine.ask(
+            i,
+            hosts,
+            lambda host: batches(
+                i,
+                generated,
+                {worker: assignment[worker] for worker in hosts[host]},
+                swap_follows=self._swap_follows(i),
+                last=i == self._settings.iterations,
+                codec=self._images,
+            ),
+        )
         return _Sent(hosts, assignment, kappa)
 
-    def _at(self, i: int) -> None:
-        """Everybody is told that this is iteration i."""
-        self._around.roster.iteration = self._around.observer.tracer.iteration = i
-
     def _swap_follows(self, i: int) -> bool:
-        """Nobody swaps after the last iteration."""
+        """There is no swap after the last iteration."""
         due = self._swap_every > 0 and i % self._swap_every == 0
-        return due and i != self._experiment.iterations
+        return due and i != self._settings.iterations
 
-    def _may_run_ahead(self, i: int) -> bool:
+    def _may_run_ahead(self, i: int, engine: Engine) -> bool:
         """Whether the batches after i may leave now; not past a swap, a checkpoint or the end."""
-        stands_between = self._swap_follows(i) or self._around.saving.due(i - 1, i)
-        return (
-            bool(self._experiment.stale) and not stands_between and i < self._experiment.iterations
-        )
+        if not self._settings.stale or i >= self._settings.iterations:
+            return False
+        return not (self._swap_follows(i) or engine.checkpoints.due(i - 1, i))
 
-    def _send_ahead(self, i: int) -> _Sent | None:
-        """Sends batches to those who may still owe an answer to the iteration before."""
-        roster = self._around.roster
-        hosts = roster.free(besides=i - 1)
-        num_live = sum(map(len, roster.taking_part().values()))
-        enough = self._around.collector.is_enough(sum(map(len, hosts.values())), num_live)
-        return self._send_batches(i, self._chosen(hosts)) if enough else None
+    def _send_ahead(self, i: int, engine: Engine) -> _Sent | None:
+        """Sends batches to hosts that may still owe an answer to the iteration before."""
+        hosts = engine.members.free(besides=i - 1)
+        num_live = sum(map(len, engine.members.taking_part().values()))
+        enough = engine.barrier.is_enough(sum(map(len, hosts.values())), num_live)
+        return self._send_batches(i, engine, self._chosen(hosts)) if enough else None

@@ -3,85 +3,72 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from mdgan import messages
-from mdgan.engine.server.membership import Roster
+from mdgan.engine.server.engine import Engine
+from mdgan.families.mdgan import messages
 from mdgan.families.mdgan.swap import Moves, draw_swap
 from mdgan.messages import Message
-from mdgan.observe.run_observer import RunObserver
-from mdgan.settings.experiment import Experiment
-from mdgan.transport.base import ServerTransport
 
 
-class Swapping:
+class ServerSwaps:
     """Orders swaps and records whether every bit of every discriminator arrived.
 
     Args:
-        experiment: what is computed.
-        transport: the server's end.
-        roster: who takes part.
-        observer: is told of every swap.
+        form: `pairs` or `derangement`.
+        seed: the run's seed.
 
     Attributes:
         num_swaps: how many were ordered so far.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        transport: ServerTransport,
-        roster: Roster,
-        observer: RunObserver,
-    ) -> None:
+    def __init__(self, form: str, seed: int) -> None:
         self.num_swaps = 0
-        self._experiment = experiment
-        self._transport = transport
-        self._roster = roster
-        self._observer = observer
+        self._form = form
+        self._seed = seed
         self._records: dict[int, _SwapRecord] = {}
 
-    def order(self, iteration: int, holders: Collection[int] | None = None) -> Moves:
+    def order(
+        self, iteration: int, engine: Engine, holders: Collection[int] | None = None
+    ) -> Moves:
         """Draws a swap among the workers that are free, and tells their hosts.
 
         Args:
             iteration: i.
-            holders: the workers that have a discriminator to give; everybody if None.
+            engine: knows who is free.
+            holders: the workers that have a discriminator to give; all of them if None.
 
         Returns:
             The moves.
         """
-        free = self._roster.free()
+        free = engine.members.free()
         workers = sorted(worker for carried in free.values() for worker in carried)
-        moves = draw_swap(self._experiment.swap, self._experiment.seed, self.num_swaps, workers)
+        moves = draw_swap(self._form, self._seed, self.num_swaps, workers)
         if holders is not None:
             moves = {giver: taker for giver, taker in moves.items() if giver in holders}
         self.num_swaps += 1
-        host_of, addresses = self._roster.host_of(), self._roster.addresses()
+        host_of, addresses = engine.members.host_of(), engine.members.addresses()
         self._records[iteration] = _SwapRecord(moves, {n: host_of[n] for n in workers})
         for host, carried in free.items():
-            share = {
-                giver: taker
-                for giver, taker in moves.items()
-                if giver in carried or taker in carried
-            }
-            self._transport.send(host, messages.swap(iteration, share, host_of, addresses))
+            share = {g: t for g, t in moves.items() if g in carried or t in carried}
+            engine.tell(host, messages.swap(iteration, share, host_of, addresses))
         return moves
 
-    def note(self, host: int, message: Message) -> None:
+    def note(self, engine: Engine, host: int, message: Message) -> None:
         """Takes in a host's SWAPPED message."""
         if message.iteration in self._records:
             self._records[message.iteration].note(host, message)
-            self._write_complete()
+            self._write_complete(engine)
 
-    def lose(self, workers: Collection[int]) -> None:
-        """Workers are gone and will not report."""
+    def settle(self, engine: Engine) -> None:
+        """Members have gone and will not report."""
+        here = engine.members.workers()
         for record in self._records.values():
-            record.lose(workers)
-        self._write_complete()
+            record.keep_waiting_for(here)
+        self._write_complete(engine)
 
-    def _write_complete(self) -> None:
+    def _write_complete(self, engine: Engine) -> None:
         for iteration, record in list(self._records.items()):
             if record.complete():
-                self._observer.event("swap", iteration, **record.content())
+                engine.observer.event("swap", iteration, **record.content())
                 del self._records[iteration]
 
 
@@ -102,8 +89,8 @@ class _SwapRecord:
         self._taken.update({int(n): digest for n, digest in message.fields["taken"].items()})
         self._silent = {worker for worker in self._silent if self._host_of[worker] != host}
 
-    def lose(self, workers: Collection[int]) -> None:
-        self._lost |= self._silent & set(workers)
+    def keep_waiting_for(self, workers: Collection[int]) -> None:
+        self._lost |= self._silent - set(workers)
         self._silent -= self._lost
 
     def complete(self) -> bool:

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.discriminator_stack import CannotStack, DiscriminatorStack
+from mdgan.families.mdgan.worker import Worker
 from mdgan.families.mdgan.worker_group import Answers, StageOf, all_unobserved
-from mdgan.gan.discriminator_learner import Worker
 
 
 class StackedWorkers:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import Assignment
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.stages import Stage, unobserved
 
 StageOf = Callable[[int], Stage]

@@ -95,9 +95,9 @@ class Played:
             assert not isinstance(event, Lost), f"lost the server: {event.reason}"
             if isinstance(event, Received):
                 self.seen.append(event.message)
-                if event.message.kind is kind and iteration in (None, event.message.iteration):
+                if event.message.kind == kind and iteration in (None, event.message.iteration):
                     return event.message
-                if event.message.kind is Kind.CHECKPOINT:
+                if event.message.kind == Kind.CHECKPOINT:
                     self.obey(event.message)
         raise AssertionError(f"no {kind.name} within {LONG} s, only {self.told()}")
 
@@ -114,11 +114,11 @@ class Played:
 
     def told(self) -> list[str]:
         """The kinds of all messages that came, in order."""
-        return [message.kind.name for message in self.seen]
+        return [message.kind for message in self.seen]
 
     def iterations(self) -> list[int]:
         """The iterations of the batches that came."""
-        return [m.iteration for m in self.seen if m.kind is Kind.BATCHES]
+        return [m.iteration for m in self.seen if m.kind == Kind.BATCHES]
 
     def send(self, message: Message) -> None:
         self.link.send(message)
@@ -137,19 +137,19 @@ class Played:
             return False
         self.seen.append(event.message)
         self.obey(event.message)
-        return event.message.kind is Kind.STOP
+        return event.message.kind == Kind.STOP
 
     def obey(self, message: Message) -> None:
         """Does what a host without discriminators can do about a message."""
         i = message.iteration
-        if message.kind is Kind.BATCHES:
+        if message.kind == Kind.BATCHES:
             self.send(answer_to(message))
-        elif message.kind is Kind.SWAP:
+        elif message.kind == Kind.SWAP:
             given = {row[0]: "a" * 64 for row in message.fields["moves"] if row[0] in self.workers}
             self.send(messages.swapped(i, given, {}))
-        elif message.kind is Kind.CHECKPOINT:
+        elif message.kind == Kind.CHECKPOINT:
             self.send(messages.checkpointed(i, {}, "this host is only played"))
-        elif message.kind is Kind.ADOPT:
+        elif message.kind == Kind.ADOPT:
             self.send(messages.ready(i, self.workers))
 
     def die(self) -> None:

@@ -15,7 +15,7 @@ from mdgan.engine.host.loop import Host
 from mdgan.families.mdgan import messages as iteration_messages
 from mdgan.families.mdgan.host import MDGANHost
 from mdgan.families.mdgan.worker_group import OneByOne, WorkerGroup
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.timeouts import Timeouts
@@ -87,7 +87,7 @@ class PlayedServer:
         while (left := deadline - time.monotonic()) > 0:
             event = self.network.server.receive(left)
             if isinstance(event, Received) and event.message.kind not in (Kind.SPANS, besides):
-                assert event.message.kind is kind, event.message
+                assert event.message.kind == kind, event.message
                 return event.message
         raise AssertionError(f"no {kind.name}")
 

@@ -28,7 +28,7 @@ from mdgan.families.mdgan.messages import Form
 from mdgan.families.mdgan.server import MDGANServer
 from mdgan.families.mdgan.worker_group import OneByOne
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import Judgement, Worker
+from mdgan.families.mdgan.worker import Judgement, Worker
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.model_state import part_of
 from mdgan.gan.randomness import RandomState, generator_for

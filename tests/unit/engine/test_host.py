@@ -9,7 +9,7 @@ from torch import Tensor
 from mdgan import messages
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.errors import BadInput, Interrupted
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Kind
 from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.state_file import write_state

@@ -9,7 +9,7 @@ import pytest
 from mdgan import messages
 from mdgan.engine.host import checkpoints as module
 from mdgan.engine.host.checkpoints import Keeper
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.storage.checkpoints import worker_file

@@ -8,7 +8,7 @@ import torch
 from mdgan import messages
 from mdgan.engine.host.loop import HostFailed
 from mdgan.errors import BadInput, Interrupted
-from mdgan.gan.discriminator_learner import Judgement
+from mdgan.families.mdgan.worker import Judgement
 from mdgan.gan.model_state import part_of
 from mdgan.messages import Kind
 from tests.processes import wait_until
@@ -216,7 +216,7 @@ def test_of_a_host_with_a_liar_the_others_can_come_back(stage: MakeStage) -> Non
     made.wait_for_event("joined")
     assert made.events("joined")[0]["workers"] == [3]
     made.finished(one, again)
-    assert all(m.fields["judge"].keys() <= {"3"} for m in again.seen if m.kind is Kind.BATCHES)
+    assert all(m.fields["judge"].keys() <= {"3"} for m in again.seen if m.kind == Kind.BATCHES)
 
 
 def test_who_is_shut_out_ends_and_stays_out(

@@ -9,7 +9,7 @@ from mdgan.engine import message_sizes as schema
 from mdgan.families.mdgan import messages as iteration_messages
 from mdgan.families.mdgan.messages import Form
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
 from mdgan.messages import Kind, Message

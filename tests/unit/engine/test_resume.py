@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from tests.processes import read_events
 from tests.unit.engine.stage import Stage, make_worker, same_state
 

@@ -87,7 +87,7 @@ def test_generators_are_handed_over_when_due(ends: tuple[Channel, Channel], tmp_
     due = [scorer.receive(1) for _ in range(4)]
     assert [message.iteration for message in due if message is not None] == [30, 60, 90, 100]
     assert due[0] is not None
-    assert due[0].kind is Kind.GENERATOR
+    assert due[0].kind == Kind.GENERATOR
     assert torch.equal(due[0].tensors["0.weight"], GENERATOR.state_dict()["0.weight"])
     assert scorer.receive(0) is None
 
@@ -210,7 +210,7 @@ def test_nobody_waits_for_a_host_that_is_lost(
     scoring.check_complete([3], observer)
     message = scorer.receive(1)
     assert message is not None
-    assert message.kind is Kind.REAL
+    assert message.kind == Kind.REAL
 
 
 @pytest.mark.parametrize("cause", ["no network", "no data", "gone", "all lost"])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mdgan.gan.arithmetic import finite_or_zero, loss_scale, prepare
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from tests.unit.gan import small
 
 PLAIN: dict[str, Any] = {"precision": "fp32", "channels_last": False, "compiled": False}

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import assign, resolve_kappa
-from mdgan.gan.local_gan import StandaloneGAN
+from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan.small import (
@@ -30,7 +30,7 @@ def run_standalone(kappa: int, local_steps: int, loss: str) -> tuple[list[Tensor
     generator = make_generator()
     optimizer = adam(generator)
     worker = make_worker(1, local_steps=local_steps, generator_loss=loss)
-    gan = StandaloneGAN(
+    gan = LocalGAN(
         generator,
         optimizer,
         worker,

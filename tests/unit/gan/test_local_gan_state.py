@@ -3,7 +3,7 @@
 import pytest
 from torch import Tensor
 
-from mdgan.gan.local_gan import StandaloneGAN
+from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan.small import (
@@ -18,9 +18,9 @@ from tests.unit.gan.small import (
 from tests.unit.gan.stateful import SHARD_SIZE, make_worker, through_bytes
 
 
-def make_standalone(data_size: int = SHARD_SIZE) -> StandaloneGAN:
+def make_standalone(data_size: int = SHARD_SIZE) -> LocalGAN:
     generator = make_generator()
-    return StandaloneGAN(
+    return LocalGAN(
         generator,
         adam(generator),
         make_worker(1, local_steps=2, shard_size=data_size),

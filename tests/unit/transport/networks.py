@@ -37,7 +37,7 @@ def admit_all(_hello: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"generation": 1}
 
 
-def accept_all(_hello: Mapping[str, Any]) -> Mapping[Kind, int]:
+def accept_all(_hello: Mapping[str, Any]) -> Mapping[str, int]:
     return ACCEPTS
 
 

@@ -273,7 +273,7 @@ def test_nobody_comes_in_after_the_end(network: TcpNetwork) -> None:
 
 
 def test_an_error_about_what_a_host_may_send_costs_only_its_link() -> None:
-    def accepts_from(hello: Mapping[str, Any]) -> Mapping[Kind, int]:
+    def accepts_from(hello: Mapping[str, Any]) -> Mapping[str, int]:
         return {Kind.FEEDBACK: int(hello["num_samples"]["1"])}
 
     network = TcpNetwork(accepts_from=accepts_from)

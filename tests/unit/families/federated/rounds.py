@@ -15,7 +15,7 @@ from mdgan.families.federated.host import FederatedHost
 from mdgan.families.federated.loads import Loads
 from mdgan.families.federated.messages import read_order, round_form, update
 from mdgan.families.federated.server import FederatedServer
-from mdgan.gan.local_gan import StandaloneGAN
+from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
 from mdgan.messages import Kind, Message
@@ -34,7 +34,7 @@ def make_client(rank: int, *, model_seed: int = 0) -> Client:
     """Models of its own at first: the server's come with the first round."""
     generator = small.make_generator(model_seed)
     worker = make_worker(rank, model_seed=model_seed)
-    gan = StandaloneGAN(
+    gan = LocalGAN(
         generator,
         small.adam(generator),
         worker,
@@ -98,14 +98,14 @@ class PlayedClients(Played):
 
     def obey(self, message: Message) -> None:
         """Does what a host of played clients can do about a message."""
-        if message.kind is Kind.ROUND:
+        if message.kind == Kind.ROUND:
             self.send(self.answer_to(message))
         else:
             super().obey(message)
 
     def rounds(self) -> list[int]:
         """The iterations of the rounds that came."""
-        return [m.iteration for m in self.seen if m.kind is Kind.ROUND]
+        return [m.iteration for m in self.seen if m.kind == Kind.ROUND]
 
 
 class RoundStage(Stage):

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from mdgan.families.federated.fl_gan import Client, GlobalModels
 from mdgan.families.federated.model_average import average
-from mdgan.gan.local_gan import StandaloneGAN
+from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState, generator_for
@@ -24,7 +24,7 @@ class Trained:
         self.generator = small.make_generator()
         self.optimizer = small.adam(self.generator)
         self.worker = make_worker(rank, shard_size=shard_size)
-        self.gan = StandaloneGAN(
+        self.gan = LocalGAN(
             self.generator,
             self.optimizer,
             self.worker,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan.families.federated.model_average import average, weighted_sum
-from mdgan.gan.exact_sum import FeedbackSum
+from mdgan.gan.exact_sum import PartialSum
 from tests.unit.gan.small import same_bits
 
 thorough = settings(deadline=None, max_examples=150)
@@ -42,7 +42,7 @@ def divided(
         by_host.setdefault(host, []).append(client)
     groups = [group for group in by_host.values() if len(group) >= 3]
     sums = [
-        FeedbackSum(tuple(group), weighted_sum({n: models[n] for n in group}, weights))
+        PartialSum(tuple(group), weighted_sum({n: models[n] for n in group}, weights))
         for group in groups
     ]
     alone = {n: models[n] for group in by_host.values() if len(group) < 3 for n in group}
@@ -92,7 +92,7 @@ def test_neither_order_nor_grouping_changes_a_bit(
     if len(models) > 1:
         assert same_bits(divided(shuffled, weights, hosts), one_by_one)
         everybody = weighted_sum(shuffled, weights)
-        alone = average({}, [FeedbackSum(tuple(order), everybody)], weights)
+        alone = average({}, [PartialSum(tuple(order), everybody)], weights)
         assert same_bits(alone, one_by_one)
 
 
@@ -107,7 +107,7 @@ def test_that_needs_its_addends_to_be_rounded() -> None:
         average({n: models[n] for n in order}, [], weights)
         for order in ((1, 2, 3), (3, 2, 1), (2, 3, 1))
     ]
-    split = FeedbackSum((2, 3), weighted_sum({2: models[2], 3: models[3]}, weights))
+    split = PartialSum((2, 3), weighted_sum({2: models[2], 3: models[3]}, weights))
     sums.append(average({1: models[1]}, [split], weights))
     assert all(same_bits(mean, sums[0]) for mean in sums)
 
@@ -150,7 +150,7 @@ def test_only_those_who_answered_count() -> None:
     models = {n: torch.full((2,), float(n)) for n in (1, 2, 3)}
     weights = {1: 0.5, 2: 0.25, 3: 0.25}
     assert average({1: models[1], 3: models[3]}, [], weights).tolist() == [5 / 3] * 2
-    part = FeedbackSum((2, 3), weighted_sum({2: models[2], 3: models[3]}, weights))
+    part = PartialSum((2, 3), weighted_sum({2: models[2], 3: models[3]}, weights))
     assert average({}, [part], weights).tolist() == [2.5] * 2
     assert average(models, [], weights).tolist() == [1.75] * 2
 
@@ -159,6 +159,6 @@ def test_models_are_left_as_they_are() -> None:
     models = {n: torch.full((2,), float(n)) for n in (1, 2)}
     kept = {n: model.clone() for n, model in models.items()}
     part = weighted_sum({1: models[1]}, {1: 1.0})
-    average(models, [FeedbackSum((3, 4), part)], dict.fromkeys((1, 2, 3, 4), 0.25))
+    average(models, [PartialSum((3, 4), part)], dict.fromkeys((1, 2, 3, 4), 0.25))
     assert all(same_bits(models[n], kept[n]) for n in models)
     assert part.tolist() == [1.0, 1.0]

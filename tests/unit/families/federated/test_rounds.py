@@ -134,7 +134,7 @@ def test_only_those_who_were_drawn_are_asked(rounds: MakeRounds) -> None:
     asked: dict[int, list[int]] = {i: [] for i in drawn}
     for host in hosts:
         for message in host.seen:
-            if message.kind is Kind.ROUND:
+            if message.kind == Kind.ROUND:
                 asked[message.iteration] += read_order(message)[1]
     assert {i: sorted(workers) for i, workers in asked.items()} == drawn
     assert all(event["took_part"] == event["asked"] for event in events)
@@ -230,7 +230,7 @@ def test_the_last_round_is_as_short_as_it_must_be(
     lengths = [now - before for before, now in zip([0, *ends], ends, strict=False)]
     for host in hosts:
         assert host.rounds() == ends
-        orders = [message for message in host.seen if message.kind is Kind.ROUND]
+        orders = [message for message in host.seen if message.kind == Kind.ROUND]
         assert [order.fields["loads"][str(host.number)][0] for order in orders] == lengths
     assert [record["iteration"] for record in made.metrics()] == ends
     assert made.status()["iteration"] == iterations

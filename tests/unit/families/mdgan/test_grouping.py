@@ -10,7 +10,7 @@ from mdgan.families.mdgan.grouping import make_group, thread_numbers
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.tuning import Tuning
 from mdgan.families.mdgan.worker_group import OneByOne, WorkerGroup
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.launch import machine
 from mdgan.launch.prepare import Plan
 from mdgan.observe.tracer import Tracer

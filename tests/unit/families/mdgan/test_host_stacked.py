@@ -6,7 +6,7 @@ from torch import nn
 from mdgan import messages
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Kind
 from tests.unit.engine.played_server import PlayedServer, answer, batches
 from tests.unit.engine.stage import make_worker, same_state

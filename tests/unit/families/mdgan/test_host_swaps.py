@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mdgan import messages
 from mdgan.families.mdgan.host_swaps import carry_out
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Message
 from mdgan.transport.base import Lost
 from tests.unit.gan import small

@@ -9,7 +9,7 @@ from mdgan.engine.server.screening import Screening
 from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.aggregation_rules import parse_aggregation
 from mdgan.families.mdgan.algorithm import assign
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from tests.unit.gan.small import (
     BATCH_SIZE,
     SHAPE,

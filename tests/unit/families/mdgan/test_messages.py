@@ -17,7 +17,7 @@ from mdgan.families.mdgan.messages import (
     read_feedback,
 )
 from mdgan.gan.codecs import Codec, parse_codec
-from mdgan.gan.exact_sum import FeedbackSum
+from mdgan.gan.exact_sum import PartialSum
 from mdgan.messages import Kind, Message
 from mdgan.settings.experiment import Experiment
 from mdgan.transport.wire import HEADER_BYTES, encode, encoded_bytes
@@ -102,7 +102,7 @@ def test_who_adds_up_what_cannot_change_a_bit(judged: dict[int, int], hosts: lis
     alone = aggregate(feedbacks, assignment, 4)
 
     singles: dict[int, Tensor] = {}
-    sums: list[FeedbackSum] = []
+    sums: list[PartialSum] = []
     for host in set(hosts):
         here = {n: j for (n, j), at in zip(judged.items(), hosts, strict=False) if at == host}
         if here:

@@ -11,7 +11,7 @@ from torch import Tensor
 from mdgan.engine.host.loop import Host
 from mdgan.families.mdgan.participation import Holders
 from mdgan.families.mdgan.swap import Moves, draw_swap
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.model_state import part_of
 from mdgan.gan.stages import Stage as Span
 from mdgan.messages import Kind

@@ -8,7 +8,7 @@ from torch import Tensor
 from mdgan import messages
 from mdgan.families.mdgan.server_swaps import Swapping
 from mdgan.families.mdgan.swap import draw_swap
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Kind, Message
 from mdgan.transport.memory import MemoryHostTransport
 from tests.unit.engine.played import Played, answer_of
@@ -288,7 +288,7 @@ def test_swaps_come_in_their_rhythm_and_not_after_the_last_iteration(stage: Make
             assert (told["swap_follows"], told["last"]) == (i in (2, 4), i == 6)
             host.send(answer_of(host.number, i))
     made.finished(one, two)
-    assert [m.iteration for m in one.seen if m.kind is Kind.SWAP] == [2, 4]
+    assert [m.iteration for m in one.seen if m.kind == Kind.SWAP] == [2, 4]
 
 
 def test_a_swap_is_an_exchange_of_shards(stage: MakeStage) -> None:

@@ -14,7 +14,7 @@ from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.worker_group import Answers, OneByOne, WorkerGroup
 from mdgan.gan.arithmetic import prepare
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.randomness import RandomState
 from tests.unit.gan import small
 

@@ -86,7 +86,7 @@ def test_nothing_leaves_ahead_of_a_swap_or_a_checkpoint(stage: MakeStage) -> Non
     made.finished(*hosts)
     for host in hosts:
         told = [kind for kind in host.told() if kind in ("BATCHES", "SWAP", "CHECKPOINT")]
-        orders = [(m.kind.name, m.iteration) for m in host.seen if m.kind.name in told]
+        orders = [(m.kind, m.iteration) for m in host.seen if m.kind in told]
         last_batches = 0
         for kind, iteration in orders:
             if kind == "BATCHES":

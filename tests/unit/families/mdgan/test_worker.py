@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan.gan.discriminator_learner import Worker
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
 from tests.unit.gan.small import (

@@ -11,7 +11,7 @@ from mdgan.engine.server import checkpoints as saving_module
 from mdgan.engine.server.scoring import Scoring
 from mdgan.errors import Interrupted
 from mdgan.families.standalone.loop import run_standalone
-from mdgan.gan.local_gan import StandaloneGAN
+from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
 from mdgan.storage.manifest import SERVER
@@ -22,9 +22,9 @@ from tests.unit.gan import small
 MakeStage = Callable[..., Stage]
 
 
-def make_gan() -> StandaloneGAN:
+def make_gan() -> LocalGAN:
     generator = small.make_generator()
-    return StandaloneGAN(
+    return LocalGAN(
         generator,
         small.adam(generator),
         make_worker(1, local_steps=2),
@@ -37,7 +37,7 @@ def make_gan() -> StandaloneGAN:
     )
 
 
-def run(made: Stage, gan: StandaloneGAN, first: int, stop: threading.Event | None = None) -> None:
+def run(made: Stage, gan: LocalGAN, first: int, stop: threading.Event | None = None) -> None:
     """Trains with everything of a stage but its network."""
     run_standalone(
         gan,

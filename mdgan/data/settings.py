@@ -1,0 +1,46 @@
+"""The settings that say which data are trained on, and where they lie."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mdgan.data.scheme import PARTITION_FORMS, PartitionScheme, parse_partition
+from mdgan.settings.declare import Settings, parsed, setting, text
+from mdgan.settings.machine import path_of
+
+
+@dataclass(frozen=True)
+class DataSettings(Settings):
+    """Which data set, who holds what of it, and where it lies."""
+
+    dataset: str = setting("digits", "Dataset file to train on, by name.", text(), metavar="NAME")
+    partition: PartitionScheme = setting(
+        "iid",
+        f"Who holds what: {PARTITION_FORMS} (every worker holds all of its --data-dir).",
+        parsed(parse_partition),
+        metavar="SCHEME",
+    )
+    datasets_dir: str | None = setting(
+        None,
+        "Folder with your own dataset files, looked at first.",
+        text(),
+        metavar="DIR",
+        shared=False,
+    )
+    data_dir: str | None = setting(
+        None,
+        "Folder that holds the data; {rank} in it stands for the worker's rank.",
+        text(),
+        metavar="DIR",
+        default_text="data/NAME",
+        shared=False,
+    )
+
+    def data_folder(self, dataset_name: str, rank: int) -> Path:
+        """The folder that holds one worker's data.
+
+        Args:
+            dataset_name: of the dataset file.
+            rank: of the worker.
+        """
+        given = self.data_dir or f"data/{dataset_name}"
+        return path_of(given.replace("{rank}", str(rank)))

@@ -1,0 +1,186 @@
+"""What hosts answer in every iteration or round: one tensor a worker, all of the same shape.
+
+In MD-GAN that is feedback, in the federated algorithms both models. A host that carries several
+workers may add their tensors up before it sends them, where the algorithm needs only sums.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+
+import torch
+from torch import Tensor
+
+from mdgan.gan.codecs import FP32, Codec
+from mdgan.gan.exact_sum import PartialSum, summed
+from mdgan.gan.model_state import part_of, under
+from mdgan.messages import Message
+
+LEAST_TO_SUM = 3
+"""A sum is float64 and as long as two answers."""
+
+
+@dataclass(frozen=True)
+class AnswerForm:
+    """How the answers of an algorithm travel.
+
+    Attributes:
+        kind: of the messages that they come in.
+        shape: of one answer.
+        codec: how answers are written.
+        sums: whether a host may add up its workers' answers.
+        beside: what else every worker tells, float32 tensors: name → shape.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    codec: Codec = FP32
+    sums: bool = True
+    beside: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass
+class Answers:
+    """Answers of several workers.
+
+    Attributes:
+        singles: by worker, each of the form's shape.
+        sums: of those workers whose host has added up their answers.
+        losses: J_disc and J_gen by worker, float32 [2].
+        beside: what else was told: name → worker → tensor; of those in `singles` alone.
+        hosts: the hosts that answered, with whatever.
+    """
+
+    singles: dict[int, Tensor] = field(default_factory=dict)
+    sums: list[PartialSum] = field(default_factory=list)
+    losses: dict[int, Tensor] = field(default_factory=dict)
+    beside: dict[str, dict[int, Tensor]] = field(default_factory=dict)
+    hosts: set[int] = field(default_factory=set)
+
+    def mean_losses(self) -> Tensor:
+        """J_disc and J_gen of every worker that answered, float32 [N, 2], in increasing worker."""
+        return torch.stack([self.losses[worker] for worker in sorted(self.losses)])
+
+    def drop(self, worker: int) -> None:
+        """Forgets a worker's answer, and those that were added up with it."""
+        lost = [part for part in self.sums if worker in part.workers]
+        self.sums = [part for part in self.sums if worker not in part.workers]
+        self.singles.pop(worker, None)
+        for told in self.beside.values():
+            told.pop(worker, None)
+        for dropped in {worker, *(n for part in lost for n in part.workers)}:
+            self.losses.pop(dropped, None)
+
+
+def pack_answers(
+    iteration: int,
+    answers: Mapping[int, Tensor],
+    losses: Mapping[int, Tensor],
+    groups: Mapping[int, int],
+    form: AnswerForm,
+    beside: Mapping[str, Mapping[int, Tensor]] | None = None,
+    add_up: Callable[[Mapping[int, Tensor]], Tensor] = lambda parts: summed(parts.values()),
+) -> Message:
+    """Host → server: the answers of all the host's workers, one by one or added up.
+
+    Args:
+        iteration: i.
+        answers: by worker, float32 of the form's shape.
+        losses: J_disc and J_gen by worker, float32 [2].
+        groups: by worker, which answers may be added up with its own: those of the same group.
+        form: how answers travel.
+        beside: what else the form asks for: name → worker → tensor.
+        add_up: makes a sum of some workers' answers.
+
+    Returns:
+        fields `workers`, and `summed`: a list of workers for every sum; tensors `losses` float32
+        [W, 2] in the order of `workers`, those of `beside` float32 [W, …] likewise, and as the codec
+        writes them `sums.…` in the order of `summed`, and `answers.…` of the workers that are in no
+        sum, in the order of `workers`. A codec that loses nothing has sums in float64.
+    """
+    codec, told = form.codec, beside or {}
+    to_sum = _to_sum(answers, groups) if form.sums else []
+    singly = _others(answers, to_sum)
+    tensors = {"losses": torch.stack([losses[worker] for worker in answers])}
+    for name in form.beside:
+        tensors[name] = torch.stack([told[name][worker] for worker in answers]).float()
+    if singly:
+        alone = torch.stack([answers[worker] for worker in singly])
+        tensors |= under("answers.", codec.encode(alone))
+    if to_sum:
+        sums = torch.stack([add_up({n: answers[n] for n in group}) for group in to_sum])
+        tensors |= under("sums.", codec.encode(sums if codec.is_exact else sums.float()))
+    fields = {"workers": list(answers), "summed": to_sum}
+    return Message(form.kind, iteration, fields, tensors)
+
+
+def _to_sum(answers: Mapping[int, Tensor], groups: Mapping[int, int]) -> list[list[int]]:
+    """The workers whose answers go into each sum; a broken answer must be seen as what it is."""
+    members: dict[int, list[int]] = {}
+    for worker, group in groups.items():
+        if isfinite(float(answers[worker].sum())):
+            members.setdefault(group, []).append(worker)
+    return [workers for workers in members.values() if len(workers) >= LEAST_TO_SUM]
+
+
+def read_answers(message: Message, form: AnswerForm) -> Answers:
+    """Reads what `pack_answers` wrote, or what a hostile host sent.
+
+    Args:
+        message: from a host.
+        form: how answers travel.
+
+    Returns:
+        Nothing of what does not fit; no worker has more than one part in it.
+    """
+    fields, tensors = message.fields, message.tensors
+    workers, groups = _ranks(fields.get("workers")), fields.get("summed", [])
+    groups = [_ranks(group) for group in groups] if isinstance(groups, list) else []
+    singly = _others(workers, groups)
+    losses = tensors.get("losses", torch.empty(0))
+    all_named = [*singly, *(worker for group in groups for worker in group)]
+    if losses.shape != (len(workers), 2) or losses.dtype != torch.float32:
+        return Answers()
+    if len(set(workers)) < len(workers) or sorted(all_named) != sorted(workers):
+        return Answers()
+    if groups and not form.sums:  # a sum would hide its parts from the algorithm
+        return Answers()
+    try:
+        alone = _decoded(part_of(tensors, "answers."), len(singly), form)
+        sums = _decoded(part_of(tensors, "sums."), len(groups), form)
+    except (ValueError, KeyError, RuntimeError):
+        return Answers()
+    return Answers(
+        dict(zip(singly, alone, strict=True)),
+        [PartialSum(tuple(group), row) for group, row in zip(groups, sums, strict=True)],
+        dict(zip(workers, losses, strict=True)),
+        {name: _rows(tensors.get(name), workers) for name in form.beside},
+    )
+
+
+def _rows(told: Tensor | None, workers: Sequence[int]) -> dict[int, Tensor]:
+    """One row a worker; nothing if there are not as many rows."""
+    if told is None or told.shape[:1] != (len(workers),):
+        return {}
+    return dict(zip(workers, told, strict=True))
+
+
+def _others(workers: Iterable[int], groups: Iterable[Iterable[int]]) -> list[int]:
+    """The workers that are in no group."""
+    grouped = {worker for group in groups for worker in group}
+    return [worker for worker in workers if worker not in grouped]
+
+
+def _ranks(given: object) -> list[int]:
+    if isinstance(given, list) and all(type(worker) is int for worker in given):
+        return given
+    return []
+
+
+def _decoded(parts: Mapping[str, Tensor], count: int, form: AnswerForm) -> Sequence[Tensor]:
+    if not parts and not count:
+        return ()
+    rows = form.codec.decode(parts, form.shape)
+    if len(rows) != count:
+        raise ValueError(f"{len(rows)} answers of {count} workers")
+    return rows.unbind(0)

@@ -1,0 +1,72 @@
+"""What a host says of itself when it joins: the host makes it, the server reads it."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+_MOST = 1 << 31
+"""No rank is higher, and no worker has more samples."""
+
+_Rank = Annotated[int, msgspec.Meta(lt=_MOST)]
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=_MOST)]
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """A host that wants to join.
+
+    Attributes:
+        host: its number, that of its first worker.
+        workers: the ranks that it carries.
+        identity: what must be equal on every rank.
+        num_samples: of each worker.
+        class_counts: of each worker, the number of samples of each class.
+        generation: that of the server that it was with last, 0 for none.
+        key: a secret of this host; with it the host proves that it is the same when it comes back.
+        listens: where other hosts fetch from it; None if they need not know.
+    """
+
+    host: int
+    workers: Annotated[list[_Rank], msgspec.Meta(min_length=1)]
+    identity: dict[str, Any]
+    num_samples: dict[int, _Count]
+    class_counts: dict[int, list[_Count]]
+    generation: int
+    key: str
+    listens: list[Any] | None = None
+
+
+def make_hello(
+    host: int, class_counts: Mapping[int, Sequence[int]], identity: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The hello of a host that has not been with any server yet, as JSON values.
+
+    Args:
+        host: its number, that of its first worker.
+        class_counts: the number of samples of each class, for each of its workers.
+        identity: what must be equal on every rank.
+    """
+    return {
+        "purpose": "join",
+        "host": host,
+        "workers": list(class_counts),
+        "num_samples": {str(worker): sum(counts) for worker, counts in class_counts.items()},
+        "class_counts": {str(worker): list(counts) for worker, counts in class_counts.items()},
+        "identity": dict(identity),
+        "generation": 0,
+        "key": secrets.token_hex(16),
+    }
+
+
+def read_hello(given: Mapping[str, Any]) -> Hello | None:
+    """Reads a hello that may come from anywhere; None if it is none."""
+    try:
+        hello = msgspec.convert(dict(given), Hello, str_keys=True)
+        hello.key.encode()
+    except (msgspec.ValidationError, UnicodeError):
+        return None
+    named = set(hello.workers)
+    fits = hello.host == hello.workers[0]
+    fits &= hello.num_samples.keys() == hello.class_counts.keys() == named
+    return hello if fits else None

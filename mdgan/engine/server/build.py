@@ -1,0 +1,84 @@
+"""Puts a server together. Launchers, tests and plans all use this."""
+
+from functools import partial
+
+from mdgan.engine.parts import ServerPart
+from mdgan.engine.server.attendance import Attendance
+from mdgan.engine.server.barrier import AnswerInbox, Barrier
+from mdgan.engine.server.checkpoints import ServerCheckpoints
+from mdgan.engine.server.deadline import Deadline
+from mdgan.engine.server.desk import Desk
+from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.loop import Server
+from mdgan.engine.server.membership import Membership
+from mdgan.engine.server.newcomers import Newcomers
+from mdgan.engine.server.scoring import Scoring
+from mdgan.engine.server.screening import Screening
+from mdgan.engine.settings import RunSettings
+from mdgan.messages import Kind, Message
+from mdgan.observe.run_observer import RunObserver
+from mdgan.timeouts import Timeouts
+from mdgan.transport.base import ServerTransport
+
+
+def build_server(
+    part: ServerPart,
+    settings: RunSettings,
+    transport: ServerTransport,
+    members: Membership,
+    checkpoints: ServerCheckpoints,
+    scoring: Scoring,
+    observer: RunObserver,
+    timeouts: Timeouts,
+) -> Server:
+    """A server that is ready to run.
+
+    Args:
+        part: the algorithm's share.
+        settings: of the run.
+        transport: the server's end.
+        members: who takes part; its `admit` decides who may come in.
+        checkpoints: of the run.
+        scoring: is handed generators.
+        observer: records the run.
+        timeouts: all time limits.
+    """
+    attendance = Attendance(members, observer)
+    desk = Desk(transport, members, attendance, observer, checkpoints.check_fence)
+    barrier = Barrier(
+        AnswerInbox(transport, members, desk, part.form.kind),
+        transport,
+        members,
+        desk,
+        attendance,
+        Deadline(settings.deadline, settings.quorum),
+        Screening(part.form, settings.strikes),
+        part.form,
+        part.device,
+        answer_seconds=timeouts.answer,
+        counts_busy=part.counts_busy,
+    )
+    engine = Engine(transport, members, desk, barrier, checkpoints, observer, dict)
+    newcomers = Newcomers(transport, members, checkpoints, observer, part.copied)
+    scoring.attach(members, observer)
+
+    def note_state(host: int, message: Message) -> None:
+        copied = message.fields["purpose"] == "copy"
+        (newcomers.pass_on if copied else checkpoints.note_states)(host, message)
+
+    desk.handlers |= {
+        Kind.READY: newcomers.ready,
+        Kind.STATE: note_state,
+        Kind.CHECKPOINTED: checkpoints.note,
+        Kind.REAL: scoring.note_real,
+        **{kind: partial(handler, engine) for kind, handler in part.handlers().items()},
+    }
+    desk.settling = [
+        attendance.settle,
+        partial(part.settle, engine),
+        checkpoints.settle,
+        scoring.settle,
+        newcomers.settle,
+    ]
+    desk.after_each = newcomers.tend
+    return Server(part, engine, attendance, scoring, settings, timeouts)

@@ -1,0 +1,179 @@
+"""Where every event of the server's transport is taken in: messages by kind, newcomers, losses."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+
+from mdgan import messages
+from mdgan.engine.server.attendance import Attendance
+from mdgan.engine.server.membership import Membership
+from mdgan.errors import Interrupted
+from mdgan.messages import Message
+from mdgan.observe.run_observer import RunObserver
+from mdgan.storage.fence import Fenced
+from mdgan.storage.state_file import Damaged
+from mdgan.transport.base import (
+    Asked,
+    Joined,
+    Lost,
+    Received,
+    Refused,
+    ServerEvent,
+    ServerTransport,
+)
+
+Handler = Callable[[int, Message], None]
+"""Takes in a message of one kind from a host, given by its number; raises what `NONSENSE` names if
+the message is not what it should be."""
+
+NONSENSE = (
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+    Damaged,
+)
+"""What a message raises that is not what it should be."""
+
+
+class Desk:
+    """Takes in one event at a time. A host that sends nonsense is let go.
+
+    Args:
+        transport: the server's end.
+        members: who takes part.
+        attendance: counts losses.
+        observer: is told what people should know.
+        check_fence: raises `Fenced` if a later server has taken over.
+
+    Attributes:
+        handlers: of every kind of message that hosts send on their own.
+        settling: called in this order when members have gone: each forgets what was to come from
+            those that are no longer here.
+        after_each: called after every event.
+    """
+
+    def __init__(
+        self,
+        transport: ServerTransport,
+        members: Membership,
+        attendance: Attendance,
+        observer: RunObserver,
+        check_fence: Callable[[], None],
+    ) -> None:
+        self.handlers: dict[str, Handler] = {
+            messages.Kind.SPANS: self._note_spans,
+            messages.Kind.LEAVE: self._leave,
+        }
+        self.settling: list[Callable[[], None]] = []
+        self.after_each: Callable[[], None] = lambda: None
+        self._transport = transport
+        self._members = members
+        self._attendance = attendance
+        self._observer = observer
+        self._check_fence = check_fence
+
+    def take(self, event: ServerEvent | None) -> None:
+        """Takes in one event, or None: there was no event for a while.
+
+        Raises:
+            Interrupted: the user has asked the server to stop.
+            Fenced: a later server has taken over.
+        """
+        if isinstance(event, Asked):
+            raise Interrupted
+        if isinstance(event, Refused):
+            if self._members.fenced_by:
+                raise Fenced(event.reason)
+            self._observer.note(f"refused a host: {event.reason}")
+        elif isinstance(event, Joined):
+            self._join(event)
+        elif isinstance(event, Lost):
+            self.lose(event.peer, event.reason)
+        elif isinstance(event, Received):
+            self._hear(event.sender, event.message)
+        elif event is None:  # perhaps all hosts have gone to another server
+            with contextlib.suppress(OSError):
+                self._check_fence()
+        self.after_each()
+
+    def lose(self, host: int, reason: str) -> None:
+        """A host is gone; the server goes on with the others."""
+        workers = self._members.lose(host)
+        if workers:
+            self._attendance.lost(workers)
+            left = len(self._members.workers())
+            ranks = in_words(workers)
+            self._observer.note(f"lost rank(s) {ranks}: {reason}; {left} worker(s) left")
+            self._observer.event("lost", self._members.iteration, workers=workers, reason=reason)
+        self._settle()
+
+    def shut_out(self, worker: int, reason: str) -> None:
+        """A worker may not take part any more; its host is told to stop if it carries no other."""
+        iteration, host = self._members.iteration, self._members.shut_out(worker)
+        self._observer.note(f"rank {worker} is shut out: {reason}")
+        self._observer.event("shut out", iteration, workers=[worker], reason=reason)
+        member = None if host is None else self._members.member(host)
+        if host is not None and member is not None and not member.workers:
+            why = f"rank {worker} is shut out: {reason}"
+            self._transport.send(host, messages.stop(iteration, why, shut_out=True))
+            self._members.lose(host)
+        self._settle()
+
+    def see_off(self, stop: Message, timeout_seconds: float) -> None:
+        """Tells every host to stop, and takes in their last words.
+
+        Args:
+            stop: what they are told; newcomers too.
+            timeout_seconds: how long to listen.
+        """
+        hosts = set(self._members.hosts())
+        for host in hosts:
+            self._transport.send(host, stop)
+            self._members.lose(host)
+        deadline = time.monotonic() + timeout_seconds
+        while hosts and (left := deadline - time.monotonic()) > 0:
+            event = self._transport.receive(left)
+            if isinstance(event, Received):
+                self._hear(event.sender, event.message)
+            elif isinstance(event, Joined):
+                hosts.add(event.host)
+                self._transport.send(event.host, stop)
+            elif isinstance(event, Lost):
+                hosts.discard(event.peer)
+
+    def _settle(self) -> None:
+        for settle in self.settling:
+            settle()
+        self.after_each()
+
+    def _join(self, event: Joined) -> None:
+        if self._members.member(event.host) is not None:  # its old link is not yet known to be gone
+            self.lose(event.host, "it opened a new link")
+        self._members.joined(event.host, event.hello)
+
+    def _hear(self, host: int, message: Message) -> None:
+        handler = self.handlers.get(message.kind)
+        if handler is None:
+            return
+        try:
+            handler(host, message)
+        except NONSENSE as error:
+            self._transport.drop(host)
+            self.lose(host, f"its {message.kind} message makes no sense ({error!r:.99})")
+
+    def _note_spans(self, host: int, message: Message) -> None:
+        told = message.fields
+        role, i = f"host-{host}", message.iteration
+        self._observer.spans(role, i, told["rows"], told["sent_bytes"], told["received_bytes"])
+
+    def _leave(self, host: int, _message: Message) -> None:
+        workers = self._members.lose(host)
+        self._members.left(workers)
+        if workers:
+            left = len(self._members.workers())
+            self._observer.note(f"rank(s) {in_words(workers)} left; {left} worker(s) left")
+            self._observer.event("left", self._members.iteration, workers=workers)
+        self._settle()
+
+
+def in_words(workers: Iterable[int]) -> str:
+    """`1, 2, 5`."""
+    return ", ".join(map(str, workers))

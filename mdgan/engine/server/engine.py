@@ -1,0 +1,84 @@
+"""What the engine lends to the server's part of an algorithm: asking, waiting, recording."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from mdgan.engine.answers import Answers
+from mdgan.engine.server.barrier import Barrier, Hosts
+from mdgan.engine.server.checkpoints import ServerCheckpoints
+from mdgan.engine.server.desk import Desk
+from mdgan.engine.server.membership import Membership
+from mdgan.messages import Message
+from mdgan.observe.run_observer import RunObserver
+from mdgan.observe.tracer import Span
+from mdgan.transport.base import ServerTransport
+
+
+@dataclass
+class Engine:
+    """The server, as an algorithm sees it.
+
+    Attributes:
+        transport: the server's end.
+        members: who takes part.
+        desk: takes in what hosts send on their own.
+        barrier: waits for answers.
+        checkpoints: says when a checkpoint is due.
+        observer: records what people should know.
+        await_hosts: waits for the hosts that take part in the next iteration; raises
+            `AllWorkersLost` if none comes.
+    """
+
+    transport: ServerTransport
+    members: Membership
+    desk: Desk
+    barrier: Barrier
+    checkpoints: ServerCheckpoints
+    observer: RunObserver
+    await_hosts: Callable[[], Hosts]
+
+    def span(self, name: str) -> AbstractContextManager[Span]:
+        """A block that the report shows under a name."""
+        return self.observer.tracer.span(name)
+
+    def at(self, iteration: int) -> None:
+        """From here on the server works on this iteration."""
+        self.members.iteration = self.observer.tracer.iteration = iteration
+
+    def poll(self) -> None:
+        """Takes in what has come, without waiting.
+
+        Raises:
+            Interrupted: the user has asked the server to stop.
+        """
+        while (event := self.transport.receive(0.0)) is not None:
+            self.desk.take(event)
+
+    def tell(self, host: int, message: Message) -> int:
+        """Sends a message that needs no answer; returns its bytes."""
+        return self.transport.send(host, message)
+
+    def ask(self, iteration: int, asked: Hosts, question: Callable[[int], Message]) -> None:
+        """Sends every host its question; from here on it owes an answer.
+
+        Args:
+            iteration: i, which the answers will bear.
+            asked: the hosts, with those of their workers that are meant.
+            question: makes the message for a host.
+        """
+        with self.span("send") as sending:
+            for host in asked:
+                sending.num_bytes += self.transport.send(host, question(host))
+        self.members.owe(asked, iteration)
+
+    def answers(
+        self, iteration: int, asked: Hosts, weights: Mapping[int, float] | None = None
+    ) -> Answers:
+        """Waits for the answers to a question; see `Barrier.collect`."""
+        traffic = self.transport.traffic
+        with self.span("wait") as waiting:
+            before = traffic.received.total()
+            answers = self.barrier.collect(iteration, asked, weights)
+            waiting.num_bytes = traffic.received.total() - before
+        return answers

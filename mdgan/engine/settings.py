@@ -1,0 +1,157 @@
+"""The settings of a run that every algorithm has; an algorithm derives from them and adds its own."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from mdgan.data.settings import DataSettings
+from mdgan.errors import BadInput
+from mdgan.gan.settings import TrainingSettings
+from mdgan.metrics.settings import ScoreSettings
+from mdgan.observe.settings import RecordSettings
+from mdgan.settings.declare import number, parsed, setting, switch, text, whole
+
+_MOST_RANKS = 100_000
+_DEADLINE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(x?)")
+
+
+class DeadlineRule(NamedTuple):
+    """When the server goes on without the answers that are missing. One of the two is 0.
+
+    Attributes:
+        seconds: so long after asking.
+        factor: after so many times the median time of an answer.
+    """
+
+    seconds: float
+    factor: float
+
+    def __str__(self) -> str:
+        """As the command line has it."""
+        return f"{self.factor:g}x" if self.factor else f"{self.seconds:g}"
+
+
+def parse_deadline(text: str) -> DeadlineRule:
+    """Reads `--deadline`.
+
+    Raises:
+        ValueError: neither seconds nor a factor.
+    """
+    match = _DEADLINE.fullmatch(text)
+    if match is None or not 0 < (given := float(match[1])) < 1e7:
+        raise ValueError("must be seconds, or a factor of the median answer time such as 3x")
+    return DeadlineRule(0.0, given) if match[2] else DeadlineRule(given, 0.0)
+
+
+def num_participants(fraction: float, num_workers: int) -> int:
+    """C·N, rounded to the nearest whole number (a half to the even one), but at least one worker.
+
+    Args:
+        fraction: C in ]0, 1].
+        num_workers: N ≥ 0.
+    """
+    return min(num_workers, max(1, round(fraction * num_workers)))
+
+
+@dataclass(frozen=True)
+class RunSettings(DataSettings, TrainingSettings, ScoreSettings, RecordSettings):
+    """What every algorithm lets people choose.
+
+    Together with the dataset file, the shared settings decide every bit of the result.
+    """
+
+    algorithm: str = setting("", "What trains.", text())
+    world_size: int = setting(
+        5,
+        "Number of ranks: the server and the workers.",
+        whole(2, _MOST_RANKS, below="needs at least 2, one server and one worker"),
+        metavar="N",
+        symbol="N + 1",
+    )
+    iterations: int = setting(
+        3000, "Number of global learning iterations.", whole(1), metavar="I", symbol="I"
+    )
+    kappa: int | Literal["auto"] = setting(
+        "auto",
+        "Batches generated per iteration.",
+        whole(1, word="auto"),
+        metavar="K|auto",
+        symbol="κ",
+        default_text="auto: max(2, ⌊log2 N⌋)",
+    )
+    participation: float = setting(
+        1.0,
+        "Fraction of the workers that train at a time.",
+        number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
+        metavar="C",
+        symbol="C",
+    )
+    deadline: DeadlineRule | None = setting(
+        None,
+        "When to go on without the answers that are missing: seconds, or times the median answer "
+        "time, such as 3x.",
+        parsed(parse_deadline),
+        metavar="SECONDS|FACTORx",
+        default_text="wait for every worker that lives",
+        shared=False,
+    )
+    quorum: float = setting(
+        0.5,
+        "Least fraction of the workers to wait for, past --deadline too.",
+        number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
+        metavar="FRACTION",
+        shared=False,
+    )
+    strikes: int = setting(
+        3,
+        "Unusable answers after which a worker is shut out.",
+        whole(1),
+        metavar="N",
+        shared=False,
+    )
+    checkpoint_interval: int = setting(
+        500,
+        "Iterations between two checkpoints; 0 for none.",
+        whole(0, otherwise="must be 0 or more"),
+        metavar="N",
+        shared=False,
+    )
+    checkpoint_keep: int = setting(
+        2, "Number of checkpoints to keep.", whole(1), metavar="K", shared=False
+    )
+    checkpoint_to_server: bool = setting(
+        False,
+        "Workers send their state to rank 0 instead of writing it themselves.",
+        switch(),
+        shared=False,
+    )
+
+    def check(self) -> None:
+        """Checks that every generated batch has a worker to judge it."""
+        super().check()
+        most = max(2, self.num_judges)
+        if self.kappa != "auto" and self.kappa > most:
+            raise BadInput(
+                f"--kappa {self.kappa}: more batches than {self.num_judges} worker(s) at a time "
+                f"can judge; at most {most}"
+            )
+
+    @property
+    def num_workers(self) -> int:
+        """N, the number of workers at the start."""
+        return self.world_size - 1
+
+    @property
+    def num_judges(self) -> int:
+        """How many workers judge generated batches at a time."""
+        return self.num_workers
+
+    @property
+    def makes_checkpoints(self) -> bool:
+        """Whether the run is long enough for a checkpoint."""
+        return 0 < self.checkpoint_interval <= self.iterations
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether the run is long enough for a score."""
+        return 0 < self.eval_interval <= self.iterations

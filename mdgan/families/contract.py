@@ -1,0 +1,151 @@
+"""What an algorithm must supply. Everything else serves it unasked.
+
+An algorithm is a folder in `families/` and one entry in `registry.py`. The entry is light, so that
+the command line starts quickly: it names the algorithm, its settings and its phases. What needs
+torch is in a `Builder`, which is imported when a run begins.
+"""
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from mdgan.engine.settings import RunSettings
+
+if TYPE_CHECKING:
+    import torch
+
+    from mdgan.data.dataset_file import DatasetFile
+    from mdgan.data.shard import Shard
+    from mdgan.engine.message_sizes import MessageSizes
+    from mdgan.engine.parts import HostPart, ServerPart
+    from mdgan.observe.tracer import Tracer
+
+S = TypeVar("S", bound=RunSettings)
+
+
+@dataclass(frozen=True)
+class Algorithm(Generic[S]):
+    """One entry of the registry.
+
+    Attributes:
+        name: what `--algorithm` says.
+        about: what trains, in a few words for `--help`.
+        settings: what people can choose, with defaults.
+        builder: `module:attribute` of a `Builder`.
+        defaults: settings that have other defaults here than in `settings`.
+        unit: what training advances by, in one word for people: an iteration, a round.
+        has_hosts: whether there are processes beside the server's that carry workers. If not, the
+            server's part has the data itself.
+        lets_batches_repeat: whether a worker with fewer samples than a batch repeats some.
+        server_phases: what the server's tracer calls the phases that every iteration has.
+        host_phases: likewise, a host's.
+    """
+
+    name: str
+    about: str
+    settings: type[S]
+    builder: str
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = "iteration"
+    has_hosts: bool = True
+    lets_batches_repeat: bool = True
+    server_phases: tuple[str, ...] = ("send", "wait", "aggregate", "step")
+    host_phases: tuple[str, ...] = ("receive", "send")
+
+    def build(self) -> "Builder[S]":
+        """Imports the builder."""
+        module, _, name = self.builder.partition(":")
+        builder: Builder[S] = getattr(importlib.import_module(module), name)
+        return builder
+
+    def phases(self, settings: S) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The phases that the server and hosts enter again and again in a run.
+
+        Args:
+            settings: of the run.
+
+        Returns:
+            The server's and a host's.
+        """
+        saves = settings.makes_checkpoints
+        server = self.server_phases + ("checkpoint", "write", "manifest") * saves
+        return server, self.host_phases + ("checkpoint", "write", "report") * saves
+
+
+@dataclass(frozen=True)
+class HostNeeds(Generic[S]):
+    """What there is to build a host's part from.
+
+    Attributes:
+        settings: of the run.
+        dataset: the dataset file.
+        shards: of the workers that the host carries, by rank.
+        device: where models live.
+        tracer: records what workers do when.
+        own_process: whether the host has a process of its own, so that its part may change how many
+            compute threads there are.
+        fixed_threads: whether the user has said how many compute threads there are.
+        num_workers_here: how many workers this machine carries, on all hosts together.
+    """
+
+    settings: S
+    dataset: "DatasetFile"
+    shards: "Mapping[int, Shard]"
+    device: "torch.device"
+    tracer: "Tracer"
+    own_process: bool = True
+    fixed_threads: bool = True
+    num_workers_here: int = 1
+
+
+class Builder(ABC, Generic[S]):
+    """Makes the two parts of an algorithm."""
+
+    @abstractmethod
+    def server(
+        self,
+        settings: S,
+        dataset: "DatasetFile",
+        device: "torch.device",
+        shards: "Mapping[int, Shard]",
+    ) -> "ServerPart":
+        """The server's part.
+
+        Args:
+            settings: of the run.
+            dataset: the dataset file.
+            device: where models live.
+            shards: the data, if no host has it (`Algorithm.has_hosts`); else empty.
+        """
+
+    def host(self, needs: HostNeeds[S]) -> "HostPart":
+        """A host's part, if there are hosts."""
+        raise TypeError(f"{type(self).__name__} has no hosts: {needs.settings.algorithm}")
+
+    @abstractmethod
+    def message_sizes(self, settings: S, dataset: "DatasetFile") -> "MessageSizes":
+        """How large the algorithm's messages can be."""
+
+    def class_counts(self, shard: "Shard", settings: S) -> list[int]:
+        """How many samples of each class a worker says that it holds; it says no more than that."""
+        del settings
+        return shard.class_counts()
+
+    def check_holdings(self, settings: S, class_counts: Mapping[int, Sequence[int]]) -> None:
+        """Checks what workers hold, where all of it is known before training.
+
+        Raises:
+            BadInput: with that, the algorithm cannot train.
+        """
+
+    def describe(self, settings: S, mean_shard_size: float) -> list[tuple[str, str]]:
+        """What `--dry-run` says of the algorithm: names and values.
+
+        Args:
+            settings: of the run.
+            mean_shard_size: m, in samples.
+        """
+        del settings, mean_shard_size
+        return []

@@ -1,0 +1,125 @@
+"""Makes the two parts of FL-GAN and FeGAN."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import prod
+
+import torch
+
+from mdgan.data.dataset_file import DatasetFile
+from mdgan.data.shard import Shard
+from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
+from mdgan.engine.settings import num_participants
+from mdgan.families.contract import Builder, HostNeeds
+from mdgan.families.federated.capability import tell_capabilities
+from mdgan.families.federated.clusters import cluster_counts
+from mdgan.families.federated.fegan import check_classes, new_sampling
+from mdgan.families.federated.fl_gan import Client, GlobalModels
+from mdgan.families.federated.host import FederatedHost
+from mdgan.families.federated.messages import ROUND, UPDATE, update_form
+from mdgan.families.federated.server import FederatedServer
+from mdgan.families.federated.settings import FederatedSettings
+from mdgan.gan.build import (
+    build_model,
+    make_discriminator_learner,
+    make_local_gan,
+    make_model,
+)
+from mdgan.gan.discriminator_learner import DiscriminatorLearner
+from mdgan.gan.local_gan import resolve_kappa
+from mdgan.gan.model_vector import ModelVector
+from mdgan.gan.randomness import RandomState, derive_seed, generator_for
+
+_PIECE = 256
+
+
+class _Federated(Builder[FederatedSettings]):
+    def server(
+        self,
+        settings: FederatedSettings,
+        dataset: DatasetFile,
+        device: torch.device,
+        shards: Mapping[int, Shard],
+    ) -> FederatedServer:
+        """The server's part, with both models drawn from the seed."""
+        del shards
+        models = GlobalModels(
+            make_model(dataset.generator, "generator", settings, device),
+            make_model(dataset.discriminator, "discriminator", settings, device),
+        )
+        sampling = new_sampling(settings.sampling, settings.participation, settings.seed)
+        return FederatedServer(models, sampling, settings, device)
+
+    def host(self, needs: HostNeeds[FederatedSettings]) -> FederatedHost:
+        """The part of a host, with a client for each of its shards."""
+        settings, dataset = needs.settings, needs.dataset
+        clients = {
+            rank: make_client(rank, settings, dataset, shard, needs.device)
+            for rank, shard in needs.shards.items()
+        }
+        form = update_form(settings.wire_models, next(iter(clients.values())).vector)
+        tell = partial(tell_capabilities, clients, settings, dataset, needs.num_workers_here)
+        return FederatedHost(clients, needs.device, form, needs.tracer, tell)
+
+    def message_sizes(self, settings: FederatedSettings, dataset: DatasetFile) -> MessageSizes:
+        """Both models each way."""
+        del settings
+        generator = build_model(dataset.generator, 0)
+        discriminator = build_model(dataset.discriminator, 0)
+        models = 4 * prod(ModelVector(generator, discriminator).shape)
+        return MessageSizes(
+            state_bytes(generator, discriminator),
+            # The codecs' places and scales come on top of values.
+            lambda count: {UPDATE: count * (2 * models + 64) + (8 << 10)},
+            lambda count: {ROUND: models + small_bytes(count)},
+        )
+
+    def class_counts(self, shard: Shard, settings: FederatedSettings) -> list[int]:
+        """With `--clusters` the classes are groups that the client has found itself."""
+        method, number = settings.clusters.method, settings.clusters.number
+        if not number:
+            return shard.class_counts()
+        return cluster_counts(shard.pieces(_PIECE), method, number, settings.seed)
+
+    def check_holdings(
+        self, settings: FederatedSettings, class_counts: Mapping[int, Sequence[int]]
+    ) -> None:
+        """Checks that balanced sampling has something to balance."""
+        check_classes(settings.sampling, class_counts, clustered=settings.clusters.number > 0)
+
+    def describe(
+        self, settings: FederatedSettings, mean_shard_size: float
+    ) -> list[tuple[str, str]]:
+        """κ of every client, and how long a round is."""
+        share = num_participants(settings.participation, settings.num_workers)
+        length = settings.round_length(mean_shard_size)
+        return [
+            ("κ", str(resolve_kappa(settings.kappa, 1))),
+            ("a round", f"{length} iterations of {share} worker(s)"),
+        ]
+
+
+def make_client(
+    rank: int,
+    settings: FederatedSettings,
+    dataset: DatasetFile,
+    shard: Shard,
+    device: torch.device,
+) -> Client:
+    """The client of one rank; its models are the server's from the first round on."""
+    learner = make_discriminator_learner(
+        DiscriminatorLearner, rank, dataset.discriminator, settings, shard, device
+    )
+    gan = make_local_gan(
+        dataset.generator,
+        learner,
+        settings,
+        z_dim=dataset.z_dim,
+        kappa=resolve_kappa(settings.kappa, 1),
+        noise=generator_for(settings.seed, "noise", rank),
+        random_state=RandomState(derive_seed(settings.seed, "client", rank), device),
+    )
+    return Client(gan, learner.discriminator.model, len(shard))
+
+
+BUILDER = _Federated()

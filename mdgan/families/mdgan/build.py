@@ -1,0 +1,115 @@
+"""Makes the two parts of MD-GAN."""
+
+from collections.abc import Mapping
+from math import prod
+
+import torch
+
+from mdgan.data.dataset_file import DatasetFile
+from mdgan.data.shard import Shard
+from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
+from mdgan.families.contract import Builder, HostNeeds
+from mdgan.families.mdgan.algorithm import GeneratorLearner
+from mdgan.families.mdgan.grouping import make_group
+from mdgan.families.mdgan.host import MDGANHost
+from mdgan.families.mdgan.messages import (
+    BATCHES,
+    DISCRIMINATORS,
+    FEEDBACK,
+    SWAP,
+    SWAPPED,
+    feedback_form,
+)
+from mdgan.families.mdgan.server import MDGANServer
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.arithmetic import loss_scale
+from mdgan.gan.build import build_model, make_adam, make_discriminator_learner, make_model
+from mdgan.gan.codecs import Codec
+from mdgan.gan.local_gan import resolve_kappa
+from mdgan.gan.randomness import RandomState, derive_seed, generator_for
+
+_VERDICT_BYTES = 4
+_ADDRESSES_BYTES = 1 << 20
+
+
+class _MDGAN(Builder[MDGANSettings]):
+    def server(
+        self,
+        settings: MDGANSettings,
+        dataset: DatasetFile,
+        device: torch.device,
+        shards: Mapping[int, Shard],
+    ) -> MDGANServer:
+        """The server's part, with w drawn from the seed."""
+        del shards
+        learner = make_generator_learner(settings, dataset, device)
+        return MDGANServer(learner, settings, feedback_form(settings, dataset.shape))
+
+    def host(self, needs: HostNeeds[MDGANSettings]) -> MDGANHost:
+        """The part of a host, with a worker for each of its shards."""
+        workers = {
+            rank: make_worker(rank, needs.settings, needs.dataset, shard, needs.device)
+            for rank, shard in needs.shards.items()
+        }
+        return MDGANHost(
+            workers,
+            make_group(workers, needs),
+            needs.device,
+            feedback_form(needs.settings, needs.dataset.shape),
+            needs.tracer,
+            Codec.of(needs.settings.wire_images),
+        )
+
+    def message_sizes(self, settings: MDGANSettings, dataset: DatasetFile) -> MessageSizes:
+        """Batches and feedback tightly, discriminators with all that moves with them."""
+        batch_bytes = 4 * settings.batch_size * prod(dataset.shape)
+        verdicts = _VERDICT_BYTES * settings.batch_size
+        states = state_bytes(build_model(dataset.discriminator, 0))
+        return MessageSizes(
+            states,
+            lambda count: {
+                FEEDBACK: count * (batch_bytes + verdicts + 64) + (8 << 10),
+                SWAPPED: small_bytes(count),
+            },
+            lambda count: {
+                BATCHES: 2 * count * batch_bytes + small_bytes(count),  # each uses two at most
+                SWAP: _ADDRESSES_BYTES + small_bytes(count),
+            },
+            lambda count: {DISCRIMINATORS: count * states + small_bytes(0)},
+        )
+
+    def describe(self, settings: MDGANSettings, mean_shard_size: float) -> list[tuple[str, str]]:
+        """κ, and how often discriminators are swapped."""
+        every = settings.swap_every(mean_shard_size)
+        return [
+            ("κ", str(resolve_kappa(settings.kappa, settings.num_workers))),
+            ("swap", f"every {every} iterations" if every else "never"),
+        ]
+
+
+def make_generator_learner(
+    settings: MDGANSettings, dataset: DatasetFile, device: torch.device
+) -> GeneratorLearner:
+    """The server's learner, with w drawn from the seed."""
+    generator = make_model(dataset.generator, "generator", settings, device)
+    return GeneratorLearner(
+        generator,
+        make_adam(generator, settings.generator_lr, settings),
+        z_dim=dataset.z_dim,
+        batch_size=settings.batch_size,
+        noise=generator_for(settings.seed, "noise"),
+        random_state=RandomState(derive_seed(settings.seed, "server"), device),
+        loss_scale=loss_scale(settings.precision),
+        stale=settings.stale,
+    )
+
+
+def make_worker(
+    rank: int, settings: MDGANSettings, dataset: DatasetFile, shard: Shard, device: torch.device
+) -> Worker:
+    """The worker of one rank."""
+    return make_discriminator_learner(Worker, rank, dataset.discriminator, settings, shard, device)
+
+
+BUILDER = _MDGAN()

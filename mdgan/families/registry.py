@@ -1,0 +1,120 @@
+"""The algorithms that there are. A new one is a folder beside this file and an entry here."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, fields
+from typing import Any
+
+from mdgan.engine.settings import RunSettings
+from mdgan.errors import BadInput
+from mdgan.families.contract import Algorithm
+from mdgan.families.federated.entry import FEGAN, FL_GAN
+from mdgan.families.mdgan.entry import MDGAN
+from mdgan.families.standalone.entry import STANDALONE
+from mdgan.settings.declare import Kind, flag, merged, suggest
+
+_ALGORITHMS: dict[str, Algorithm[Any]] = {
+    entry.name: entry for entry in (MDGAN, FL_GAN, FEGAN, STANDALONE)
+}
+DEFAULT = MDGAN.name
+BASELINE = STANDALONE.name
+"""The algorithm that has a command of its own."""
+
+
+def register(entry: Algorithm[Any]) -> None:
+    """Adds an algorithm of one's own; comes before the command line is built.
+
+    Raises:
+        ValueError: another algorithm has that name.
+    """
+    if entry.name in _ALGORITHMS:
+        raise ValueError(f"there is an algorithm {entry.name} already")
+    _ALGORITHMS[entry.name] = entry
+
+
+def names() -> tuple[str, ...]:
+    """The names of all algorithms."""
+    return tuple(_ALGORITHMS)
+
+
+def algorithm(name: str) -> Algorithm[Any]:
+    """One algorithm by its name.
+
+    Raises:
+        BadInput: there is none.
+    """
+    if name not in _ALGORITHMS:
+        near = suggest(str(name), names())
+        raise BadInput(f"--algorithm {name}: must be one of {', '.join(names())}{near}")
+    return _ALGORITHMS[name]
+
+
+def all_phases() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The phases of all algorithms: the server's and a host's."""
+    found = [entry.phases(entry.settings()) for entry in _ALGORITHMS.values()]
+    server, host = (dict.fromkeys(p for phases in wing for p in phases) for wing in zip(*found))
+    return tuple(server), tuple(host)
+
+
+def with_setting(name: str) -> list[str]:
+    """The names of the algorithms that have a setting."""
+    return [entry.name for entry in _ALGORITHMS.values() if name in entry.settings.names()]
+
+
+def declared_settings() -> dict[str, "Field[Any]"]:
+    """Every setting that any algorithm has, by name, in the order in which people read them."""
+    ordered: dict[str, Field[Any]] = {}
+    for entry in _ALGORITHMS.values():
+        declared = {item.name: item for item in fields(entry.settings)}
+        groups = [kind.__dict__.get("__annotations__", {}) for kind in entry.settings.__mro__]
+        for name in [name for group in (*groups[1:], groups[0]) for name in group]:
+            if name in declared:
+                ordered.setdefault(name, declared[name])
+    return ordered
+
+
+def chosen_algorithm(layers: Sequence[Mapping[str, Any]]) -> Algorithm[Any]:
+    """The algorithm that layers of settings name, the first that names one."""
+    given = [layer["algorithm"] for layer in layers if layer.get("algorithm") is not None]
+    return algorithm(given[0] if given else DEFAULT)
+
+
+def read_settings(
+    layers: Sequence[Mapping[str, Any]], dataset_defaults: Mapping[str, Any] | None = None
+) -> RunSettings:
+    """The settings of a run, checked.
+
+    Args:
+        layers: flags, then the config file; None stands for a value that was not given.
+        dataset_defaults: what holds where neither the user nor the algorithm has a value.
+
+    Raises:
+        BadInput: a value cannot be used, or the algorithm has no use for it.
+    """
+    entry = chosen_algorithm(layers)
+    own = {"algorithm": entry.name}
+    all_layers = (*layers, own, entry.defaults, dataset_defaults or {})
+    if not entry.settings.ignores_foreign:
+        _refuse_foreign(entry, all_layers)
+    settings: RunSettings = entry.settings.read(*all_layers)
+    return settings
+
+
+def _refuse_foreign(entry: Algorithm[Any], layers: Sequence[Mapping[str, Any]]) -> None:
+    """Refuses settings of other algorithms, unless they have the value that changes nothing.
+
+    Raises:
+        BadInput: one has another value.
+    """
+    declared = declared_settings()
+    for name, value in merged(layers, declared.values()).items():
+        if name in declared and name not in entry.settings.names():
+            item = declared[name]
+            kind: Kind = item.metadata["kind"]
+            read = kind.read(name, value, item.default)
+            if read != kind.read(name, item.default, item.default):
+                shown = flag(name) if value is True else f"{flag(name)} {value}"
+                others = " or ".join(with_setting(name)[:2])
+                raise BadInput(
+                    f"{shown}: {entry.name} has no use for it; leave it out, or use "
+                    f"--algorithm {others}"
+                )

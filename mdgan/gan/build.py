@@ -1,0 +1,119 @@
+"""From settings to models, optimizers and learners: the same on every rank."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from mdgan.gan.arithmetic import loss_scale, prepare
+from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.discriminator_learner import Batches, DiscriminatorLearner
+from mdgan.gan.local_gan import LocalGAN
+from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
+from mdgan.gan.randomness import RandomState, derive_seed
+from mdgan.gan.settings import TrainingSettings
+
+Learner = TypeVar("Learner", bound=DiscriminatorLearner)
+
+Build = Callable[[], nn.Module]
+"""Makes a model; called without arguments."""
+
+
+def build_model(build: Build, seed: int) -> nn.Module:
+    """Builds one model with its initial weights drawn from a seed; other draws do not change."""
+    with RandomState(seed, torch.device("cpu")).in_place():
+        return build().train()
+
+
+def make_model(
+    build: Build, name: str, settings: TrainingSettings, device: torch.device
+) -> nn.Module:
+    """A model of the run on its device, in the precision and layout that the settings say.
+
+    Args:
+        build: makes it.
+        name: `generator` or `discriminator`; with the seed it decides the initial weights.
+        settings: of the run.
+        device: where it lives.
+    """
+    return prepare(
+        build_model(build, derive_seed(settings.seed, name)).to(device),
+        device,
+        precision=settings.precision,
+        channels_last=settings.channels_last,
+        compiled=settings.compile,
+    )
+
+
+def make_adam(model: nn.Module, lr: float, settings: TrainingSettings) -> torch.optim.Adam:
+    """Adam with its whole update fused into one kernel."""
+    betas = (settings.beta1, settings.beta2)
+    return torch.optim.Adam(model.parameters(), lr=lr, betas=betas, fused=True)
+
+
+def make_discriminator_learner(
+    kind: type[Learner],
+    rank: int,
+    build: Build,
+    settings: TrainingSettings,
+    batches: Batches,
+    device: torch.device,
+) -> Learner:
+    """What one rank trains D with. All begin with the same θ (Hardy et al. 2019, section IV-A).
+
+    Args:
+        kind: the class of the learner.
+        rank: whose random numbers it draws.
+        build: makes D.
+        settings: of the run.
+        batches: the rank's data.
+        device: where D lives.
+    """
+    model = make_model(build, "discriminator", settings, device)
+    return kind(
+        Discriminator(model, make_adam(model, settings.discriminator_lr, settings)),
+        batches,
+        RandomState(derive_seed(settings.seed, "worker", rank), device),
+        batch_size=settings.batch_size,
+        local_steps=settings.local_steps,
+        discriminator_loss=DISCRIMINATOR_LOSSES[settings.discriminator_loss],
+        generator_loss=GENERATOR_LOSSES[settings.generator_loss],
+        loss_scale=loss_scale(settings.precision),
+    )
+
+
+def make_local_gan(
+    build_generator: Build,
+    learner: DiscriminatorLearner,
+    settings: TrainingSettings,
+    *,
+    z_dim: int,
+    kappa: int,
+    noise: torch.Generator,
+    random_state: RandomState,
+) -> LocalGAN:
+    """Both models in one process.
+
+    Args:
+        build_generator: makes G.
+        learner: trains D.
+        settings: of the run.
+        z_dim: the length of G's input.
+        kappa: κ, how many batches are generated in an iteration.
+        noise: draws z.
+        random_state: of G's dropout and the like; G lives on its device.
+    """
+    generator = make_model(build_generator, "generator", settings, random_state.device)
+    return LocalGAN(
+        generator,
+        make_adam(generator, settings.generator_lr, settings),
+        learner,
+        z_dim=z_dim,
+        batch_size=settings.batch_size,
+        kappa=kappa,
+        generator_loss=GENERATOR_LOSSES[settings.generator_loss],
+        noise=noise,
+        random_state=random_state,
+        loss_scale=loss_scale(settings.precision),
+    )

@@ -1,0 +1,59 @@
+"""The settings of scores."""
+
+from dataclasses import dataclass
+
+from mdgan.errors import BadInput
+from mdgan.settings.declare import Settings, setting, text, whole
+
+
+@dataclass(frozen=True)
+class ScoreSettings(Settings):
+    """How often generators are scored, and in the features of which network."""
+
+    eval_interval: int = setting(
+        500,
+        "Iterations between two scores (FID and others), which another process computes; 0 for "
+        "none. Shorter runs are not scored.",
+        whole(0, otherwise="must be 0 or more"),
+        metavar="N",
+        shared=False,
+    )
+    eval_samples: int = setting(
+        10_000, "Samples to generate for each score.", whole(2), metavar="N", shared=False
+    )
+    extractor: str = setting(
+        "classifier",
+        "Network whose features are scored: classifier (small, of the data set, trained when it is "
+        "first needed), inception, or your own file: TorchScript, or FILE.py:MODULE.",
+        text(),
+        metavar="NAME|FILE",
+        shared=False,
+    )
+    inception_weights: str | None = setting(
+        None,
+        "Weights for --extractor inception; nothing is downloaded.",
+        text(),
+        metavar="FILE",
+        shared=False,
+    )
+    held_out: str | None = setting(
+        None,
+        "Folder of real samples that the server may hold, for KID, precision and recall.",
+        text(),
+        metavar="DIR",
+        default_text="the data set's own test samples, where it has some",
+        shared=False,
+    )
+
+    def check(self) -> None:
+        """Checks that the Inception network and its weights are given together."""
+        super().check()
+        if self.inception_weights is not None and self.extractor != "inception":
+            raise BadInput(
+                f"--inception-weights {self.inception_weights}: needs --extractor inception beside "
+                f"it, not {self.extractor}"
+            )
+        if self.extractor == "inception" and self.inception_weights is None:
+            raise BadInput(
+                "--extractor inception: needs --inception-weights FILE; nothing is downloaded"
+            )
