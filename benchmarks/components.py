@@ -16,20 +16,20 @@ from typing import Any
 
 import pytest
 import torch
+from mdgan.engine.learners import make_generator_learner, make_shard, make_worker
+from mdgan.settings.config import build_experiment
 from torch import Tensor
 
 from benchmarks.training import HERE
 from mdgan.data.dataset_file import load
-from mdgan.engine.learners import make_generator_learner, make_shard, make_worker
 from mdgan.engine.server.screening import Screening
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.messages import Form, batches, feedback, read_batches, read_feedback
-from mdgan.gan.codecs import parse_codec
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.codecs import parse_codec
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
-from mdgan.settings.config import build_experiment
 from mdgan.transport.link import Link, LinkBroken
 from mdgan.transport.wire import decode, decode_header, encode
 

@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import click
 import torch
+from mdgan.engine.learners import make_generator_learner, make_shard, make_worker
+from mdgan.settings.config import build_experiment
 
 from benchmarks.training import HERE
 from mdgan.data.dataset_file import load
-from mdgan.engine.learners import make_generator_learner, make_shard, make_worker
 from mdgan.families.mdgan.algorithm import resolve_kappa
-from mdgan.settings.config import build_experiment
 
 BATCH_SIZE = 10
 SECONDS = 4.0

@@ -22,6 +22,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is imported
 
 import click
 import torch
+from mdgan.engine.learners import make_generator_learner, make_shard, make_worker
+from mdgan.settings.config import build_experiment
+from mdgan.settings.experiment import Experiment
 from torch import nn
 
 from benchmarks.hostile import ATTACKS
@@ -30,7 +33,6 @@ from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.partition import partition
 from mdgan.data.shard import Shard
 from mdgan.engine.host.describing import describe_all
-from mdgan.engine.learners import make_generator_learner, make_shard, make_worker
 from mdgan.engine.scorer import score_generator
 from mdgan.engine.server.screening import Screening
 from mdgan.families.mdgan.aggregation import Aggregation
@@ -40,8 +42,6 @@ from mdgan.families.mdgan.swap import draw_swap
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.metrics.classifier_cache import cached_classifier
-from mdgan.settings.config import build_experiment
-from mdgan.settings.experiment import Experiment
 
 NUM_WORKERS = 10
 NUM_HOSTILE = 3

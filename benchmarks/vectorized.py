@@ -12,15 +12,15 @@ from collections.abc import Mapping
 
 import click
 import torch
+from mdgan.engine.learners import make_shard, make_worker
+from mdgan.settings.config import build_experiment
 
 from benchmarks.training import HERE
 from mdgan.data.dataset_file import load
-from mdgan.engine.learners import make_shard, make_worker
 from mdgan.families.mdgan.algorithm import assign, resolve_kappa
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
-from mdgan.families.mdgan.worker_group import OneByOne, WorkerGroup
 from mdgan.families.mdgan.worker import Worker
-from mdgan.settings.config import build_experiment
+from mdgan.families.mdgan.worker_group import OneByOne, WorkerGroup
 
 WARM_UP = 3
 SHARD = 100

@@ -11,6 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
+from mdgan.settings.config import as_settings
+
 from mdgan.cli import main
 from mdgan.cli.options import read_layers
 from mdgan.errors import BadInput
@@ -23,7 +25,6 @@ from mdgan.observe.live_view import follow
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import RunDirectory
 from mdgan.report.build import write_report
-from mdgan.settings.config import as_settings
 
 RUN_FILES = ("config.json", "run.json", "metrics.jsonl")
 _MOST_MEMORY_KIB = 300 * 1024

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
-
 from mdgan.settings.deployment import Deployment
 from mdgan.settings.experiment import Experiment
+
 from tests.fuzz import config_files
 
 DEEP = b"[" * 3000

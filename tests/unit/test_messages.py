@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdgan import messages
+from mdgan.families.mdgan.messages import DISCRIMINATORS, SWAP, SWAPPED
 from mdgan.messages import Kind
 
 quick = settings(deadline=None, max_examples=60)
@@ -13,7 +14,7 @@ def test_moves_come_with_the_hosts_of_both_sides() -> None:
     host_of = {1: 1, 2: 1, 3: 3, 4: 4}
     addresses = {1: ["10.0.0.1", 7], 4: None}
     message = messages.swap(12, {4: 1, 1: 4, 2: 3}, host_of, addresses)
-    assert (message.kind, message.iteration, dict(message.tensors)) == (Kind.SWAP, 12, {})
+    assert (message.kind, message.iteration, dict(message.tensors)) == (SWAP, 12, {})
     assert message.fields == {
         "moves": [[1, 1, 4, 4], [2, 1, 3, 3], [4, 4, 1, 1]],
         "addresses": {"1": ["10.0.0.1", 7], "4": None},
@@ -27,7 +28,7 @@ def test_discriminators_are_addressed_to_their_takers() -> None:
     }
     message = messages.discriminators(12, states)
     assert (message.kind, message.iteration, dict(message.fields)) == (
-        Kind.DISCRIMINATORS,
+        DISCRIMINATORS,
         12,
         {},
     )
@@ -41,7 +42,7 @@ def test_discriminators_are_addressed_to_their_takers() -> None:
 
 def test_digests_are_named_by_worker() -> None:
     message = messages.swapped(12, {1: "aa", 2: "bb"}, {2: "aa"})
-    assert (message.kind, message.iteration) == (Kind.SWAPPED, 12)
+    assert (message.kind, message.iteration) == (SWAPPED, 12)
     assert message.fields == {"given": {"1": "aa", "2": "bb"}, "taken": {"2": "aa"}}
 
 

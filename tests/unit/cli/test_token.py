@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from mdgan.settings.deployment import Deployment
 
 from mdgan.cli.token import token
 from mdgan.errors import BadInput
 from mdgan.launch.access import read_token
-from mdgan.settings.deployment import Deployment
 
 
 def test_a_secret_of_its_own_is_written_for_its_owner_alone(

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from mdgan import messages
-from mdgan.engine.server.membership import make_hello
-from mdgan.families.mdgan import messages as iteration_messages
+from mdgan.engine.answers import AnswerForm
+from mdgan.engine.hello import make_hello
+from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import assign
-from mdgan.families.mdgan.messages import Form
+from mdgan.families.mdgan.messages import BATCHES, FEEDBACK, SWAP
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import Lost, Received
 from mdgan.transport.memory import MemoryHostTransport, MemoryNetwork
@@ -23,7 +24,7 @@ IDENTITY: dict[str, Any] = {"version": "1.2", "seed": 0}
 LONG = 20.0
 """Seconds in which anything that is to happen has happened, on any machine."""
 SHARD_SIZE = 12
-FORM = Form((small.BATCH_SIZE, *small.SHAPE))
+FORM = AnswerForm(FEEDBACK, (small.BATCH_SIZE, *small.SHAPE))
 
 
 def hello(*workers: int, **said: Any) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def answers_of(feedbacks: Mapping[int, Tensor], iteration: int, loss: float = 0.
     losses = {worker: torch.full((2,), loss) for worker in feedbacks}
     judged = assign(list(feedbacks), 2)
     batches = {worker: assignment.judge for worker, assignment in judged.items()}
-    return iteration_messages.feedback(iteration, feedbacks, losses, batches, FORM)
+    return mdgan_messages.feedback(iteration, feedbacks, losses, batches, FORM)
 
 
 class Played:
@@ -84,7 +85,7 @@ class Played:
         self.link.send(messages.ready(int(self.welcome["iteration"]), []))
         return self
 
-    def take(self, kind: Kind, iteration: int | None = None) -> Message:
+    def take(self, kind: str, iteration: int | None = None) -> Message:
         """The next message of a kind; what comes before it is kept in `seen`.
 
         Checkpoints that are ordered before it are answered: this host cannot write.
@@ -118,14 +119,14 @@ class Played:
 
     def iterations(self) -> list[int]:
         """The iterations of the batches that came."""
-        return [m.iteration for m in self.seen if m.kind == Kind.BATCHES]
+        return [m.iteration for m in self.seen if m.kind == BATCHES]
 
     def send(self, message: Message) -> None:
         self.link.send(message)
 
     def answer(self, iteration: int | None = None, **how: Any) -> Message:
         """Waits for batches and answers them."""
-        batches = self.take(Kind.BATCHES, iteration)
+        batches = self.take(BATCHES, iteration)
         self.send(answer_to(batches, **how))
         return batches
 
@@ -142,11 +143,11 @@ class Played:
     def obey(self, message: Message) -> None:
         """Does what a host without discriminators can do about a message."""
         i = message.iteration
-        if message.kind == Kind.BATCHES:
+        if message.kind == BATCHES:
             self.send(answer_to(message))
-        elif message.kind == Kind.SWAP:
+        elif message.kind == SWAP:
             given = {row[0]: "a" * 64 for row in message.fields["moves"] if row[0] in self.workers}
-            self.send(messages.swapped(i, given, {}))
+            self.send(mdgan_messages.swapped(i, given, {}))
         elif message.kind == Kind.CHECKPOINT:
             self.send(messages.checkpointed(i, {}, "this host is only played"))
         elif message.kind == Kind.ADOPT:

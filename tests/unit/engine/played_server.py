@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.engine.host.checkpoints import Keeper
+from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.loop import Host
-from mdgan.families.mdgan import messages as iteration_messages
+from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.host import MDGANHost
-from mdgan.families.mdgan.worker_group import OneByOne, WorkerGroup
 from mdgan.families.mdgan.worker import Worker
+from mdgan.families.mdgan.worker_group import OneByOne, WorkerGroup
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.timeouts import Timeouts
@@ -66,12 +66,14 @@ class PlayedServer:
         number = next(iter(workers))
         tracer = Tracer()
         self.host = Host(
-            MDGANHost(workers, group or OneByOne(workers, tracer.of_worker), small.CPU, FORM),
+            MDGANHost(
+                workers, group or OneByOne(workers, tracer.of_worker), small.CPU, FORM, tracer
+            ),
             hello(*workers),
             self.connect,
             Timeouts(connect=LONG, patience=patience, swap=10, link=5, farewell=0.1),
             Describer({rank: make_shard(rank) for rank in workers}, None, small.CPU),
-            Keeper(lambda _run: self.folder, tracer),
+            HostCheckpoints(lambda _run: self.folder, tracer),
             tracer,
         )
         self.number = number
@@ -81,7 +83,7 @@ class PlayedServer:
     def send(self, message: Message) -> None:
         self.network.server.send(self.number, message)
 
-    def take(self, kind: Kind, *, besides: Kind = Kind.SPANS) -> Message:
+    def take(self, kind: str, *, besides: Kind = Kind.SPANS) -> Message:
         """The next message, which must be of a kind; some others are passed over."""
         deadline = time.monotonic() + LONG
         while (left := deadline - time.monotonic()) > 0:
@@ -112,9 +114,7 @@ class PlayedServer:
 def batches(iteration: int, workers: Mapping[int, Any], *, swap: bool = False) -> Message:
     assignment = dict.fromkeys(workers, (0, 1))
     generated = torch.stack([FIRST, SECOND]) / iteration
-    return iteration_messages.batches(
-        iteration, generated, assignment, swap_follows=swap, last=False
-    )
+    return mdgan_messages.batches(iteration, generated, assignment, swap_follows=swap, last=False)
 
 
 def answer(worker: Worker, iteration: int) -> Tensor:

@@ -4,38 +4,36 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
-from mdgan.engine.host.checkpoints import Keeper
+from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.loop import Host
-from mdgan.engine.parts import HostPart, ServerFamily
-from mdgan.engine.server.checkpoints import Saving, whereabouts
-from mdgan.engine.server.deadline import Deadline
-from mdgan.engine.server.loop import Server
-from mdgan.engine.server.membership import Roster
+from mdgan.engine.parts import HostPart, ServerPart
+from mdgan.engine.server.build import build_server
+from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
+from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.scoring import Scoring
-from mdgan.engine.server.screening import Screening
+from mdgan.engine.settings import RunSettings
 from mdgan.families.mdgan.host import MDGANHost
-from mdgan.families.mdgan.messages import Form
+from mdgan.families.mdgan.messages import feedback_form
 from mdgan.families.mdgan.server import MDGANServer
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.mdgan.worker import Judgement, Worker
 from mdgan.families.mdgan.worker_group import OneByOne
 from mdgan.gan.discriminator import Discriminator
-from mdgan.families.mdgan.worker import Judgement, Worker
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.model_state import part_of
 from mdgan.gan.randomness import RandomState, generator_for
 from mdgan.observe.run_observer import RunObserver
 from mdgan.observe.tracer import Tracer
 from mdgan.records.run_directory import RunDirectory
-from mdgan.settings.experiment import Experiment
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.fence import Fence
 from mdgan.storage.manifest import SERVER as SERVER_FILES
@@ -118,7 +116,7 @@ class Stage:
         num_workers: N.
         iterations: I.
         goes_on: the folder of a run whose newest checkpoint this one goes on from.
-        experiment: other settings of the experiment.
+        settings: other settings of the run.
     """
 
     def __init__(
@@ -141,7 +139,7 @@ class Stage:
         goes_on: bool = False,
         replaces_another: bool = False,
         scoring: Scoring | None = None,
-        **experiment: Any,
+        **settings: Any,
     ) -> None:
         self.folder = folder
         self.run = RunDirectory(folder) if goes_on else RunDirectory.claim(folder)
@@ -156,16 +154,27 @@ class Stage:
             liveness=liveness,
             patience=patience,
         )
-        settings = {"swap_interval": 0, **experiment}
-        self.experiment = Experiment(
-            world_size=num_workers + 1,
-            iterations=iterations,
-            batch_size=small.BATCH_SIZE,
-            **settings,
+        self.settings = self.make_settings(
+            {
+                "world_size": num_workers + 1,
+                "iterations": iterations,
+                "batch_size": small.BATCH_SIZE,
+                "quorum": quorum,
+                "strikes": strikes,
+                "checkpoint_interval": checkpoints,
+                "checkpoint_to_server": to_server,
+                "deadline": f"{deadline[1]}x"
+                if deadline[1]
+                else str(deadline[0])
+                if deadline[0]
+                else None,
+                **settings,
+            }
         )
-        family, generator = self.bring()
+        part = self.bring()
+        self.form = part.form
         manifest = self.checkpoints.newest()[0] if goes_on else None
-        self.roster = Roster(
+        self.members = Membership(
             range(1, num_workers + 1) if not replaces_another or not manifest else manifest.workers,
             IDENTITY,
             {"generation": self.fence.generation, "run": "run", "wants_states": to_server},
@@ -174,7 +183,7 @@ class Stage:
         )
         self.observer = RunObserver(
             self.run,
-            generator,
+            part.generator,
             z_dim=small.Z_DIM,
             seed=0,
             iterations=iterations,
@@ -184,53 +193,53 @@ class Stage:
             launched=time.monotonic(),
             seconds=0.0 if manifest is None else manifest.seconds,
         )
-        self.saving = Saving(
+        self.saving = ServerCheckpoints(
             self.checkpoints,
-            interval=checkpoints,
-            iterations=iterations,
-            to_server=to_server,
-            settings={"iterations": iterations},
-            fence=self.fence,
-            observer=self.observer,
-            committed=manifest,
+            self.settings,
+            {"iterations": iterations},
+            self.fence,
+            self.members,
+            self.observer,
+            manifest,
         )
-        self.network = MemoryNetwork(self.timeouts, self.roster.admit)
-        self.server = Server(
-            self.experiment,
-            family,
+        self.network = MemoryNetwork(self.timeouts, self.members.admit)
+        self.server = build_server(
+            part,
+            self.settings,
             self.network.server,
-            self.roster,
-            Deadline(*deadline, quorum),
-            Screening(family.form.sample_shape, strikes),
+            self.members,
             self.saving,
-            scoring or Scoring(None, 0, iterations),
+            scoring or Scoring(None, self.settings),
             self.observer,
             self.timeouts,
         )
         if manifest is not None:
-            self.roster.checkpoint = whereabouts(manifest)
+            self.members.checkpoint = whereabouts(manifest)
             stored = manifest.files[SERVER_FILES]
             self.server.load_state(
                 read_state(self.checkpoints.folder_of(manifest.iteration), stored)
             )
-            swap_every, replaces = manifest.swap_every, replaces_another
-            self.server.go_on(manifest, swap_every, replaces_another=replaces)
+            self.server.go_on(manifest, (), replaces_another=replaces_another)
         self.actor = Actor(self.server.run)
         self.hosts: dict[int, Actor] = {}
         self._own: list[Host] = []
 
     # What the algorithm is; another family's stage replaces these.
 
-    def bring(self) -> tuple[ServerFamily, nn.Module]:
-        """What the algorithm adds to the server, and its generator."""
-        self.form = Form.of(self.experiment, small.SHAPE)
-        self.learner = small.make_learner(stale=self.experiment.stale)
-        part = partial(MDGANServer, self.learner)
-        return ServerFamily(part, self.form, small.CPU), self.learner.generator
+    def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
+        """The settings of the run."""
+        return MDGANSettings.read({"swap_interval": 0, **given})
+
+    def bring(self) -> ServerPart:
+        """What the algorithm adds to the server."""
+        assert isinstance(self.settings, MDGANSettings)
+        self.learner = small.make_learner(stale=self.settings.stale)
+        return MDGANServer(self.learner, self.settings, feedback_form(self.settings, small.SHAPE))
 
     def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
         """What the algorithm adds to a host."""
-        return MDGANHost(workers, OneByOne(workers, tracer.of_worker), small.CPU, self.form)
+        group = OneByOne(workers, tracer.of_worker)
+        return MDGANHost(workers, group, small.CPU, self.form, tracer)
 
     def said_of(self, workers: Sequence[int]) -> dict[str, Any]:
         """What a host of some workers says of itself."""
@@ -263,7 +272,7 @@ class Stage:
     ) -> Host:
         """A real host in a thread of its own."""
         if not isinstance(workers, Mapping):
-            steps = self.experiment.local_steps
+            steps = self.settings.local_steps
             workers = {rank: make_worker(rank, local_steps=steps) for rank in workers}
         number = next(iter(workers))
         folder = checkpoints or self.run.checkpoints
@@ -274,7 +283,7 @@ class Stage:
             lambda said, _seconds: self.network.join(number, said),
             limits,
             Describer({rank: make_shard(rank) for rank in workers}, None, small.CPU),
-            Keeper(lambda _run: folder, tracer),
+            HostCheckpoints(lambda _run: folder, tracer),
             tracer,
         )
         self.hosts[number] = Actor(made.run)
@@ -343,7 +352,7 @@ class Stage:
         feedback = worker.feedback
 
         def answer_later(judged: Tensor) -> Judgement:
-            done = self.roster.iteration - 1
+            done = self.members.iteration - 1
             if self.saving.due(done - 1, done):
                 # A run that goes on has this checkpoint already, and may be writing it again.
                 processes.wait_until(self.saving.complete, f"files of {done}", LONG)

@@ -6,7 +6,7 @@ import pytest
 from mdgan import messages
 from mdgan.engine.server import attendance as module
 from mdgan.engine.server.attendance import Attendance
-from mdgan.messages import Kind
+from mdgan.families.mdgan.messages import BATCHES
 from tests.unit.engine.played import answer_of
 from tests.unit.engine.stage import Stage
 
@@ -96,7 +96,7 @@ def test_a_late_worker_that_goes_is_no_longer_missed(
     for i in (1, 2):
         one.answer(i)
         two.answer(i)
-    one.take(Kind.BATCHES, 3)
+    one.take(BATCHES, 3)
     if how == "left":
         late.send(messages.leave(1))
     late.die()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from mdgan import messages
+from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.messages import Kind
 from tests.unit.engine.played import LONG, answer_of, feedback_of, generator_after
 from tests.unit.engine.stage import Stage
@@ -31,7 +32,7 @@ def test_without_a_deadline_everybody_is_waited_for(stage: MakeStage) -> None:
     made = stage(iterations=2)
     one, two = made.begin_with((1,), (2,))
     one.answer(1)
-    two.take(Kind.BATCHES)
+    two.take(BATCHES)
     assert one.link.receive(3 * DEADLINE) is None, "the server has gone on without rank 2"
     two.send(answer_of(2, 1))
     one.answer(2)
@@ -63,8 +64,8 @@ def test_a_late_answer_is_discarded_and_its_worker_takes_part_again(stage: MakeS
     for i in (1, 2):
         one.answer(i)
         two.answer(i)
-    one.take(Kind.BATCHES, 3)
-    two.take(Kind.BATCHES, 3)
+    one.take(BATCHES, 3)
+    two.take(BATCHES, 3)
     slow.answer(1)
     for host in (one, two):
         host.send(answer_of(host.number, 3))
@@ -83,7 +84,7 @@ def test_a_late_answer_is_discarded_and_its_worker_takes_part_again(stage: MakeS
 def test_an_answer_that_nobody_asked_for_counts_for_nothing(stage: MakeStage) -> None:
     made = stage(iterations=2)
     one, two = made.begin_with((1,), (2,))
-    two.take(Kind.BATCHES, 1)
+    two.take(BATCHES, 1)
     for wrong in (0, 2, 99):
         two.send(answer_of(2, wrong))
     for _ in range(2):  # the second one is too many
@@ -125,7 +126,7 @@ def test_the_next_iteration_begins_only_with_a_quorum(stage: MakeStage) -> None:
 def test_newcomers_do_not_raise_the_quorum_of_an_iteration_under_way(stage: MakeStage) -> None:
     made = stage(iterations=1, deadline=(DEADLINE, 0.0), quorum=0.5)
     one, hung = made.begin_with((1,), (2,))
-    one.take(Kind.BATCHES)
+    one.take(BATCHES)
     newcomers = [made.play(n).ready() for n in (3, 4, 5)]
     made.wait_for_event("joined", 3)
     one.send(answer_of(1, 1))
@@ -162,8 +163,8 @@ def test_who_is_late_for_too_long_is_lost_while_too_few_are_free(stage: MakeStag
     one, two, hung = made.begin_with((1,), (2,), (3,))
     one.answer(1)
     two.answer(1)
-    one.take(Kind.BATCHES, 2)
-    two.take(Kind.BATCHES, 2)
+    one.take(BATCHES, 2)
+    two.take(BATCHES, 2)
     two.die()
     one.send(answer_of(1, 2))
     made.finished(one)
@@ -234,8 +235,8 @@ def test_whatever_is_no_answer_is_a_strike_and_harms_nobody(stage: MakeStage) ->
     made = stage(iterations=count, strikes=count + 1)
     one, liar = made.begin_with((1,), (2,))
     for i, (fields, tensors) in enumerate(NO_ANSWERS, start=1):
-        liar.take(Kind.BATCHES, i)
-        liar.send(messages.Message(Kind.FEEDBACK, i, fields, tensors))
+        liar.take(BATCHES, i)
+        liar.send(messages.Message(FEEDBACK, i, fields, tensors))
         one.answer(i)
     made.finished(one, liar)
     refused = made.events("refused")
@@ -248,10 +249,10 @@ def test_whatever_is_no_answer_is_a_strike_and_harms_nobody(stage: MakeStage) ->
 def test_an_answer_for_two_workers_counts_for_ones_own_alone(stage: MakeStage) -> None:
     made = stage(iterations=1)
     one, liar = made.begin_with((1,), (2,))
-    liar.take(Kind.BATCHES)
+    liar.take(BATCHES)
     feedback = torch.stack([1e3 * feedback_of(1, 1), feedback_of(2, 1)])
     tensors = {"feedback.values": feedback, "losses": torch.zeros(2, 2)}
-    liar.send(messages.Message(Kind.FEEDBACK, 1, {"workers": [1, 2]}, tensors))
+    liar.send(messages.Message(FEEDBACK, 1, {"workers": [1, 2]}, tensors))
     one.answer(1)
     made.finished(one, liar)
     assert made.has_learnt(generator_after([[1, 2]]))

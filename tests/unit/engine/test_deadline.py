@@ -9,21 +9,21 @@ from mdgan.engine.server.deadline import Deadline
 
 
 def test_without_a_limit_everybody_is_waited_for() -> None:
-    deadline = Deadline(0.0, 0.0, 0.1)
+    deadline = Deadline(None, 0.1)
     deadline.learn([0.1] * 50)
     assert deadline.limit_seconds() == inf
     assert [deadline.least(n) for n in (0, 1, 7)] == [0, 1, 7]
 
 
 def test_seconds_are_seconds() -> None:
-    deadline = Deadline(1.5, 0.0, 0.5)
+    deadline = Deadline(DeadlineRule(1.5, 0.0), 0.5)
     assert deadline.limit_seconds() == 1.5
     deadline.learn([100.0])
     assert deadline.limit_seconds() == 1.5
 
 
 def test_a_factor_knows_nothing_at_first() -> None:
-    assert Deadline(0.0, 3.0, 0.5).limit_seconds() == inf
+    assert Deadline(DeadlineRule(0.0, 3.0), 0.5).limit_seconds() == inf
 
 
 @given(st.lists(st.floats(0.001, 100), min_size=1, max_size=60), st.floats(0.5, 9))
@@ -35,7 +35,7 @@ def test_a_factor_is_of_the_median(times: list[float], factor: float) -> None:
 
 
 def test_what_is_long_past_is_forgotten() -> None:
-    deadline = Deadline(0.0, 2.0, 0.5)
+    deadline = Deadline(DeadlineRule(0.0, 2.0), 0.5)
     deadline.learn([100.0] * 1000)
     deadline.learn([1.0] * 1000)
     assert deadline.limit_seconds() == 2.0

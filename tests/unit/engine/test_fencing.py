@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from mdgan.errors import BadInput
-from mdgan.messages import Kind
+from mdgan.families.mdgan.messages import BATCHES
 from mdgan.storage.fence import Fence, Fenced
 from tests.unit.engine.played import LONG, answer_of
 from tests.unit.engine.stage import Stage
@@ -33,7 +33,7 @@ def test_a_fenced_server_stops_and_says_no_word_to_its_hosts(stage: MakeStage) -
     made = stage(num_workers=1, iterations=9, checkpoints=2)
     (one,) = made.begin_with((1,))
     one.answer(1)
-    one.take(Kind.BATCHES, 2)
+    one.take(BATCHES, 2)
     made.wait_for_checkpoint(0)
     Fence.claim(made.folder)
     files = {path: path.stat().st_mtime_ns for path in made.folder.rglob("*")}
@@ -51,8 +51,8 @@ def test_a_fenced_server_stops_and_says_no_word_to_its_hosts(stage: MakeStage) -
 def test_a_worker_that_tells_of_a_later_server_fences_this_one(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=9)
     (one,) = made.begin_with((1,))
-    one.take(Kind.BATCHES, 1)
-    refusal = made.roster.admit({**one.hello, "generation": 2})
+    one.take(BATCHES, 1)
+    refusal = made.members.admit({**one.hello, "generation": 2})
     assert refusal == "a server of generation 2 has taken over"
     with pytest.raises(BadInput, match="has taken over"):
         made.play(1, generation=2)
@@ -64,7 +64,7 @@ def test_a_run_whose_folder_vanishes_trains_on(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=6, checkpoints=2)
     (one,) = made.begin_with((1,))
     one.answer(1)
-    one.take(Kind.BATCHES, 2)
+    one.take(BATCHES, 2)
     made.wait_for_checkpoint(0)
     shutil.rmtree(made.folder)
     one.send(answer_of(1, 2))

@@ -9,6 +9,7 @@ from torch import Tensor
 from mdgan import messages
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.errors import BadInput, Interrupted
+from mdgan.families.mdgan.messages import FEEDBACK, SWAPPED
 from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Kind
 from mdgan.storage.checkpoints import worker_file
@@ -28,7 +29,7 @@ def test_it_arrives_answers_and_ends(server: PlayedServer) -> None:
     reference = {1: make_worker(1), 2: make_worker(2)}
     for i in (1, 2):
         server.send(batches(i, workers))
-        feedback = server.take(Kind.FEEDBACK)
+        feedback = server.take(FEEDBACK)
         assert (feedback.iteration, feedback.fields["workers"]) == (i, [1, 2])
         for row, worker in zip(
             feedback.tensors["feedback.values"], reference.values(), strict=True
@@ -92,7 +93,7 @@ def test_cut_off_it_comes_back_as_itself(server: PlayedServer) -> None:
     server.starts(workers)
     server.take(Kind.READY)
     server.send(batches(1, workers))
-    server.take(Kind.FEEDBACK)
+    server.take(FEEDBACK)
     answer(reference, 1)
     server.welcome |= {"iteration": 1, "generation": 2, "checkpoint": {"iteration": 0, "files": {}}}
     server.cut()
@@ -103,7 +104,7 @@ def test_cut_off_it_comes_back_as_itself(server: PlayedServer) -> None:
     assert second == {**first, "generation": 1}
     server.send(batches(2, workers))
     assert small.same_bits(
-        server.take(Kind.FEEDBACK).tensors["feedback.values"][0], answer(reference, 2)
+        server.take(FEEDBACK).tensors["feedback.values"][0], answer(reference, 2)
     )
     server.cut()
     server.take(Kind.READY)
@@ -116,12 +117,12 @@ def test_cut_off_in_a_swap_it_has_a_whole_discriminator(server: PlayedServer) ->
     server.starts(workers)
     server.take(Kind.READY)
     server.send(batches(1, workers, swap=True))
-    server.take(Kind.FEEDBACK)
+    server.take(FEEDBACK)
     reference = make_worker(1)
     answer(reference, 1)
     server.send(messages.swap(1, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
     server.cut()
-    server.take(Kind.READY, besides=Kind.SWAPPED)
+    server.take(Kind.READY, besides=SWAPPED)
     assert server.stop() is None
     assert same_state(workers[1].state(), reference.state())
 
@@ -156,7 +157,7 @@ def test_asked_to_stop_it_answers_and_leaves(server: PlayedServer, wants_states:
     server.take(Kind.READY)
     server.send(batches(3, workers))
     server.host.interrupt()
-    server.take(Kind.FEEDBACK)
+    server.take(FEEDBACK)
     if wants_states:
         message = server.take(Kind.STATE)
         assert message.fields["purpose"] == "leave"
@@ -305,9 +306,9 @@ def test_a_checkpoint_is_of_the_moment_it_was_ordered(server: PlayedServer) -> N
     server.send(batches(1, workers))
     server.send(messages.checkpoint(1, [], to_server=True))
     server.send(batches(2, workers))
-    server.take(Kind.FEEDBACK)
+    server.take(FEEDBACK)
     answer(reference, 1)
-    kinds = [server.take(Kind.STATE), server.take(Kind.FEEDBACK)]
+    kinds = [server.take(Kind.STATE), server.take(FEEDBACK)]
     assert same_state(messages.by_worker(kinds[0])[1], reference.state())
     assert server.stop() is None
     assert not [event for event in events(server) if isinstance(event, Joined)]

@@ -8,7 +8,7 @@ import pytest
 
 from mdgan import messages
 from mdgan.engine.host import checkpoints as module
-from mdgan.engine.host.checkpoints import Keeper
+from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
@@ -36,8 +36,8 @@ class Sent:
         return self.messages[number - 1]
 
 
-def make_keeper(folder: Path) -> Keeper:
-    keeper = Keeper(lambda run: folder / run / "checkpoints", Tracer())
+def make_keeper(folder: Path) -> HostCheckpoints:
+    keeper = HostCheckpoints(lambda run: folder / run / "checkpoints", Tracer())
     keeper.attend(WELCOME)
     return keeper
 
@@ -49,7 +49,10 @@ def trained(rank: int, seed: int = 0) -> Worker:
 
 
 def saved(
-    keeper: Keeper, workers: dict[int, Worker], iteration: int = 5, kept: tuple[int, ...] = ()
+    keeper: HostCheckpoints,
+    workers: dict[int, Worker],
+    iteration: int = 5,
+    kept: tuple[int, ...] = (),
 ) -> Message:
     sent = Sent()
     order = messages.checkpoint(iteration, kept, to_server=False)

@@ -8,6 +8,7 @@ import torch
 from mdgan import messages
 from mdgan.engine.host.loop import HostFailed
 from mdgan.errors import BadInput, Interrupted
+from mdgan.families.mdgan.messages import BATCHES
 from mdgan.families.mdgan.worker import Judgement
 from mdgan.gan.model_state import part_of
 from mdgan.messages import Kind
@@ -23,7 +24,7 @@ def test_a_newcomer_gets_a_copy_and_takes_part_from_the_next_iteration(stage: Ma
     made = stage(iterations=3)
     one, two = made.begin_with((1,), (2,))
     for host in (one, two):
-        host.take(Kind.BATCHES, 1)
+        host.take(BATCHES, 1)
     newcomer = made.play(3)
     assert newcomer.welcome["iteration"] == 1
     newcomer.lacks_everything()
@@ -52,7 +53,7 @@ def test_a_newcomer_gets_a_copy_and_takes_part_from_the_next_iteration(stage: Ma
 def test_a_real_newcomer_holds_a_live_workers_discriminator(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=2)
     (one,) = made.begin_with((1,))
-    one.take(Kind.BATCHES, 1)
+    one.take(BATCHES, 1)
     worker = make_worker(2, model_seed=1)
     made.host({2: worker})
     order = one.take(Kind.COPY)
@@ -71,7 +72,7 @@ def test_a_real_newcomer_holds_a_live_workers_discriminator(stage: MakeStage) ->
 def test_every_worker_of_a_newcomer_that_lacks_one_gets_a_copy(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=1)
     (one,) = made.begin_with((1,))
-    one.take(Kind.BATCHES, 1)
+    one.take(BATCHES, 1)
     newcomer = made.play(4, 5, 6)
     newcomer.ready(5)
     order = one.take(Kind.COPY)
@@ -87,7 +88,7 @@ def test_a_copy_that_does_not_fit_is_asked_of_another(stage: MakeStage) -> None:
     made = stage(iterations=1)
     one, two = made.begin_with((1,), (2,))
     for host in (one, two):
-        host.take(Kind.BATCHES, 1)
+        host.take(BATCHES, 1)
     worker = make_worker(4, model_seed=1)
     made.host({4: worker})
     givers = {1: one, 2: two}
@@ -108,7 +109,7 @@ def test_a_copy_from_whom_nobody_asked_is_not_passed_on(stage: MakeStage) -> Non
     made = stage(iterations=1)
     one, liar = made.begin_with((1,), (2,))
     for host in (one, liar):
-        host.take(Kind.BATCHES, 1)
+        host.take(BATCHES, 1)
     newcomer = made.play(4).lacks_everything()  # 4 % 2 = 0: worker 1 is asked
     order = one.take(Kind.COPY)
     forged = discriminator(6)
@@ -129,7 +130,7 @@ def test_half_a_copy_costs_its_giver_its_place_and_not_the_newcomer(stage: MakeS
     made = stage(iterations=1)
     one, two = made.begin_with((1,), (2,))
     for host in (one, two):
-        host.take(Kind.BATCHES, 1)
+        host.take(BATCHES, 1)
     newcomer = made.play(3).lacks_everything()
     order = two.take(Kind.COPY)
     two.send(messages.state(order.iteration, {}, "copy", 3))
@@ -147,7 +148,7 @@ def test_who_was_cut_off_comes_back_with_its_own_state_under_its_rank(stage: Mak
     made.host([2])
     (one,) = made.begin_with((1,))
     one.answer(1)
-    one.take(Kind.BATCHES, 2)
+    one.take(BATCHES, 2)
     made.cut(2)
     made.wait_for_event("joined")
     assert "COPY" not in one.told()
@@ -163,7 +164,7 @@ def test_who_was_cut_off_comes_back_with_its_own_state_under_its_rank(stage: Mak
 def test_who_comes_back_before_its_loss_is_known_replaces_itself(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=2)
     (one,) = made.begin_with((1,))
-    one.take(Kind.BATCHES, 1)
+    one.take(BATCHES, 1)
     again = made.play(1, key=one.hello["key"], generation=1)
     again.ready()
     again.answer(1)
@@ -177,7 +178,7 @@ def test_whoever_never_got_its_welcome_can_try_again(stage: MakeStage) -> None:
     """The link broke after the server had admitted it, and the server does not know yet."""
     made = stage(num_workers=1, iterations=1)
     said = hello(1)
-    assert isinstance(made.roster.admit(said), Mapping)
+    assert isinstance(made.members.admit(said), Mapping)
     again = made.play(1, key=said["key"])
     made.begin(again)
     made.finished(again)
@@ -186,7 +187,7 @@ def test_whoever_never_got_its_welcome_can_try_again(stage: MakeStage) -> None:
 def test_a_rank_that_is_here_is_refused_to_others(stage: MakeStage) -> None:
     made = stage(num_workers=2, iterations=1)
     one, two = made.begin_with((1,), (2,))
-    one.take(Kind.BATCHES)
+    one.take(BATCHES)
     for workers in ((1,), (2,), (2, 3), (3, 2)):
         with pytest.raises(BadInput, match="has joined already"):
             made.play(*workers)
@@ -202,7 +203,7 @@ def test_of_a_host_with_a_liar_the_others_can_come_back(stage: MakeStage) -> Non
     made = stage(num_workers=3, iterations=3, strikes=1)
     one, both = made.begin_with((1,), (2, 3))
     one.answer(1)
-    both.take(Kind.BATCHES)
+    both.take(BATCHES)
     both.send(answers_of({3: small.images(3)}, 1))
     made.wait_for_event("shut out")
     both.die()
@@ -216,7 +217,7 @@ def test_of_a_host_with_a_liar_the_others_can_come_back(stage: MakeStage) -> Non
     made.wait_for_event("joined")
     assert made.events("joined")[0]["workers"] == [3]
     made.finished(one, again)
-    assert all(m.fields["judge"].keys() <= {"3"} for m in again.seen if m.kind == Kind.BATCHES)
+    assert all(m.fields["judge"].keys() <= {"3"} for m in again.seen if m.kind == BATCHES)
 
 
 def test_who_is_shut_out_ends_and_stays_out(
@@ -255,7 +256,7 @@ def test_leaving_is_no_loss(stage: MakeStage) -> None:
     (left,) = made.events("left")
     assert (left["iteration"], left["workers"]) == (1, [2])
     assert not made.events("lost")
-    told = made.roster.admit({"purpose": "ask"})
+    told = made.members.admit({"purpose": "ask"})
     assert isinstance(told, Mapping)
     assert told["rank"] == 2
 
@@ -287,7 +288,7 @@ def test_a_rank_that_was_left_goes_to_the_next_with_what_was_left(stage: MakeSta
 def test_what_was_left_is_nobodys_once_its_rank_has_a_state_of_its_own(stage: MakeStage) -> None:
     made = stage(iterations=2, to_server=True)
     one, two = made.begin_with((1,), (2,))
-    one.take(Kind.BATCHES, 1)
+    one.take(BATCHES, 1)
     two.send(messages.state(1, {2: make_worker(2, model_seed=9).state()}, "leave"))
     two.send(messages.leave(1))
     made.wait_for_event("left")
@@ -302,7 +303,7 @@ def test_what_was_left_is_nobodys_once_its_rank_has_a_state_of_its_own(stage: Ma
 def test_what_was_left_and_does_not_fit_gives_way_to_a_copy(stage: MakeStage) -> None:
     made = stage(iterations=2, to_server=True)
     one, two = made.begin_with((1,), (2,))
-    one.take(Kind.BATCHES, 1)
+    one.take(BATCHES, 1)
     two.send(messages.state(1, {2: {"discriminator.model.1.bias": torch.zeros(3)}}, "leave"))
     two.send(messages.leave(1))
     made.wait_for_event("left")
@@ -323,7 +324,7 @@ def test_of_a_host_with_one_kept_state_the_other_worker_gets_its_discriminator(
 ) -> None:
     made = stage(num_workers=2, iterations=2, to_server=True)
     one, two = made.begin_with((1,), (2,))
-    one.take(Kind.BATCHES, 1)
+    one.take(BATCHES, 1)
     state = make_worker(2, model_seed=9).state()
     two.send(messages.state(1, {2: state}, "leave"))
     two.send(messages.leave(1))
@@ -346,7 +347,7 @@ def test_a_real_host_that_is_asked_to_stop_answers_first(stage: MakeStage) -> No
     (one,) = made.begin_with((1,))
     for i in (1, 2):
         one.answer(i)
-    one.take(Kind.BATCHES, 3)
+    one.take(BATCHES, 3)
     host.interrupt()
     assert isinstance(made.hosts[2].over(), Interrupted)
     one.send(answer_of(1, 3))

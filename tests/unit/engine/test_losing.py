@@ -6,6 +6,7 @@ import pytest
 
 from mdgan import messages
 from mdgan.engine.server.loop import AllWorkersLost
+from mdgan.families.mdgan.messages import BATCHES, FEEDBACK, SWAP
 from mdgan.messages import Kind
 from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.state_file import write_state
@@ -19,7 +20,7 @@ MakeStage = Callable[..., Stage]
 def test_before_its_first_answer(stage: MakeStage) -> None:
     made = stage(num_workers=3, iterations=2)
     one, two, three = made.begin_with((1,), (2,), (3,))
-    three.take(Kind.BATCHES, 1)
+    three.take(BATCHES, 1)
     three.die()
     for i in (1, 2):
         one.answer(i)
@@ -46,7 +47,7 @@ def test_after_its_answer_which_counts(stage: MakeStage) -> None:
 def test_with_all_its_workers(stage: MakeStage) -> None:
     made = stage(num_workers=4, iterations=2)
     one, both, four = made.begin_with((1,), (2, 3), (4,))
-    both.take(Kind.BATCHES, 1)
+    both.take(BATCHES, 1)
     both.die()
     for i in (1, 2):
         four.answer(i)
@@ -62,7 +63,7 @@ def test_from_many_to_one(stage: MakeStage) -> None:
     hosts = made.begin_with((1,), (2,), (3,), (4,))
     for i in (1, 2, 3):
         dying = hosts.pop()
-        dying.take(Kind.BATCHES, i)
+        dying.take(BATCHES, i)
         dying.die()
         for host in hosts:
             host.answer(i)
@@ -113,14 +114,14 @@ def test_while_arriving(stage: MakeStage) -> None:
 def test_while_giving_a_copy(stage: MakeStage, how: str) -> None:
     made = stage(iterations=3, strikes=1)
     one, two = made.begin_with((1,), (2,))
-    one.take(Kind.BATCHES, 1)
-    two.take(Kind.BATCHES, 1)
+    one.take(BATCHES, 1)
+    two.take(BATCHES, 1)
     newcomer = made.play(3).lacks_everything()  # 3 % 2 = 1: worker 2 is to give
     two.take(Kind.COPY)
     if how == "leaves":
         two.send(messages.leave(1))
     elif how == "is shut out":
-        two.send(messages.Message(Kind.FEEDBACK, 1, {"workers": []}, {}))
+        two.send(messages.Message(FEEDBACK, 1, {"workers": []}, {}))
     else:
         two.die()
     order = one.take(Kind.COPY)
@@ -143,7 +144,7 @@ def test_a_giver_that_hangs_is_not_waited_for(stage: MakeStage) -> None:
     made = stage(num_workers=2, iterations=4, deadline=(0.1, 0.0))
     one, hung = made.begin_with((1,), (2,))
     one.answer(1)
-    one.take(Kind.BATCHES, 2)  # now rank 2 is late
+    one.take(BATCHES, 2)  # now rank 2 is late
     newcomer = made.play(3).lacks_everything()
     order = one.take(Kind.COPY)
     state = discriminator()
@@ -161,7 +162,7 @@ def test_during_a_swap_the_others_keep_or_take_what_came(stage: MakeStage) -> No
     made.begin(dies)
     dies.answer(1)
     dies.answer(2)
-    dies.take(Kind.SWAP)
+    dies.take(SWAP)
     dies.die()
     made.finished()
     (swap,) = made.events("swap")
@@ -193,7 +194,7 @@ def test_all_of_them_and_nobody_comes(stage: MakeStage, capsys: pytest.CaptureFi
     for host in (one, two):
         host.answer(1)
     for host in (one, two):
-        host.take(Kind.BATCHES, 2)
+        host.take(BATCHES, 2)
         host.die()
     error = made.over()
     assert isinstance(error, AllWorkersLost)
@@ -209,7 +210,7 @@ def test_all_of_them_and_nobody_comes(stage: MakeStage, capsys: pytest.CaptureFi
 def test_without_patience_the_end_comes_at_once(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=2, patience=0.0)
     (one,) = made.begin_with((1,))
-    one.take(Kind.BATCHES)
+    one.take(BATCHES)
     one.die()
     assert isinstance(made.over(), AllWorkersLost)
 
@@ -218,7 +219,7 @@ def test_all_of_them_and_one_comes_back(stage: MakeStage) -> None:
     made = stage(iterations=2)
     one, two = made.begin_with((1,), (2,))
     for host in (one, two):
-        host.take(Kind.BATCHES, 1)
+        host.take(BATCHES, 1)
         host.die()
     made.wait_for_event("lost", 2)
     again = made.play(1).lacks_everything()
@@ -251,14 +252,14 @@ def test_all_of_them_and_whoever_comes_back_is_told_of_the_last_checkpoint(
     for host in hosts:
         host.die()
     made.wait_for_event("lost", 2)
-    wait_until(lambda: made.roster.checkpoint is not None, "the server sees that all are gone")
+    wait_until(lambda: made.members.checkpoint is not None, "the server sees that all are gone")
     again = [made.play(1), made.play(2)]
     for host in again:
         told = host.welcome["checkpoint"]
         assert {name: told["files"][name] for name in records} == records
         assert told["iteration"] == 2
         host.ready()
-    again[0].take(Kind.BATCHES, 3)
+    again[0].take(BATCHES, 3)
     assert made.play(4).welcome["checkpoint"] is None, "others live again"
     again[0].send(answer_of(1, 3))
     made.finished(*again)

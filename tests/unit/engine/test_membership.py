@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mdgan.engine.server.membership import Roster, make_hello
+from mdgan.engine.hello import make_hello
+from mdgan.engine.server.membership import Membership
 from tests.processes import wait_until
 
 IDENTITY: dict[str, Any] = {"version": "1.2", "batch_size": 10, "kappa": "auto", "swap": None}
@@ -20,8 +21,8 @@ HOUR = 3600.0
 
 def make_roster(
     num_workers: int = 4, *, return_seconds: float = HOUR, iteration: int = 0
-) -> Roster:
-    return Roster(range(1, num_workers + 1), IDENTITY, TOLD, return_seconds, iteration)
+) -> Membership:
+    return Membership(range(1, num_workers + 1), IDENTITY, TOLD, return_seconds, iteration)
 
 
 def hello(*workers: int, samples: int = 100, **differences: Any) -> dict[str, Any]:
@@ -46,7 +47,9 @@ def refused(answer: Mapping[str, Any] | str) -> str:
     return answer
 
 
-def join(roster: Roster, *workers: int, samples: int = 100, ready: bool = True) -> dict[str, Any]:
+def join(
+    roster: Membership, *workers: int, samples: int = 100, ready: bool = True
+) -> dict[str, Any]:
     said = hello(*workers, samples=samples)
     welcomed(roster.admit(said))
     roster.joined(workers[0], said)

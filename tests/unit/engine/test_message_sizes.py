@@ -7,9 +7,9 @@ from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
 from mdgan.engine import message_sizes as schema
 from mdgan.families.mdgan import messages as iteration_messages
-from mdgan.families.mdgan.messages import Form
-from mdgan.gan.discriminator import Discriminator
+from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK, Form
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
 from mdgan.messages import Kind, Message
@@ -72,7 +72,7 @@ def test_feedback_fits_and_little_more_does(num_workers: int, verdicts: bool) ->
         Form((BATCH, *SHAPE), sums=False, verdicts=verdicts),
         dict.fromkeys(workers, torch.zeros(BATCH)),
     )
-    most = schema.from_host(SIZES, [100] * num_workers)[Kind.FEEDBACK]
+    most = schema.from_host(SIZES, [100] * num_workers)[FEEDBACK]
     spare = (64 + 4 * BATCH) * num_workers + (8 << 10)
     assert body_bytes(feedback) <= most < body_bytes(feedback) + spare
 
@@ -89,7 +89,7 @@ def test_states_of_workers_fit(num_samples: int) -> None:
 def test_discriminators_fit() -> None:
     states = {n: worker(BATCH).discriminator.state() for n in range(1, 6)}
     parcel = messages.discriminators(5, states)
-    assert body_bytes(parcel) <= schema.between_hosts(SIZES, 5)[Kind.DISCRIMINATORS]
+    assert body_bytes(parcel) <= schema.between_hosts(SIZES, 5)[DISCRIMINATORS]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 50])
@@ -97,13 +97,13 @@ def test_batches_fit_whatever_kappa_is(num_workers: int) -> None:
     assignment = {n: (2 * n, 2 * n + 1) for n in range(num_workers)}
     generated = torch.zeros(2 * num_workers, BATCH, *SHAPE)
     sent = iteration_messages.batches(7, generated, assignment, swap_follows=True, last=False)
-    assert body_bytes(sent) <= schema.from_server(SIZES, [1] * num_workers)[Kind.BATCHES]
+    assert body_bytes(sent) <= schema.from_server(SIZES, [1] * num_workers)[BATCHES]
 
 
 def test_what_only_the_other_side_sends_is_not_accepted() -> None:
     host, server = schema.from_host(SIZES, [10]), schema.from_server(SIZES, [10])
     assert not host.keys() & server.keys()
-    assert list(schema.between_hosts(SIZES, 1)) == [Kind.DISCRIMINATORS]
+    assert list(schema.between_hosts(SIZES, 1)) == [DISCRIMINATORS]
     never = {Kind.HELLO, Kind.WELCOME, Kind.REFUSED, Kind.CLOCK, Kind.GENERATOR, Kind.SCORES}
     assert not never & {*host, *server}
 

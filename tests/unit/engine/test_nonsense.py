@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mdgan.engine.server.reception import Reception
 from torch import Tensor
 
 from mdgan import messages
@@ -15,9 +16,9 @@ from mdgan.engine.server.attendance import Attendance
 from mdgan.engine.server.barrier import Collector
 from mdgan.engine.server.checkpoints import Standing
 from mdgan.engine.server.deadline import Deadline
-from mdgan.engine.server.reception import Reception
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.server.screening import Screening
+from mdgan.families.mdgan.messages import FEEDBACK, SWAPPED
 from mdgan.families.mdgan.server_swaps import Swapping
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import Received
@@ -39,7 +40,7 @@ class Desk:
 
     def __init__(self, made: Stage, scoring: Scoring) -> None:
         self.made = made
-        transport, roster, observer = made.network.server, made.roster, made.observer
+        transport, roster, observer = made.network.server, made.members, made.observer
         attendance = Attendance(observer)
         self.swapping = Swapping(made.experiment, transport, roster, observer)
         self.reception = Reception(
@@ -49,7 +50,7 @@ class Desk:
             transport,
             roster,
             self.reception,
-            Deadline(0.0, 0.0, 0.5),
+            Deadline(None, 0.5),
             Screening((small.BATCH_SIZE, *small.SHAPE), 1000),
             attendance,
             made.timeouts,
@@ -69,8 +70,8 @@ class Desk:
     def begin_iteration(self) -> None:
         """A swap and a newcomer are under way, and the liar is here."""
         self.iteration += 1
-        self.made.roster.iteration = self.iteration
-        if LIAR not in self.made.roster.hosts():
+        self.made.members.iteration = self.iteration
+        if LIAR not in self.made.members.hosts():
             self.liar = self.made.play(LIAR).ready()
         self.newcomer = self.made.play(TAKER).lacks_everything()
         self.hear()
@@ -79,7 +80,7 @@ class Desk:
     def end_iteration(self) -> None:
         self.newcomer.die()
         self.hear()
-        assert self.made.roster.hosts()[HONEST] == [HONEST]
+        assert self.made.members.hosts()[HONEST] == [HONEST]
 
     def send(self, host: Played, message: Message) -> None:
         host.send(message)
@@ -121,7 +122,7 @@ names = st.sampled_from(
 ROWS = [{"iteration": 1, "start": 0.5, "spans": [["wait", 0, 0, 1, 0]]}]
 SENSIBLE: dict[str, tuple[Kind, dict[str, Any]]] = {
     "spans": (Kind.SPANS, {"rows": ROWS, "sent_bytes": {}, "received_bytes": {}}),
-    "swapped": (Kind.SWAPPED, {"given": {"2": "a" * 64}, "taken": {"2": "a" * 64}}),
+    "swapped": (SWAPPED, {"given": {"2": "a" * 64}, "taken": {"2": "a" * 64}}),
     "real": (Kind.REAL, {"reason": ""}),
     "ready": (Kind.READY, {"holds": [2]}),
     "leave": (Kind.LEAVE, {}),
@@ -129,7 +130,7 @@ SENSIBLE: dict[str, tuple[Kind, dict[str, Any]]] = {
     "copy": (Kind.STATE, {"purpose": "copy", "taker": 3}),
     "checkpoint": (Kind.STATE, {"purpose": "checkpoint", "taker": 0}),
     "left": (Kind.STATE, {"purpose": "leave", "taker": 0}),
-    **{kind.name: (kind, {}) for kind in Kind if kind not in (Kind.BYE, Kind.FEEDBACK)},
+    **{kind.name: (kind, {}) for kind in Kind if kind not in (Kind.BYE, FEEDBACK)},
 }
 
 
@@ -166,9 +167,9 @@ def test_whatever_a_host_answers_the_others_are_heard(
 ) -> None:
     desk.begin_iteration()
     i = desk.iteration
-    desk.liar.send(Message(Kind.FEEDBACK, i, fields, values))
+    desk.liar.send(Message(FEEDBACK, i, fields, values))
     desk.honest.send(answer_of(HONEST, i))
-    desk.made.roster.owe({HONEST: [HONEST], LIAR: [LIAR]}, i)
+    desk.made.members.owe({HONEST: [HONEST], LIAR: [LIAR]}, i)
     answers = desk.collector.collect(i, {HONEST: [HONEST], LIAR: [LIAR]})
     assert answers.feedbacks.keys() == {HONEST}
     desk.end_iteration()
@@ -207,7 +208,7 @@ def test_a_field_that_cannot_be_costs_its_sender_its_place(
     kind, fields = SENSIBLE[name]
     event = Received(liar.number, Message(kind, 1, {**fields, **wrong}), 0)
     desk.reception.take(event)
-    assert liar.number not in desk.made.roster.hosts()
+    assert liar.number not in desk.made.members.hosts()
     reason = desk.made.events("lost")[0]["reason"]
     assert reason.startswith(f"its {kind.name} message makes no sense (")
     assert len(reason) < 200
@@ -233,7 +234,7 @@ def test_a_field_that_is_missing_costs_its_sender_its_place(
     kind, fields = SENSIBLE[name]
     fields = {name: value for name, value in fields.items() if name != missing}
     desk.send(liar, Message(kind, 1, fields))
-    assert liar.number not in desk.made.roster.hosts()
+    assert liar.number not in desk.made.members.hosts()
     desk.end_iteration()
 
 
@@ -258,7 +259,7 @@ def test_a_file_that_is_none_costs_its_sender_its_place(desk: Desk, files: dict[
     desk.send(
         desk.liar, Message(Kind.CHECKPOINTED, 1, {"workers": [2], "files": files, "reason": ""})
     )
-    assert LIAR not in desk.made.roster.hosts()
+    assert LIAR not in desk.made.members.hosts()
     assert "makes no sense" in desk.made.events("lost")[0]["reason"]
     commit_honestly(desk, 1)
     assert desk.made.wait_for_checkpoint(1).workers == (1,)
@@ -297,7 +298,7 @@ def test_states_of_others_do_not_count(desk: Desk) -> None:
 def order_checkpoint(desk: Desk, iteration: int) -> None:
     made = desk.made
     standing = Standing(iteration, 0, 0, 0.0)
-    made.saving.order(standing, made.learner.state(), made.roster.free(), made.network.server)
+    made.saving.order(standing, made.learner.state(), made.members.free(), made.network.server)
 
 
 def commit_honestly(desk: Desk, iteration: int) -> None:
@@ -309,6 +310,6 @@ def test_whoever_says_ready_twice_joins_once(desk: Desk) -> None:
     for _ in range(3):
         desk.send(desk.liar, messages.ready(1, [2]))
         desk.send(desk.liar, messages.ready(1, []))
-    assert desk.made.roster.taking_part() == {1: [1], 2: [2]}
+    assert desk.made.members.taking_part() == {1: [1], 2: [2]}
     assert not desk.made.events("joined")
     assert desk.liar.link.receive(0.0) is None

@@ -139,7 +139,7 @@ def test_a_torn_checkpoint_is_passed_over(stage: MakeStage, tmp_path: Path) -> N
     torn = folder / "checkpoints" / "0000004" / "worker-0002.safetensors"
     torn.write_bytes(torn.read_bytes()[:-8])
     again = stage(folder, goes_on=True, **settings)
-    assert again.roster.iteration == 2
+    assert again.members.iteration == 2
     assert not whole.differs_in(run(again, ((1,), (2,))))
 
 

@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from mdgan.engine.server.membership import Roster
+from mdgan.engine.server.membership import Membership
 from tests.unit.engine.test_membership import HOUR, hello, join, make_roster, refused, welcomed
 
 
-def promised(roster: Roster) -> int:
+def promised(roster: Membership) -> int:
     rank = welcomed(roster.admit({"purpose": "ask"}))["rank"]
     assert isinstance(rank, int)
     return rank

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from mdgan import messages
 from mdgan.engine.server.scoring import Scoring
 from mdgan.errors import BadInput, Interrupted
+from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.messages import Kind
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.transport.channel import Channel
@@ -59,7 +60,7 @@ def test_asked_to_stop_it_tells_everybody_and_saves(stage: MakeStage, when: str)
             one.answer(i)
             if when == "training":
                 two.answer(i)
-        one.take(Kind.BATCHES, 3)
+        one.take(BATCHES, 3)
         made.network.server.interrupt()
     done = 0 if when == "waiting" else 2
     assert isinstance(made.over(), Interrupted)
@@ -160,7 +161,7 @@ def test_who_comes_in_a_place_of_a_described_host_is_asked_for_its_data_again(
     (one,) = made.begin_with((1,))
     one.answer(1)
     one.take(Kind.EXTRACTOR)
-    one.take(Kind.BATCHES, 2)
+    one.take(BATCHES, 2)
     one.die()
     made.wait_for_event("lost")
     again = made.play(1).ready()
@@ -191,7 +192,7 @@ def test_whatever_becomes_of_the_others_the_generator_learns_from_who_answered(
         fates = {n: draw.choice(["dies", "leaves", "lies"] + 9 * ["answers"]) for n in present}
         fates[present[0]] = "answers"
         for n in present:
-            hosts[n].take(Kind.BATCHES, i)
+            hosts[n].take(BATCHES, i)
         if i % 3 == 0:
             hosts[20 + i] = made.play(20 + i).ready()
             made.wait_for_event("joined", i // 3)
@@ -200,7 +201,7 @@ def test_whatever_becomes_of_the_others_the_generator_learns_from_who_answered(
             if fate == "answers":
                 hosts[n].send(answer_of(n, i))
             elif fate == "lies":
-                hosts[n].send(messages.Message(Kind.FEEDBACK, i, {"workers": [n]}, {}))
+                hosts[n].send(messages.Message(FEEDBACK, i, {"workers": [n]}, {}))
             elif fate == "leaves":
                 hosts[n].send(messages.leave(i))
             if fate in ("dies", "leaves") or lies[n] == 2:

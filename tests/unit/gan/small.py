@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.families.mdgan.algorithm import GeneratorLearner
-from mdgan.gan.discriminator import Discriminator
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from mdgan.data.partitioner import InMemoryPartitioner
 from mdgan.data.shard import Shard
-from mdgan.gan.discriminator import Discriminator
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan.small import BATCH_SIZE, CPU, adam, images, make_model

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.arithmetic import finite_or_zero, loss_scale, prepare
 from mdgan.gan.discriminator import Discriminator
-from mdgan.families.mdgan.worker import Worker
 from tests.unit.gan import small
 
 PLAIN: dict[str, Any] = {"precision": "fp32", "channels_last": False, "compiled": False}

@@ -3,10 +3,10 @@ from math import log
 import pytest
 import torch
 import torch.nn.functional as F
+from mdgan.settings.experiment import Experiment
 from torch import Tensor
 
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, Term
-from mdgan.settings.experiment import Experiment
 
 TERMS: dict[str, Term] = {
     **{f"{name} real": loss.real for name, loss in DISCRIMINATOR_LOSSES.items()},

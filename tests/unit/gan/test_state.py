@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
-from mdgan.gan.discriminator import Discriminator
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.model_state import part_of
 from mdgan.gan.randomness import RandomState
 from tests.unit.gan.small import (

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from mdgan.settings.config import as_settings
+from mdgan.settings.deployment import Deployment
+from mdgan.settings.experiment import Experiment
 from torch import Tensor
 
 from mdgan.errors import BadInput
 from mdgan.launch.continuation import continuation
 from mdgan.records.run_directory import RunDirectory
-from mdgan.settings.config import as_settings
-from mdgan.settings.deployment import Deployment
-from mdgan.settings.experiment import Experiment
 from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints
 from mdgan.storage.manifest import Manifest
 from mdgan.storage.state_file import write_state

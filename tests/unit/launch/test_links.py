@@ -8,19 +8,20 @@ from typing import Any
 
 import pytest
 import torch
+from mdgan.settings.deployment import Deployment
 
 # torch exports it without saying so.
 from torch.distributed import TCPStore  # type: ignore[attr-defined] # see above
 
-from mdgan.engine.server.membership import make_hello
+from mdgan.engine.hello import make_hello
 from mdgan.errors import BadInput, Interrupted
+from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.launch import links
 from mdgan.launch.access import check_exposed, is_readable_by_others, read_token
 from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Plan, make_plan
 from mdgan.launch.ranks import Torchrun
-from mdgan.messages import Kind, Message
-from mdgan.settings.deployment import Deployment
+from mdgan.messages import Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Joined, Lost, Received
 from mdgan.transport.rendezvous import listen, local_addresses
@@ -107,12 +108,12 @@ def test_a_host_and_a_server_find_each_other_with_a_token(token: Path) -> None:
     host = connect(hello(1), 10)
     assert isinstance(server.receive(10), Joined)
     b, shape = made.experiment.batch_size, made.dataset.shape
-    server.send(1, Message(Kind.BATCHES, 1, {}, {"batches": torch.zeros(2, b, *shape)}))
+    server.send(1, Message(BATCHES, 1, {}, {"batches": torch.zeros(2, b, *shape)}))
     assert isinstance(host.receive(10), Received)
-    host.send(Message(Kind.FEEDBACK, 1, {}, {"feedback.values": torch.zeros(1, b, *shape)}))
+    host.send(Message(FEEDBACK, 1, {}, {"feedback.values": torch.zeros(1, b, *shape)}))
     assert isinstance(server.receive(10), Received)
     # Feedback for one more worker than the host has is too large.
-    host.send(Message(Kind.FEEDBACK, 1, {}, {"feedback.values": torch.zeros(40, b, *shape)}))
+    host.send(Message(FEEDBACK, 1, {}, {"feedback.values": torch.zeros(40, b, *shape)}))
     lost = server.receive(10)
     assert isinstance(lost, Lost)
     assert "a FEEDBACK message of" in lost.reason

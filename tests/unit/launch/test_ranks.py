@@ -3,11 +3,11 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from mdgan.settings.deployment import Deployment
+from mdgan.settings.experiment import Experiment
 
 from mdgan.errors import BadInput
 from mdgan.launch.ranks import LocalRanks, Torchrun, local_ranks, parse_ranks
-from mdgan.settings.deployment import Deployment
-from mdgan.settings.experiment import Experiment
 
 quick = settings(deadline=None, max_examples=80)
 TORCHRUN = {

@@ -6,13 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mdgan.settings.experiment import Experiment
 
 from mdgan.families.mdgan.algorithm import assign, resolve_kappa
 from mdgan.families.mdgan.messages import Form, batches, feedback
 from mdgan.plan.advice import Question, best_remedy
 from mdgan.plan.layout import Link
 from mdgan.plan.traffic import Paper, Traffic, iteration_bytes, mean_moved
-from mdgan.settings.experiment import Experiment
 from mdgan.transport.wire import encode
 from tests.unit.plan.small import costs, hosts, layout
 

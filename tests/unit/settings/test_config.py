@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from mdgan.errors import BadInput
 from mdgan.settings.config import as_settings, build_deployment, build_experiment, names
-from mdgan.settings.declare import flag, kinds, suggest
 from mdgan.settings.deployment import Deployment
 from mdgan.settings.experiment import Experiment, check_partition
+
+from mdgan.errors import BadInput
+from mdgan.settings.declare import flag, kinds, suggest
 
 BAD_EXPERIMENT_VALUES: list[tuple[str, Any, str]] = [
     ("algorithm", "magic", "magic"),

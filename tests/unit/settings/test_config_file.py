@@ -3,11 +3,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from mdgan.errors import BadInput
 from mdgan.settings.config import as_settings, build_deployment, build_experiment, read_config_file
 from mdgan.settings.deployment import Deployment
 from mdgan.settings.experiment import Experiment
+
+from mdgan.errors import BadInput
 
 
 def refusal(path: Path) -> str:

@@ -3,10 +3,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mdgan.settings.deployment import Deployment, parse_deadline
 
 from mdgan.errors import BadInput
 from mdgan.settings.declare import flag
-from mdgan.settings.deployment import Deployment, parse_deadline
 from tests.unit.settings.test_config import refusal
 
 BAD_DEPLOYMENT_VALUES: list[tuple[str, Any, str]] = [

@@ -42,7 +42,7 @@ def accept_all(_hello: Mapping[str, Any]) -> Mapping[str, int]:
 
 
 def note(iteration: int, value: float = 0.0, size: int = 3, **fields: Any) -> Message:
-    return Message(Kind.DISCRIMINATORS, iteration, fields, {"w": torch.full((size,), value)})
+    return Message("DISCRIMINATORS", iteration, fields, {"w": torch.full((size,), value)})
 
 
 def value_of(message: object) -> float:

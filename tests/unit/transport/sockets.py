@@ -8,7 +8,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator
 
-from mdgan.messages import Kind, Message
+from mdgan.messages import Message
 from mdgan.transport import wire
 from mdgan.transport.handshake import as_client
 from mdgan.transport.link import Link
@@ -83,7 +83,7 @@ def in_child(act: Callable[[], None]) -> Iterator[int]:
 
 @contextlib.contextmanager
 def linked(
-    liveness_seconds: float = 30.0, accepts: dict[Kind, int] = ACCEPTS
+    liveness_seconds: float = 30.0, accepts: dict[str, int] = ACCEPTS
 ) -> Iterator[tuple[Link, socket.socket]]:
     """A link, and the bare other end of it."""
     ours, theirs = connected()

@@ -9,7 +9,7 @@ import pytest
 
 from mdgan import messages
 from mdgan.errors import BadInput
-from mdgan.messages import Kind, Message
+from mdgan.messages import Message
 from mdgan.transport.base import SERVER, Asked, HostTransport, Joined, Lost, Received, Refused
 from mdgan.transport.wire import encode
 from tests.unit.transport.networks import (
@@ -90,7 +90,7 @@ def test_both_ends_count_the_same(network: Network) -> None:
     sent = note(1, 2.0)
     size = sum(map(len, encode(sent)))
     assert network.server.send(1, sent) == size
-    assert hosts[1].send(Message(Kind.FEEDBACK, 1)) > 0
+    assert hosts[1].send(Message("FEEDBACK", 1)) > 0
     hosts[1].receive(LONG)
     network.server.receive(LONG)
     assert network.server.traffic.sent == hosts[1].traffic.received == {"DISCRIMINATORS": size}

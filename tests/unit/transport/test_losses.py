@@ -44,7 +44,7 @@ def network() -> Iterator[TcpNetwork]:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (announce(Kind.FEEDBACK, 1 << 34), "a FEEDBACK message of 17179869184 bytes; at most"),
+        (announce("FEEDBACK", 1 << 34), "a FEEDBACK message of 17179869184 bytes; at most"),
         (announce(Kind.EXTRACTOR, 64), "EXTRACTOR message, which nobody expects here"),
         (announce(77, 64), "unknown kind of message 77"),
         (raw(note(1))[:-1] + b"\1", "checksum of a DISCRIMINATORS message does not fit"),
@@ -52,7 +52,7 @@ def network() -> Iterator[TcpNetwork]:
     ],
 )
 def test_a_host_that_breaks_the_rules_is_lost_and_nobody_else(content: bytes, says: str) -> None:
-    expected = {Kind.FEEDBACK: 1 << 20, Kind.DISCRIMINATORS: 1 << 20}
+    expected = {"FEEDBACK": 1 << 20, "DISCRIMINATORS": 1 << 20}
     network = TcpNetwork(accepts_from=lambda _: expected)
     hosts = joined(network, 1, 2)
     link = hosts[2]._link  # type: ignore[attr-defined] # only a broken host sends such a thing

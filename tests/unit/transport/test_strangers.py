@@ -137,7 +137,7 @@ def test_a_hello_that_trickles_in_is_not_waited_for(monkeypatch: pytest.MonkeyPa
     "content",
     [
         announce(Kind.HELLO, (1 << 20) + 1),
-        announce(Kind.BATCHES, 100),
+        announce("BATCHES", 100),
         announce(99, 100),
         raw(messages.hello({}))[:-1] + b"?",
         bytes(100),
@@ -274,7 +274,7 @@ def test_nobody_comes_in_after_the_end(network: TcpNetwork) -> None:
 
 def test_an_error_about_what_a_host_may_send_costs_only_its_link() -> None:
     def accepts_from(hello: Mapping[str, Any]) -> Mapping[str, int]:
-        return {Kind.FEEDBACK: int(hello["num_samples"]["1"])}
+        return {"FEEDBACK": int(hello["num_samples"]["1"])}
 
     network = TcpNetwork(accepts_from=accepts_from)
     with let_in(network.address, TOKEN) as stranger:

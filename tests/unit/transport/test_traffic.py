@@ -1,6 +1,6 @@
 from hypothesis import given, settings
 
-from mdgan.messages import Kind, Message
+from mdgan.messages import Message
 from mdgan.transport.base import Received
 from mdgan.transport.memory import MemoryNetwork
 from mdgan.transport.wire import encode, encoded_bytes
@@ -23,7 +23,7 @@ def test_both_ends_count_what_would_go_over_a_wire() -> None:
     network = MemoryNetwork(QUICK, admit_all)
     host = network.join(1, {})
     network.server.receive(1)
-    there, back = note(1, text="more to say"), Message(Kind.FEEDBACK, 1, {"workers": [1]})
+    there, back = note(1, text="more to say"), Message("FEEDBACK", 1, {"workers": [1]})
     for _ in range(3):
         assert network.server.send(1, there) == size(there)
         event = host.receive(1)

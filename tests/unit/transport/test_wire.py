@@ -71,7 +71,7 @@ def assert_equal(found: Message, wanted: Message) -> None:
 
 def sample_message() -> Message:
     return Message(
-        Kind.FEEDBACK,
+        "FEEDBACK",
         41,
         {"workers": [3, 4]},
         {
@@ -85,7 +85,7 @@ def sample_message() -> Message:
 @quick
 @given(messages)
 @example(Message(Kind.BYE, 0))
-@example(Message(Kind.SWAPPED, 3, {"": None}, {"": torch.empty(0), "a/b": torch.tensor(1.5)}))
+@example(Message("SWAPPED", 3, {"": None}, {"": torch.empty(0), "a/b": torch.tensor(1.5)}))
 def test_a_message_arrives_as_it_was_sent(message: Message) -> None:
     header, body = encode(message)
     assert (header.dtype, header.shape) == (torch.uint8, (HEADER_BYTES,))
@@ -120,7 +120,7 @@ def test_nothing_decoded_shares_memory_with_what_was_sent(message: Message) -> N
 
 def test_tensors_with_a_gradient_travel_without_it() -> None:
     weight = torch.ones(3, requires_grad=True)
-    header, body = encode(Message(Kind.SWAP, 1, tensors={"w": weight * 2}))
+    header, body = encode(Message("SWAP", 1, tensors={"w": weight * 2}))
     received = decode(decode_header(header), body).tensors["w"]
     assert received.tolist() == [2, 2, 2]
     assert not received.requires_grad
@@ -220,7 +220,7 @@ def test_a_body_of_another_length_is_refused() -> None:
 
 def test_the_body_of_another_message_is_refused() -> None:
     header, _ = encode(sample_message())
-    _, stale = encode(Message(Kind.FEEDBACK, 40, sample_message().fields))
+    _, stale = encode(Message("FEEDBACK", 40, sample_message().fields))
     with pytest.raises(WireError):
         decode(decode_header(header), stale)
 
@@ -229,7 +229,7 @@ def handmade(text: bytes, rest: bytes = bytes(64)) -> tuple[Header, Tensor]:
     """A body with a checksum that fits, whatever is in it."""
     text = text.ljust(-(-len(text) // 16) * 16)
     body = torch.frombuffer(bytearray(text + rest), dtype=torch.uint8)
-    return Header(Kind.SWAP, 1, len(text), len(body), zlib.crc32(text + rest)), body
+    return Header("SWAP", 1, len(text), len(body), zlib.crc32(text + rest)), body
 
 
 @pytest.mark.parametrize(
@@ -313,22 +313,22 @@ def test_truth_is_0_or_1() -> None:
 def test_no_memory_of_the_sender_fills_the_gaps() -> None:
     for _ in range(20):
         torch.full((64,), 255, dtype=torch.uint8)  # what may be left where the body comes to lie
-        message = Message(Kind.SWAP, 1, {}, {"a": torch.zeros(3), "b": torch.zeros(1)})
+        message = Message("SWAP", 1, {}, {"a": torch.zeros(3), "b": torch.zeros(1)})
         header, body = encode(message)
         assert body[decode_header(header).fields_bytes :].tolist() == [0] * 32
 
 
 def test_only_what_is_accepted_is_announced() -> None:
     header, body = encode(sample_message())
-    assert decode_header(header, {Kind.FEEDBACK: len(body)}).body_bytes == len(body)
+    assert decode_header(header, {"FEEDBACK": len(body)}).body_bytes == len(body)
     with pytest.raises(WireError, match="FEEDBACK message, which nobody expects"):
-        decode_header(header, {Kind.SWAP: 1 << 30})
+        decode_header(header, {"SWAP": 1 << 30})
     with pytest.raises(WireError, match=f"of {len(body)} bytes; at most {len(body) - 1}"):
-        decode_header(header, {Kind.FEEDBACK: len(body) - 1})
+        decode_header(header, {"FEEDBACK": len(body) - 1})
 
 
 def test_a_text_too_long_to_be_true_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    header, _ = encode(Message(Kind.SWAP, 1, {"text": "x" * 1000}))
+    header, _ = encode(Message("SWAP", 1, {"text": "x" * 1000}))
     decode_header(header)
     monkeypatch.setattr(wire, "MOST_FIELDS_BYTES", 900)
     with pytest.raises(WireError):

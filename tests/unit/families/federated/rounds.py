@@ -1,27 +1,27 @@
 """A stage for the federated algorithms: a server that averages, and clients, some played."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from mdgan.engine.parts import HostPart, ServerFamily
+from mdgan.engine.parts import HostPart, ServerPart
+from mdgan.engine.settings import RunSettings
 from mdgan.families.federated.fegan import new_sampling
 from mdgan.families.federated.fl_gan import Client, GlobalModels
 from mdgan.families.federated.host import FederatedHost
-from mdgan.families.federated.loads import Loads
-from mdgan.families.federated.messages import read_order, round_form, update
+from mdgan.families.federated.messages import ROUND, read_order, update
 from mdgan.families.federated.server import FederatedServer
+from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
-from mdgan.messages import Kind, Message
+from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.memory import MemoryNetwork
-from tests.unit.engine.played import SHARD_SIZE, Played, hello, weights
+from tests.unit.engine.played import LONG, SHARD_SIZE, Played, hello, weights
 from tests.unit.engine.stage import Stage, make_worker
 from tests.unit.gan import small
 
@@ -84,7 +84,7 @@ class PlayedClients(Played):
         self, iteration: int | None = None, models: Mapping[int, Tensor] | None = None
     ) -> Message:
         """Waits for a round and answers it."""
-        order = self.take(Kind.ROUND, iteration)
+        order = self.take(ROUND, iteration)
         self.send(self.answer_to(order, models))
         return order
 
@@ -98,14 +98,14 @@ class PlayedClients(Played):
 
     def obey(self, message: Message) -> None:
         """Does what a host of played clients can do about a message."""
-        if message.kind == Kind.ROUND:
+        if message.kind == ROUND:
             self.send(self.answer_to(message))
         else:
             super().obey(message)
 
     def rounds(self) -> list[int]:
         """The iterations of the rounds that came."""
-        return [m.iteration for m in self.seen if m.kind == Kind.ROUND]
+        return [m.iteration for m in self.seen if m.kind == ROUND]
 
 
 class RoundStage(Stage):
@@ -113,7 +113,7 @@ class RoundStage(Stage):
 
     Args:
         folder: for the run.
-        aborts: see `FederatedServer`.
+        aborts: whether a round past its deadline is aborted.
         classes: how many samples of each class workers say that they hold.
         how: see `Stage`.
     """
@@ -121,29 +121,22 @@ class RoundStage(Stage):
     def __init__(
         self, folder: Path, *, aborts: bool = False, classes: Classes | None = None, **how: Any
     ) -> None:
-        self.aborts = aborts
         self.classes = classes or {}
-        settings = {"algorithm": "fl-gan", "swap_interval": None, "round_iterations": E, **how}
-        super().__init__(folder, **settings)
+        rules = {"on_deadline": "abort", "deadline": (LONG, 0.0)} if aborts else {}
+        super().__init__(folder, **{"round_iterations": E, **rules, **how})
 
-    def bring(self) -> tuple[ServerFamily, nn.Module]:
-        experiment = self.experiment
+    def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
+        return FederatedSettings.read(given)
+
+    def bring(self) -> ServerPart:
+        settings = self.settings
+        assert isinstance(settings, FederatedSettings)
         self.models = make_models()
-        self.form = round_form(experiment, self.models.vector)
-        assert experiment.sampling is not None
-        assert experiment.participation is not None
-        part = partial(
-            FederatedServer,
-            self.models,
-            new_sampling(experiment.sampling, experiment.participation, experiment.seed),
-            Loads(experiment.training_load, experiment.num_workers),
-            aborts=self.aborts,
-        )
-        family = ServerFamily(part, self.form, small.CPU, counts_busy=False, copies=False)
-        return family, self.models.generator
+        sampling = new_sampling(settings.sampling, settings.participation, settings.seed)
+        return FederatedServer(self.models, sampling, settings, small.CPU)
 
     def bring_host(self, workers: Mapping[int, Client], tracer: Tracer) -> HostPart:
-        return FederatedHost(workers, small.CPU, self.form, dict)
+        return FederatedHost(workers, small.CPU, self.form, tracer)
 
     def said_of(self, workers: Sequence[int]) -> dict[str, Any]:
         counts = {str(n): list(self.classes.get(n, [SHARD_SIZE])) for n in workers}
@@ -172,7 +165,7 @@ class RoundStage(Stage):
         train = client.train
 
         def train_later(models: Tensor, iterations: int, batch_size: int) -> tuple[Tensor, Tensor]:
-            done = self.roster.iteration - E
+            done = self.members.iteration - E
             if self.saving.due(done - 1 if done == 0 else done - E, done):
                 self.wait_for_checkpoint(done)
             return train(models, iterations, batch_size)

@@ -12,8 +12,7 @@ from mdgan import messages
 from mdgan.engine.server.checkpoints import Standing
 from mdgan.engine.server.scoring import Scoring
 from mdgan.families.federated.fl_gan import Client
-from mdgan.families.federated.messages import read_order
-from mdgan.messages import Kind
+from mdgan.families.federated.messages import ROUND, read_order
 from mdgan.records.milestones import passed
 from tests.unit.families.federated.rounds import (
     E,
@@ -60,7 +59,7 @@ def test_a_host_of_many_sends_their_sum_and_it_is_the_same(rounds: MakeRounds) -
     made = rounds(num_workers=5, iterations=E)
     one, many = made.begin_playing((1,), (2, 3, 4, 5))
     one.answer_round(E)
-    order = many.take(Kind.ROUND, E)
+    order = many.take(ROUND, E)
     answer = many.answer_to(order)
     assert answer.fields["summed"] == [[2, 3, 4, 5]]
     assert "feedback.values" not in answer.tensors
@@ -134,7 +133,7 @@ def test_only_those_who_were_drawn_are_asked(rounds: MakeRounds) -> None:
     asked: dict[int, list[int]] = {i: [] for i in drawn}
     for host in hosts:
         for message in host.seen:
-            if message.kind == Kind.ROUND:
+            if message.kind == ROUND:
                 asked[message.iteration] += read_order(message)[1]
     assert {i: sorted(workers) for i, workers in asked.items()} == drawn
     assert all(event["took_part"] == event["asked"] for event in events)
@@ -230,7 +229,7 @@ def test_the_last_round_is_as_short_as_it_must_be(
     lengths = [now - before for before, now in zip([0, *ends], ends, strict=False)]
     for host in hosts:
         assert host.rounds() == ends
-        orders = [message for message in host.seen if message.kind == Kind.ROUND]
+        orders = [message for message in host.seen if message.kind == ROUND]
         assert [order.fields["loads"][str(host.number)][0] for order in orders] == lengths
     assert [record["iteration"] for record in made.metrics()] == ends
     assert made.status()["iteration"] == iterations

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from torch import Tensor
 
+from mdgan.families.federated.messages import ROUND
 from mdgan.messages import Kind
 from tests.unit.engine.played import LONG
 from tests.unit.families.federated.rounds import E, RoundStage, make_models, mean_of, models_of
@@ -42,11 +43,11 @@ def test_it_is_completed_with_those_who_answered(rounds: MakeRounds) -> None:
 def test_what_comes_late_is_of_no_use_but_its_client_is(rounds: MakeRounds) -> None:
     made = rounds(num_workers=3, iterations=3 * E, deadline=(LONG / 20, 0.0), quorum=0.6)
     one, two, slow = made.begin_playing(*ALONE)
-    late = slow.take(Kind.ROUND, E)
+    late = slow.take(ROUND, E)
     for host in (one, two):
         host.answer_round(E)
     for host in (one, two):
-        host.take(Kind.ROUND, 2 * E)
+        host.take(ROUND, 2 * E)
     slow.send(slow.answer_to(late))
     made.wait_for_event("back")
     for host in (one, two):
@@ -82,7 +83,7 @@ def test_sampling_counts_only_those_who_took_part(
         lambda _standing, state, *_: seen.append(state["sampling.accumulated"].tolist()),
     )
     one, slow, three, four, five = made.begin_playing((1,), (2,), (3,), (4,), (5,))
-    late = slow.take(Kind.ROUND, E)
+    late = slow.take(ROUND, E)
     one.answer_round(E)  # alone in time
     three.answer_round(2 * E)
     four.answer_round(2 * E)
@@ -99,7 +100,7 @@ def test_it_is_aborted_and_another_begun(rounds: MakeRounds) -> None:
     one, two, slow = made.begin_playing(*ALONE)
     for host in (one, two):
         host.answer_round(E)
-    slow.take(Kind.ROUND, E)
+    slow.take(ROUND, E)
     for host in (one, two):
         again = host.answer_round(E)
         assert same_bits(again.tensors["models"], make_models().vector.read()), "nothing is kept"
@@ -118,11 +119,11 @@ def test_what_comes_late_to_an_aborted_round_is_not_used_for_the_next(rounds: Ma
         num_workers=3, iterations=2 * E, deadline=(LONG / 20, 0.0), quorum=0.6, aborts=True
     )
     one, two, slow = made.begin_playing(*ALONE)
-    late = slow.take(Kind.ROUND, E)
+    late = slow.take(ROUND, E)
     for host in (one, two):
         host.answer_round(E)
     for host in (one, two):
-        host.take(Kind.ROUND, E)  # another round
+        host.take(ROUND, E)  # another round
     slow.send(slow.answer_to(late, {3: models_of(77, E)}))
     made.wait_for_event("back")
     for host in (one, two):
@@ -169,7 +170,7 @@ def test_without_lates_nothing_is_aborted(rounds: MakeRounds) -> None:
 def test_a_loss_aborts_too(rounds: MakeRounds) -> None:
     made = rounds(num_workers=2, iterations=E, aborts=True)
     one, dies = made.begin_playing((1,), (2,))
-    dies.take(Kind.ROUND, E)
+    dies.take(ROUND, E)
     dies.die()
     one.answer_round(E)
     one.answer_round(E)

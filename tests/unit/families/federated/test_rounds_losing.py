@@ -10,6 +10,7 @@ from torch import Tensor
 from mdgan import messages
 from mdgan.engine.server.loop import AllWorkersLost
 from mdgan.errors import BadInput
+from mdgan.families.federated.messages import ROUND, UPDATE
 from mdgan.messages import Kind, Message
 from tests.unit.families.federated.rounds import (
     E,
@@ -56,9 +57,9 @@ WRONG = {
 
 def answer_with(host: PlayedClients, vector: Tensor, iteration: int) -> None:
     """Answers a round with something instead of models."""
-    host.take(Kind.ROUND, iteration)
+    host.take(ROUND, iteration)
     tensors = {"losses": torch.zeros(1, 2), "feedback.values": vector[None]}
-    host.send(Message(Kind.UPDATE, iteration, {"workers": [3], "summed": []}, tensors))
+    host.send(Message(UPDATE, iteration, {"workers": [3], "summed": []}, tensors))
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -69,7 +70,7 @@ def test_models_that_cannot_be_used_are_left_out(rounds: MakeRounds, name: str) 
     for host in hosts[:2]:
         host.answer_round(E)
     answer_with(hosts[2], vector, E)
-    order = hosts[0].take(Kind.ROUND, 2 * E)
+    order = hosts[0].take(ROUND, 2 * E)
     assert same_bits(order.tensors["models"], thirds(E, 1, 2))
     hosts[0].send(hosts[0].answer_to(order))
     for host in hosts[1:]:
@@ -85,20 +86,20 @@ def test_models_that_cannot_be_used_are_left_out(rounds: MakeRounds, name: str) 
 
 
 GARBAGE: dict[str, Callable[[Message], Message]] = {
-    "empty": lambda m: Message(Kind.UPDATE, m.iteration),
-    "fields": lambda m: Message(Kind.UPDATE, m.iteration, {"workers": "all", "summed": 3}, {}),
-    "no losses": lambda m: Message(Kind.UPDATE, m.iteration, m.fields, {"x": torch.zeros(3)}),
+    "empty": lambda m: Message(UPDATE, m.iteration),
+    "fields": lambda m: Message(UPDATE, m.iteration, {"workers": "all", "summed": 3}, {}),
+    "no losses": lambda m: Message(UPDATE, m.iteration, m.fields, {"x": torch.zeros(3)}),
     "somebody else's": lambda m: Message(
-        Kind.UPDATE, m.iteration, {**m.fields, "workers": [1]}, m.tensors
+        UPDATE, m.iteration, {**m.fields, "workers": [1]}, m.tensors
     ),
     "everybody's": lambda m: Message(
-        Kind.UPDATE,
+        UPDATE,
         m.iteration,
         {"workers": [1, 2, 3], "summed": [[1, 2, 3]]},
         {"losses": torch.zeros(3, 2), "sums.values": torch.zeros(1, 3, 1024)},
     ),
     "twice the same": lambda m: Message(
-        Kind.UPDATE,
+        UPDATE,
         m.iteration,
         {"workers": [3, 3], "summed": []},
         {"losses": torch.zeros(2, 2), "feedback.values": torch.zeros(2, 3, 1024)},
@@ -110,7 +111,7 @@ GARBAGE: dict[str, Callable[[Message], Message]] = {
 def test_garbage_costs_a_strike_and_speaks_for_nobody_else(rounds: MakeRounds, name: str) -> None:
     made = rounds(num_workers=3, iterations=E)
     hosts = made.begin_playing(*ALONE)
-    order = hosts[2].take(Kind.ROUND, E)
+    order = hosts[2].take(ROUND, E)
     hosts[2].send(GARBAGE[name](hosts[2].answer_to(order)))
     made.wait_for_event("refused")
     for host in hosts[:2]:
@@ -150,7 +151,7 @@ def test_a_sum_that_cannot_be_used_costs_each_of_it_a_strike(rounds: MakeRounds)
     made = rounds(num_workers=4, iterations=E)
     one, many = made.begin_playing((1,), (2, 3, 4))
     one.answer_round(E)
-    order = many.take(Kind.ROUND, E)
+    order = many.take(ROUND, E)
     answer = many.answer_to(order)
     answer.tensors["sums.values"][0, 0, 0] = float("nan")
     many.send(answer)
@@ -177,7 +178,7 @@ def test_nobody_can_be_used_and_the_round_is_tried_again(rounds: MakeRounds) -> 
 def test_a_host_that_is_lost_during_a_round(rounds: MakeRounds) -> None:
     made = rounds(num_workers=3, iterations=2 * E)
     hosts = made.begin_playing(*ALONE)
-    hosts[2].take(Kind.ROUND, E)
+    hosts[2].take(ROUND, E)
     hosts[2].die()
     for i in (E, 2 * E):
         for host in hosts[:2]:
@@ -206,7 +207,7 @@ def test_a_newcomer_takes_part_from_the_next_round(rounds: MakeRounds) -> None:
     made = rounds(num_workers=2, iterations=2 * E)
     one, two = made.begin_playing((1,), (2,))
     for host in (one, two):
-        host.take(Kind.ROUND, E)
+        host.take(ROUND, E)
     newcomer = made.play(3)
     assert newcomer.welcome["iteration"] == E
     newcomer.lacks_everything()
@@ -226,7 +227,7 @@ def test_a_newcomer_takes_part_from_the_next_round(rounds: MakeRounds) -> None:
 def test_a_real_newcomer(rounds: MakeRounds) -> None:
     made = rounds(num_workers=1, iterations=2 * E)
     (one,) = made.begin_playing((1,))
-    one.take(Kind.ROUND, E)
+    one.take(ROUND, E)
     made.clients(2)
     made.wait_for_event("joined")
     one.send(one.answer_to(one.seen[-1]))
@@ -241,7 +242,7 @@ def test_all_of_them_and_nobody_comes(rounds: MakeRounds) -> None:
     for host in hosts:
         host.answer_round(E)
     for host in hosts:
-        host.take(Kind.ROUND, 2 * E)
+        host.take(ROUND, 2 * E)
         host.die()
     error = made.over()
     assert isinstance(error, AllWorkersLost)
@@ -259,7 +260,7 @@ def test_all_of_them_and_one_comes_back(rounds: MakeRounds) -> None:
     for host in hosts:
         host.answer_round(E)
     for host in hosts:
-        host.take(Kind.ROUND, 2 * E)
+        host.take(ROUND, 2 * E)
         host.die()
     made.wait_for_event("lost", 2)
     again = made.play(1)
@@ -275,7 +276,7 @@ def test_all_of_them_and_one_comes_back(rounds: MakeRounds) -> None:
 def test_who_leaves_is_not_asked_any_more(rounds: MakeRounds) -> None:
     made = rounds(num_workers=2, iterations=2 * E)
     one, two = made.begin_playing((1,), (2,))
-    two.take(Kind.ROUND, E)
+    two.take(ROUND, E)
     two.send(messages.leave(E))
     one.answer_round(E)
     made.finished(one)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from mdgan.settings.experiment import AGGREGATION_FORMS, Experiment
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,7 +18,6 @@ from mdgan.families.mdgan.aggregation_rules import (
     parse_aggregation,
 )
 from mdgan.gan.randomness import generator_for
-from mdgan.settings.experiment import AGGREGATION_FORMS, Experiment
 from tests.unit.gan.small import (
     BATCH_SIZE,
 )

@@ -12,8 +12,8 @@ from mdgan.families.mdgan.aggregation import Aggregation, aggregate, combine_jud
 from mdgan.families.mdgan.aggregation_rules import AggregationRule, parse_aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
 from mdgan.families.mdgan.forgiving import weights
-from mdgan.gan.discriminator import Discriminator
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.losses import GENERATOR_LOSSES, Term
 from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan import small

@@ -10,6 +10,7 @@ from mdgan.families.mdgan import messages as iteration_messages
 from mdgan.families.mdgan.aggregation import combine_judges
 from mdgan.families.mdgan.aggregation_rules import parse_aggregation
 from mdgan.families.mdgan.algorithm import assign
+from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.messages import Kind, Message
 from tests.unit.engine.played import FORM, Played, feedback_of, generator_after, weights
 from tests.unit.engine.stage import Stage, make_worker
@@ -30,7 +31,7 @@ BAD_VERDICTS = [
 
 def answer(made: Stage, host: Played, iteration: int) -> Message:
     """A whole answer to the batches of an iteration, which must come."""
-    judge = host.take(Kind.BATCHES, iteration).fields["judge"]
+    judge = host.take(BATCHES, iteration).fields["judge"]
     judged = {int(worker): place for worker, place in judge.items()}
     return iteration_messages.feedback(
         iteration,
@@ -52,7 +53,7 @@ def test_useless_verdicts_are_a_strike_and_harm_nobody(stage: MakeStage, rule: s
         tensors = {name: tensor for name, tensor in honest.tensors.items() if name != "verdicts"}
         if verdicts is not None:
             tensors["verdicts"] = verdicts
-        liar.send(Message(Kind.FEEDBACK, i, honest.fields, tensors))
+        liar.send(Message(FEEDBACK, i, honest.fields, tensors))
         one.send(answer(made, one, i))
     assert liar.take(Kind.STOP).fields["shut_out"] is True
     made.finished(one)
@@ -64,7 +65,7 @@ def test_useless_verdicts_are_a_strike_and_harm_nobody(stage: MakeStage, rule: s
 def test_a_sum_in_place_of_answers_is_a_strike_for_all_in_it(stage: MakeStage) -> None:
     made = stage(num_workers=4, iterations=1, kappa=1, aggregation="f2u")
     one, liar = made.begin_with((1,), (2, 3, 4))
-    liar.take(Kind.BATCHES)
+    liar.take(BATCHES)
     feedbacks = {worker: feedback_of(worker, 1) for worker in (2, 3, 4)}
     losses, judged = dict.fromkeys(feedbacks, torch.zeros(2)), dict.fromkeys(feedbacks, 0)
     summed = iteration_messages.feedback(1, feedbacks, losses, judged, FORM)

@@ -5,17 +5,17 @@ from typing import Any, cast
 
 import pytest
 import torch
+from mdgan.settings.deployment import Deployment
+from mdgan.settings.experiment import Experiment
 
 from mdgan.families.mdgan.grouping import make_group, thread_numbers
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.tuning import Tuning
-from mdgan.families.mdgan.worker_group import OneByOne, WorkerGroup
 from mdgan.families.mdgan.worker import Worker
+from mdgan.families.mdgan.worker_group import OneByOne, WorkerGroup
 from mdgan.launch import machine
 from mdgan.launch.prepare import Plan
 from mdgan.observe.tracer import Tracer
-from mdgan.settings.deployment import Deployment
-from mdgan.settings.experiment import Experiment
 from tests.unit.gan import small
 
 

@@ -4,9 +4,10 @@ import torch
 from torch import nn
 
 from mdgan import messages
+from mdgan.families.mdgan.messages import FEEDBACK, SWAPPED
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
-from mdgan.gan.discriminator import Discriminator
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.discriminator import Discriminator
 from mdgan.messages import Kind
 from tests.unit.engine.played_server import PlayedServer, answer, batches
 from tests.unit.engine.stage import make_worker, same_state
@@ -38,7 +39,7 @@ def test_it_answers_swaps_and_saves_as_one_by_one(server: PlayedServer) -> None:
 
     def check(iteration: int, asked: dict[int, Worker], *, swap: bool = False) -> None:
         server.send(batches(iteration, asked, swap=swap))
-        message = server.take(Kind.FEEDBACK)
+        message = server.take(FEEDBACK)
         expected = torch.stack([answer(worker, iteration) for worker in asked.values()])
         got = message.tensors.get("feedback.values")
         if got is None:  # three that judge the same batch are added up
@@ -48,7 +49,7 @@ def test_it_answers_swaps_and_saves_as_one_by_one(server: PlayedServer) -> None:
     check(1, reference)
     check(2, reference, swap=True)
     server.send(messages.swap(2, {1: 2, 2: 3, 3: 1}, dict.fromkeys(RANKS, 1), {}))
-    swapped = server.take(Kind.SWAPPED)
+    swapped = server.take(SWAPPED)
     assert len(swapped.fields["taken"]) == len(RANKS)
     rotate(reference)
     check(3, {3: reference[3], 1: reference[1]})

@@ -4,11 +4,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mdgan.settings.experiment import Experiment
 from torch import Tensor
 
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import Assignment, assign
 from mdgan.families.mdgan.messages import (
+    BATCHES,
+    FEEDBACK,
     LEAST_TO_SUM,
     Form,
     batches,
@@ -18,8 +21,7 @@ from mdgan.families.mdgan.messages import (
 )
 from mdgan.gan.codecs import Codec, parse_codec
 from mdgan.gan.exact_sum import PartialSum
-from mdgan.messages import Kind, Message
-from mdgan.settings.experiment import Experiment
+from mdgan.messages import Message
 from mdgan.transport.wire import HEADER_BYTES, encode, encoded_bytes
 
 KAPPA, BATCH, SHAPE = 5, 2, (1, 2, 2)
@@ -57,7 +59,7 @@ def test_each_batch_that_is_used_is_sent_once_and_found_again(
     assignment: dict[int, tuple[int, int]],
 ) -> None:
     message = batches(3, generated(), assignment, swap_follows=True, last=False)
-    assert (message.kind, message.iteration) == (Kind.BATCHES, 3)
+    assert (message.kind, message.iteration) == (BATCHES, 3)
     work = read_batches(message, FORM)
     used = {index for pair in assignment.values() for index in pair}
     assert work.generated.shape == (len(used), BATCH, *SHAPE)
@@ -82,7 +84,7 @@ def test_a_batch_used_by_three_workers_is_sent_once() -> None:
 
 def test_feedback_and_losses_are_found_again_by_worker() -> None:
     message = answer({7: 0, 3: 1, 5: 0})
-    assert (message.kind, message.iteration) == (Kind.FEEDBACK, 9)
+    assert (message.kind, message.iteration) == (FEEDBACK, 9)
     read = read_feedback(message, FORM)
     assert not read.sums
     assert list(read.singles) == list(read.losses) == [7, 3, 5]
@@ -146,7 +148,7 @@ def test_verdicts_that_belong_to_nobody_are_none(wrong: Tensor | None) -> None:
     tensors = {name: t for name, t in honest.tensors.items() if name != "verdicts"}
     if wrong is not None:
         tensors["verdicts"] = wrong
-    read = read_feedback(Message(Kind.FEEDBACK, 9, honest.fields, tensors), WITH_VERDICTS)
+    read = read_feedback(Message(FEEDBACK, 9, honest.fields, tensors), WITH_VERDICTS)
     assert not read.verdicts
     assert len(read.singles) == 3
 
@@ -197,7 +199,7 @@ def test_an_answer_that_does_not_fit_is_none(
 ) -> None:
     honest = answer({1: 0, 2: 0, 3: 0})
     tensors = {name: t for name, t in honest.tensors.items() if name not in left_out}
-    read = read_feedback(Message(Kind.FEEDBACK, 9, fields, tensors), FORM)
+    read = read_feedback(Message(FEEDBACK, 9, fields, tensors), FORM)
     assert not read.singles
     assert not read.sums
 

@@ -9,12 +9,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mdgan.engine.host.loop import Host
+from mdgan.families.mdgan.messages import BATCHES, SWAP
 from mdgan.families.mdgan.participation import Holders
 from mdgan.families.mdgan.swap import Moves, draw_swap
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.model_state import part_of
 from mdgan.gan.stages import Stage as Span
-from mdgan.messages import Kind
 from mdgan.storage.checkpoints import SERVER_FILE
 from tests.unit.engine.played import Played, answer_of, generator_after
 from tests.unit.engine.stage import Stage, make_worker, same_state
@@ -173,7 +173,7 @@ def test_an_idle_worker_takes_over_from_one_that_was_lost(stage: MakeStage) -> N
     hosts = made.begin_with((1,), (2,), (3,), (4,))
     having, idle = split(hosts, first_holders(0.5, 4))
     stays, lost = having
-    lost.take(Kind.BATCHES, 1)
+    lost.take(BATCHES, 1)
     lost.die()
     stays.answer(1)
     made.finished(stays, *idle)
@@ -203,7 +203,7 @@ def test_an_idle_worker_takes_over_from_a_taker_that_was_lost(stage: MakeStage, 
     for i in (1, 2):
         for host in split(hosts, holders)[0]:
             host.answer(i)
-    doomed.take(Kind.SWAP, 2)
+    doomed.take(SWAP, 2)
     doomed.die()
     made.finished(*others)
     (event,) = made.events("swap")
@@ -219,7 +219,7 @@ def test_who_joins_is_idle_until_more_are_wanted(stage: MakeStage) -> None:
     hosts = made.begin_with((1,), (2,), (3,), (4,))
     having, _ = split(hosts, first_holders(0.5, 4))
     having[0].answer(1)
-    having[1].take(Kind.BATCHES, 1)
+    having[1].take(BATCHES, 1)
     fifth, sixth = made.play(5).ready(), made.play(6).ready()
     made.wait_for_event("joined", 2)
     having[1].send(answer_of(having[1].number, 1))
@@ -238,8 +238,8 @@ def test_an_idle_worker_takes_over_from_one_that_is_late(stage: MakeStage) -> No
     having, idle = split(hosts, first_holders(0.5, 4))
     prompt, slow = having
     prompt.answer(1)
-    slow.take(Kind.BATCHES, 1)
-    prompt.take(Kind.BATCHES, 2)
+    slow.take(BATCHES, 1)
+    prompt.take(BATCHES, 2)
     slow.send(answer_of(slow.number, 1))
     made.wait_for_event("back")
     prompt.send(answer_of(prompt.number, 2))
@@ -264,10 +264,10 @@ def test_workers_that_were_not_asked_keep_nobody_waiting(stage: MakeStage) -> No
     made = stage(num_workers=9, iterations=3, **settings)
     first, *others = made.begin_with(*groups)
     prompt, slow = split(others, first_holders(0.34, 9, seed))[0]
-    first.take(Kind.BATCHES, 1)
+    first.take(BATCHES, 1)
     prompt.answer(1)
     slow.answer(1)
-    slow.take(Kind.BATCHES, 2)
+    slow.take(BATCHES, 2)
     prompt.answer(2)
     prompt.answer(3)
     made.finished(*(host for host in others if host is not slow))
@@ -280,7 +280,7 @@ def test_holders_get_the_next_batches_before_anybody_has_answered(stage: MakeSta
     having, idle = split(hosts, first_holders(0.5, 4))
     for i in range(1, 5):
         for host in having:
-            host.take(Kind.BATCHES, i)
+            host.take(BATCHES, i)
         if i > 1:
             for host in having:
                 host.send(answer_of(host.number, i - 1))
@@ -295,8 +295,8 @@ def test_who_is_lost_with_two_batches_is_replaced_after_both(stage: MakeStage) -
     hosts = made.begin_with((1,), (2,), (3,), (4,))
     having, idle = split(hosts, first_holders(0.5, 4))
     stays, lost = having
-    stays.take(Kind.BATCHES, 2)
-    lost.take(Kind.BATCHES, 2)
+    stays.take(BATCHES, 2)
+    lost.take(BATCHES, 2)
     lost.die()
     made.wait_for_event("lost")
     stays.send(answer_of(stays.number, 1))

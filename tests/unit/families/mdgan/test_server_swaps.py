@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from mdgan import messages
+from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK, SWAP, SWAPPED
 from mdgan.families.mdgan.server_swaps import Swapping
 from mdgan.families.mdgan.swap import draw_swap
 from mdgan.families.mdgan.worker import Worker
@@ -35,7 +36,7 @@ def trained(server: PlayedServer, *ranks: int) -> tuple[dict[int, Worker], dict[
     server.starts(workers)
     server.take(Kind.READY)
     server.send(batches(4, workers, swap=True))
-    server.take(Kind.FEEDBACK)
+    server.take(FEEDBACK)
     references = {n: make_worker(n, model_seed=n) for n in ranks}
     for reference in references.values():
         answer(reference, 4)
@@ -44,7 +45,7 @@ def trained(server: PlayedServer, *ranks: int) -> tuple[dict[int, Worker], dict[
 
 def swapped(server: PlayedServer, moves: dict[int, int], host_of: dict[int, int]) -> Message:
     server.send(messages.swap(4, moves, host_of, {}))
-    return server.take(Kind.SWAPPED)
+    return server.take(SWAPPED)
 
 
 # A host's part.
@@ -56,7 +57,7 @@ def test_two_hosts_exchange_their_discriminators(server: PlayedServer) -> None:
     other = partner(server, 2)
     server.send(messages.swap(4, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
     fetched = other.exchange(4, {1: messages.discriminators(4, {1: theirs})}, [1], {})
-    report = server.take(Kind.SWAPPED)
+    report = server.take(SWAPPED)
     assert isinstance(fetched[1], Message)
     assert same_state(messages.by_worker(fetched[1])[2], before[1])
     assert server.stop() is None
@@ -80,7 +81,7 @@ def test_some_stay_and_some_go(server: PlayedServer) -> None:
     other = partner(server, 5)
     server.send(messages.swap(4, {1: 2, 2: 1, 3: 5, 5: 3}, {1: 1, 2: 1, 3: 1, 5: 5}, {}))
     other.exchange(4, {1: messages.discriminators(4, {3: theirs})}, [1], {})
-    report = server.take(Kind.SWAPPED)
+    report = server.take(SWAPPED)
     assert server.stop() is None
     assert same_state(own(workers[1]), before[2])
     assert same_state(own(workers[2]), before[1])
@@ -124,8 +125,8 @@ def test_who_gets_something_else_keeps_its_own(
     workers, before = trained(server, 1)
     other = partner(server, 2)
     server.send(messages.swap(4, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
-    other.exchange(4, {1: Message(Kind.DISCRIMINATORS, 4, {}, tensors)}, [1], {})
-    assert server.take(Kind.SWAPPED).fields["taken"] == {}
+    other.exchange(4, {1: Message(DISCRIMINATORS, 4, {}, tensors)}, [1], {})
+    assert server.take(SWAPPED).fields["taken"] == {}
     assert server.stop() is None
     assert same_state(own(workers[1]), before[1])
 
@@ -137,7 +138,7 @@ def test_nobody_gets_what_was_meant_for_another(server: PlayedServer) -> None:
     other = partner(server, 5)
     server.send(messages.swap(4, {3: 5, 5: 3}, {1: 1, 3: 1, 5: 5}, {}))
     other.exchange(4, {1: messages.discriminators(4, {3: theirs, 1: theirs})}, [1], {})
-    assert server.take(Kind.SWAPPED).fields["taken"].keys() == {"3"}
+    assert server.take(SWAPPED).fields["taken"].keys() == {"3"}
     assert server.stop() is None
     assert same_state(own(workers[1]), before[1])
     assert same_state(own(workers[3]), theirs)
@@ -150,10 +151,10 @@ def begun(made: Stage, *groups: tuple[int, ...]) -> tuple[Swapping, list[Played]
     """Hosts that take part, and nobody who trains them."""
     hosts = [made.play(*group) for group in groups]
     for host in hosts:
-        made.roster.joined(host.number, host.hello)
-        made.roster.arrived(host.number)
-    made.roster.begin()
-    swapping = Swapping(made.experiment, made.network.server, made.roster, made.observer)
+        made.members.joined(host.number, host.hello)
+        made.members.arrived(host.number)
+    made.members.begin()
+    swapping = Swapping(made.experiment, made.network.server, made.members, made.observer)
     return swapping, hosts
 
 
@@ -168,7 +169,7 @@ def test_each_host_is_told_of_its_own_moves(stage: MakeStage) -> None:
     moves = draw_swap("pairs", 0, 0, [1, 2, 3, 4, 5])
     assert swapping.num_swaps == 1
     for host in hosts:
-        order = host.take(Kind.SWAP, 4)
+        order = host.take(SWAP, 4)
         told = {giver: taker for giver, _, taker, _ in order.fields["moves"]}
         carried = set(host.workers)
         assert told == {g: t for g, t in moves.items() if g in carried or t in carried}
@@ -178,11 +179,11 @@ def test_who_is_busy_or_arriving_does_not_swap(stage: MakeStage) -> None:
     made = stage(num_workers=4, swap_interval=1)
     swapping, (one, two, busy) = begun(made, (1,), (2,), (3,))
     arriving = made.play(4)
-    made.roster.joined(4, arriving.hello)
-    made.roster.owe({3: [3]}, 4)
+    made.members.joined(4, arriving.hello)
+    made.members.owe({3: [3]}, 4)
     swapping.order(4)
-    assert {row[0] for row in one.take(Kind.SWAP).fields["moves"]} == {1, 2}
-    assert {row[0] for row in two.take(Kind.SWAP).fields["moves"]} == {1, 2}
+    assert {row[0] for row in one.take(SWAP).fields["moves"]} == {1, 2}
+    assert {row[0] for row in two.take(SWAP).fields["moves"]} == {1, 2}
     assert busy.link.receive(0.0) is None
     assert arriving.link.receive(0.0) is None
 
@@ -276,7 +277,7 @@ def test_of_one_worker_there_is_nothing_to_swap(stage: MakeStage) -> None:
     made = stage(num_workers=1, swap_interval=1)
     swapping, (one,) = begun(made, (1,))
     swapping.order(4)
-    assert one.take(Kind.SWAP).fields["moves"] == []
+    assert one.take(SWAP).fields["moves"] == []
 
 
 def test_swaps_come_in_their_rhythm_and_not_after_the_last_iteration(stage: MakeStage) -> None:
@@ -284,11 +285,11 @@ def test_swaps_come_in_their_rhythm_and_not_after_the_last_iteration(stage: Make
     one, two = made.begin_with((1,), (2,))
     for i in range(1, 7):
         for host in (one, two):
-            told = host.take(Kind.BATCHES, i).fields
+            told = host.take(BATCHES, i).fields
             assert (told["swap_follows"], told["last"]) == (i in (2, 4), i == 6)
             host.send(answer_of(host.number, i))
     made.finished(one, two)
-    assert [m.iteration for m in one.seen if m.kind == Kind.SWAP] == [2, 4]
+    assert [m.iteration for m in one.seen if m.kind == SWAP] == [2, 4]
 
 
 def test_a_swap_is_an_exchange_of_shards(stage: MakeStage) -> None:

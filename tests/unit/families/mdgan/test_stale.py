@@ -8,6 +8,7 @@ from torch import Tensor
 
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import assign
+from mdgan.families.mdgan.messages import BATCHES
 from mdgan.messages import Kind
 from tests.unit.engine.played import answer_of, feedback_of, generator_after, weights
 from tests.unit.engine.stage import Stage
@@ -55,11 +56,11 @@ def test_the_next_batches_are_there_before_anybody_has_answered(stage: MakeStage
     made = stage(iterations=4, stale=1)
     hosts = made.begin_with((1,), (2,))
     for host in hosts:
-        host.take(Kind.BATCHES, 1)
+        host.take(BATCHES, 1)
     for i in range(1, 5):
         for host in hosts:
             if i < 4:
-                host.take(Kind.BATCHES, i + 1)
+                host.take(BATCHES, i + 1)
         for host in hosts:
             host.send(answer_of(host.number, i))
     made.finished(*hosts)
@@ -73,7 +74,7 @@ def test_an_answer_to_the_next_iteration_waits_for_its_turn(stage: MakeStage) ->
     fast, slow = made.begin_with((1,), (2,))
     for i in (1, 2):
         fast.answer(i)  # twice, while the other has not answered once
-    slow.take(Kind.BATCHES, 2)
+    slow.take(BATCHES, 2)
     for i in (1, 2):
         slow.send(answer_of(2, i))
     made.finished(fast, slow)
@@ -101,7 +102,7 @@ def test_nothing_leaves_ahead_of_a_swap_or_a_checkpoint(stage: MakeStage) -> Non
 def test_who_is_late_gets_no_more_batches(stage: MakeStage) -> None:
     made = stage(iterations=5, stale=1, deadline=(0.2, 0.0), quorum=0.5)
     one, slow = made.begin_with((1,), (2,))
-    slow.take(Kind.BATCHES, 2)
+    slow.take(BATCHES, 2)
     for i in range(1, 6):
         one.answer(i)
     made.finished(one)
@@ -113,7 +114,7 @@ def test_when_all_are_lost_the_iteration_is_done_again_by_who_comes(stage: MakeS
     made = stage(iterations=3, stale=1)
     first, second = made.begin_with((1,), (2,))
     for host in (first, second):
-        host.take(Kind.BATCHES, 2)
+        host.take(BATCHES, 2)
         host.die()
     made.wait_for_event("lost")
     again = made.play(1, key=first.hello["key"], generation=1).ready()

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from mdgan.families.standalone.loop import run_standalone
 
 from mdgan.engine.server import checkpoints as saving_module
 from mdgan.engine.server.scoring import Scoring
 from mdgan.errors import Interrupted
-from mdgan.families.standalone.loop import run_standalone
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
