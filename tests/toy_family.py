@@ -1,0 +1,148 @@
+"""An algorithm of one's own, in one file: clients train both models, only generators travel.
+
+`python -m tests.toy_family train --algorithm toy …` is `mdgan` with this algorithm added.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.data.dataset_file import DatasetFile
+from mdgan.data.shard import Shard
+from mdgan.engine.answers import AnswerForm, pack_answers
+from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
+from mdgan.engine.parts import Advance, HostHandler, HostPart, ServerPart
+from mdgan.engine.server.engine import Engine
+from mdgan.engine.settings import RunSettings
+from mdgan.families import registry
+from mdgan.families.contract import Algorithm, Builder, HostNeeds
+from mdgan.gan.build import build_model, make_discriminator_learner, make_local_gan, make_model
+from mdgan.gan.discriminator_learner import DiscriminatorLearner
+from mdgan.gan.exact_sum import put_together
+from mdgan.gan.local_gan import LocalGAN, resolve_kappa
+from mdgan.gan.model_vector import ModelVector
+from mdgan.gan.randomness import RandomState, derive_seed, generator_for
+from mdgan.messages import Message
+from mdgan.observe.tracer import Tracer
+from mdgan.settings.declare import setting, text, whole
+from mdgan.transport.base import HostTransport
+
+ASK, ANSWER = "TOYASK", "TOYANSWER"
+
+
+@dataclass(frozen=True)
+class ToySettings(RunSettings):
+    algorithm: str = setting("toy", "What trains.", text())
+    toy_steps: int = setting(2, "Steps between two exchanges.", whole(1), metavar="N")
+
+
+class ToyServer(ServerPart):
+    def __init__(self, generator: nn.Module, device: torch.device) -> None:
+        self._generator, self._vector = generator, ModelVector(generator)
+        self.form, self.device = AnswerForm(ANSWER, self._vector.shape), device
+
+    @property
+    def generator(self) -> nn.Module:
+        return self._generator
+
+    def advance(self, done: int, engine: Engine) -> Advance | None:
+        hosts, i = engine.await_hosts(), done + 1
+        engine.at(i)
+        sent = self._vector.read()
+        engine.ask(i, hosts, lambda host: Message(ASK, i, {}, {"generator": sent}))
+        answers = engine.answers(i, hosts)
+        if not answers.losses:
+            return None
+        with engine.span("aggregate"):
+            parts = [answers.singles[worker] for worker in sorted(answers.singles)]
+            total = put_together(parts, [part.total for part in answers.sums])
+            assert total is not None
+            self._vector.write(total / len(answers.losses))
+        with engine.span("step"):
+            return Advance(i, answers.mean_losses())
+
+    def state(self) -> dict[str, Tensor]:
+        return {name: t.detach().clone() for name, t in self._generator.state_dict().items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self._generator.load_state_dict(dict(state))
+
+
+class ToyHost(HostPart):
+    begins = ASK
+
+    def __init__(self, gans: Mapping[int, LocalGAN], steps: int, tracer: Tracer) -> None:
+        self._gans, self._steps, self._tracer = gans, steps, tracer
+        self._vectors = {rank: ModelVector(gan.generator) for rank, gan in gans.items()}
+
+    @property
+    def learners(self) -> Mapping[int, LocalGAN]:
+        return self._gans
+
+    def handlers(self) -> Mapping[str, HostHandler]:
+        return {ASK: self._train}
+
+    def _train(self, message: Message, transport: HostTransport) -> None:
+        trained, losses = {}, {}
+        for rank, gan in self._gans.items():
+            with self._tracer.of_worker(rank)("train"):
+                self._vectors[rank].write(message.tensors["generator"])
+                steps = [torch.stack(gan.step()) for _ in range(self._steps)]
+            trained[rank], losses[rank] = self._vectors[rank].read(), steps[-1]
+        form = AnswerForm(ANSWER, next(iter(self._vectors.values())).shape)
+        with self._tracer.span("send") as span:
+            together = dict.fromkeys(trained, 0)
+            answer = pack_answers(message.iteration, trained, losses, together, form)
+            span.num_bytes = transport.send(answer)
+
+
+class ToyBuilder(Builder[ToySettings]):
+    def server(
+        self,
+        settings: ToySettings,
+        dataset: DatasetFile,
+        device: torch.device,
+        shards: Mapping[int, Shard],
+    ) -> ToyServer:
+        return ToyServer(make_model(dataset.generator, "generator", settings, device), device)
+
+    def host(self, needs: HostNeeds[ToySettings]) -> ToyHost:
+        gans = {rank: self._gan(rank, needs) for rank in needs.shards}
+        return ToyHost(gans, needs.settings.toy_steps, needs.tracer)
+
+    def _gan(self, rank: int, needs: HostNeeds[ToySettings]) -> LocalGAN:
+        settings, dataset, device = needs.settings, needs.dataset, needs.device
+        learner = make_discriminator_learner(
+            DiscriminatorLearner, rank, dataset.discriminator, settings, needs.shards[rank], device
+        )
+        return make_local_gan(
+            dataset.generator,
+            learner,
+            settings,
+            z_dim=dataset.z_dim,
+            kappa=resolve_kappa(settings.kappa, 1),
+            noise=generator_for(settings.seed, "noise", rank),
+            random_state=RandomState(derive_seed(settings.seed, "toy", rank), device),
+        )
+
+    def message_sizes(self, settings: ToySettings, dataset: DatasetFile) -> MessageSizes:
+        models = build_model(dataset.generator, 0), build_model(dataset.discriminator, 0)
+        size = 8 * prod(ModelVector(models[0]).shape)
+        return MessageSizes(
+            state_bytes(*models),
+            lambda count: {ANSWER: count * size + small_bytes(count)},
+            lambda count: {ASK: size + small_bytes(count)},
+        )
+
+
+BUILDER = ToyBuilder()
+TOY = Algorithm("toy", "every worker trains both models", ToySettings, "tests.toy_family:BUILDER")
+
+if __name__ == "__main__":
+    registry.register(TOY)
+    from mdgan.cli import run
+
+    run()
