@@ -1,6 +1,6 @@
 """Dataset files found and loaded, partitioned, sampled.
 
-The names below are what a dataset file builds on; see the recipe in the README.
+The names below are what a dataset file builds on; docs/extending.md has a recipe.
 """
 
 from mdgan.data.images import image_to_tensor, read_image
