@@ -9,7 +9,7 @@ STAMP := $(VENV)/installed
 TEST_PROCESSES := --numprocesses logical --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check bench clean
+.PHONY: help install demo test test-all check docs bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,10 +35,14 @@ test: $(STAMP) ## run the default tests
 test-all: $(STAMP) ## run every test, the slow ones too
 	$(BIN)/python -m pytest -m '' $(TEST_PROCESSES)
 
-check: $(STAMP) ## format, lint and types
+check: $(STAMP) docs ## format, lint, types and documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: $(STAMP) ## build the documentation into build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'open build/site/index.html'
 
 bench: $(STAMP) ## measure speed and memory on this machine, and draw docs/performance.png (40 minutes)
 	$(BIN)/python -m benchmarks.training
@@ -50,5 +54,5 @@ bench: $(STAMP) ## measure speed and memory on this machine, and draw docs/perfo
 	@echo 'on limited links, as root: python -m benchmarks.bandwidth; quality of the savings: python -m benchmarks.savings'
 
 clean: ## remove .venv, caches and runs/
-	rm -rf $(VENV) runs .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

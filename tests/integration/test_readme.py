@@ -1,48 +1,103 @@
-"""What the README promises."""
+"""What the README and the documentation promise."""
 
 import re
+import shlex
 from pathlib import Path
 
+import click
 import pytest
 
-from mdgan.cli import main
-from tests.processes import REPOSITORY, read_status, run_here
+from mdgan.cli import cli
+from tests.processes import REPOSITORY, run_here
+from tests.unit.dataset_formats import write_image_folder
 
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+README = REPOSITORY / "README.md"
+CONTRIBUTING = REPOSITORY / "CONTRIBUTING.md"
+PAGES = [
+    *(README, CONTRIBUTING, REPOSITORY / "CHANGELOG.md"),
+    *sorted((REPOSITORY / "docs").rglob("*.md")),
+    *sorted((REPOSITORY / "examples").glob("*.md")),
+]
+EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+NOT_OURS = {
+    *("--nproc-per-node", "--help"),  # torchrun's, click's
+    # Of benchmarks:
+    *("--attacks", "--first-seed", "--rules", "--clients", "--fraction", "--rounds"),
+    "--backend",  # the changelog says that it is gone
+}
 
 
-def test_data_set_recipe(tmp_path: Path) -> None:
-    (recipe,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    (command,) = re.findall(r"^mdgan (train --datasets-dir .*)$", README, re.MULTILINE)
-    (tmp_path / "my-data").mkdir()
-    (tmp_path / "my-data" / "stripes.py").write_text(recipe)
-    few = ["--iterations", "3", "--transport", "memory", "--out", "run"]
-    result = run_here(*command.split(), *few, cwd=tmp_path)
+def shell_lines(page: Path) -> list[str]:
+    """The lines of a page's blocks of shell commands, without comments."""
+    blocks = re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    return [line.split(" # ")[0].strip() for block in blocks for line in block.splitlines()]
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {option for parameter in command.params for option in parameter.opts}
+
+
+def all_options(command: click.Command) -> set[str]:
+    below = command.commands.values() if isinstance(command, click.Group) else ()
+    return options_of(command).union(*map(all_options, below))
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_bytes()) <= 9_000
+
+
+def test_a_user_can_train_on_pictures_of_their_own(tmp_path: Path) -> None:
+    (line,) = (line for line in shell_lines(README) if "--dataset folder" in line)
+    for rank in range(1, 5):
+        write_image_folder(tmp_path / "photos" / str(rank), ["cats", "dogs"], 6, seed=rank)
+    result = run_here(*shlex.split(line)[1:], "--dry-run", cwd=tmp_path)
     assert result.status == 0, result
-    assert read_status(tmp_path / "run")["iteration"] == 3
+    assert result.output.count(" 12 ") >= 4, "every worker reads its own 12"
 
 
-def test_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    helps = ""
-    commands = (
-        *("plan", "train", "standalone", "join", "standby", "token", "chaos"),
-        *("compare", "sample", "evaluate", "report", "watch", "trace", "datasets"),
-    )
-    for command in (*([name] for name in commands), ["datasets", "show"]):
-        with pytest.raises(SystemExit):
-            main([*command, "--help"])
-        helps += capsys.readouterr().out
-    others = {"--nproc-per-node", "--help"}  # torchrun's, and everybody's
-    for name in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - others:
-        assert name in helps, name
+@EACH_PAGE
+def test_commands_have_the_flags_that_a_page_gives_them(page: Path) -> None:
+    for line in shell_lines(page):
+        words = shlex.split(line.replace("…", "."))
+        if "mdgan" not in words or words[0] == "torchrun":
+            continue
+        command: click.Command = cli
+        words = words[words.index("mdgan") + 1 :]
+        while isinstance(command, click.Group) and words and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        assert command is not cli or words == ["--help"], line
+        for word in words[: words.index("--")] if "--" in words else words:
+            if word in ("&&", "|"):
+                break
+            if word.startswith("-"):
+                assert word.partition("=")[0] in options_of(command), line
 
 
-def test_make_targets_exist() -> None:
+@EACH_PAGE
+def test_what_a_page_names_is_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+    assert flags <= all_options(cli) | NOT_OURS
     makefile = (REPOSITORY / "Makefile").read_text()
-    for target in set(re.findall(r"`?make ([a-z-]+)`", README)):
+    for target in re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    for link in set(re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", text)):
+        assert (page.parent / link).exists(), link
+    folders = "mdgan|datasets|scripts|tests|benchmarks|examples|docs"
+    for path in set(re.findall(rf"`((?:{folders})/[\w./-]*)`", text)):
+        assert (REPOSITORY / path).exists(), path
+    for name in set(re.findall(r"^::: (mdgan(?:\.\w+)+)|-m (benchmarks\.\w+)", text, re.MULTILINE)):
+        path = REPOSITORY / "".join(name).replace(".", "/")
+        assert path.is_dir() or path.with_suffix(".py").exists(), name
 
 
-def test_files_exist() -> None:
-    for path in set(re.findall(r"\]\(([^)#]+)\)|`((?:mdgan|datasets|scripts)/[\w./-]*)`", README)):
-        assert (REPOSITORY / (path[0] or path[1])).exists(), path
+def test_every_command_is_in_getting_started() -> None:
+    lines = shell_lines(REPOSITORY / "docs" / "getting-started.md")
+    shown = {line.split()[1] for line in lines if line.startswith("mdgan ")}
+    assert shown | {"standby"} == cli.commands.keys()  # that one needs several machines
+
+
+def test_every_room_is_in_the_picture_of_the_house() -> None:
+    rooms = set(re.findall(r"\| `mdgan/(\w+)/` \|", CONTRIBUTING.read_text(encoding="utf-8")))
+    assert rooms == {path.parent.name for path in (REPOSITORY / "mdgan").glob("*/__init__.py")}

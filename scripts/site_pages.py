@@ -1,0 +1,47 @@
+"""Pages of the documentation site that are files outside docs/; mkdocs.yml names this file.
+
+A link between two files of the repository becomes a link between their pages, so that every text
+reads as well in the repository as on the site.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "LICENSE": "license.txt",
+    "examples/README.md": "examples/index.md",
+    "examples/results.md": "examples/results.md",
+}
+"""From a file's path in the repository to its path on the site; those in docs/ keep theirs."""
+
+_LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages."""
+    for path, page in PAGES.items():
+        files.append(File.generated(config, page, abs_src_path=str(REPOSITORY / path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turns links between files into links between pages."""
+    del config, files
+    source = Path(page.file.abs_src_path or "").relative_to(REPOSITORY).as_posix()
+    here = posixpath.dirname(page.file.src_uri)
+
+    def to_page(link: re.Match[str]) -> str:
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), link[1]))
+        return posixpath.relpath(PAGES.get(path, path.removeprefix("docs/")), here or ".")
+
+    return _LINK.sub(to_page, markdown)

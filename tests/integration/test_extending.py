@@ -1,0 +1,109 @@
+"""The recipes of docs/extending.md, followed."""
+
+import inspect
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from mdgan.transport.base import HostTransport
+from tests.processes import REPOSITORY, finish, read_status, run_here, start
+from tests.unit.transport import test_contract
+from tests.unit.transport.networks import QUICK, Network, admit_all
+
+PAGE = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
+FEW = ["--iterations", "3", "--transport", "memory", "--out", "run"]
+
+
+def blocks(recipe: str, language: str) -> list[tuple[str, str]]:
+    """The code of a recipe: (title, text) of every block of a language."""
+    (section,) = re.findall(rf"^## {recipe}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    found = re.findall(rf'```{language}(?: title="(.*?)")?\n(.*?)```', section, re.DOTALL)
+    assert found, f"{recipe}: no block of {language}"
+    return found
+
+
+def command(recipe: str) -> list[str]:
+    """The arguments of the `mdgan` command that a recipe ends with."""
+    ((_, line),) = blocks(recipe, "bash")
+    assert line.startswith("mdgan ")
+    return line.split()[1:]
+
+
+@pytest.mark.parametrize("recipe", ["A data set", "An architecture"])
+def test_a_dataset_file(recipe: str, tmp_path: Path) -> None:
+    ((path, code),) = blocks(recipe, "python")
+    (tmp_path / path).parent.mkdir()
+    (tmp_path / path).write_text(code, encoding="utf-8")
+    result = run_here(*command(recipe), *FEW, cwd=tmp_path)
+    assert result.status == 0, result
+    assert read_status(tmp_path / "run")["iteration"] == 3
+
+
+def patch(folder: Path, path: str, diff: str) -> None:
+    """Replaces the lines of a file that a block shows by those that it wants."""
+    lines = diff.splitlines()
+    before = "\n".join(line[1:] for line in lines if not line.startswith("+"))
+    after = "\n".join(line[1:] for line in lines if not line.startswith("-"))
+    text = (folder / path).read_text(encoding="utf-8")
+    assert text.count(before) == 1, f"{path} does not have once:\n{before}"
+    (folder / path).write_text(text.replace(before, after), encoding="utf-8")
+
+
+def test_a_loss_and_a_partition(tmp_path: Path) -> None:
+    unchanged = shutil.ignore_patterns("__pycache__")
+    for folder in ("mdgan", "datasets", "tests/unit/gan"):
+        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=unchanged)
+    for recipe in ("A loss", "A partition"):
+        for path, diff in blocks(recipe, "diff"):
+            patch(tmp_path, path, diff)
+    partition = command("A partition")
+    flags = partition[partition.index("--partition") :][:2]
+    begun = start(
+        [sys.executable, "-m", "mdgan", *command("A loss"), *flags, *FEW],
+        tmp_path,
+        PYTHONPATH=str(tmp_path),
+    )
+    result = finish(begun)
+    assert result.status == 0, result
+    assert read_status(tmp_path / "run")["iteration"] == 3
+
+
+class SlowPlace:
+    """The transport of the recipe, as the contract's tests use one."""
+
+    def __init__(self, kind: Any) -> None:
+        self._network = kind(QUICK, admit_all, bytes_per_second=1e9)
+        self.server = self._network.server
+
+    def join(self, host: int, hello: Mapping[str, Any]) -> HostTransport:
+        joined: HostTransport = self._network.join(host, {"host": host, **hello})
+        return joined
+
+    def close(self) -> None:
+        """As `MemoryPlace`: there is nothing to free."""
+
+
+@pytest.fixture
+def slow() -> SlowPlace:
+    ((_, code),) = blocks("A transport", "python")
+    module = ModuleType("slow")
+    exec(code, module.__dict__)
+    return SlowPlace(module.SlowNetwork)
+
+
+CONTRACT = {
+    name: test
+    for name, test in inspect.getmembers(test_contract, inspect.isfunction)
+    if name.startswith("test_") and [*inspect.signature(test).parameters] == ["network"]
+}
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+def test_a_transport(name: str, slow: Network) -> None:
+    CONTRACT[name](slow)
