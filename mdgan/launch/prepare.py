@@ -125,7 +125,10 @@ def prepare(
     resolved = resolve(layers, algorithm)
     dataset = load_dataset(resolved)
     settings, launch = resolved.with_defaults(dataset.defaults), resolved.launch
-    if joins_as is None:
+    entry = registry.algorithm(settings.algorithm)
+    if not entry.has_hosts:
+        ranks = LocalRanks(serves=True, hosts=(), everyone=True)
+    elif joins_as is None:
         ranks = local_ranks(settings, launch, resolved.torchrun)
     else:
         ranks = LocalRanks(serves=False, hosts=((joins_as,),), everyone=False)
@@ -134,7 +137,6 @@ def prepare(
     if settings.tensorboard:
         check_tensorboard()
     dataset_file.check_models(dataset)
-    entry = registry.algorithm(settings.algorithm)
     holdings = _holdings(entry, settings, dataset, ranks, show_all=show_all)
     return Prepared(
         settings,

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from mdgan.messages import Message
 
-_KIND_BYTES = 16
+_KIND_BYTES = 20
+"""So that a header is a multiple of 8 bytes, and tensors behind it are aligned."""
 _HEADER = struct.Struct(f"<4s{_KIND_BYTES}sqQQI")
 _HEADER_CHECKSUM = struct.Struct("<I")
 _MAGIC = b"mdg3"
