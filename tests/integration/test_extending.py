@@ -107,3 +107,9 @@ CONTRACT = {
 @pytest.mark.parametrize("name", CONTRACT)
 def test_a_transport(name: str, slow: Network) -> None:
     CONTRACT[name](slow)
+
+
+def test_the_parts_of_a_family_are_those_of_the_toy() -> None:
+    toy = (REPOSITORY / "tests" / "toy_family.py").read_text(encoding="utf-8")
+    for _, code in blocks("A family", "python"):
+        assert code in toy
