@@ -1,6 +1,6 @@
-"""Dataset files found and loaded, partitioned, sampled.
+"""Finds and loads dataset files, divides their data over workers, and draws batches.
 
-The names below are what a dataset file builds on; see the recipe in the README.
+A dataset file builds on the names below; the documentation has a recipe.
 """
 
 from mdgan.data.images import image_to_tensor, read_image
