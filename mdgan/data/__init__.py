@@ -1,6 +1,6 @@
-"""Finds and loads dataset files, divides their data over workers, and draws batches.
+"""Dataset files found and loaded, partitioned, sampled.
 
-A dataset file builds on the names below; the documentation has a recipe.
+The names below are what a dataset file builds on; see the recipe in the README.
 """
 
 from mdgan.data.images import image_to_tensor, read_image

@@ -199,36 +199,8 @@ def load_path(path: Path) -> DatasetFile:
     )
 
 
-def import_file(path: Path, purpose: str, name: str | None = None) -> ModuleType:
-    """Runs one of the user's Python files as a module.
-
-    Args:
-        path: of the file.
-        purpose: a part of the module's name, so that files of equal names do not collide if one is
-            a dataset file and the other an extractor.
-        name: what error messages call the file, if not by its path.
-
-    Raises:
-        BadInput: it cannot be imported.
-    """
-    module_name = f"mdgan_{purpose}_{path.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # the user's own code may raise anything
-        del sys.modules[module_name]
-        reason = " ".join(str(error).split())
-        kind = type(error).__name__
-        raise BadInput(f"{name or path}: cannot be imported: {kind}: {reason}") from error
-    return module
-
-
 def build_model(kind: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """Builds one model, weights drawn from a seed; torch's default generators are unchanged."""
+    """Builds one model with its initial weights drawn from a seed; nobody else's draws change."""
     with RandomState(seed, torch.device("cpu")).in_place():
         return kind().train()
 
@@ -275,3 +247,31 @@ def _try(
 def num_parameters(model: nn.Module) -> int:
     """The number of trainable parameters of a model, |w| or |θ|."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def import_file(path: Path, purpose: str, name: str | None = None) -> ModuleType:
+    """Runs one of the user's Python files as a module.
+
+    Args:
+        path: of the file.
+        purpose: a part of the module's name, so that files of equal names do not collide if one is
+            a dataset file and the other an extractor.
+        name: what error messages call the file, if not by its path.
+
+    Raises:
+        BadInput: it cannot be imported.
+    """
+    module_name = f"mdgan_{purpose}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # the user's own code may raise anything
+        del sys.modules[module_name]
+        reason = " ".join(str(error).split())
+        kind = type(error).__name__
+        raise BadInput(f"{name or path}: cannot be imported: {kind}: {reason}") from error
+    return module
