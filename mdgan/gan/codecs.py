@@ -22,7 +22,7 @@ _STEPS = 127
 
 @dataclass(frozen=True)
 class Codec:
-    """One of the encodings above.
+    """A way to write samples.
 
     Attributes:
         name: fp32, bf16, int8 or topk.

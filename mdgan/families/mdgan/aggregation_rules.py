@@ -45,11 +45,11 @@ class AggregationRule(NamedTuple):
 
     @property
     def needs_verdicts(self) -> bool:
-        """Whether workers must send their logits for every sample as well."""
+        """Whether workers must tell their logits of every sample too."""
         return self.name in ("f2u", "f2a")
 
     def withstands(self, num_answers: int) -> int:
-        """How many hostile ones among m answers the rule is made for; at most its F."""
+        """The most hostile ones among m answers that the rule is made for, no more than its F."""
         if self.name == "mean" or self.needs_verdicts:
             return 0
         most = (num_answers - (3 if self.name == "krum" else 1)) // 2
@@ -66,7 +66,7 @@ def parse_aggregation(text: str, num_workers: int) -> AggregationRule:
         num_workers: N at the start.
 
     Raises:
-        BadInput: the text is none of these, or N workers are too few for its F.
+        BadInput: none of these, or one that N workers are too few for.
     """
     check_aggregation(text, num_workers)
     name, _, parameter = text.partition(":")
