@@ -124,7 +124,7 @@ def work(run: Published, rank: int) -> None:
         loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         optimizer.step()
         judged = pair[0].requires_grad_()
-        _judged(model, judged, 1.0).backward()  # type: ignore[no-untyped-call] # likewise
+        _judged(model, judged, 1.0).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         assert judged.grad is not None
         dist.send(judged.grad, 0)
     dist.barrier()

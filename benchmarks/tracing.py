@@ -3,8 +3,8 @@
     python -m benchmarks.tracing
 
 Trains on digits with 4 workers over real processes. It then sends as many spans as that run
-recorded in an iteration through the same code, alone on the machine, and prints their time as a share of the
-iteration's.
+recorded in an iteration through the same code, alone on the machine, and prints their time as a
+share of the iteration's.
 """
 
 import statistics
