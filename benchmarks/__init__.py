@@ -1,1 +1,1 @@
-"""What is fast, against what, measured in one run."""
+"""Measurements of speed, memory, traffic and quality; each module says how to run it."""

@@ -1,11 +1,11 @@
-"""Iteration time on links of limited bandwidth, for every way in which images and feedback travel.
+"""Measures an iteration on links of limited bandwidth, for each form of images and feedback.
 
     python -m benchmarks.bandwidth [--megabits 20,100,1000] [--dataset cifar10_noise]
 
-As root. Three machines (network namespaces) whose links are limited both ways: the server, and two
-with two workers each; their processes share this machine's cores. Prints for every codec seconds an
-iteration, the bytes that leave and reach the server in one, how long the longer way takes at that
-bandwidth, and how much faster than fp32 it is.
+Needs root: it makes three machines (network namespaces) whose links are limited both ways, one with
+the server and two with two workers each. Their processes share this machine's cores. For every form
+it prints the seconds an iteration takes, the bytes that leave and reach the server in it, how long
+the larger of both takes at that bandwidth, and how much faster than fp32 the iteration is.
 """
 
 import json

@@ -1,9 +1,10 @@
-"""The pieces one by one, so that a regression shows where it is.
+"""Measures the pieces of an iteration one by one, so that a regression shows where it is.
 
     pytest benchmarks/components.py -o addopts= [--benchmark-save NAME | --benchmark-compare]
 
-Arithmetic runs on one thread, on CIFAR-10's models with b = 10. A message's own cost is the
-difference between `message` and `bytes` there and back, halved: headers, checksums, JSON and locks.
+Arithmetic runs on one thread, on CIFAR-10's models with b = 10. Half the difference between
+`a_message_there_and_back` and `its_bytes_there_and_back` is what a message itself costs: headers,
+checksums, JSON and locks.
 """
 
 import multiprocessing
@@ -174,7 +175,7 @@ def connected() -> tuple[socket.socket, socket.socket]:
 
 
 def in_a_process(echo: Callable[[], None], end: socket.socket) -> BaseProcess:
-    """Somebody at the other end; `end` is ours and must not stay open there."""
+    """Starts a process at the other end, which closes its copy of our `end` first."""
 
     def be_the_other() -> None:
         end.close()

@@ -1,7 +1,8 @@
-"""Workers that lie. They keep to the protocol, and their answers have an honest shape.
+"""Workers that lie, for `robustness.py` and tests; nothing to run here.
 
-Free riders save themselves the training: `learn` does nothing. What they answer has the norm of an
-honest answer at that moment, so that no single answer looks wrong.
+They keep to the protocol, and their answers have an honest shape. Free riders save the training:
+`learn` does nothing. Their answers have the norm of an honest answer at that moment, so that no
+single answer looks wrong.
 """
 
 from collections.abc import Callable
@@ -14,53 +15,53 @@ from mdgan.gan.randomness import generator_for
 from mdgan.gan.stages import Stage, unobserved
 
 FLIP_STRENGTH = 5.0
-"""k of a sign flipper. From k = 7/3 on three of ten turn the sum of ten equal answers around; this
-is twice that, and far from a norm that looks absurd."""
+"""The factor k of a sign flipper. With k > 7/3, three of ten workers reverse the sum of ten equal
+answers; this is twice that, and does not look absurd."""
 
 
 class Hostile(Worker):
-    """Takes the place of an honest worker: its discriminator, data and random state."""
+    """Replaces an honest worker, and takes over its discriminator, data and random state."""
 
     def __init__(self, honest: Worker) -> None:
         vars(self).update(vars(honest))
 
 
 class SignFlipper(Hostile):
-    """Trains honestly, and answers −k times the truth: it pulls where an honest one pushes."""
+    """Trains honestly, and answers −k times its honest feedback."""
 
     def __init__(self, honest: Worker, strength: float = FLIP_STRENGTH) -> None:
         super().__init__(honest)
         self._strength = strength
 
     def feedback(self, judged: Tensor) -> Judgement:
-        """−k F_n; the rest is honest."""
+        """Returns −k F_n; the rest is honest."""
         honest = super().feedback(judged)
         return honest._replace(feedback=-self._strength * honest.feedback)
 
 
 class FreeRider(Hostile):
-    """Does not train. Its kinds differ in what they answer."""
+    """A worker that does not train; subclasses make up its feedback."""
 
     def learn_real_half(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def learn(self, fake: Tensor, stage: Stage = unobserved) -> Tensor:  # noqa: ARG002 - not trained
-        """Nothing; reports a loss that a discriminator at its start has."""
+        """Does not train; reports the loss of an untrained discriminator."""
         return torch.tensor(1.4)
 
     def feedback(self, judged: Tensor) -> Judgement:
-        """Something of the norm of F_n; the rest is honest."""
+        """Returns made-up feedback with the norm of F_n; the rest is honest."""
         honest = super().feedback(judged)
         made_up = self.made_up(honest.feedback)
         return honest._replace(feedback=made_up * (honest.feedback.norm() / made_up.norm()))
 
     def made_up(self, honest: Tensor) -> Tensor:
-        """What to answer, of any norm above 0; shaped as the honest answer."""
+        """What to answer, with any norm above 0 and the shape of the honest answer."""
         raise NotImplementedError
 
 
 class Constant(FreeRider):
-    """The same for every pixel of every sample, always: "brighter"."""
+    """Always the same for every pixel of every sample: "brighter"."""
 
     def made_up(self, honest: Tensor) -> Tensor:
         """−1 everywhere: a step against this gradient makes every pixel brighter."""

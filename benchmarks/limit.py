@@ -1,11 +1,11 @@
-"""What the arithmetic of an iteration costs alone: no message, no other process to wait for.
+"""Measures the arithmetic of an iteration alone: no messages, and no waiting for other processes.
 
     python -m benchmarks.limit [--dataset cifar10_noise] [--workers 4,10,20,40]
 
-Runs, on all cores at the same time with a thread each, what the workers of an iteration compute,
-each with its own discriminator, and what the server does for their κ. Perfectly packed, an
-iteration takes (all workers + server) / cores; no schedule is faster. Efficiency is that, divided
-by what was measured of a whole run.
+On all cores at once, with one thread each, it computes what the workers do in an iteration, each
+with its own discriminator, and what the server does for their κ. With all cores always busy, an
+iteration would take (all workers + server) / cores; no schedule is faster. Efficiency is this limit
+divided by the time that an iteration of a whole run takes.
 """
 
 import multiprocessing
@@ -32,7 +32,7 @@ CPU = torch.device("cpu")
 
 
 class Arithmetic(NamedTuple):
-    """Seconds on one core while the others are as busy.
+    """Seconds on one core while the others are equally busy.
 
     Attributes:
         worker: one local step and one feedback, the mean over the workers of a core.
@@ -110,7 +110,7 @@ def _on_one_core(
 
 
 def _median_seconds(work: Callable[[], None]) -> float:
-    """All cores begin each part at about the same time, and none is short."""
+    """The median over some seconds: long enough that all cores compute at the same time."""
     work()
     taken, end = [], time.monotonic() + SECONDS
     while time.monotonic() < end:
@@ -124,7 +124,7 @@ def _median_seconds(work: Callable[[], None]) -> float:
 @click.option("--dataset", default="cifar10_noise", show_default=True)
 @click.option("--workers", default="4,10,20,40", show_default=True)
 def main(dataset: str, workers: str) -> None:
-    """Measures what the arithmetic costs alone."""
+    """Measures the arithmetic of an iteration alone."""
     for size in map(int, workers.split(",")):
         found = arithmetic(dataset, size)
         print(

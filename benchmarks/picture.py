@@ -1,6 +1,8 @@
-"""Draws docs/performance.png from the rounds of `versus.py` and the rows of `scaling.py`.
+"""Draws docs/performance.png from the results of `versus.py` and `scaling.py`.
 
-python -m benchmarks.picture VERSUS.json SCALING.json docs/performance.png
+    python -m benchmarks.picture VERSUS.json SCALING.json docs/performance.png
+
+The first two files are those that `versus` and `scaling` wrote with `--json`.
 """
 
 import json

@@ -1,10 +1,11 @@
-"""Whether what `mdgan plan` foretells comes true.
+"""Compares the predictions of `mdgan plan` with runs.
 
     python -m benchmarks.planning [--workers 4,10] [--megabits 0,100,20]
 
-CIFAR-10's models, b = 10: a plan, a run, a plan; foretold is the mean of both plans, measured the
-median iteration of the run's second half. With limited links (as root) as `bandwidth.py` has them,
-with 4 workers. Run it on an otherwise idle machine.
+CIFAR-10's models, b = 10. For each case it makes a plan, a run, and another plan, and prints the
+mean prediction of both plans beside the median iteration of the run's second half. A number of
+Mbit/s other than 0 limits the links as `bandwidth.py` does, with 4 workers; that needs root. Run it
+on an otherwise idle machine.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""MD-GAN as it was published, in plain form: the thing to beat.
+"""MD-GAN in the form in which it was published, to compare with: measures one run of it.
 
     python -m benchmarks.published --workers 4 [--iterations 30] [--threads 1]
 
@@ -39,7 +39,7 @@ BETAS = (0.5, 0.999)
 
 @dataclass(frozen=True)
 class Published:
-    """What is run.
+    """What to run.
 
     Attributes:
         dataset: a dataset file's name.
@@ -124,7 +124,7 @@ def work(run: Published, rank: int) -> None:
         loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         optimizer.step()
         judged = pair[0].requires_grad_()
-        _judged(model, judged, 1.0).backward()  # type: ignore[no-untyped-call] # likewise
+        _judged(model, judged, 1.0).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         assert judged.grad is not None
         dist.send(judged.grad, 0)
     dist.barrier()
@@ -137,7 +137,7 @@ def _judged(model: nn.Module, images: Tensor, as_real: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of it."""
+    """The figures of one run."""
 
     first_iteration_seconds: float
     iteration_seconds: float

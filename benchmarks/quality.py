@@ -1,9 +1,9 @@
-"""How good the digits get: standalone and MD-GAN after the same number of iterations.
+"""Measures how good digits become: standalone and MD-GAN after the same number of iterations.
 
     python -m benchmarks.quality [--iterations I] [--seeds S] [--at-once P] [--keep DIR]
 
-Prints the command and the scores of every configuration, mean and spread (standard deviation) over
-the seeds. Scores do not depend on how many runs share the machine.
+For every configuration it prints the command and the scores, mean and standard deviation over the
+seeds. Scores do not depend on how many runs share the machine.
 """
 
 import json
@@ -47,7 +47,7 @@ def cases() -> list[Case]:
 
 
 def run(case: Case, iterations: int, seed: int, folder: Path) -> dict[str, Any]:
-    """Trains one configuration with one seed; its last scores."""
+    """Trains one configuration with one seed; returns its last scores."""
     out = folder / f"{case.name.replace(', ', '-').replace(' ', '-')}-{seed}"
     flags = ["--iterations", str(iterations), "--eval-interval", str(iterations)]
     flags += ["--sample-interval", "0", "--threads", "1", "--seed", str(seed), "--out", str(out)]

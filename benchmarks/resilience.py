@@ -1,11 +1,11 @@
-"""What the machinery against faults costs while nothing fails.
+"""Measures what checkpoints, a deadline and a token cost while nothing fails.
 
     python -m benchmarks.resilience [--repeats 4]
 
-Trains on digits with 4 workers, in turn without checkpoints and deadline, and with both (a
-checkpoint every 100 iterations, a deadline of 5 median answer times) and a token. Prints every
-figure and the ratio of the medians. Pulses, screening and the counting of answers are always on.
-Run it on an otherwise idle machine.
+Trains on digits with 4 workers, alternately with none of the three and with all of them (a
+checkpoint every 100 iterations, a deadline of 5 median answer times). Prints the speed of every run
+and the ratio of the medians. Pulses, screening and the counting of answers are on in both. Run it
+on an otherwise idle machine.
 """
 
 import argparse

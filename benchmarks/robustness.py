@@ -1,12 +1,12 @@
-"""What a few hostile workers do to the digits, rule by rule of `--aggregation`.
+"""Measures what hostile workers do to the digits under each rule of `--aggregation`.
 
     python -m benchmarks.robustness [--iterations I] [--seeds S] [--first-seed F] [--kappa K]
 
 Trains MD-GAN with ten workers, three of them hostile (see `hostile.py`), in one process without any
 transport, and scores generators as `mdgan evaluate` does. A run's FID is the mean over five
-generators from its last fifth, because from one generator to the next it swings by a quarter of its
-value. Prints, for every attack under every rule, mean ± standard deviation over the seeds, and how
-many times that of ten honest workers under `mean` it is.
+generators from its last fifth, because single ones differ by a quarter of its value. For every
+attack under every rule it prints mean ± standard deviation over the seeds, and the ratio to the FID
+of ten honest workers under `mean`.
 """
 
 import multiprocessing
@@ -48,7 +48,7 @@ NUM_HOSTILE = 3
 BATCH_SIZE = 10
 NUM_SAMPLES = 10_000
 NUM_SCORED = 5
-HONEST = "nobody"
+HONEST = "none"
 RULES = ("mean", "median", "krum:3")
 CPU = torch.device("cpu")
 
@@ -64,7 +64,7 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of it."""
+    """The figures of one run."""
 
     fid: float
     milliseconds: float  # an iteration
@@ -138,7 +138,7 @@ def train(
         for n, worker in workers.items():
             worker.learn(generated[assignment[n].train])
             feedbacks[n], _, verdicts[n] = worker.feedback(generated[assignment[n].judge])
-            assert screening.refuse(n, feedbacks[n]) is None, "these lies look like answers"
+            assert screening.refuse(n, feedbacks[n]) is None, "the server should not notice lies"
         aggregation.update_gradient(learner, feedbacks, assignment, kappa, verdicts=verdicts)
         learner.step()
         if i % swap_every == 0:

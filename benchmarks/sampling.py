@@ -1,7 +1,7 @@
-"""How many rounds it takes until the server has seen every class 500 times: balanced or random.
+"""Counts the rounds until the server has seen every class 500 times, with each `--sampling`.
 
 FeGAN's figure 14 (Guerraoui et al. 2020): "10 rounds … against 10x this figure when random sampling
-is applied". Nothing is trained: who takes part depends on what clients hold, and on the seed.
+is applied". Nothing is trained: which clients take part depends on what they hold, and the seed.
 
     python -m benchmarks.sampling [--clients 20] [--fraction 0.1] [--seeds 20]
 """
@@ -21,7 +21,7 @@ _PARTITIONS = ("iid", "classes:2", "dirichlet:0.3", "fegan:3,60", "fegan:10,60",
 
 
 def rounds_until_seen(counts: dict[int, list[int]], name: str, fraction: float, seed: int) -> int:
-    """Rounds until every class has been seen often enough; `_MOST_ROUNDS` if it takes as many."""
+    """Rounds until every class has been seen often enough; at most `_MOST_ROUNDS`."""
     sampling = new_sampling(name, fraction, seed)
     seen = torch.zeros(max(map(len, counts.values())), dtype=torch.int64)
     for number in range(_MOST_ROUNDS):

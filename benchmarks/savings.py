@@ -1,10 +1,10 @@
-"""What the chosen savings cost in quality: digits, 4 workers, the same number of iterations.
+"""Measures what inexact savings cost in quality: digits, 4 workers, equal numbers of iterations.
 
     python -m benchmarks.savings [--iterations I] [--seeds S] [--at-once P]
 
 Prints the scores of every configuration, mean and spread over the seeds. Scores do not depend on
-how many runs share the machine. What the savings gain in speed is for `versus.py` (precision,
-layout) and `bandwidth.py` (what travels) to tell.
+how many runs share the machine. `versus.py` (precision, layout) and `bandwidth.py` (messages)
+measure the speed that the savings gain.
 """
 
 import tempfile

@@ -1,11 +1,11 @@
-"""What an iteration takes as workers are added: time, bytes, memory and start-up against N.
+"""Measures an iteration as workers are added: time, bytes, memory and start-up against N.
 
     python -m benchmarks.scaling [--processes 1,2,4,10,20,40] [--hosted 10,100,1000]
 
-First a process for each worker with CIFAR-10's models, then many workers in few hosts with those of
-digits; b = 10 in both. Beside each run the limit of the arithmetic (`limit.py`), measured right
-after it; efficiency is limit / measured. "Server" is what its process computes in an iteration, on
-all its threads.
+First it runs CIFAR-10's models with a process for each worker, then those of digits with many
+workers in few hosts; b = 10 in both. Right after each run it measures the limit of the arithmetic
+(`limit.py`); efficiency is limit / measured. "Server" is the time that the server's process
+computes in an iteration, on all its threads.
 """
 
 import json
@@ -28,8 +28,8 @@ class Row:
     Attributes:
         name: what was run.
         num_workers: N.
-        processes: how many, the launcher included.
-        iteration_seconds: measured.
+        processes: their number, the launcher included.
+        iteration_seconds: as measured.
         limit_seconds: of the arithmetic alone.
         server_seconds: computed by the server's process in an iteration.
         sent: bytes that leave the server in an iteration.

@@ -1,10 +1,10 @@
-"""What recording costs: the time to record, send and write the spans of one iteration of all roles,
-as a share of an iteration.
+"""Measures what tracing costs: recording, sending and writing all spans of an iteration.
 
     python -m benchmarks.tracing
 
-Trains on digits with 4 workers over real processes, then replays as many spans as that run recorded
-an iteration through the same code, alone on the machine, and compares both times.
+Trains on digits with 4 workers over real processes. It then sends as many spans as that run
+recorded in an iteration through the same code, alone on the machine, and prints their time as a
+share of the iteration's.
 """
 
 import statistics

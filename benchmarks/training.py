@@ -1,4 +1,4 @@
-"""Start-up, speed and memory of whole runs over real processes, as users start them.
+"""Measures start-up, speed and memory of whole runs over real processes, as users start them.
 
     python -m benchmarks.training [--quick]
 
@@ -32,7 +32,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured of one."""
+    """The figures of one run."""
 
     first_iteration_seconds: float
     iteration_seconds: float
@@ -87,7 +87,7 @@ def measure(case: Case, folder: Path) -> Figures:
         if done and done[-1]["iteration"] > case.iterations / 2 and not pss_bytes:
             pss_bytes, processes = memory(process.pid)
         if pss_bytes and algorithm == "train":
-            with contextlib.suppress(psutil.Error, ValueError):  # it may have just ended
+            with contextlib.suppress(psutil.Error, ValueError):  # the process may have just ended
                 server_seconds.append((done[-1]["iteration"], server_cpu_seconds(process.pid)))
     whole = time.monotonic() - begin
     assert process.returncode == 0, f"{case.name} ended with status {process.returncode}"

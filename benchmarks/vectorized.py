@@ -1,9 +1,9 @@
-"""The workers of a host one by one against all at once: milliseconds a worker and iteration.
+"""Measures a host's workers one by one and all at once: milliseconds a worker and iteration.
 
     python -m benchmarks.vectorized [--device cuda] [--workers 10,40] [--threads 1]
 
-Both forms take turns in one process, iteration by iteration, so that whatever else the machine does
-befalls both. An iteration is a local step and a feedback of every worker; no message is sent.
+Both forms take turns in one process, iteration by iteration, so that other load slows both
+alike. An iteration is a local step and a feedback of every worker; no message is sent.
 """
 
 import statistics
@@ -29,7 +29,7 @@ SHARD = 100
 def measure(
     dataset: str, num_workers: int, batch_size: int, precision: str, device: str, seconds: float
 ) -> Mapping[str, list[float]]:
-    """Milliseconds a worker, by form, of every iteration that fits into the time."""
+    """Milliseconds a worker of every iteration that fits into the time, by form."""
     file = load(dataset, str(HERE / "datasets"))
     settings = {"world_size": num_workers + 1, "batch_size": batch_size, "precision": precision}
     experiment, source = build_experiment(settings), file.open(HERE)
@@ -57,7 +57,7 @@ def measure(
 
 
 def now(device: torch.device) -> float:
-    """Seconds, once the device has done what it was asked to."""
+    """The time in seconds, after the device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

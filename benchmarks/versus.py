@@ -1,11 +1,11 @@
-"""Whole runs over processes beside MD-GAN as published, and beside what the arithmetic costs alone.
+"""Compares whole runs with MD-GAN as published (`published.py`) and with the arithmetic's limit.
 
     python -m benchmarks.versus [--workers 4,10,20] [--precision bf16] [--as-shipped] [--rounds 3]
 
 For every N in turn, and again in every round: the published algorithm with a thread a process,
-ours, and the limit. Prints seconds an iteration and until the first one, memory, and the ratios of
-each round, then their medians. With `--as-shipped` also the published algorithm with as many
-threads as torch takes by itself, once. Run it on an otherwise idle machine.
+ours, and the limit (`limit.py`). Prints seconds an iteration and until the first one, memory, and
+the ratios of each round, then their medians. With `--as-shipped` it also runs the published
+algorithm once with as many threads as torch takes by itself. Run it on an otherwise idle machine.
 """
 
 import json
@@ -65,7 +65,7 @@ def run_ours(dataset: str, num_workers: int, iterations: int, precision: str) ->
 
 
 def one_round(dataset: str, num_workers: int, precision: str) -> Round:
-    """All three, one after the other."""
+    """Measures all three, one after the other."""
     iterations = ITERATIONS.get(num_workers, 20)
     return Round(
         num_workers,

@@ -29,14 +29,15 @@ _TRAIN, _VALID, _TEST = 0, 1, 2
 
 
 class _Files(datasets.CelebA):  # type: ignore[misc]  # torchvision ships no types
-    """torchvision's reader for any files of this format, not only the official ones."""
+    """torchvision's reader, for any files of this format and not only the official ones."""
 
     file_list: ClassVar = [(key, None, name) for key, _, name in datasets.CelebA.file_list]
 
     def _load_csv(self, filename: str, header: int | None = None) -> Any:
         """Reads one list, which must name the same pictures as the first, in the same order.
 
-        The reader joins its lists by position: a cut one would shift the attributes unseen.
+        torchvision joins the lists by position: a list that lacks lines would give faces the
+        attributes of others, without an error.
         """
         try:
             table = super()._load_csv(filename, header)
@@ -88,7 +89,7 @@ class _Faces(Base):
             if not male.ge(0).logical_and(male.le(1)).all():
                 raise ValueError("an attribute must be -1 or 1")
             chosen = torch.isin(self._files.splits, torch.tensor(self.splits))
-        except Exception as error:  # the reader indexes and converts whatever it finds
+        except Exception as error:  # torchvision may raise anything on damaged lists
             reason = " ".join(str(error).split()) or type(error).__name__
             raise BadInput(
                 f"--dataset celeba: a list in {self._folder} is damaged ({reason}); {self._remedy}"

@@ -31,16 +31,16 @@ _PIXELS = 3 * 32 * 32
 
 
 class _Bytes:
-    """An array of bytes while it is being unpickled; `value` once it is.
+    """An array of bytes that is being unpickled; afterwards `value` holds it.
 
-    It stands for NumPy's arrays, and for their type: those believe what a file says of them.
+    It replaces NumPy's arrays and their type in pickles, since those trust what a file says.
     """
 
     def __init__(self, *_: object) -> None:
         self.value: np.ndarray[Any, np.dtype[np.uint8]] = np.empty(0, np.uint8)
 
     def __setstate__(self, state: Any) -> None:
-        if isinstance(state, tuple) and len(state) == 5:  # of an array, not of a type
+        if isinstance(state, tuple) and len(state) == 5:  # the state of an array, not of a type
             _, shape, _, is_fortran, content = state
             if is_fortran:
                 raise pickle.UnpicklingError("its array lies column by column")
@@ -52,7 +52,7 @@ class _Bytes:
 
     @classmethod
     def from_buffer(cls, content: Any, _dtype: object, shape: Any, order: str) -> "_Bytes":
-        """What NumPy's pickles call since protocol 5."""
+        """The function that NumPy's pickles call from protocol 5 on."""
         array = cls()
         if order != "C":
             raise pickle.UnpicklingError("its array lies column by column")
@@ -61,13 +61,13 @@ class _Bytes:
 
 
 def _as_bytes(text: str, encoding: str) -> bytes:
-    """What Python 3 calls where protocols know no bytes."""
+    """The function that Python 3's pickles call in protocols that have no bytes."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"it wants to encode as {encoding}")
     return text.encode("latin1")
 
 
-# All that a pickle of lists, texts and arrays of bytes needs, by any version of NumPy.
+# What pickles of lists, texts and arrays of bytes need, from any version of NumPy.
 _KNOWN: dict[tuple[str, str], Callable[..., Any]] = {
     ("_codecs", "encode"): _as_bytes,
     ("numpy", "dtype"): _Bytes,
@@ -80,7 +80,7 @@ _KNOWN: dict[tuple[str, str], Callable[..., Any]] = {
 
 
 class _Unpickler(pickle.Unpickler):
-    """Calls nothing but the functions above: whoever wrote the file may ask for anything."""
+    """Calls nothing but the functions above, since a hostile file may ask for any function."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _KNOWN:
@@ -135,7 +135,7 @@ def _read(data_dir: Path, batches: tuple[str, ...]) -> tuple[Tensor, Tensor, tup
             batch = _batch(_load(folder / name))
             pixels.append(batch[0])
             labels += batch[1]
-    except Exception as error:  # a damaged pickle raises whatever its bytes happen to spell
+    except Exception as error:  # a damaged pickle may raise anything
         reason = " ".join(str(error).split()) or type(error).__name__
         raise BadInput(
             f"--dataset cifar10: {folder / name} is damaged or no CIFAR-10 file "
@@ -152,10 +152,10 @@ def _load(path: Path) -> Any:
 
 
 def _check_claims(data: bytes) -> None:
-    """Reads a pickle without doing what it says: no length and no number in it may be too large.
+    """Reads a pickle without executing it: no length and no number in it may be too large.
 
     Raises:
-        ValueError: it is cut, or would take more memory than its size warrants.
+        ValueError: it is incomplete, or would take more memory than its size warrants.
     """
     for place, (instruction, argument, _) in enumerate(pickletools.genops(data)):
         if "PUT" in instruction.name and (argument is None or argument > place):

@@ -1,4 +1,4 @@
-"""scikit-learn's 1,797 real handwritten digits, 8×8 grey, part of its package: no download.
+"""1,797 handwritten digits, 8×8 grey; they come with scikit-learn, so nothing is downloaded.
 
 Workers train on 1,438 of them; every fifth, 359 in all, is held out for scores.
 

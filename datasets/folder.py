@@ -39,10 +39,10 @@ class Partitioner(ImageFilesPartitioner):
             data_dir: a worker's own folder.
 
         Returns:
-            The n paths; labels, int64 [n], numbered as far as this folder has classes.
+            The n paths; labels, int64 [n], from 0 to the number of classes in this folder.
 
         Raises:
-            BadInput: there is no such folder, or no picture in it.
+            BadInput: the folder does not exist, or has no picture in it.
         """
         expected = f"a folder of pictures ({' '.join(_SUFFIXES)}), or of one subfolder a class"
         if not data_dir.is_dir():
@@ -82,7 +82,7 @@ def _widths() -> list[int]:
     """The channels of D's layers from the picture inwards: 64, 128, … up to 512, k of them.
 
     Raises:
-        ValueError: SHAPE is none that the models can be built for.
+        ValueError: the models cannot be built for this SHAPE.
     """
     channels, height, width = SHAPE
     doublings = (height // 4).bit_length() - 1

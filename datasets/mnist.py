@@ -64,7 +64,7 @@ def _read(data_dir: Path, train: bool) -> tuple[Tensor, Tensor]:
         files = datasets.MNIST(root=data_dir, train=train, download=False)
         pixels, labels = files.data.unsqueeze(1), files.targets
         _check(pixels, labels)
-    except Exception as error:  # the reader asserts, indexes and reshapes what it finds
+    except Exception as error:  # torchvision may raise anything on damaged files
         reason = " ".join(str(error).split()) or type(error).__name__
         images_file, labels_file = _FILES[:2] if train else _FILES[2:]
         raise BadInput(

@@ -20,7 +20,7 @@ partition=${partition:-}                # iid, sorted, …; none if each machine
 master_addr=${master_addr:-127.0.0.1}   # the address of rank 0; after a comma those of its standbys
 master_port=${master_port:-29500}       # the port of rank 0
 network_interface=${network_interface:-}
-join_token=${join_token:-}              # a file with a secret; needed where others reach master_addr
+join_token=${join_token:-}              # a file with a secret; needed if others reach master_addr
 workers_per_host=${workers_per_host:-}  # workers that share one process
 connect_timeout=${connect_timeout:-}    # seconds to wait for the other machines
 

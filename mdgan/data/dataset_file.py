@@ -1,4 +1,4 @@
-"""Dataset files: `<name>.py` with a Partitioner, two models and two constants.
+"""Dataset files: each `<name>.py` defines a Partitioner, two models and two constants.
 
 The convention is Darmanger and Gombas' (section 6.4). A file may also hold `DEFAULTS`, settings
 that suit its models where the user gives none, and `HeldOut`, a second Partitioner, of samples
@@ -6,10 +6,13 @@ that no worker trains on.
 """
 
 import hashlib
+import importlib.util
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -17,7 +20,6 @@ from torch import Tensor, nn
 
 from mdgan.data.images import Shape
 from mdgan.data.partitioner import Partitioner
-from mdgan.data.python_file import import_file
 from mdgan.errors import BadInput
 from mdgan.gan.build import build_model
 from mdgan.settings.declare import suggest
@@ -25,7 +27,7 @@ from mdgan.settings.declare import suggest
 REQUIRED = ("Partitioner", "Generator", "Discriminator", "SHAPE", "Z_DIM")
 _MOST_CLASSES = 100_000
 _MOST_NUMBERS = 1 << 28
-"""In one sample, or in the noise that one is made of."""
+"""In one sample, and in the noise vector that it is made from."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class DatasetFile:
             self._check_samples(what, source)
         except BadInput:
             raise
-        except Exception as error:  # whatever a reader raises on bad files, the user gets one line
+        except Exception as error:  # a reader may raise anything; the user gets one line
             reason = " ".join(str(error).split()) or type(error).__name__
             raise BadInput(
                 f"--dataset {self.name}: cannot read the data in {data_dir}: {reason}"
@@ -95,7 +97,7 @@ class DatasetFile:
         return source
 
     def _check_samples(self, what: str, source: Partitioner) -> None:
-        """Checks what a Partitioner promises, on its labels and its first and last sample."""
+        """Checks a Partitioner's labels, and the shape and range of its first and last sample."""
         labels = source.labels
         well_formed = labels.dtype == torch.int64 and labels.dim() == 1
         if not well_formed or labels.min() < 0 or labels.max() >= _MOST_CLASSES:
@@ -212,7 +214,7 @@ def check_models(dataset: DatasetFile) -> None:
     """Runs both models once on a batch of two.
 
     Raises:
-        BadInput: a model fails, or its output does not fit SHAPE or one logit a sample.
+        BadInput: a model fails, or its output is not of SHAPE, or not one logit a sample.
     """
     z = torch.zeros(2, dataset.z_dim)
     samples = _try(dataset, "Generator", dataset.generator, z, f"[b, Z_DIM={dataset.z_dim}]")
@@ -236,7 +238,7 @@ def _try(
 ) -> Tensor:
     try:
         output = build_model(kind, 0)(given)
-    except Exception as error:  # the user's own code: any mistake in it is theirs to read
+    except Exception as error:  # the user's own code may raise anything; show the user what it said
         reason = " ".join(str(error).split())
         raise BadInput(
             f"{dataset.path}: {name} fails on a batch {shape}: {type(error).__name__}: {reason}"
@@ -247,5 +249,33 @@ def _try(
 
 
 def num_parameters(model: nn.Module) -> int:
-    """The number of trainable numbers in a model, |w| or |θ|."""
+    """The number of trainable parameters of a model, |w| or |θ|."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def import_file(path: Path, purpose: str, name: str | None = None) -> ModuleType:
+    """Runs one of the user's Python files as a module.
+
+    Args:
+        path: of the file.
+        purpose: a part of the module's name, so that files of equal names do not collide if one is
+            a dataset file and the other an extractor.
+        name: what error messages call the file, if not by its path.
+
+    Raises:
+        BadInput: it cannot be imported.
+    """
+    module_name = f"mdgan_{purpose}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # the user's own code may raise anything
+        del sys.modules[module_name]
+        reason = " ".join(str(error).split())
+        kind = type(error).__name__
+        raise BadInput(f"{name or path}: cannot be imported: {kind}: {reason}") from error
+    return module

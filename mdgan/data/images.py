@@ -14,13 +14,13 @@ Shape = tuple[int, int, int]
 """(C, H, W)."""
 
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
-"""PIL knows others, of which some start programs of this machine."""
+"""PIL reads more formats, but some of them start other programs."""
 _ALWAYS_PIXELS = 1 << 23
 _MOST_PIXELS_A_BYTE = 200
 
 
 def image_to_tensor(image: Image.Image, shape: Shape) -> Tensor:
-    """Turns upright, puts on white, crops the centre, resizes, converts to grey or RGB.
+    """Turns a picture upright, puts it on white, makes it grey or RGB, crops and resizes it.
 
     Args:
         image: a picture of any size and mode.
@@ -44,7 +44,7 @@ def image_to_tensor(image: Image.Image, shape: Shape) -> Tensor:
 
 
 def read_image(path: Path, shape: Shape) -> Tensor:
-    """Reads one picture file as `image_to_tensor` gives it.
+    """Reads one picture file and converts it as `image_to_tensor` does.
 
     Raises:
         BadInput: the file cannot be read as a picture, or claims to be far larger than it is.
@@ -53,7 +53,7 @@ def read_image(path: Path, shape: Shape) -> Tensor:
         with Image.open(path, formats=_FORMATS) as image:
             _check_size(image.size, path.stat().st_size)
             return image_to_tensor(image, shape)
-    except Exception as error:  # whatever a decoder raises, the user gets the file's name
+    except Exception as error:  # a decoder may raise anything; the user must learn which file
         reason = " ".join(str(error).split()) or type(error).__name__
         raise BadInput(
             f"{path}: cannot read this picture ({reason}); remove or repair it"
@@ -64,7 +64,7 @@ def _check_size(size: tuple[int, int], num_bytes: int) -> None:
     """Refuses a small file that would fill the memory when decoded.
 
     Raises:
-        ValueError: it claims to be larger than pictures are.
+        ValueError: it claims more pixels than a picture of so few bytes has.
     """
     width, height = size
     if width * height > max(_ALWAYS_PIXELS, _MOST_PIXELS_A_BYTE * num_bytes):

@@ -1,7 +1,10 @@
-"""Who holds what: the schemes of `--partition`, each a pure function of labels, N and seed.
+"""How data are divided over workers: the schemes of `--partition`.
+
+Each is a pure function of labels, N and seed.
 
 Every scheme returns one sorted index tensor a worker. `iid`, `sorted`, `dirichlet` and `shards`
-give every sample to exactly one worker; `classes` too if N·K covers all classes; `fegan` samples.
+give every sample to exactly one worker, as does `classes` if N·K covers all classes. `fegan` draws
+samples for each worker independently.
 """
 
 from collections.abc import Callable
@@ -77,7 +80,7 @@ def _dirichlet(
 ) -> Parts:
     """Every class divided in proportions drawn from Dir(α) (Yurochkin et al. 2019, section 4).
 
-    Drawn anew while some worker would hold nothing, up to a fixed number of attempts.
+    Drawn again while some worker would hold nothing, up to a fixed number of attempts.
     """
     parts: Parts = []
     for _ in range(_DIRICHLET_ATTEMPTS):
@@ -97,7 +100,7 @@ def _dirichlet(
 
 
 def _classes(labels: Indices, num_workers: int, random: np.random.Generator, k: float) -> Parts:
-    """K classes a worker, dealt in turn so that all are used equally; holders share a class."""
+    """K classes a worker, dealt out evenly; the workers that hold a class share its samples."""
     present = np.unique(labels)
     per_worker = int(k)
     if per_worker > len(present):
@@ -124,10 +127,10 @@ def _fegan(
     max_classes: float,
     max_samples: float,
 ) -> Parts:
-    """FeGAN's engine (Guerraoui et al. 2020, section 4).
+    """The division of FeGAN's experiments (Guerraoui et al. 2020, section 4).
 
     Worker i of n gets r_c random classes, r_c ∈ [1, max_class·i/n], and r_s samples of each,
-    r_s ∈ [1, min(i², max_samples·i/n)], drawn anew for each class.
+    r_s ∈ [1, min(i², max_samples·i/n)], drawn again for each class.
 
     Workers draw independently, so two may hold the same sample; r_s is capped by the class size.
     """

@@ -1,4 +1,4 @@
-"""What a dataset file's `Partitioner` is: labels at once, images on demand."""
+"""Base classes of a dataset file's `Partitioner`: labels at once, images on demand."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -48,7 +48,7 @@ class InMemoryPartitioner(Partitioner):
 
     @abstractmethod
     def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
-        """Reads all of it.
+        """Reads the whole data set.
 
         Args:
             data_dir: the folder given as `--data-dir`.

@@ -31,7 +31,7 @@ class Shard:
         """Every sample once, in a fixed order; does not change what `next_batch` draws.
 
         Args:
-            size: of a piece; the last may be smaller.
+            size: the number of samples in a piece; the last piece may have fewer.
 
         Yields:
             float32 [size, C, H, W] in [−1, 1].
@@ -48,7 +48,7 @@ class Shard:
         """Draws without replacement until the shard is used up, then reshuffles and goes on.
 
         Args:
-            batch_size: b; may exceed the shard, which then occurs more than once.
+            batch_size: b; if it exceeds the shard, samples occur more than once.
 
         Returns:
             float32 [b, C, H, W] in [−1, 1] (X^(r) of Algorithm 1, SAMPLES).
@@ -60,11 +60,12 @@ class Shard:
         return self._source.images(self.indices[chosen])
 
     def state(self) -> dict[str, Tensor]:
-        """Where drawing is, for `load_state`; never a sample.
+        """What the next batches depend on, for `load_state`; contains no sample.
 
         Returns:
-            `order` int64, which samples of the shard come next; `generator` uint8, what shuffles
-            them; `size` int64 [], the samples of the shard. The shard never writes to them.
+            `order`, int64: the positions in the shard of the samples that come next; `generator`,
+            uint8: the state of the generator that shuffles; `size`, int64 []: the number of
+            samples. The shard never writes to these tensors.
         """
         return {
             "order": self._order,
@@ -73,16 +74,16 @@ class Shard:
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Continues to draw where a shard of the same samples was.
+        """Draws from now on what another shard of the same samples would have drawn next.
 
         Args:
-            state: what the other's `state` returned.
+            state: as the other's `state` returned it.
 
         Returns:
             Whether the sizes are equal; if not, nothing changed.
 
         Raises:
-            KeyError, RuntimeError: it is no such state; nothing changed.
+            KeyError, RuntimeError: the state is malformed; nothing changed.
         """
         if state.keys() != {"order", "generator", "size"}:
             raise KeyError(f"no state of a shard: {sorted(state)}")

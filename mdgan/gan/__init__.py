@@ -1,1 +1,1 @@
-"""The mathematics that families share; knows no network, no flag and no file."""
+"""The mathematics that all families share. It uses no network, no flag and no file."""

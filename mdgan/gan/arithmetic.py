@@ -1,8 +1,10 @@
-"""In which precision and memory layout models compute; whoever calls them need not know.
+"""The precision and the memory layout in which models compute.
+
+Code that calls a prepared model need not know which they are.
 
 With bf16 and fp16, weights, losses and optimizers stay in float32 and layers compute in 16 bits,
-but for the last one: Paragan (sections 3.3 and 4.3) found the last layers of both networks, and
-gradients and weights, too sensitive for less.
+except the last one: ParaGAN (sections 3.3 and 4.3) found that the last layers of both networks, the
+gradients and the weights are too sensitive for 16 bits.
 """
 
 from collections.abc import Sequence
@@ -17,17 +19,17 @@ _FP16_LOSS_SCALE = 1024.0
 def prepare(
     model: nn.Module, device: torch.device, *, precision: str, channels_last: bool, compiled: bool
 ) -> nn.Module:
-    """Makes a model compute as wanted.
+    """Makes a model compute in a given precision and memory layout.
 
     Args:
-        model: on its device.
-        device: likewise.
+        model: already on `device`.
+        device: where the model is.
         precision: fp32, bf16 or fp16.
         channels_last: whether images lie in memory pixel by pixel instead of plane by plane.
         compiled: whether torch compiles it; the first call then takes long.
 
     Returns:
-        The same model, with the same names of weights; it takes and returns float32.
+        The same model. Its weights keep their names; it takes and returns float32.
     """
     if channels_last:
         model.to(memory_format=torch.channels_last)
@@ -42,19 +44,19 @@ def prepare(
 
 
 def loss_scale(precision: str) -> float:
-    """What losses are multiplied by so that gradients do not vanish; a power of 2.
+    """The factor that losses are multiplied by so that small gradients do not vanish; a power of 2.
 
-    Half precision knows nothing below 6·10⁻⁸; bfloat16 has float32's range.
+    fp16 has no numbers between 0 and 6·10⁻⁸; bf16 has float32's range.
     """
     return _FP16_LOSS_SCALE if precision == "fp16" else 1.0
 
 
 def finite_or_zero(gradients: Sequence[Tensor], scale: float) -> None:
-    """Takes the scale out of gradients, in place; if any has overflowed, all become zero.
+    """Divides gradients by the loss scale, in place; if one has overflowed, all become zero.
 
     Args:
         gradients: of a loss that was multiplied by `scale`.
-        scale: `loss_scale`; nothing is done if it is 1.
+        scale: as `loss_scale` gave it; with 1 nothing changes.
     """
     if scale == 1.0:
         return
@@ -87,7 +89,7 @@ def _run_in(
     def run(values: Tensor) -> Tensor:
         if channels_last and values.dim() == 4:
             values = values.contiguous(memory_format=torch.channels_last)
-        # Nothing is cached: weights change between two calls, and a cache would outlive them.
+        # Without a cache: weights change between two calls, and a cache would keep the old ones.
         with torch.autocast(device.type, dtype, enabled=dtype is not None, cache_enabled=False):
             result: Tensor = forward(values)
         return result.float()

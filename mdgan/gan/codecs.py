@@ -1,13 +1,13 @@
-"""How generated images and feedback are written for a journey: exactly, or in fewer bytes.
+"""How generated images and feedback are encoded for sending: exactly, or in fewer bytes.
 
-Hardy et al. leave this as a perspective (section VII.2). A codec sees the samples of a message one
-by one, so that a sample does not depend on who else is in the message.
+Hardy et al. name this as future work (section VII.2). A codec encodes every sample by itself, so
+that a sample does not depend on the others in its message.
 
     codec      bytes a value     what is lost
     fp32       4                 nothing
     bf16       2                 all but 8 bits of the mantissa
     int8       1 (and 4 a sample) values are rounded to 255 steps of the sample's largest
-    topk:F     8 F               all but the fraction F of a sample's values that are largest
+    topk:F     8 F               all but the largest values of a sample, a fraction F of them
 """
 
 from collections.abc import Mapping
@@ -30,14 +30,14 @@ class Codec(CodecForm):
         return cls(form.name, form.fraction)
 
     def encode(self, samples: Tensor) -> dict[str, Tensor]:
-        """Writes samples.
+        """Encodes samples.
 
         Args:
-            samples: float32 or, where nothing may be lost, float64 [n, b, C, H, W], finite.
+            samples: float32 or float64 [n, b, C, H, W], finite.
 
         Returns:
-            `values`, and beside it `scales` float32 [n, b] (int8) or `places` int32 [n, b, k]
-            (topk; `values` [n, b, k] are those at these places of the flat sample).
+            `values`. With int8 also `scales`, float32 [n, b]. With topk also `places`, int32
+            [n, b, k]: where in the flattened sample each of the `values`, [n, b, k], stands.
         """
         if self.name == "bf16":
             return {"values": samples.to(torch.bfloat16)}
@@ -48,17 +48,19 @@ class Codec(CodecForm):
         return {"values": samples}
 
     def decode(self, parts: Mapping[str, Tensor], sample_shape: tuple[int, ...]) -> Tensor:
-        """Reads what `encode` wrote, or what somebody sent who may be up to anything.
+        """Decodes what `encode` returned.
+
+        The sender may be broken or hostile, so every part is checked.
 
         Args:
             parts: as `encode` returned them.
             sample_shape: (b, C, H, W).
 
         Returns:
-            [n, b, C, H, W]; float32, or float64 where that was written. May hold NaN if `parts` do.
+            [n, b, C, H, W]; float32, or float64 if `fp32` encoded that. Holds NaN if `parts` do.
 
         Raises:
-            ValueError, KeyError: it is nothing that this codec wrote.
+            ValueError, KeyError: this codec does not write such parts.
         """
         values = parts["values"]
         if self.name == "topk":
@@ -81,7 +83,7 @@ def _to_int8(samples: Tensor) -> dict[str, Tensor]:
     scales = samples.flatten(2).abs().amax(2).float() / _STEPS
     # A sample of zeros, or of values too small for float32 to divide by, becomes zeros.
     divisors = torch.where(scales > 0, scales, inf)
-    steps = samples / _beside(samples, divisors)
+    steps = samples / _for_each_sample(samples, divisors)
     return {"values": steps.round_().clamp_(-_STEPS, _STEPS).to(torch.int8), "scales": scales}
 
 
@@ -89,12 +91,12 @@ def _from_int8(values: Tensor, scales: Tensor, sample_shape: tuple[int, ...]) ->
     _check(values, sample_shape, torch.int8)
     if scales.shape != values.shape[:2] or scales.dtype != torch.float32:
         raise ValueError(f"scales {scales.dtype} {list(scales.shape)}")
-    return values.float() * _beside(values, scales)
+    return values.float() * _for_each_sample(values, scales)
 
 
-def _beside(samples: Tensor, of_samples: Tensor) -> Tensor:
-    """One value a sample, [n, b], in a shape that meets [n, b, …]."""
-    return of_samples.reshape(*of_samples.shape, *(1 for _ in samples.shape[2:]))
+def _for_each_sample(samples: Tensor, values: Tensor) -> Tensor:
+    """One value a sample, [n, b], in a shape that broadcasts over the samples, [n, b, …]."""
+    return values.reshape(*values.shape, *(1 for _ in samples.shape[2:]))
 
 
 def _largest(samples: Tensor, count: int) -> dict[str, Tensor]:

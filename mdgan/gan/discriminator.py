@@ -18,7 +18,7 @@ from mdgan.gan.model_state import (
 
 
 class Discriminator:
-    """What moves in a swap.
+    """A model with its optimizer.
 
     Attributes:
         model: D, in training mode.
@@ -30,7 +30,7 @@ class Discriminator:
         self.optimizer = optimizer
 
     def state(self) -> TensorDict:
-        """A copy of everything that moves; flat names, CPU or device as the model is."""
+        """A copy of everything that moves, by flat names, on the model's device."""
         state: TensorDict = TensorDict(self._tensors()).detach().clone()
         return state
 
@@ -43,17 +43,17 @@ class Discriminator:
         return digest.hexdigest()
 
     def _tensors(self) -> dict[str, Tensor]:
-        """What moves, itself."""
+        """The tensors that move; not copies."""
         return {
             **under("model.", self.model.state_dict()),
             **under("optimizer.", optimizer_tensors(self.model, self.optimizer)),
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Copies a state in; the given tensors are never aliased.
+        """Copies a state into the model and the optimizer; keeps no reference to the given tensors.
 
         Args:
-            state: what `state` of a discriminator of the same architecture returned.
+            state: as `state` of a discriminator of the same architecture returned it.
 
         Raises:
             KeyError, RuntimeError: a tensor is missing or has another shape or type; nothing

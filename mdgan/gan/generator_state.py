@@ -27,7 +27,7 @@ def generator_state(
         generator: G.
         optimizer: over G's parameters w.
         noise: draws z.
-        random_state: of dropout and the like.
+        random_state: the random numbers of dropout and the like.
 
     Returns:
         `generator.…`, `optimizer.<parameter>.<key>`, `noise` and `random.…`.
@@ -48,10 +48,10 @@ def load_generator_state(
     noise: torch.Generator,
     random_state: RandomState,
 ) -> None:
-    """Continues where `generator_state` was taken.
+    """Restores what `generator_state` returned.
 
     Raises:
-        KeyError, RuntimeError: it is no such state, or of another generator; nothing changed.
+        KeyError, RuntimeError: the state does not fit this generator; nothing changed.
     """
     check_names(state, "generator.", "optimizer.", "noise", "random.")
     noise_before, random_before = noise.get_state(), random_state.tensors()

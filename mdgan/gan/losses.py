@@ -1,8 +1,8 @@
-"""GAN losses on logits; sigmoids live here and nowhere else.
+"""GAN losses on logits; no other module computes sigmoids.
 
 A discriminator loss is a sum of one term on real data and one on generated data, J_disc(X_r, X_g) =
 Ã(X_r) + B̃(X_g) (Hardy et al., section II-1), so that the two halves of its gradient can be computed
-apart. Signs are those of quantities to be minimised. Every term is a mean over the batch.
+apart. Every loss is to be minimised. Every term is a mean over the batch.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ class DiscriminatorLoss:
     """J_disc in two terms, each from logits of any shape to a scalar.
 
     Attributes:
-        real: Ã, small where real data is called real.
-        fake: B̃, small where generated data is called generated.
+        real: Ã, small when D calls real samples real.
+        fake: B̃, small when D calls generated samples generated.
     """
 
     real: Term

@@ -1,6 +1,6 @@
 """A model and its optimizer as named tensors: one format for swaps, checkpoints and joining.
 
-Settings such as the learning rate are no state: they come with the experiment.
+Settings such as the learning rate are not part of the state: they come with the experiment.
 """
 
 from collections.abc import Mapping
@@ -10,32 +10,32 @@ from torch import Tensor, nn
 
 
 def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin with a prefix, without it."""
+    """The tensors whose names begin with a prefix; the prefix is cut off."""
     return {
         name.removeprefix(prefix): state[name]
-        for name in state.keys()  # noqa: SIM118 - a TensorDict too
+        for name in state.keys()  # noqa: SIM118 - a TensorDict iterates over rows
         if name.startswith(prefix)
     }
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors, their names beginning with a prefix."""
+    """The same tensors, with a prefix before every name."""
     return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
 
 
 def check_names(state: Mapping[str, Tensor], *prefixes: str) -> None:
-    """Refuses a state with parts that nobody knows.
+    """Refuses a state that has parts besides those with the given prefixes.
 
     Raises:
         KeyError: a name begins with none of the prefixes.
     """
-    foreign = sorted(name for name in state.keys() if not name.startswith(prefixes))  # noqa: SIM118 - a TensorDict too
+    foreign = sorted(name for name in state.keys() if not name.startswith(prefixes))  # noqa: SIM118 - a TensorDict iterates over rows
     if foreign:
         raise KeyError(f"tensors that do not fit: {foreign}")
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """What an optimizer remembers, itself and not a copy, named `<parameter>.<key>`."""
+    """An optimizer's state by `<parameter>.<key>`; the tensors themselves, not copies."""
     return {
         f"{name}.{key}": value
         for name, parameter in model.named_parameters()
@@ -50,7 +50,7 @@ def load_model(
     weights: Mapping[str, Tensor],
     moments: Mapping[str, Tensor],
 ) -> None:
-    """Copies a state in; the given tensors are never aliased.
+    """Copies weights and moments in; keeps no reference to the given tensors.
 
     Args:
         model: takes over the weights and buffers.
@@ -79,7 +79,7 @@ def _check_weights(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> No
 
 
 def _by_parameter(model: nn.Module, moments: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """The moments of every parameter, all of which fit."""
+    """The moments of every parameter, checked to fit it."""
     sorted_out = {name: part_of(moments, f"{name}.") for name, _ in model.named_parameters()}
     kinds = {frozenset(own) for own in sorted_out.values() if own}
     if len(kinds) > 1 or sum(map(len, sorted_out.values())) != len(moments):
@@ -93,7 +93,7 @@ def _by_parameter(model: nn.Module, moments: Mapping[str, Tensor]) -> dict[str, 
 
 
 def _laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:
-    """A copy on the parameter's device, in the parameter's order of memory."""
+    """A copy on the parameter's device, in the parameter's memory layout."""
     if value.shape != parameter.shape:
         return value.to(parameter.device, copy=True)
     return torch.empty_like(parameter, dtype=value.dtype).copy_(value)

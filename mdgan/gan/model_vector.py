@@ -1,8 +1,8 @@
 """Models as one tensor: how the federated algorithms send and average them.
 
 A model is cut into blocks as if it were a batch of samples, so that the codecs for feedback
-(`codecs.py`) write it, too, and scale each block by its own largest value. Weights, buffers and
-whole numbers have blocks of their own: they differ by orders of magnitude.
+(`codecs.py`) can encode it and scale each block by its own largest value. Weights, buffers and
+whole numbers never share a block: they differ by orders of magnitude.
 """
 
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 BLOCK = 1024
-"""Values in a block; the last block of a kind ends with zeros."""
+"""The number of values in a block; zeros fill up the last block of each kind."""
 
 _HALF = 1 << 24
-"""float32 holds every whole number up to it, so a larger one travels as two."""
+"""float32 holds every whole number up to this one; a larger one is sent as two values."""
 
 
 class ModelVector:
@@ -36,7 +36,7 @@ class ModelVector:
 
     @torch.no_grad()
     def read(self) -> Tensor:
-        """The models as they are.
+        """The present values of all models.
 
         Returns:
             float32 `shape`, a copy, on the models' device.
@@ -45,7 +45,7 @@ class ModelVector:
 
     @torch.no_grad()
     def write(self, vector: Tensor) -> None:
-        """Copies a vector in; a mean of several is rounded to the nearest value here.
+        """Copies a vector into the models; values are rounded to what the tensors can hold.
 
         Args:
             vector: float32 or float64 `shape`.
@@ -57,7 +57,7 @@ class ModelVector:
             first = last
 
     def _kinds(self) -> Iterator[list[Tensor]]:
-        """Weights, floating-point buffers, and other buffers; themselves, not copies."""
+        """Weights, floating-point buffers, other buffers; the tensors themselves, not copies."""
         yield [p.detach() for model in self._models for p in model.parameters()]
         buffers = [b for model in self._models for b in _lasting_buffers(model)]
         yield [buffer for buffer in buffers if buffer.is_floating_point()]

@@ -1,7 +1,8 @@
-"""Where random numbers come from: every stream has a name, none is shared.
+"""Where random numbers come from: every stream has a name, and no two users share one.
 
-torch's default generator is one per process and feeds dropout. Who shares a process must not
-change what anybody draws, so each role owns a `RandomState` and puts it in place around its work.
+torch has one default generator a process, and dropout draws from it. What a worker draws must not
+depend on which others share its process, so the server and every worker own a `RandomState` each
+and put it in place around their work.
 """
 
 import hashlib
@@ -33,20 +34,20 @@ def generator_for(seed: int, *stream: str | int) -> torch.Generator:
 
 
 def restore_generator(generator: torch.Generator, state: Tensor) -> None:
-    """Puts a generator where another of the same kind was.
+    """Puts a generator into the state of another of the same kind.
 
     Args:
-        generator: continues as the other would have.
+        generator: draws from now on what the other would have drawn next.
         state: the other's `get_state`, uint8.
 
     Raises:
-        RuntimeError: it is not such a state; nothing changed.
+        RuntimeError: it is not the state of such a generator; nothing changed.
     """
     generator.set_state(_checked(state, generator.device))
 
 
 def _checked(state: Tensor, device: torch.device) -> Tensor:
-    """The state on the CPU, after a generator that nobody needs has taken it."""
+    """The state on the CPU, after a throwaway generator has accepted it."""
     if state.dtype != torch.uint8 or state.dim() != 1:
         raise RuntimeError(f"no state of random numbers: {state.dtype} {list(state.shape)}")
     state = state.cpu().contiguous()
@@ -55,13 +56,13 @@ def _checked(state: Tensor, device: torch.device) -> Tensor:
 
 
 class RandomState:
-    """One role's own state of torch's default generators (CPU, and the device if it is a GPU).
+    """A private state of torch's default generators (the CPU's, and the GPU's if there is one).
 
     Attributes:
         device: the device whose default generator is kept beside the CPU's.
     """
 
-    # The default generator belongs to the process: only one role may have its state in place.
+    # The default generator belongs to the process: one `RandomState` at a time is in place.
     _in_place = threading.RLock()
 
     def __init__(self, seed: int, device: torch.device) -> None:
@@ -74,7 +75,7 @@ class RandomState:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Puts this state in place for the block, and the state before it back afterwards."""
+        """Puts this state in place for the block, and the previous one back afterwards."""
         with self._in_place:
             outside = self._read()
             self._write(self._state)
@@ -85,20 +86,20 @@ class RandomState:
                 self._write(outside)
 
     def tensors(self) -> dict[str, Tensor]:
-        """A copy of everything: `cpu`, and `cuda` or `mps` if the device is one; uint8."""
+        """Copies of the states, uint8: `cpu`, and `cuda` or `mps` if the device is of that kind."""
         return {name: state.clone() for name, state in zip(self._names(), self._state, strict=True)}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Continues where another `RandomState` was.
+        """Puts this into the state of another `RandomState`.
 
-        On another kind of device only the CPU's state is taken over; a GPU keeps its own, and does
-        not draw what the other would have drawn.
+        If the other's device is of another kind, only the CPU's state is copied: a GPU keeps its
+        own, and does not draw what the other would have drawn.
 
         Args:
             tensors: what the other's `tensors` returned.
 
         Raises:
-            KeyError, RuntimeError: they are no such states; nothing changed.
+            KeyError, RuntimeError: the tensors are not such states; nothing changed.
         """
         if "cpu" not in tensors or not tensors.keys() <= {"cpu", "cuda", "mps"}:
             raise KeyError(f"no states of random numbers: {sorted(tensors)}")

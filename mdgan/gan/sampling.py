@@ -1,4 +1,4 @@
-"""What a generator makes of fixed noise, between two steps of its training."""
+"""Samples that a generator makes from fixed noise, between two steps of its training."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ _AT_ONCE = 256
 def sample_pieces(
     generator: nn.Module, num_samples: int, z_dim: int, seed: int
 ) -> Iterator[Tensor]:
-    """Samples, a piece at a time; the generator and all random states are left as they were.
+    """Yields samples piece by piece; leaves the generator and all random states as they were.
 
     Args:
         generator: G; put into evaluation mode meanwhile, so a sample does not depend on the others.
@@ -43,5 +43,5 @@ def sample_pieces(
 
 
 def draw_samples(generator: nn.Module, num_samples: int, z_dim: int, seed: int) -> Tensor:
-    """All of `sample_pieces` at once, float32 [n, C, H, W] in [−1, 1], on the CPU."""
+    """All samples of `sample_pieces` in one tensor, float32 [n, C, H, W] in [−1, 1], on the CPU."""
     return torch.cat(list(sample_pieces(generator, num_samples, z_dim, seed)))

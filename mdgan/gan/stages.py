@@ -1,13 +1,13 @@
-"""How the mathematics lets itself be watched: each stage runs inside a block with a name."""
+"""Hooks for measuring: the mathematics runs each of its stages inside a block with a name."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 Stage = Callable[[str], AbstractContextManager[Any]]
-"""From a stage's name to the block that it runs in."""
+"""Takes a stage's name, and returns the context manager in which the stage runs."""
 
 
 def unobserved(_name: str) -> AbstractContextManager[None]:
-    """Nobody watches."""
+    """Runs the stage without measuring it."""
     return nullcontext()

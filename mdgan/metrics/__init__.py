@@ -1,5 +1,5 @@
 """How good a generator is: distances and scores in the features of an extractor.
 
-Real samples are never needed where the generator is: workers send sums over theirs
-(`real_statistics`), and what compares sample with sample uses held-out ones.
+The server never needs the workers' samples: workers send sums over theirs (`real_statistics`), and
+scores that compare sample with sample use held-out samples.
 """

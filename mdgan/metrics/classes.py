@@ -1,10 +1,19 @@
-"""Which classes a generator makes, by what the extractor predicts: is there mode collapse?"""
+"""Which classes a generator makes, as the extractor predicts them, and the Inception score.
+
+The Inception score is exp E_x KL(p(y|x) ‖ p(y)) (Salimans et al. 2016, section 4). With a
+classifier of the data set instead of Inception it is the MD-GAN paper's "MNIST score" (section
+V.A.c). Higher is better, up to K, the number of classes.
+"""
+
+import math
 
 import torch
 from torch import Tensor
 
+from mdgan.metrics.distances import Precomputed, quietly
+
 LEAST_SHARE = 0.1
-"""Of the share that a class has in the real data; below it the class counts as lost."""
+"""A class is lost if it has less than this fraction of its share in the real data."""
 
 
 def class_histogram(probabilities: Tensor) -> Tensor:
@@ -24,14 +33,14 @@ def classes_covered(generated: Tensor, real: Tensor) -> int:
 
     Args:
         generated: int64 [K], predicted classes, at least one sample.
-        real: int64 [K], likewise.
+        real: int64 [K], predicted classes of real samples, at least one sample.
     """
     wanted = LEAST_SHARE * real.double() / real.sum()
     return int((generated.double() / generated.sum() >= wanted)[real > 0].sum())
 
 
 def class_divergence(generated: Tensor, real: Tensor) -> float:
-    """KL(generated ‖ real) of two class histograms in nats; 0 if shares agree.
+    """KL(generated ‖ real) of two class histograms in nats; 0 if all shares are equal.
 
     Args:
         generated: int64 [K], at least one sample.
@@ -43,3 +52,38 @@ def class_divergence(generated: Tensor, real: Tensor) -> float:
     made, true = generated.double() / generated.sum(), real.double() / real.sum()
     present = generated > 0
     return max(0.0, float((made[present] * (made[present] / true[present]).log()).sum()))
+
+
+def inception_score(probabilities: Tensor) -> float:
+    """The Inception score of all samples together (one split), by torchmetrics, in float64.
+
+    Args:
+        probabilities: float64 [n, K], p(y|x), n ≥ 1.
+    """
+    from torchmetrics.image.inception import InceptionScore  # takes seconds to import
+
+    with quietly(0):
+        metric = InceptionScore(
+            Precomputed(probabilities.shape[1]), splits=1, sync_on_compute=False
+        )
+        # The metric takes logits. With the smallest number instead of zero, 0 · log 0 is not NaN.
+        metric.update(probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log())
+        return float(metric.compute()[0])
+
+
+def score_from_sums(
+    num_samples: int, probability_sum: Tensor, negative_entropy_sum: float
+) -> float:
+    """The same score if only sums over the samples are known.
+
+    log IS = (1/n) Σ_x Σ_y p(y|x) log p(y|x) − Σ_y p(y) log p(y), p(y) = (1/n) Σ_x p(y|x).
+
+    Args:
+        num_samples: n ≥ 1.
+        probability_sum: float64 [K], Σ_x p(y|x).
+        negative_entropy_sum: Σ_x Σ_y p(y|x) log p(y|x).
+    """
+    marginal = probability_sum / num_samples
+    return math.exp(
+        negative_entropy_sum / num_samples - float(torch.xlogy(marginal, marginal).sum())
+    )

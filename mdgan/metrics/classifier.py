@@ -19,7 +19,7 @@ from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once
 
 ARCHITECTURE = "1"
-"""Changes with anything below that changes the weights or what they mean."""
+"""To be changed with any code below that changes the weights or their meaning."""
 
 NUM_FEATURES = 64
 
@@ -105,9 +105,9 @@ def train_classifier(
 
     Args:
         name: of the data set.
-        source: what to learn.
-        held_out: what to measure the accuracy on; without, a tenth of `source` is kept back for it.
-        seed: decides the weights together with the data, on one kind of machine.
+        source: the data to train on.
+        held_out: what to measure the accuracy on; None keeps back a tenth of `source` for it.
+        seed: with the data it decides the weights, up to the rounding of other kinds of machine.
         device: where to train; the extractor stays there.
 
     Raises:

@@ -24,13 +24,13 @@ def cached_classifier(
     held_out: Partitioner | None,
     cache_dir: Path | None = None,
 ) -> Extractor:
-    """The classifier of a data set, from the cache if it is there and whole, else trained.
+    """The classifier of a data set, from the cache or, if it is not there, newly trained.
 
-    A damaged file is overwritten; a cache that cannot be read or written is done without.
+    A damaged file is overwritten. A cache that cannot be read or written is ignored.
 
     Args:
         dataset: the dataset file.
-        source: what to learn.
+        source: the data to train on.
         held_out: what to measure the accuracy on, or None.
         cache_dir: where the files lie; by default `mdgan/classifiers` in `$XDG_CACHE_HOME` or
             `~/.cache`.
@@ -53,7 +53,7 @@ def cached_classifier(
 
 
 def cache_key(dataset: DatasetFile, source: Partitioner, held_out: Partitioner | None) -> str:
-    """SHA-256 of all that decides the weights and the accuracy: code, labels, and some images."""
+    """SHA-256 of what decides the weights and the accuracy: code, labels, and some images."""
     digest = hashlib.sha256(f"{ARCHITECTURE} {dataset.sha256} {dataset.shape}".encode())
     for part in (source, held_out):
         if part is None:
@@ -71,7 +71,7 @@ def _default_folder() -> Path | None:
     try:
         # The XDG specification: relative paths there are to be ignored.
         base = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
-    except RuntimeError:  # nobody's home
+    except RuntimeError:  # the user has no home folder
         return None
     return base / "mdgan" / "classifiers"
 
@@ -96,7 +96,7 @@ def _write(path: Path, key: str, extractor: Extractor) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, safetensors_bytes(extractor.network.state_dict(), metadata=about))
     except OSError:
-        pass  # a cache saves a minute; without it nothing is lost
+        pass  # the cache only saves time
 
 
 def _about(key: str, extractor: Extractor) -> dict[str, str | float | None]:

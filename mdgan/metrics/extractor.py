@@ -1,9 +1,11 @@
-"""What turns images into features, in which generated and real samples are compared."""
+"""Extractors turn images into features, in which generated and real samples are compared."""
 
 import copy
+import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ WANTED = "features [n, d] with d ≥ 2, or (features, logits [n, K]) with K ≥ 
 
 @dataclass(frozen=True)
 class Features:
-    """What an extractor sees in n samples.
+    """What an extractor returns for n samples.
 
     Attributes:
         values: float64 [n, d], all finite.
@@ -53,16 +55,16 @@ class Extractor:
 
     Attributes:
         kind: "classifier", "inception" or "file": how it is built and whether it can travel.
-        name: for people.
+        name: what people call it.
         sha256: of the weights or of the file they come from, the same on every machine.
-        shape: (C, H, W) of the images it takes; None if it takes several.
+        shape: (C, H, W) of the images it takes; None if it takes images of more than one shape.
         num_features: d.
         num_classes: K; 0 if it has no classes.
-        accuracy: share of test samples whose class it tells; None if nobody measured.
+        accuracy: share of test samples whose class it predicts; None if it was not measured.
         network: in evaluation mode; from float32 [n, C, H, W] in [−1, 1] to features [n, d], or
             to features and logits [n, K].
         device: where the network is.
-        num_at_once: how many images it is given together, which bounds the memory.
+        num_at_once: how many images are computed together, which bounds the memory.
     """
 
     kind: str
@@ -135,7 +137,7 @@ class Extractor:
         return replace(self, network=copy.deepcopy(self.network).to(device), device=device)
 
     def describe(self) -> dict[str, Any]:
-        """What to write beside scores: two scores compare only if these agree."""
+        """What to write beside scores: two scores can be compared only if these agree."""
         return {
             "name": self.name,
             "sha256": self.sha256,
@@ -151,17 +153,17 @@ def affordable_at_once(shape: Shape) -> int:
 
 
 def run_network(name: str, network: nn.Module, images: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Calls a network and checks that what it gives are features, and logits if two.
+    """Calls a network and checks that it returns features, or features and logits.
 
     Returns:
         Features, floating [n, d]; logits, floating [n, K], or None.
 
     Raises:
-        BadInput: it fails or gives anything else.
+        BadInput: it fails or returns anything else.
     """
     try:
         output = network(images)
-    except Exception as error:  # it may be the user's own: any mistake in it is theirs to read
+    except Exception as error:  # the user's own code may raise anything; show the user what it said
         reason = " ".join(str(error).split())
         raise BadInput(
             f"{name}: fails on images {list(images.shape)}: {type(error).__name__}: {reason}"
@@ -192,6 +194,24 @@ def _refuse_pixels_that_are_not_finite(images: Tensor) -> None:
     if bad.any():
         raise BadInput(
             f"{int(bad.sum())} of {len(images)} samples have pixels that are not finite, first "
-            f"sample {int(bad.nonzero()[0])}; a generator that makes such has diverged: lower "
-            "--generator-lr and --discriminator-lr"
+            f"sample {int(bad.nonzero()[0])}; a generator that makes such samples has "
+            "diverged: lower --generator-lr and --discriminator-lr"
         )
+
+
+def read_bytes(path: Path, flag: str = "--extractor") -> tuple[bytes, str]:
+    """A file's content and its SHA-256, so that what was checked is what is used.
+
+    Raises:
+        BadInput: it cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{flag} {path}: cannot be read ({error.strerror})") from error
+    return content, hashlib.sha256(content).hexdigest()
+
+
+def shortened(sha256: str) -> str:
+    """The first 12 digits of a SHA-256, enough to tell two files apart by eye."""
+    return f"{sha256[:12]}…"

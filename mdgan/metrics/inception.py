@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from mdgan.data.images import float_to_pixels
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import RandomState
-from mdgan.metrics.checksum import read_bytes, shortened
-from mdgan.metrics.extractor import CPU, Extractor
+from mdgan.metrics.extractor import CPU, Extractor, read_bytes, shortened
 
 SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
-"""Of weights-inception-2015-12-05-6726825d.pth, torch-fidelity's release v0.2.0."""
+"""The SHA-256 of weights-inception-2015-12-05-6726825d.pth, torch-fidelity's release v0.2.0."""
 
 _URL = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/"
@@ -49,10 +48,11 @@ def inception(weights: Path, sha256: str = SHA256) -> Extractor:
     Args:
         weights: the file, compared with `sha256` before anything in it is interpreted, and then
             read as tensors only.
-        sha256: what the file must be.
+        sha256: the SHA-256 that the file must have.
 
     Raises:
-        BadInput: torch-fidelity is not installed; the file is missing, another, or damaged.
+        BadInput: torch-fidelity is not installed; the file is missing or damaged,
+            or has another SHA-256.
     """
     content = read_weights(weights, sha256)
     fidelity = importlib.import_module("torch_fidelity.feature_extractor_inceptionv3")
@@ -71,10 +71,11 @@ def inception(weights: Path, sha256: str = SHA256) -> Extractor:
 
 
 def read_weights(weights: Path, sha256: str = SHA256) -> bytes:
-    """The bytes of the weights' file.
+    """The bytes of the file with the weights.
 
     Raises:
-        BadInput: torch-fidelity is not installed, or the file is missing, or another.
+        BadInput: torch-fidelity is not installed, or the file is missing or has
+            another SHA-256.
     """
     if importlib.util.find_spec("torch_fidelity") is None:
         raise BadInput(
@@ -93,8 +94,8 @@ def read_weights(weights: Path, sha256: str = SHA256) -> bytes:
 def _build(kind: Any, weights: Path, content: bytes) -> nn.Module:
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        # The constructor insists on reading a file with torch.load, unguarded, or on downloading
-        # one: it is given a file in memory that holds the tensors just read and nothing else.
+        # The constructor reads a file with torch.load, which is not safe, or else it downloads
+        # one. So it is given a file in memory that holds only the tensors that were just read.
         tensors_only = io.BytesIO()
         torch.save(state, tensors_only)
         tensors_only.seek(0)

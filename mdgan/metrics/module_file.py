@@ -7,12 +7,17 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from mdgan.data.dataset_file import import_file
 from mdgan.data.images import Shape
-from mdgan.data.python_file import import_file
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import RandomState
-from mdgan.metrics.checksum import read_bytes
-from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once, run_network
+from mdgan.metrics.extractor import (
+    CPU,
+    Extractor,
+    affordable_at_once,
+    read_bytes,
+    run_network,
+)
 
 _KINDS = "a TorchScript file ending in .pt, or FILE.py:NAME with the name of an nn.Module class"
 
@@ -32,16 +37,16 @@ def from_file(path: Path, shape: Shape) -> Extractor:
     """The user's extractor, tried on two images.
 
     It takes float32 [n, C, H, W] in [−1, 1] and gives features [n, d], or features and logits
-    [n, K]. It runs in evaluation mode. A Python file runs as the user's own code does.
+    [n, K]. It runs in evaluation mode. A Python file is run like any of the user's programs.
 
     Args:
-        path: `FILE.pt`, read by `torch.jit.load`, or `FILE.py:NAME`, a class without arguments
-            that loads its own weights. Exported programs (.pt2) are refused: torch unpickles parts
-            of them without a guard.
+        path: `FILE.pt`, read by `torch.jit.load`, or `FILE.py:NAME`, a class that is called without
+            arguments and loads its own weights. Exported programs (.pt2) are refused: torch
+            unpickles parts of them, which is not safe.
         shape: (C, H, W) of the data set.
 
     Raises:
-        BadInput: it cannot be read, run, or gives something else.
+        BadInput: it cannot be read or run, or returns something else.
     """
     file, name = _split(path)
     sha256 = digest(path)
@@ -66,7 +71,7 @@ def from_file(path: Path, shape: Shape) -> Extractor:
 
 
 def _split(path: Path) -> tuple[Path, str]:
-    """The file, and the name of the class in it if it is a Python file, else nothing."""
+    """The file, and the name of the class in it; an empty name if it is not a Python file."""
     file, colon, name = str(path).rpartition(":")
     if colon and file.endswith(".py") and name.isidentifier():
         return Path(file), name
@@ -80,8 +85,8 @@ def _from_torchscript(file: Path) -> nn.Module:
     content, _ = read_bytes(file)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # deprecated, but the one that is safe
-            network: nn.Module = torch.jit.load(  # type: ignore[no-untyped-call]  # torch's own
+            warnings.simplefilter("ignore", FutureWarning)  # deprecated, but the only safe one
+            network: nn.Module = torch.jit.load(  # type: ignore[no-untyped-call]  # torch leaves it unannotated
                 io.BytesIO(content), map_location="cpu"
             )
     except (RuntimeError, ValueError) as error:
@@ -97,7 +102,7 @@ def _from_python(file: Path, name: str) -> nn.Module:
     try:
         kind = getattr(module, name, None)
         network = None if kind is None else kind()
-    except Exception as error:  # the user's own code: any mistake in it is theirs to read
+    except Exception as error:  # the user's own code may raise anything; show the user what it said
         reason = " ".join(str(error).split())
         raise BadInput(
             f"--extractor {file}:{name}: cannot be built: {type(error).__name__}: {reason}"

@@ -1,7 +1,7 @@
-"""How the server's extractor reaches the workers, so that all see samples in the same way.
+"""How the server's extractor reaches the workers, so that all ranks compute the same features.
 
-The classifier travels, since its architecture is part of mdgan. Code does not: of Inception and of
-a user's own file only the SHA-256 travels, and every machine must have the file.
+The classifier is sent, since its architecture is part of mdgan. Code is not sent: for Inception and
+for a user's own file only the SHA-256 is, and every machine must have the file.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,7 @@ from torch import Tensor
 
 from mdgan.errors import BadInput
 from mdgan.metrics import classifier
-from mdgan.metrics.checksum import shortened
-from mdgan.metrics.extractor import Extractor
+from mdgan.metrics.extractor import Extractor, shortened
 from mdgan.metrics.inception import inception
 from mdgan.metrics.module_file import digest, from_file
 
@@ -22,7 +21,7 @@ def pack(extractor: Extractor) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """An extractor as JSON fields and tensors for `unpack` on another machine.
 
     Returns:
-        The fields; the weights if they travel, as views of the extractor's own on the CPU.
+        The fields; and the weights if they are sent, as views of the extractor's own on the CPU.
     """
     fields: dict[str, Any] = {
         "kind": extractor.kind,
@@ -45,13 +44,14 @@ def unpack(
     """The extractor that was packed, on the CPU.
 
     Args:
-        fields: of `pack`.
-        tensors: of `pack`; they are copied.
-        own_file: this machine's `--inception-weights` or `--extractor`, for what does not travel.
+        fields: as `pack` returned them.
+        tensors: as `pack` returned them; they are copied.
+        own_file: this machine's `--inception-weights` or `--extractor`, for an extractor that is
+            not sent.
 
     Raises:
-        BadInput: this machine lacks the file or has another; or what arrived is damaged or from
-            another version of mdgan.
+        BadInput: this machine lacks the file or has another one; or the fields or tensors are
+            damaged, or from another version of mdgan.
     """
     if fields["kind"] == "classifier":
         return _unpack_classifier(fields, tensors)

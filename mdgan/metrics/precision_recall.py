@@ -46,7 +46,7 @@ def precision_recall(
     """
     if min(len(real), len(generated)) <= num_neighbours:
         raise ValueError(f"{num_neighbours} neighbours need more than {num_neighbours} samples")
-    centre = real.mean(0)  # small numbers lose less when distances are computed by a product
+    centre = real.mean(0)  # distances of centred values lose fewer digits
     real, generated = real - centre, generated - centre
     real_radii = _radii(real, num_neighbours)
     generated_radii = _radii(generated, num_neighbours)
@@ -69,7 +69,7 @@ def _radii(values: Tensor, num_neighbours: int) -> Tensor:
     """The distance of each sample, [n, d], to its k-th nearest neighbour, [n]."""
     parts = []
     for rows, distances in _distances(values, values):
-        # A sample is no neighbour of its own; its twins are.
+        # A sample is not its own neighbour, but an exact copy of it is.
         distances[torch.arange(len(distances)), torch.arange(rows.start, rows.stop)] = torch.inf
         nearest = distances.topk(num_neighbours, dim=1, largest=False, sorted=False).values
         parts.append(nearest.amax(1))
@@ -77,7 +77,7 @@ def _radii(values: Tensor, num_neighbours: int) -> Tensor:
 
 
 def _distances(a: Tensor, b: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """‖a_i − b_j‖, some rows at once so that memory stays bounded."""
+    """‖a_i − b_j‖, for a few rows at a time, which bounds the memory."""
     for start in range(0, len(a), _ROWS_AT_ONCE):
         rows = slice(start, min(start + _ROWS_AT_ONCE, len(a)))
         yield rows, torch.cdist(a[rows], b)

@@ -1,7 +1,7 @@
-"""What a worker tells of its real samples: sums that add up to those of all real data.
+"""What a worker tells the server about its real samples: sums, which the server adds up.
 
-No sample leaves its worker. Sums over very few samples still say much about these; over one, its
-features.
+No sample leaves its worker. Sums over very few samples still tell much about them: a sum over one
+sample is that sample's features.
 """
 
 from collections.abc import Mapping
@@ -12,19 +12,18 @@ import torch
 from torch import Tensor
 
 from mdgan.errors import BadInput
-from mdgan.metrics.classes import class_histogram
+from mdgan.metrics.classes import class_histogram, score_from_sums
+from mdgan.metrics.distances import Moments, frechet_distance, why_no_distance
 from mdgan.metrics.extractor import Extractor, Features
-from mdgan.metrics.fid import Moments, frechet_distance, why_no_distance
-from mdgan.metrics.inception_score import score_from_sums
 
 
 @dataclass
 class RealStatistics:
-    """Sums over real samples, in two halves whose distance is the floor of any FID.
+    """Sums over real samples, in two halves; the distance between these is the floor of any FID.
 
     Attributes:
-        halves: the moments of either half of the samples, divided by a hash of their position in
-            the shard, so that no order of the data (by class, by writer) makes the halves alike.
+        halves: the moments of each half of the samples. A hash of its position in the shard decides
+            a sample's half, so that the order of the data (by class, by writer) plays no part.
         class_histogram: int64 [K], number of samples predicted to be of each class.
         probability_sum: float64 [K], Σ_x p(y|x).
         negative_entropy_sum: float64 scalar, Σ_x Σ_y p(y|x) log p(y|x).
@@ -48,12 +47,11 @@ class RealStatistics:
         )
 
     def add(self, features: Features, first_position: int) -> None:
-        """Takes in more samples of a shard.
+        """Adds samples of a shard.
 
         Args:
-            features: of samples that follow each other in the shard.
-            first_position: a number for the first of them, from which those after it count on;
-                it decides their halves.
+            features: of samples at consecutive positions.
+            first_position: the position of the first of them; positions decide the halves.
 
         Raises:
             BadInput: they are of another extractor.
@@ -105,22 +103,22 @@ class RealStatistics:
         return len(self.class_histogram)
 
     def why_no_floor(self) -> str | None:
-        """Says why the two halves cannot be compared, or nothing."""
-        reasons = (why_no_distance(half, "in one half of the real ones") for half in self.halves)
+        """Says why the two halves cannot be compared; None if they can."""
+        reasons = (why_no_distance(half, "in one half of the real samples") for half in self.halves)
         return next((reason for reason in reasons if reason), None)
 
     def floor(self) -> float:
-        """The Fréchet distance of real to real, which no generator can be expected to beat."""
+        """The Fréchet distance between the halves; no generator can be expected to get below it."""
         return frechet_distance(*self.halves)
 
     def inception_score(self) -> float:
-        """The Inception score of all real samples, exactly; needs one sample and classes."""
+        """The exact Inception score of all real samples; there must be a sample, and classes."""
         return score_from_sums(
             self.num_samples, self.probability_sum, float(self.negative_entropy_sum)
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it as float64 and int64 tensors, for the wire and for safetensors."""
+        """The statistics as float64 and int64 tensors, to be sent or stored."""
         tensors = {
             "class_histogram": self.class_histogram,
             "probability_sum": self.probability_sum,
@@ -134,7 +132,7 @@ class RealStatistics:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "RealStatistics":
-        """What `tensors` gave; they are copied.
+        """The statistics from what `tensors` returned; the tensors are copied.
 
         Raises:
             BadInput: one is missing, of another type or shape, or does not fit the others.

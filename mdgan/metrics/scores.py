@@ -1,4 +1,4 @@
-"""All scores of a generator at one moment, and of each that is left out the reason."""
+"""All scores of a generator at one moment, and the reason for each that is left out."""
 
 import math
 from dataclasses import dataclass, field, fields
@@ -7,17 +7,26 @@ from typing import Any
 import torch
 
 from mdgan.gan.randomness import derive_seed, generator_for
-from mdgan.metrics.classes import class_divergence, class_histogram, classes_covered
+from mdgan.metrics.classes import (
+    class_divergence,
+    class_histogram,
+    classes_covered,
+    inception_score,
+)
+from mdgan.metrics.distances import (
+    LEAST_FOR_KID,
+    Moments,
+    frechet_distance,
+    kernel_distance,
+    why_no_distance,
+)
 from mdgan.metrics.extractor import Extractor, Features
-from mdgan.metrics.fid import Moments, frechet_distance, why_no_distance
-from mdgan.metrics.inception_score import inception_score
-from mdgan.metrics.kid import LEAST_SAMPLES, kernel_distance
 from mdgan.metrics.precision_recall import NUM_NEIGHBOURS, precision_recall
 from mdgan.metrics.real_statistics import RealStatistics
 
 LEAST_FOR_FID = 2048
-"""The length of Inception's features, the least that its covariance can do with; below it FID's
-bias towards high values is large with any extractor."""
+"""The number of Inception's features: with fewer samples their covariance is singular. With any
+extractor FID from fewer samples is much too high."""
 
 MOST_PAIRS = 5000
 
@@ -31,20 +40,20 @@ class Scores:
     Attributes:
         n: number of generated samples.
         n_real: number of real samples that the statistics are of.
-        n_held_out: number of held-out samples; 0 without.
+        n_held_out: number of held-out samples; 0 if there are none.
         n_pairs: the equal number of generated and of held-out samples, drawn at random, that KID,
-            precision, recall, density and coverage compare; 0 without.
+            precision, recall, density and coverage compare; 0 without held-out samples.
         extractor: its `describe()`.
-        scores: those computed, of fid, kid, kid_std, inception_score, precision, recall, density,
-            coverage, classes_covered and class_kl (nats).
-        left_out: of the others, and of the floor, the reason in one line.
+        scores: those that were computed of fid, kid, kid_std, inception_score, precision, recall,
+            density, coverage, classes_covered and class_kl (nats).
+        left_out: for each of the others, and for the floor, the reason in one line.
         warnings: one line each.
         floor: `fid` of one half of the real samples to the other, if it can be computed, and `n`,
             the sizes of the halves.
         real: `inception_score` of all real samples, and `classes`, how many are predicted in them;
             empty if the extractor has no classes.
         class_histogram: predicted classes of the generated samples, K numbers.
-        real_class_histogram: of the real ones.
+        real_class_histogram: predicted classes of the real samples, K numbers.
     """
 
     n: int
@@ -61,7 +70,7 @@ class Scores:
     real_class_histogram: list[int] = field(default_factory=list)
 
     def as_record(self) -> dict[str, Any]:
-        """All of it as JSON knows it."""
+        """All fields as JSON values."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
 
@@ -75,10 +84,10 @@ def score(
     """Compares generated samples with real ones in the features of one extractor.
 
     Args:
-        generated: of n ≥ 1 samples.
-        real: of all real samples that the workers told of.
-        held_out: of samples that no worker trains on; None if the server may hold none.
-        extractor: what all three come from.
+        generated: features of n ≥ 1 generated samples.
+        real: sums over all real samples that the workers have reported.
+        held_out: features of samples that no worker trains on; None if the server has none.
+        extractor: the one that computed all three.
         seed: decides which samples are compared in pairs; torch's default generators stay.
 
     Raises:
@@ -147,8 +156,8 @@ def _add_pairwise(
         part.values[torch.randperm(len(part), generator=generator_for(seed, "pairs", name))[:n]]
         for name, part in (("generated", generated), ("held out", held_out))
     )
-    if n < LEAST_SAMPLES:
-        reason = f"needs at least {LEAST_SAMPLES} generated and held-out samples each, got {n}"
+    if n < LEAST_FOR_KID:
+        reason = f"needs at least {LEAST_FOR_KID} generated and held-out samples each, got {n}"
         scores.left_out.update(dict.fromkeys(by_kernel, reason))
     else:
         kid = kernel_distance(kept, made, derive_seed(seed, "kid"))

@@ -1,1 +1,1 @@
-"""What outlasts a process: checkpoints on disk, who may write them, and writing beside training."""
+"""What outlasts a process: checkpoints, which server may write them, and how they are written."""

@@ -1,4 +1,4 @@
-"""Writing beside training: a slow or full disk costs checkpoints, not iterations."""
+"""Writes in a thread beside training: a slow or full disk costs checkpoints, not iterations."""
 
 import errno
 import threading
@@ -10,9 +10,9 @@ OnError = Callable[[OSError], None]
 
 
 class BackgroundWriter:
-    """One thread that writes. One job may wait while another is under way, no more.
+    """One thread that writes. While it works on a job, one more may wait.
 
-    States that wait to be written take memory, so a disk that cannot keep up must cost jobs.
+    A waiting job holds states in memory, so jobs are dropped if the disk cannot keep up.
     """
 
     def __init__(self) -> None:
@@ -25,17 +25,17 @@ class BackgroundWriter:
         self._thread.start()
 
     def submit(self, job: Job, on_error: OnError) -> bool:
-        """Has a job done as soon as those before it are done.
+        """Queues a job; it runs as soon as those before it have ended.
 
         Args:
-            job: writes; runs in another thread.
+            job: writes; called in the writer's thread.
             on_error: called in that thread with the job's OSError, such as a full disk.
 
         Returns:
-            False if a job is waiting already, or after `close`: this one will not be done.
+            False if a job is waiting already, or after `close`: then this one never runs.
 
         Raises:
-            BaseException: what an earlier job raised besides an OSError; once.
+            BaseException: an earlier job has failed with it, and not with an OSError; raised once.
         """
         with self._changed:
             self._raise_failure()
@@ -46,15 +46,15 @@ class BackgroundWriter:
             return True
 
     def submit_newest(self, job: Job, on_error: OnError) -> bool:
-        """`submit`, but in place of a job that is waiting: the newest is worth most.
+        """As `submit`, but replaces a job that is waiting: the newest checkpoint is worth most.
 
-        The `on_error` of that job is called here.
+        The `on_error` of the replaced job is called in the caller's thread.
 
         Returns:
-            False after `close`: this one will not be done.
+            False after `close`: then this job never runs.
 
         Raises:
-            BaseException: what an earlier job raised besides an OSError; once.
+            BaseException: see `submit`.
         """
         with self._changed:
             displaced, self._waiting = self._waiting, None
@@ -64,13 +64,13 @@ class BackgroundWriter:
         return taken
 
     def drain(self, timeout_seconds: float) -> bool:
-        """Waits until everything is written.
+        """Waits until all jobs have ended.
 
         Returns:
-            Whether it is.
+            Whether they have ended in time.
 
         Raises:
-            BaseException: what a job raised besides an OSError; once.
+            BaseException: see `submit`.
         """
         done = self._wait_idle(timeout_seconds)
         with self._changed:
@@ -78,10 +78,10 @@ class BackgroundWriter:
         return done
 
     def close(self, timeout_seconds: float) -> bool:
-        """Takes no more jobs, and waits until those it has are done.
+        """Accepts no more jobs, and waits until those that it has accepted have ended.
 
         Returns:
-            Whether they are; if not, they end with the process.
+            Whether they have ended in time; if not, they are cut off when the process ends.
         """
         with self._changed:
             self._closed = True
@@ -110,10 +110,10 @@ class BackgroundWriter:
                     job()
                 except OSError as error:
                     on_error(error)
-            except BaseException as error:  # the thread that trains must hear of it
+            except BaseException as error:  # `_raise_failure` tells the thread that trains
                 with self._changed:
                     self._failure = error
-            del job, on_error, next_one  # with the states that they hold
+            del job, on_error, next_one  # frees the states that the job holds
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()

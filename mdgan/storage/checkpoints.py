@@ -1,4 +1,4 @@
-"""The checkpoints of a run on one machine: committed, found again, and thrown away."""
+"""Commits, finds and removes the checkpoints of a run on one machine."""
 
 import contextlib
 import re
@@ -28,7 +28,7 @@ def worker_file(worker: int) -> str:
 class Checkpoints:
     """The checkpoints of one run, each a folder `<iteration>/` with states and a manifest.
 
-    A checkpoint counts once its manifest is there, which is written last.
+    A checkpoint counts as soon as its manifest exists, which is written last.
 
     Args:
         folder: `<run>/checkpoints`.
@@ -40,7 +40,7 @@ class Checkpoints:
         self._keep = keep
 
     def folder_of(self, iteration: int) -> Path:
-        """Where the files of the checkpoint after an iteration lie."""
+        """The folder of the checkpoint that is made after an iteration."""
         return self._folder / f"{iteration:07d}"
 
     def committed(self) -> list[int]:
@@ -48,14 +48,14 @@ class Checkpoints:
         return sorted(manifest.iteration for manifest in self._manifests())
 
     def commit(self, manifest: Manifest) -> None:
-        """Makes a checkpoint count, whose files are written, and removes what it replaces.
+        """Completes a checkpoint, whose other files are written, and removes those it replaces.
 
-        That is all but the last K, what never counted, and what lies after it: a future that was
-        given up when an earlier checkpoint was taken.
+        Removed are all but the last K checkpoints, those that were never completed, and those of
+        later iterations, which a resumption from an earlier checkpoint has left behind.
 
         Raises:
             Fenced: a server of a higher generation has committed already.
-            OSError: the manifest cannot be written; the checkpoints before are as they were.
+            OSError: the manifest cannot be written; all earlier checkpoints stay.
         """
         found = list(self._manifests())
         highest = max((other.generation for other in found), default=0)
@@ -67,22 +67,22 @@ class Checkpoints:
         self._remove_all_but(manifest.iteration, [other.iteration for other in found])
 
     def discard(self, iteration: int) -> None:
-        """Removes what there is of a checkpoint that could not be completed; a full disk needs it.
+        """Removes the files of a checkpoint that could not be completed, to free a full disk.
 
-        One that counts stays. Never fails.
+        A completed checkpoint stays. Never fails.
         """
         if not (self.folder_of(iteration) / _MANIFEST_FILE).exists():
             shutil.rmtree(self.folder_of(iteration), ignore_errors=True)
 
     def newest(self) -> tuple[Manifest | None, list[str]]:
-        """The newest checkpoint that is whole here, and why newer ones were passed over.
+        """The newest checkpoint that is intact on this machine, and why newer ones are not used.
 
         Returns:
-            Its manifest, None if there is none; and a line for each that is damaged. Files that lie
-            elsewhere are not looked at.
+            Its manifest, or None if there is no checkpoint; and a line for each damaged one. Files
+            on other machines are not checked.
 
         Raises:
-            BadInput: a newer mdgan has written the newest.
+            BadInput: the newest checkpoint was written by a newer mdgan.
         """
         passed_over: list[str] = []
         for iteration, folder in sorted(self._folders(), reverse=True):
@@ -98,12 +98,12 @@ class Checkpoints:
         return None, passed_over
 
     def find(self, iteration: int, stored: StoredFile) -> dict[str, Tensor] | None:
-        """A state that lies on this machine.
+        """Reads a state that is on this machine.
 
         Args:
-            iteration: of the checkpoint that names it. One that was made while there was no worker
-                names files of earlier ones, so the others are looked at, too.
-            stored: what the state was when it was written.
+            iteration: of the checkpoint that names the state. The folders of the others are tried
+                as well: a checkpoint made without a live worker names files of earlier ones.
+            stored: the name, size and checksum of the state's file.
 
         Returns:
             The state; None if it is not here, or damaged.
@@ -114,13 +114,13 @@ class Checkpoints:
         return None
 
     def prune_worker(self, worker: int, kept: Sequence[int], current: int) -> None:
-        """Removes a worker's files of checkpoints that are of no use, on its own machine.
+        """Removes a worker's files of old checkpoints, on the worker's own machine.
 
-        The files of the two checkpoints before stay as well: while one is ordered, one may wait to
-        be committed and one may be on its way.
+        The files of the two checkpoints before `current` stay as well: one may still wait to be
+        committed and the other may still be on its way to the server.
 
         Args:
-            worker: whose files.
+            worker: its number.
             kept: the iterations of committed checkpoints whose files stay.
             current: the iteration of the checkpoint that is being made, which stays too.
         """
@@ -152,9 +152,9 @@ class Checkpoints:
         for iteration, folder in self._folders():
             if iteration in kept:
                 _unlink(folder.glob(".*.tmp"))
-            # What lies ahead without a manifest may be what a newer server is writing just now.
+            # A newer server may be writing a later checkpoint that has no manifest yet.
             elif iteration < current or iteration in committed:
-                # The manifest first: half a checkpoint must not count.
+                # The manifest goes first: half a checkpoint must not count.
                 _unlink([folder / _MANIFEST_FILE])
                 shutil.rmtree(folder, ignore_errors=True)
 

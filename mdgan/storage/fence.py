@@ -1,4 +1,4 @@
-"""Which server may write to a run: the one of the highest generation."""
+"""Which server may write to a run's folder: the one with the highest generation."""
 
 import errno
 import json
@@ -21,7 +21,8 @@ class Fenced(RuntimeError):
 class Fence:
     """One server's claim to a run's folder.
 
-    Each claim is a file `generation-<number>.json`. Nobody deletes one: they tell who has served.
+    Each claim is a file `generation-<number>.json`. The files stay: they tell which servers a run
+    has had.
 
     Attributes:
         generation: 1 for the first server of a run; higher than that of every server before.
@@ -33,10 +34,10 @@ class Fence:
 
     @classmethod
     def claim(cls, folder: Path) -> "Fence":
-        """Takes over; whoever had the folder before is refused from now on.
+        """Takes the folder over; the server that had it before is refused from now on.
 
-        Of two that claim at the same moment each gets a generation of its own, and the lower is
-        refused at its next `check`.
+        If two servers claim it at the same moment, each gets its own generation, and the one with
+        the lower is refused at its next `check`.
 
         Args:
             folder: where all servers of the run look; it must exist.
@@ -50,10 +51,10 @@ class Fence:
         return cls(folder, generation)
 
     def check(self) -> None:
-        """Makes sure that nobody has taken over; to be called before everything that counts.
+        """Makes sure that no other server has taken over; to be called before all that counts.
 
         Raises:
-            Fenced: a higher generation has.
+            Fenced: a server of a higher generation has taken over.
             OSError: the folder cannot be read.
         """
         highest = _highest(self._folder)
@@ -73,10 +74,10 @@ def _highest(folder: Path) -> int:
 
 
 def _make(folder: Path, generation: int) -> bool:
-    """Makes the file of a generation, whole from the beginning; False if somebody else has it."""
+    """Makes the file of a generation, complete at once; False if another server has made it."""
     about = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time()}
     path = folder / _name(generation)
-    # Processes on several machines may have equal numbers, and one may claim in several threads.
+    # A process number is not unique: other machines have the same ones, and threads share one.
     temporary = folder / f".{path.name}.{secrets.token_hex(8)}.tmp"
     try:
         with temporary.open("w", encoding="utf-8") as file:
@@ -93,13 +94,13 @@ def _make(folder: Path, generation: int) -> bool:
 
 
 def _link(temporary: Path, path: Path) -> None:
-    """Gives a file its name if nobody has that name. A rename would replace the other's file."""
+    """Gives a file its name unless that is taken. A rename would replace another server's file."""
     try:
         os.link(temporary, path)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # A file system without links: the name alone decides, what is in the file only informs.
+        # The file system has no links. Half a file would do no harm: only its name decides.
         with path.open("xb") as file:
             file.write(temporary.read_bytes())
 

@@ -1,4 +1,4 @@
-"""Files that are complete whenever they are there."""
+"""Writes files so that they are complete as soon as they exist."""
 
 import errno
 import os
@@ -14,10 +14,10 @@ _is_ending = False
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file so that nobody ever sees half of it: temporary name, flush, rename.
+    """Writes a file so that no reader ever sees half of it: temporary name, flush, rename.
 
     Raises:
-        OSError: it cannot be written; what was there before is there as a whole.
+        OSError: it cannot be written; a file that was there before is unchanged.
     """
     with whole_file(path) as file:
         file.write(data)
@@ -25,17 +25,17 @@ def write_whole(path: Path, data: bytes) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write piece by piece, which is there as a whole when the block has ended.
+    """A file to write piece by piece; it gets its name, complete, when the block has ended.
 
-    Whoever is killed meanwhile leaves a file `.<name>.<process>.tmp` and nothing else.
+    A process that is killed meanwhile leaves a file `.<name>.<process>.tmp` and nothing else.
 
     Raises:
-        OSError: it cannot be written; what was there before is still there.
+        OSError: it cannot be written; a file that was there before is unchanged.
     """
     global _num_open
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with _changed:
-        _changed.wait_for(lambda: not _is_ending)  # a process that ends begins no other file
+        _changed.wait_for(lambda: not _is_ending)  # a process that is ending begins no file
         _num_open += 1
     try:
         with temporary.open("wb") as file:
@@ -54,11 +54,11 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
-    """`os._exit` from a thread, but not while others are in the middle of writing a file.
+    """Calls `os._exit`, but not while another thread is in the middle of writing a file.
 
     Args:
         status: the exit status.
-        timeout_seconds: for how long to wait for them; a disk may hang.
+        timeout_seconds: how long to wait for such threads; a disk may hang.
     """
     global _is_ending
     with _changed:
@@ -68,7 +68,7 @@ def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder and those above it, if they are not there, to outlast a loss of power.
+    """Makes a folder and its parents, if they do not exist, to survive a loss of power.
 
     Raises:
         OSError: it cannot be made.
@@ -80,7 +80,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder outlast a loss of power, where the file system can do that."""
+    """Makes the names in a folder survive a loss of power, if the file system can do that."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

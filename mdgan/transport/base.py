@@ -1,4 +1,4 @@
-"""The contract between roles and whatever carries their messages.
+"""The contract between the server, the hosts, and the transport that carries their messages.
 
 A lost peer is a value, not an exception: `receive` yields `Lost`, and a `send` to a peer that is
 gone does nothing.
@@ -12,7 +12,7 @@ from mdgan.messages import Message
 from mdgan.transport.traffic import Traffic
 
 Admit = Callable[[Mapping[str, Any]], Mapping[str, Any] | str]
-"""From a hello to what the newcomer is told (welcome), or to the reason why it may not come in."""
+"""Takes a host's hello; returns the welcome for it, or the reason why it may not join."""
 
 SERVER = 0
 """The server's number as a peer. Hosts are numbered by their first worker."""
@@ -101,7 +101,7 @@ class ServerTransport(Protocol):
         """The next event from any host, or None when the time is up."""
 
     def drop(self, host: int) -> None:
-        """Ends the link to a host that is of no more use; no `Lost` follows."""
+        """Ends the link to a host that is no longer needed; no `Lost` follows."""
 
     def interrupt(self) -> None:
         """Makes `receive` yield `Asked`; may be called from a signal handler."""
@@ -143,13 +143,13 @@ class HostTransport(Protocol):
         """Lays out at most one message for each of some hosts and fetches one from each of others.
 
         Every host concerned calls it for the same iteration. What is laid out is a copy, so that
-        nobody waits for the one who fetches it, and nobody's death concerns more than its partner.
+        no host waits for another to fetch it, and a host's death affects only its partner.
 
         Args:
             iteration: the same at every host concerned.
             outgoing: by receiving host.
-            incoming: the hosts that have one for this host.
-            addresses: where to fetch, for every host in `incoming`, as it told in its hello.
+            incoming: the hosts that have a message for this host.
+            addresses: where to fetch, for every host in `incoming`, as its hello said.
 
         Returns:
             For every host in `incoming`, its message, or `Lost` if it did not come in time.

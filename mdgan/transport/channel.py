@@ -29,7 +29,7 @@ class Channel:
         """Sends a message, waiting while the pipe is full.
 
         Raises:
-            ChannelClosed: nobody is there.
+            ChannelClosed: the other end is gone.
         """
         header, body = wire.encode(message)
         try:
@@ -44,7 +44,7 @@ class Channel:
             timeout_seconds: how long to wait; None without limit.
 
         Raises:
-            ChannelClosed: nobody is there, and nothing is left to be read.
+            ChannelClosed: the other end is gone, and nothing is left to be read.
         """
         try:
             if not self._connection.poll(timeout_seconds):
@@ -60,7 +60,7 @@ class Channel:
         self._connection.close()
 
     def read_all(self, put: Callable[[Message], None], at_end: Callable[[], None]) -> None:
-        """Reads in a thread of its own, so that whoever sends never waits for long.
+        """Reads in a thread of its own, so that the sender never waits for long.
 
         Args:
             put: called with every message.

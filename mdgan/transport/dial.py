@@ -36,14 +36,14 @@ _TELL_SECONDS = 10.0
 
 
 class TurnedAway(Exception):
-    """Somebody answers at an address and does not let this process in; the text says why."""
+    """A server answers at an address and does not let this process in; the text says why."""
 
 
-class NobodyThere(Exception):
-    """An address does not answer as an mdgan server; it may yet.
+class NoServerYet(Exception):
+    """An address does not answer as an mdgan server; it may do so later.
 
     Attributes:
-        listens: whether anybody listens there at all.
+        listens: whether any program listens there.
     """
 
     def __init__(self, text: str, *, listens: bool) -> None:
@@ -60,7 +60,7 @@ class Entry:
     """A server let this process in.
 
     Attributes:
-        link: to it; whoever takes it closes it.
+        link: to it; the caller closes it.
         welcome: what it said.
         address: where it is.
     """
@@ -74,8 +74,8 @@ def connect(address: Address, key: bytes, until: Until) -> socket.socket:
     """Connects and shakes hands.
 
     Raises:
-        HandshakeFailed: whoever is there is not who it should be.
-        OSError: nobody is there, or nobody in time.
+        HandshakeFailed: the program there is not the expected one.
+        OSError: no program answers in time.
         Interrupted: asked to stop.
     """
     connection = _connected(address, until)
@@ -135,7 +135,7 @@ def say_hello(
         until: how long at most.
 
     Raises:
-        TurnedAway, NobodyThere, Outdated: what became of it.
+        TurnedAway, NoServerYet, Outdated: what became of it.
         Interrupted: asked to stop.
     """
     place = f"{address[0]}:{address[1]}"
@@ -155,13 +155,13 @@ def say_hello(
         )
         if isinstance(error, NotMdgan):
             raise TurnedAway(wrong) from error
-        raise NobodyThere(wrong, listens=True) from error
+        raise NoServerYet(wrong, listens=True) from error
     except socket.gaierror as error:
-        raise NobodyThere(
+        raise NoServerYet(
             f"--master-addr {address[0]}: unknown host; give a name or an address", listens=True
         ) from error
     except OSError as error:
-        raise NobodyThere(str(error), listens=False) from error
+        raise NoServerYet(str(error), listens=False) from error
     link = Link(connection, ANSWERS, timeouts.liveness)
     try:
         fields = dict(hello(connection))
@@ -173,7 +173,7 @@ def say_hello(
         _check_generation(answer.fields, fields, place)
     except RuntimeError as error:
         link.close()
-        raise NobodyThere(
+        raise NoServerYet(
             f"the server at {place} did not admit this host ({one_line(error)}); is it still "
             "running?",
             listens=True,
@@ -204,7 +204,7 @@ def find_server(
     """Asks the addresses in order, again and again, until one lets this process in.
 
     Raises:
-        BadInput: everybody who answered turned it away, or nobody did in time.
+        BadInput: every server that answered refused this process, or none answered in time.
         Interrupted: asked to stop.
     """
     told = time.monotonic()
@@ -223,7 +223,7 @@ def find_server(
                 refusals.append(str(error))
             except Outdated as error:
                 problem, has_answered = str(error), True
-            except NobodyThere as error:
+            except NoServerYet as error:
                 if error.listens and not has_answered:
                     problem = str(error)
         if refusals:

@@ -1,4 +1,4 @@
-"""The listening side: lets in whoever proves that it knows the key, however many do not."""
+"""The listening side: lets in each peer that proves that it knows the key, however many do not."""
 
 import contextlib
 import errno
@@ -14,7 +14,7 @@ from mdgan.transport.link import Link
 from mdgan.transport.until import Until
 
 HANDSHAKE_SECONDS = 5.0
-"""For the proofs and the first message together, however slowly they trickle in."""
+"""The time for the proofs and the first message together, however slowly they come."""
 MOST_HALF_OPEN = 64
 MOST_PER_ADDRESS = 16
 _ROOM_AFTER_SECONDS = 0.25
@@ -57,10 +57,10 @@ class Complaints:
 
 @dataclass(frozen=True)
 class Newcomer:
-    """Who has proved that it knows the key.
+    """A peer that has proved that it knows the key.
 
     Attributes:
-        link: to it; whoever takes it in closes it.
+        link: to it; the code that accepts the newcomer closes it.
         first: the first message it sent.
         address: where it comes from.
     """
@@ -73,16 +73,16 @@ class Newcomer:
 class Door:
     """Accepts connections, each handled in a thread of its own.
 
-    When too many are half open, the one that has been so for longest makes room, of the same
-    address if that one has too many; those that have only just come are left their time. So whoever
-    knows the key gets in while others knock, and who knocks in masses is in its own way first.
+    When too many connections are half open, the oldest makes room: the oldest of the same address,
+    if that has too many. Connections that have only just come are spared. So a host that knows the
+    key gets in while strangers knock, and an address that knocks too often blocks itself first.
 
     Args:
         listener: listening; the door closes it.
         key: what newcomers must know.
         accepts: the kinds of first message, each with the most bytes of its body.
-        enter: called with each newcomer in its thread, which it may keep.
-        complain: called with one line about those who did not get in, once a second at most.
+        enter: called with each newcomer in the newcomer's thread, which it may keep.
+        complain: called with one line about peers that were refused, once a second at most.
         liveness_seconds: of the links.
     """
 
@@ -109,7 +109,7 @@ class Door:
         self._thread.start()
 
     def close(self) -> None:
-        """Lets nobody in any more; whoever is half in is turned away."""
+        """Accepts no more peers, and turns away those that have not proved the key yet."""
         self._closing.set()
         with contextlib.suppress(OSError):  # wakes the accepting thread, where the system does that
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -128,7 +128,7 @@ class Door:
                 continue
             except OSError as error:
                 if error.errno not in _ONE_NEWCOMERS_FAULT and not self._closing.is_set():
-                    self._complaints.add(f"nobody can come in: {error.strerror}")
+                    self._complaints.add(f"no host can join: {error.strerror}")
                     self._closing.wait(_BREATH_SECONDS)  # no file left, for example
                 continue
             self._receive(connection, str(address[0]))
@@ -148,7 +148,7 @@ class Door:
                 target=self._meet, args=(connection, address), name=f"meet-{address}", daemon=True
             ).start()
         except RuntimeError:
-            self._complaints.add("nobody can come in: no thread can be started")
+            self._complaints.add("no host can join: no thread can be started")
             with self._lock:
                 del self._half_open[connection]
             connection.close()
@@ -191,7 +191,7 @@ class Door:
 
 
 def one_line(error: object) -> str:
-    """What an error or a stranger says, in one printable line of bounded length."""
+    """The text of an error or of a stranger, in one printable line of bounded length."""
     text = str(error).partition("\n")[0][:500]
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 

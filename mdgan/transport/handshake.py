@@ -1,9 +1,9 @@
 """Both ends of a new connection prove that they know the same secret, before anything else moves.
 
 Each draws 32 random bytes and sends them; each then proves that it knows the key by an HMAC-SHA256
-over its own role, the version of the protocol and both draws. The one who connected proves first.
+over its own role, the version of the protocol and both draws. The connecting end proves first.
 A recorded proof is worth nothing with another draw, and neither end's proof passes for the other's.
-An empty key is a key: then only the protocol and its version are made sure of.
+With an empty key only the protocol and its version are checked.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import struct
 from mdgan.transport.until import Until
 
 VERSION = 2
-"""Of the frames and of what may be said in which order."""
+"""The version of the frames, and of which messages may come in which order."""
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 _MAGIC = b"mdgan\n"
@@ -65,12 +65,12 @@ def read_greeting(data: bytes) -> bytes:
 
 
 def client_proof(key: bytes, client_nonce: bytes, server_nonce: bytes) -> bytes:
-    """What whoever connected sends to prove that it knows the key."""
+    """What the connecting end sends to prove that it knows the key."""
     return _proof(key, _CLIENT, client_nonce, server_nonce)
 
 
 def server_proof(key: bytes, client_nonce: bytes, server_nonce: bytes) -> bytes:
-    """What whoever listens sends to prove that it knows the key."""
+    """What the listening end sends to prove that it knows the key."""
     return _proof(key, _SERVER, client_nonce, server_nonce)
 
 
@@ -82,7 +82,7 @@ def _proof(key: bytes, role: bytes, client_nonce: bytes, server_nonce: bytes) ->
 
 
 def as_client(connection: socket.socket, key: bytes, until: Until) -> None:
-    """The side of whoever connected.
+    """The connecting end.
 
     Raises:
         HandshakeFailed: with the reason in one line.
@@ -100,7 +100,7 @@ def as_client(connection: socket.socket, key: bytes, until: Until) -> None:
 
 
 def as_server(connection: socket.socket, key: bytes, until: Until) -> None:
-    """The side of whoever listens.
+    """The listening end.
 
     Raises:
         HandshakeFailed: with the reason in one line.

@@ -17,7 +17,7 @@ from mdgan.transport.until import Until
 
 _ALWAYS: Mapping[str, int] = {Kind.PULSE: 256, Kind.BYE: 256}
 _LOOKS = 8
-"""In how many waits the seconds of silence are cut: it is noticed an eighth late at most."""
+"""The number of waits per liveness period: silence is noticed an eighth too late at most."""
 
 
 class LinkBroken(RuntimeError):
@@ -144,7 +144,7 @@ class Link:
                 self.receive(until)
 
     def close(self) -> None:
-        """Ends the link at once, also for whoever is receiving; may be called again."""
+        """Ends the link at once, also for a thread that is receiving; may be called again."""
         with self._changed:
             self._closed = True
             self._unsent.clear()
@@ -201,7 +201,7 @@ class Link:
                 self._let_go()
 
     def _fail(self, reason: str) -> None:
-        """Remembers why it broke, and wakes whoever receives or flushes."""
+        """Remembers why the link broke, and wakes the threads that receive or flush."""
         self._broken = self._broken or reason
         self._unsent.clear()
         self._changed.notify_all()
@@ -247,7 +247,7 @@ class Link:
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[None]:
-        """Closing the socket under a thread that reads would let it read another's connection."""
+        """If the socket were closed under a thread that reads, it might read another connection."""
         with self._changed:
             if self._closed:
                 raise LinkBroken("it is closed")

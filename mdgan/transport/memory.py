@@ -36,11 +36,11 @@ class MemoryNetwork:
 
     Args:
         timeouts: all time limits.
-        admit: asked for every hello, in the thread of whoever joins.
+        admit: called with every hello, in the joining host's thread.
 
     Attributes:
         server: the server's end.
-        changed: notified whenever parcels are laid out or somebody ends.
+        changed: notified when parcels are laid out or a host ends.
     """
 
     def __init__(self, timeouts: Timeouts, admit: Admit) -> None:
@@ -100,7 +100,7 @@ class MemoryServerTransport:
         return None
 
     def drop(self, host: int) -> None:
-        """Ends the link to a host that is of no more use; no `Lost` follows."""
+        """Ends the link to a host that is no longer needed; no `Lost` follows."""
         if host in self._network.hosts:
             self._network.hosts[host].cut("it said goodbye")
 
@@ -177,7 +177,7 @@ class MemoryHostTransport:
     def _fetch(self, giver: int, iteration: int, until: Until) -> Message | Lost:
         there = self._network.hosts.get(giver)
         if there is None:
-            return Lost(giver, "nobody knows its address")
+            return Lost(giver, "its address is unknown")
         with self._network.changed:
             self._network.changed.wait_for(lambda: there.is_decided(iteration), until.left())
             parcel = there.hand_out(iteration, self._host)

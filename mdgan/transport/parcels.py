@@ -21,17 +21,17 @@ _log = logging.getLogger(__name__)
 
 _REQUEST_BYTES = 4096
 KEPT_EXCHANGES = 2
-"""After so many further exchanges what was laid out is gone."""
+"""What was laid out is dropped after this many further exchanges."""
 
 
 class Parcels:
-    """Hands out what a host has laid out, to whoever knows the key and asks for it.
+    """Hands out what a host has laid out, to hosts that know the key and ask for it.
 
     Args:
         listener: bound and listening; closed with this.
         key: what hosts that were let in by the same server share.
         timeouts: all time limits.
-        pulses: keep alive the links of those who wait.
+        pulses: keeps the links of waiting hosts alive.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ def fetch(
         OSError, RuntimeError: it did not come.
     """
     if address is None or len(address) != 2:
-        raise LinkBroken("nobody knows its address")
+        raise LinkBroken("its address is unknown")
     until = Until(timeouts.swap)
     accepts = {**expected, Kind.REFUSED: _REQUEST_BYTES}
     connection = connect((str(address[0]), int(address[1])), key, until)

@@ -30,7 +30,7 @@ class TcpHostTransport:
 
     Args:
         addresses: where the server may be, most likely first.
-        token: the secret of those who may join; empty if anybody may.
+        token: the secret that hosts need to join; empty if they need none.
         hello: what the server is told, with the host's number as `host`. Added are `purpose`,
             `liveness`, and `listens`: where this host hands out parcels.
         accepts: what may come from the server, each kind with the most bytes of its body.
@@ -41,7 +41,7 @@ class TcpHostTransport:
         timeout_seconds: how long to look for the server.
 
     Raises:
-        BadInput: the server refused this host, or nobody answered in time.
+        BadInput: the server refused this host, or no server answered in time.
         Interrupted: asked to stop.
     """
 

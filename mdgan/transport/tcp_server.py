@@ -1,4 +1,4 @@
-"""The server's end over TCP: a door, a link to every host, and whoever watches."""
+"""The server's end over TCP: a door, a link to every host, and links to those that watch."""
 
 import contextlib
 import secrets
@@ -29,7 +29,7 @@ AcceptsFrom = Callable[[Mapping[str, Any]], Mapping[str, int]]
 
 
 class _Guest:
-    """A host that was let in: its link, and how much of what it sent nobody has taken yet."""
+    """A host that was let in: its link, and how much of what it sent is not yet taken."""
 
     def __init__(self, host: int, link: Link) -> None:
         self.host = host
@@ -40,7 +40,7 @@ class _Guest:
         self._taken = threading.Condition()
 
     def silence(self) -> None:
-        """Nothing of it counts any more."""
+        """Ignores all that the host has sent."""
         self.silenced = True
 
     def put(self, num_bytes: int) -> None:
@@ -62,8 +62,8 @@ class TcpServerTransport:
 
     Args:
         listener: bound and listening; closed with this.
-        token: the secret of those who may join; empty if anybody may.
-        admit: asked for every hello, in the newcomer's thread, several at once.
+        token: the secret that hosts need to join; empty if they need none.
+        admit: called with every hello, in the newcomer's thread; several calls may overlap.
         accepts_from: what may come from a host with a hello that was admitted.
         timeouts: all time limits.
     """
@@ -120,7 +120,7 @@ class TcpServerTransport:
         return None
 
     def drop(self, host: int) -> None:
-        """Ends the link to a host that is of no more use; no `Lost` follows."""
+        """Ends the link to a host that is no longer needed; no `Lost` follows."""
         with self._lock:
             guest = self._guests.pop(host, None)
         if guest is not None:
@@ -132,7 +132,7 @@ class TcpServerTransport:
         self._inbox.put((Asked(), None))
 
     def close(self) -> None:
-        """Says goodbye to every host, waits a moment for theirs, and lets nobody in any more."""
+        """Accepts no more hosts, says goodbye to every host, and waits a moment for theirs."""
         with self._lock:
             self._closing = True
             guests, watchers = list(self._guests.values()), list(self._watchers)
@@ -163,7 +163,7 @@ class TcpServerTransport:
         self._inbox.put((Refused(reason), None))
 
     def _enter(self, newcomer: Newcomer) -> None:
-        """Decides on who has proved that it knows the token; in the newcomer's own thread."""
+        """Decides on a newcomer that has proved that it knows the token, in its own thread."""
         hello = newcomer.first.fields
         answer = self._decide(hello)
         if isinstance(answer, str):

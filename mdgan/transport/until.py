@@ -1,4 +1,4 @@
-"""How long a wait may take that somebody may also want to end."""
+"""Waits that have a time limit and can be ended from elsewhere."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ _LOOK_SECONDS = 0.1
 
 
 class Until:
-    """A moment up to which somebody waits in short slices, unless asked to stop before.
+    """A moment up to which a thread waits in short slices, unless asked to stop before.
 
     Args:
         seconds: from now; may be infinite.

@@ -1,8 +1,8 @@
 """Messages as bytes: a header of fixed size, then a body of exactly the size it announces.
 
-Whoever reads a header says what it accepts, so that no memory is taken for a body that is too large
-or of a kind that nobody expects. What is read may come from anywhere: anything that is not exactly
-what `encode` writes is a `WireError`.
+The reader of a header says what it accepts, so that no memory is taken for a body that is too large
+or of an unexpected kind. Bytes may come from anywhere: anything that is not exactly what `encode`
+writes is a `WireError`.
 """
 
 import json
@@ -143,7 +143,7 @@ def decode_header(header: Tensor, accepts: Mapping[str, int] | None = None) -> H
 def _check_accepted(header: Header, accepts: Mapping[str, int]) -> None:
     name = header.kind
     if header.kind not in accepts:
-        raise WireError(f"a {name} message, which nobody expects here")
+        raise WireError(f"a {name} message, which is not expected here")
     if header.body_bytes > accepts[header.kind]:
         raise WireError(
             f"a {name} message of {header.body_bytes} bytes; at most {accepts[header.kind]} are "

@@ -1,7 +1,7 @@
-"""Counts of clusters in place of counts of classes, for clients whose data have no labels.
+"""Counts of clusters instead of counts of classes, for clients whose data have no labels.
 
 Guerraoui et al. 2020, "FeGAN: Scaling Distributed GANs", section 3.1: such clients
-group their data by k-means or a mixture of Gaussians, and tell the server the sizes of the groups.
+group their data by k-means or a mixture of Gaussians, and send the server the sizes of the groups.
 """
 
 import threading
@@ -19,29 +19,30 @@ from mdgan.gan.randomness import derive_seed, generator_for
 Rows = NDArray[np.float64]
 
 NUM_DIMENSIONS = 32
-"""What images are projected to. Distances survive a random projection (Johnson and Lindenstrauss
-1984), here to one part in eight; a mixture of Gaussians in 784 dimensions would need far more
-samples than a client has."""
+"""The number of dimensions that images are projected to. A random projection keeps distances
+(Johnson and Lindenstrauss 1984), here to one part in eight; a mixture of Gaussians in 784
+dimensions would need far more samples than a client has."""
 
 _ATTEMPTS = 4
 _MOST_STEPS = 300
 
-# Threads are limited for the process as a whole: two limits at once could leave it with one thread.
+# Limits on threads hold for the whole process: two at once could leave it with one for good.
 _one_at_a_time = threading.Lock()
 
 
 def cluster_counts(images: Iterable[Tensor], method: str, k: int, seed: int) -> list[int]:
     """Groups images and counts the groups; a pure function of its arguments.
 
-    Clusters have no names that clients share: one client's third is in general not another's. They
-    are therefore put in order of the means of their samples along one random direction, the same
-    for all clients. Clusters of the same kind of image lie at nearly the same place along it, so
-    clients that hold all k kinds agree on the order, but for kinds that happen to lie close
-    together. Clients that hold only some kinds do not: theirs are still cut into k groups, and the
-    counts then tell how uneven a client's data are, not which kinds they are of.
+    Clusters have no names that clients share: one client's third cluster is in general not
+    another's. They are therefore put in order of the means of their samples along one random
+    direction, the same for all clients. Clusters of the same kind of image lie at nearly the same
+    place along it, so clients that hold all k kinds agree on the order, except for kinds that
+    happen to lie close together. Clients that hold only some kinds do not: theirs are still cut
+    into k groups, and the counts then tell how uneven a client's data are, not of which kinds they
+    are.
 
     Args:
-        images: pieces, float32 [n, C, H, W] each, all of one shape.
+        images: in pieces, float32 [n, C, H, W] each, all images of one shape.
         method: `kmeans`, or `gmm` for Gaussians with diagonal covariances.
         k: number of clusters ≥ 1; as many as there are images if those are fewer.
         seed: the run's seed, the same for all clients.
@@ -78,13 +79,13 @@ def _projected(images: Iterable[Tensor], seed: int) -> Rows:
         flat = piece.flatten(1).to("cpu", torch.float64)
         if matrix is None:
             matrix = _projection(flat.shape[1], seed)
-        # How rows are cut into pieces changes the last bits of a product; float32 has fewer.
+        # The size of the pieces changes the product's last bits, which float32 rounds away.
         pieces.append((flat @ matrix).float().double())
     return torch.cat(pieces).numpy() if pieces else np.empty((0, NUM_DIMENSIONS))
 
 
 def _projection(num_values: int, seed: int) -> Tensor:
-    """A random matrix, float64 [num_values, 32], that keeps lengths in the mean."""
+    """A random matrix, float64 [num_values, 32], that keeps lengths on average."""
     random = generator_for(seed, "cluster-projection", num_values)
     matrix = torch.randn(num_values, NUM_DIMENSIONS, generator=random, dtype=torch.float64)
     return matrix.div(NUM_DIMENSIONS**0.5)
@@ -93,7 +94,7 @@ def _projection(num_values: int, seed: int) -> Tensor:
 def _grouped(rows: Rows, method: str, num_clusters: int, seed: int) -> NDArray[np.int64]:
     """The cluster of each row.
 
-    On one thread, since the order in which threads add up would change the last bits.
+    On one thread, since the order of addition over several would change the last bits.
     """
     if num_clusters == 1:
         return np.zeros(len(rows), dtype=np.int64)
@@ -109,6 +110,6 @@ def _grouped(rows: Rows, method: str, num_clusters: int, seed: int) -> NDArray[n
             num_clusters, covariance_type="diag", max_iter=_MOST_STEPS, random_state=seed
         )
     with _one_at_a_time, threadpool_limits(limits=1), warnings.catch_warnings():
-        # Groups that are not quite settled serve as well.
+        # Clusters that have not quite converged serve as well.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return np.asarray(model.fit_predict(rows), dtype=np.int64)

@@ -1,8 +1,9 @@
-"""FeGAN's server: who takes part in a round, and what each model weighs in the mean.
+"""FeGAN's server: which clients take part in a round, and how much each model weighs in the mean.
 
-Guerraoui et al. 2020, "FeGAN: Scaling Distributed GANs", sections 3.2 and 3.3. Clients tell how
-many samples of each class they hold, and nothing else. Everything here is a pure function of those
-counts, of who took part before, and of the seed; the scores and the queue are exact on any machine.
+Guerraoui et al. 2020, "FeGAN: Scaling Distributed GANs", sections 3.2 and 3.3. Clients tell the
+server how many samples of each class they hold, and nothing else about their data. Everything here
+is a pure function of those counts, of earlier participation, and of the seed; the scores and the
+queue are exact on any machine.
 """
 
 import heapq
@@ -19,9 +20,9 @@ from mdgan.errors import BadInput
 from mdgan.gan.randomness import generator_for
 
 ClassCounts = Mapping[int, Sequence[int]]
-"""Client → how many samples of class 0, 1, … it holds; classes beyond the end: none.
+"""Client → how many samples of class 0, 1, … it holds, and none of the classes beyond the end.
 
-Whoever receives them from clients checks that they are not negative, nor beyond any real data set.
+They are checked on arrival from clients: not negative, and not beyond any real data set.
 """
 
 _NEVER = -1
@@ -32,7 +33,7 @@ def divergence(counts: Sequence[int], total: Sequence[int]) -> float:
 
     Args:
         counts: P, for example what one client holds, or what the server has seen (figure 10).
-        total: Q, for example all samples; the shorter of both is continued with zeros.
+        total: Q, for example all samples; the shorter of the two is continued with zeros.
 
     Returns:
         Nats, ≥ 0; infinity if P has a class that Q lacks; 0 if P counts no samples.
@@ -48,7 +49,7 @@ def divergence(counts: Sequence[int], total: Sequence[int]) -> float:
 
 
 def divergence_scores(class_counts: ClassCounts) -> dict[int, float]:
-    """How far each client's data are from everybody's: s_k = n_k/n · KL(P_k‖Q) (section 3.2).
+    """How far each client's data are from all data: s_k = n_k/n · KL(P_k‖Q) (section 3.2).
 
     Args:
         class_counts: of all known clients; Q is what they hold together.
@@ -70,14 +71,14 @@ def participant_weights(
     class_counts: ClassCounts,
     loads: Mapping[int, float],
 ) -> dict[int, float]:
-    """What each participant's model weighs in the mean of a round; not normalised.
+    """How much each participant's model weighs in the mean of a round; not normalised.
 
     Args:
         rule: `uniform`: 1, whatever the loads, as in FL-GAN. `samples`: n_k, as in FedAvg (McMahan
             et al. 2017). `kl`: softmax of −s over the participants (section 3.3), times the load
             (section 3.4).
-        participants: who took part, at least one.
-        class_counts: of all known clients, since the scores compare with everybody's data; the
+        participants: the clients that took part, at least one.
+        class_counts: of all known clients, since the scores compare with the data of all; the
             participants are among them unless the rule is `uniform`.
         loads: client → iterations times batch size that it was given, 1 = full; 1 if not named.
 
@@ -121,7 +122,7 @@ def check_classes(sampling: str, class_counts: ClassCounts, *, clustered: bool) 
         clustered: what counts as a class is a group of samples that a client has found itself.
 
     Raises:
-        BadInput: nobody has labels, or nobody holds a sample of some class.
+        BadInput: no client has labels, or some class has no sample at any client.
     """
     if sampling != "balanced":
         return
@@ -144,38 +145,38 @@ class Sampling(Protocol):
     def choose(
         self, round_number: int, class_counts: ClassCounts, num_live: int | None = None
     ) -> list[int]:
-        """The clients that shall take part in a round; changes nothing that `state` gives.
+        """Chooses the clients of a round; does not change what `state` returns.
 
         Args:
             round_number: counted from 0.
-            class_counts: of the clients that can; they may come and go between rounds.
-            num_live: n, of which C is a fraction, if more live than can take part now.
+            class_counts: of the clients that can take part; they may come and go between rounds.
+            num_live: n, of which C is a fraction, if more clients live than can take part now.
 
         Returns:
-            In increasing order, nobody twice.
+            In increasing order, none twice.
         """
 
     def took_part(self, round_number: int, clients: Iterable[int]) -> None:
-        """Takes down who really did: told once, after the round (section 3.4, fault tolerance).
+        """Records which clients really took part; called once after a round (section 3.4).
 
         Args:
-            round_number: that of the round.
-            clients: each was live at some `choose` of this object.
+            round_number: of the round.
+            clients: each was in `class_counts` at some `choose` of this object.
         """
 
     def state(self) -> dict[str, Tensor]:
-        """What the next choices depend on, for a checkpoint; a copy."""
+        """A copy of what the next choices depend on, for a checkpoint."""
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continues where `state` was taken.
+        """Restores what `state` returned.
 
         Raises:
-            KeyError, RuntimeError: it is no such state; nothing changed.
+            KeyError, RuntimeError: the state does not fit; nothing changed.
         """
 
 
 def new_sampling(name: str, fraction: float, seed: int) -> Sampling:
-    """What `--sampling` names.
+    """Makes the sampling that `--sampling` names.
 
     Args:
         name: `random` or `balanced`.
@@ -200,7 +201,7 @@ class RandomSampling:
     def choose(
         self, round_number: int, class_counts: ClassCounts, num_live: int | None = None
     ) -> list[int]:
-        """See `Sampling`; what clients hold does not matter."""
+        """See `Sampling`; the counts do not matter."""
         live = sorted(class_counts)
         order = torch.randperm(
             len(live), generator=generator_for(self._seed, "participants", round_number)
@@ -222,15 +223,15 @@ class RandomSampling:
 
 
 class BalancedSampling:
-    """Section 3.3: whoever holds the class that was seen least, again and again.
+    """Section 3.3: again and again a client that holds the class that was seen least.
 
     The paper names three preferences and no order of them. Here, of the clients that hold the class
-    the one that took part longest ago (or never) is chosen; then that with more samples; then that
-    with the more even classes (the higher entropy); then the lowest number. Classes seen equally
-    little count as one, so that nothing depends on how classes are numbered: this gives figure 3,
-    whose first client is the one with most samples.
+    the one that took part longest ago (or never) is chosen; of equal ones the one with more
+    samples, then with the more even classes (the higher entropy), then with the lowest number.
+    Classes seen equally little count as one, so that nothing depends on how classes are numbered:
+    this gives figure 3, whose first client is the one with most samples.
 
-    Fewer than C·n are chosen if not so many hold anything. As in the paper the class comes first:
+    Fewer than C·n are chosen if fewer hold any sample. As in the paper the class comes first:
     where few clients hold a rare class they take part round after round, and a client whose
     classes are all plentiful elsewhere waits meanwhile, perhaps for ever.
 
@@ -250,7 +251,7 @@ class BalancedSampling:
         class_counts: ClassCounts,
         num_live: int | None = None,
     ) -> list[int]:
-        """See `Sampling`; counts the chosen as seen until `took_part` tells who really was."""
+        """See `Sampling`; until `took_part` is called, the chosen clients count as seen."""
         self._class_counts.update({n: list(counts) for n, counts in class_counts.items()})
         remaining = {client: self._class_counts[client] for client in class_counts}
         wanted = num_participants(self._fraction, num_live or len(remaining))
@@ -262,11 +263,11 @@ class BalancedSampling:
             least = _pop_least(queue)
             holders = [n for n, counts in remaining.items() if _holds_any(counts, least)]
             if not holders:
-                continue  # nobody who is left holds them: these classes leave the queue
+                continue  # no remaining client holds these classes: they leave the queue
             best = min(holders, key=self._preference)
             chosen.append(best)
             counts = remaining.pop(best)
-            # The counts of several classes have changed: the queue is built anew of those left.
+            # The counts of several classes have changed: sort the classes that are left again.
             left = least.union(label for _, label in queue)
             accumulated = _sum_of([accumulated, counts])
             queue = [(accumulated[label], label) for label in left]
@@ -274,7 +275,7 @@ class BalancedSampling:
         return sorted(chosen)
 
     def took_part(self, round_number: int, clients: Iterable[int]) -> None:
-        """See `Sampling`; all samples of each count as seen once more."""
+        """See `Sampling`; all samples of each client count as seen once more."""
         for client in clients:
             self._accumulated = _sum_of([self._accumulated, self._class_counts[client]])
             self._last_seen[client] = round_number
@@ -283,8 +284,8 @@ class BalancedSampling:
         """See `Sampling`.
 
         Returns:
-            int64: `accumulated` [number of classes], samples seen of each; `clients` [m] in
-            increasing order, who ever took part, and `last_seen` [m], the round of each.
+            int64: `accumulated` [number of classes], samples seen of each; `clients` [m],
+            those that ever took part, in increasing order, and `last_seen` [m], their last rounds.
         """
         clients = sorted(self._last_seen)
         return {
@@ -313,7 +314,7 @@ class BalancedSampling:
 
 
 def _pop_least(queue: list[tuple[int, int]]) -> set[int]:
-    """Takes the classes with the fewest samples, all that have equally few, off the queue."""
+    """Takes all classes that share the lowest number of samples off the queue."""
     fewest, label = heapq.heappop(queue)
     labels = {label}
     while queue and queue[0][0] == fewest:
@@ -326,7 +327,7 @@ def _holds_any(counts: Sequence[int], labels: Iterable[int]) -> bool:
 
 
 def _entropy(counts: Sequence[int]) -> float:
-    """Of the distribution over classes, nats; the same for the same counts in any order."""
+    """Entropy of the distribution over classes, nats; does not depend on the order of counts."""
     num_samples = sum(counts)
     return fsum(n / num_samples * log(num_samples / n) for n in counts if n)
 

@@ -1,7 +1,7 @@
 """FL-GAN (Hardy et al. 2019, section III-c): G and D, trained as one object where the data are.
 
 A round: the server sends both models to some clients, each trains them on its own data as a
-standalone GAN does, and the server puts the mean of what comes back in place of both. FeGAN is the
+standalone GAN does, and the server replaces both by the means of what comes back. FeGAN is the
 same with other ways to choose and to weigh clients (`fegan.py`).
 """
 
@@ -16,16 +16,16 @@ from mdgan.gan.model_vector import ModelVector
 
 
 class Client:
-    """A worker's share of a round.
+    """A client's share of a round.
 
-    Between two rounds a client keeps its optimizers' moments and where its data and noise are; its
-    models come with the next round. Moments never travel, so that a round moves |w| + |θ| each way,
-    as Table III (Hardy et al. 2019) has it.
+    Between two rounds a client keeps its optimizers' moments and its positions in its data and
+    noise; its models come with the next round. Moments are never sent, so that a round moves
+    |w| + |θ| each way, as in Table III (Hardy et al. 2019).
 
     Args:
         gan: both models, their optimizers, and the client's data.
         discriminator: the one that `gan` trains.
-        num_samples: m of this client.
+        num_samples: m, how many samples the client has.
     """
 
     def __init__(self, gan: LocalGAN, discriminator: nn.Module, num_samples: int) -> None:
@@ -38,11 +38,11 @@ class Client:
 
         Args:
             models: the server's, float32 `vector.shape`.
-            iterations: how long.
-            batch_size: B; a client with fewer samples trains on batches of what it has.
+            iterations: how many.
+            batch_size: B; a client with fewer samples trains on batches of all that it has.
 
         Returns:
-            The models after that, float32 `vector.shape`, and the mean J_disc and J_gen, [2].
+            The models after training, float32 `vector.shape`, and the mean J_disc and J_gen, [2].
         """
         self.vector.write(models)
         self._gan.use_batch_size(min(batch_size, self._num_samples))
@@ -54,10 +54,10 @@ class Client:
         return self._gan.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Continues where `state` was taken.
+        """Restores what `state` returned.
 
         Returns:
-            Whether the data are the same size; if not, drawing them begins anew.
+            Whether there are as many samples; if not, batches are drawn from the beginning.
 
         Raises:
             KeyError, RuntimeError: the state does not fit; nothing changed.
@@ -66,7 +66,7 @@ class Client:
 
 
 class GlobalModels:
-    """The server's share: both models, as the last round has left them.
+    """The server's share: both models after the last round.
 
     Args:
         generator: G.
@@ -87,10 +87,10 @@ class GlobalModels:
         return {name: tensor.detach().clone() for name, tensor in state.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continues where `state` was taken.
+        """Restores what `state` returned.
 
         Raises:
-            KeyError, RuntimeError: it is no such state, or of other models.
+            KeyError, RuntimeError: the state does not fit these models.
         """
         self.generator.load_state_dict(part_of(state, "generator."))
         self._discriminator.load_state_dict(part_of(state, "discriminator."))

@@ -1,12 +1,12 @@
-"""Weighted means of models that do not depend on who adds up what, and in which order.
+"""Weighted means of models that do not depend on the order or the place of addition.
 
-As with sums of feedback (`feedback_sum.py`), a host adds up the models of the clients that it
-carries, and every addend is first rounded to a multiple of 2⁻⁴⁴ as float64: sums below 512 in
+As with sums of feedback (`mdgan/gan/exact_sum.py`), a host adds up the models of the clients that
+it carries, and every addend is first rounded to a multiple of 2⁻⁴⁴ as float64: sums below 512 in
 absolute value are then exact in any order. Weights that add up to 1 keep sums below the largest
 value of any model. What rounding costs is below 3·10⁻¹⁴, where float32 itself rounds a weight of
 10⁻⁶ to 6·10⁻¹⁴. Beyond 512 the order of addition shows in the last bits of float64.
 
-A model that comes alone is its own mean, bit for bit, whatever its weight.
+A single model is its own mean, bit for bit, whatever its weight.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ def weighted_sum(models: Mapping[int, Tensor], weights: Mapping[int, float]) -> 
         weights: w_k of each.
 
     Returns:
-        float64, a fresh tensor.
+        float64, a new tensor.
     """
     return _sum(_addend(model, weights[client]) for client, model in models.items())
 
@@ -34,11 +34,13 @@ def weighted_sum(models: Mapping[int, Tensor], weights: Mapping[int, float]) -> 
 def average(
     models: Mapping[int, Tensor], sums: Sequence[PartialSum], weights: Mapping[int, float]
 ) -> Tensor:
-    """Σ w_k · x_k / Σ w_k over all clients that answered (FedAvg; `fegan.txt` 3.3 for w).
+    """Σ w_k · x_k / Σ w_k over all clients that answered (FedAvg).
+
+    For w see `fegan.participant_weights`.
 
     Args:
         models: x_k of the clients that answered for themselves, float32.
-        sums: what `weighted_sum` made of the others.
+        sums: of the models of the others, from `weighted_sum`.
         weights: w_k of all; those of the clients that answered add up to more than 0.
 
     Returns:

@@ -1,6 +1,6 @@
-"""How much a client trains in a round: less where memory or speed is short.
+"""How much a client trains in a round: less if it is short of memory or speed.
 
-Guerraoui et al. 2020, "FeGAN: Scaling Distributed GANs", sections 3.2 and 3.4: clients tell what
+Guerraoui et al. 2020, "FeGAN: Scaling Distributed GANs", sections 3.2 and 3.4: clients measure what
 they are capable of, the server fits a linear model, and weaker clients get fewer iterations or
 smaller batches, once for the whole training. The paper gives neither formula; ours are below.
 """
@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 Points = Sequence[tuple[int, float]]
-"""Batch size and seconds per iteration, as measured."""
+"""Measurements: batch size, and seconds per iteration."""
 
 Line = tuple[float, float]
-"""Seconds per iteration: so many, and so many more per sample of the batch; neither negative."""
+"""Seconds per iteration: a constant, and seconds per sample of the batch; neither is negative."""
 
 _NOISE = 1.1
-"""Who takes longer than the median by less than this factor may only have been measured so."""
+"""A client slower than the median by less than this factor may owe that to measurement noise."""
 
 _MOST_POINTS = 64
 _MOST_SAMPLES = 2**31
@@ -35,10 +35,10 @@ class Capability:
     """What a client has measured of itself.
 
     Attributes:
-        seconds: batch sizes and what one iteration with each took, at least one.
-        memory_bytes: what training may use.
-        fixed_bytes: what the models and optimizers take whatever the batch size.
-        bytes_per_sample: what each sample of a batch takes on top.
+        seconds: batch sizes, and how long one iteration with each took; at least one pair.
+        memory_bytes: how much training may use.
+        fixed_bytes: how much the models and optimizers take with any batch size.
+        bytes_per_sample: how much each sample of a batch takes in addition.
     """
 
     seconds: tuple[tuple[int, float], ...]
@@ -57,10 +57,10 @@ class Capability:
 
     @classmethod
     def from_record(cls, record: object) -> "Capability":
-        """The opposite of `as_record`, trusting nothing.
+        """Reads what `as_record` returned, and checks all of it.
 
         Raises:
-            ValueError: it is no such record, or a number is not positive, not finite, or absurd.
+            ValueError: the record is malformed, or a number is not positive, not finite, or absurd.
         """
         if not isinstance(record, Mapping) or record.keys() != _FIELDS:
             raise ValueError("no record of a capability")
@@ -91,15 +91,15 @@ class Load:
 def training_loads(
     capabilities: Mapping[int, Capability | None], iterations: int, batch_size: int
 ) -> dict[int, Load]:
-    """The load of each client, from what all have measured.
+    """The load of each client, from the measurements of all.
 
-    Memory is a hard limit: whoever cannot hold a batch of B gets the largest that fits, at least 1.
-    Who would then take longer for E iterations than the median client gets as many as that client's
-    time allows, but never fewer than half (the paper's weak devices get up to half). A tenth more
-    than the median's time is forgiven.
+    Memory is a hard limit: a client that cannot hold a batch of B gets the largest that fits, at
+    least 1. A client that would then take longer for E iterations than the median client gets as
+    many as the median client's time allows, but never fewer than half (the paper's weak devices get
+    up to half). Up to a tenth more than the median client's time is allowed.
 
     Args:
-        capabilities: of all clients; None of one that has told nothing, which gets the full load.
+        capabilities: of all clients; None for one without measurements, which gets the full load.
         iterations: E ≥ 1.
         batch_size: B ≥ 1.
 
@@ -137,8 +137,8 @@ def weak_loads(
         fraction: in [0, 1].
         what: the weak ones get half of the batch size (`memory`) or of the iterations (`speed`),
             rounded up.
-        iterations: E ≥ 1, of everybody else.
-        batch_size: B ≥ 1, likewise.
+        iterations: E ≥ 1, of the other clients.
+        batch_size: B ≥ 1, of the other clients.
 
     Returns:
         Client → its load.
@@ -154,21 +154,21 @@ def weak_loads(
 
 
 def load_share(load: Load, full: Load) -> float:
-    """Iterations times batch size, relative to the full load: what multiplies the KL weight."""
+    """Iterations times batch size, relative to the full load: the factor of the KL weight."""
     return (load.iterations * load.batch_size) / (full.iterations * full.batch_size)
 
 
 def fit_line(points: Points) -> Line:
-    """The straight line of seconds against batch size, by least squares over non-negative ones.
+    """The straight line of seconds against batch size, by least squares over non-negative lines.
 
-    Noise can make the best line of all fall, or begin below zero; then the best that is level, or
-    that begins at zero, is the best allowed one.
+    Noise can make the best line fall, or begin below zero. Then the best level line, or the best
+    that begins at zero, is the best non-negative one.
 
     Args:
         points: at least one; the line is level if all have the same batch size.
 
     Returns:
-        See `Line`; above 0 at every batch size ≥ 1, as every measurement is.
+        See `Line`; above 0 at every batch size ≥ 1, as all measurements are.
     """
     sizes = np.array([size for size, _ in points], dtype=np.float64)
     seconds = np.array([second for _, second in points], dtype=np.float64)
@@ -184,11 +184,11 @@ def fit_line(points: Points) -> Line:
 
 
 def _line_of(own: Points, overall: Points) -> Line:
-    """A client's line; with one batch size measured it rises as that over all clients does."""
+    """A client's line; with one batch size measured, its slope is that of all clients' points."""
     if len({size for size, _ in own}) > 1:
         return fit_line(own)
     size, seconds = own[0][0], fmean(second for _, second in own)
-    slope = min(fit_line(overall)[1], seconds / size)  # it begins at zero or above
+    slope = min(fit_line(overall)[1], seconds / size)  # so that it begins at zero or above
     return seconds - slope * size, slope
 
 

@@ -1,26 +1,26 @@
-"""How the feedback of all workers becomes one gradient of the generator, also where some may lie.
+"""How the feedback of all workers becomes one gradient of the generator, even if some workers lie.
 
 `mean` is MD-GAN's own rule and takes one backward pass. So do `f2u` and `f2a` (`forgiving.py`),
-which weigh judges and outvote nobody. The other rules (`aggregation_rules.py`) come in two forms.
+which weigh the judges and outvote none. The other rules (`aggregation_rules.py`) come in two forms.
 
 Per sample: the answers to one batch are combined sample by sample, and one backward pass follows.
 On gradients: every worker's feedback becomes a gradient of w by a backward pass of its own, and the
 rule combines these N gradients. That costs N backward passes and N times the memory of w.
 
 Which form is used decides how many hostile workers a rule withstands. Worker n always judges batch
-n mod κ, so nothing keeps the hostile from sitting in the same group: with N = 10 and κ = 3 the
-groups have 4, 3 and 3 members, and three hostile workers can be one whole group. No rule within
-that group can tell, and a third of all samples would be theirs. A rule therefore works per sample
-only if its smallest group withstands as many hostile workers as all N answers together would, so
-that it does not matter where they sit. Else it works on gradients, where all N vote at once:
+n mod κ, so all hostile workers may be in the same group: with N = 10 and κ = 3 the groups have 4, 3
+and 3 members, and three hostile workers can be one whole group. No rule that sees only that group
+can detect it, and the three would decide a third of all samples. A rule therefore works per sample
+only if its smallest group withstands as many hostile workers as all N answers together would: then
+it does not matter which groups they are in. Otherwise it works on gradients, where all N vote:
 
     rule            withstands, of m     per sample if every group has
     trimmed-mean:F  F if m ≥ 2F + 1      at least 2F + 1 answers (and 3)
     krum:F          F if m ≥ 2F + 3      at least 2F + 3 answers
     median, clip    ⌊(m − 1) / 2⌋        as many answers as all: κ = 1
 
-On gradients, krum judges workers by their record (`track_record.py`) and not by one answer: the
-gradients of honest workers are too far apart for that.
+On gradients, krum chooses workers by their records (`track_record.py`) and not by one answer each:
+single gradients of honest workers are too far apart for that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,10 +37,10 @@ from mdgan.gan.exact_sum import PartialSum, put_together
 
 
 class Aggregation:
-    """What the server does with feedback, iteration by iteration.
+    """Turns the feedback of each iteration into the generator's gradient.
 
     Args:
-        rule: how to combine.
+        rule: how to combine answers.
     """
 
     def __init__(self, rule: AggregationRule) -> None:
@@ -56,15 +56,15 @@ class Aggregation:
         sums: Sequence[PartialSum] = (),
         verdicts: Mapping[int, Tensor] | None = None,
     ) -> None:
-        """Puts the generator's gradient in place, for `learner.step()` to follow.
+        """Puts the generator's gradient in place; `learner.step()` comes next.
 
         Args:
             learner: has just generated the κ batches.
             feedbacks: F_n of every worker that answered, each [b, C, H, W], finite.
-            assignment: who judged which batch.
+            assignment: which batch each worker judged.
             kappa: κ.
-            sums: of workers that are not in `feedbacks`; for `mean` alone. There must be at least
-                one answer of either kind.
+            sums: of the feedback of workers that are not in `feedbacks`; only for `mean`. There
+                must be at least one feedback or sum.
             verdicts: D_n(X^(g)) of every worker in `feedbacks`, float32 [b], finite; for the rules
                 that need them.
         """
@@ -81,7 +81,7 @@ class Aggregation:
             learner.put_gradients(_cut(self._combine(gradients), learner.parameters))
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of all that the next gradient depends on, besides feedback; empty for most rules.
+        """A copy of what the next gradient depends on besides feedback; empty for most rules.
 
         Returns:
             As `TrackRecord.state`.
@@ -89,10 +89,10 @@ class Aggregation:
         return self._record.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continues where `state` was taken.
+        """Restores what `state` returned.
 
         Raises:
-            KeyError: it is no such state; nothing changed.
+            KeyError: the state does not fit; nothing changed.
         """
         self._record.load_state(state)
 
@@ -112,14 +112,14 @@ def aggregate(
 ) -> Tensor:
     """Turns all feedback into the gradient of the mean loss with respect to X.
 
-    C^(j) = (1/N) Σ_{n : n judged j} F_n, over the N workers that answered. Not a bit of it depends
-    on the order of arrival, or on which workers a host has added up.
+    C^(j) = (1/N) Σ_{n : n judged j} F_n, over the N workers that answered. The order of arrival
+    and the feedback that a host has already added up do not change one bit of it.
 
     Args:
         feedbacks: F_n of workers that answered, each [b, C, H, W].
-        assignment: who judged which batch.
+        assignment: which batch each worker judged.
         kappa: κ.
-        sums: of workers that are not in `feedbacks`; at least one answer of either kind.
+        sums: of the feedback of other workers; there must be at least one feedback or sum.
 
     Returns:
         C, [κ, b, C, H, W].
@@ -140,7 +140,7 @@ def aggregate(
 def _every_group_can_vote(
     rule: AggregationRule, feedbacks: Mapping[int, Tensor], assignment: Mapping[int, Assignment]
 ) -> bool:
-    """Whether each group withstands as many hostile members as all who answered together."""
+    """Whether each group withstands as many hostile workers as all answers together do."""
     smallest = min(len(group) for group in _groups(feedbacks, assignment).values())
     wanted = rule.withstands(len(feedbacks))
     return smallest >= LEAST_TO_VOTE and rule.withstands(smallest) >= wanted
@@ -149,7 +149,7 @@ def _every_group_can_vote(
 def _groups(
     feedbacks: Mapping[int, Tensor], assignment: Mapping[int, Assignment]
 ) -> dict[int, list[int]]:
-    """For each batch that was judged, who judged it, in worker order."""
+    """For each batch that was judged, the workers that judged it, in increasing order."""
     groups: dict[int, list[int]] = {}
     for worker in sorted(feedbacks):
         groups.setdefault(assignment[worker].judge, []).append(worker)
@@ -162,7 +162,7 @@ def combine_samples(
     assignment: Mapping[int, Assignment],
     kappa: int,
 ) -> Tensor:
-    """As `aggregate`, with the rule in place of the mean over the answers to each sample.
+    """As `aggregate`, but the rule replaces the mean over the answers to each sample.
 
     Returns:
         C, [κ, b, C, H, W]; batch j weighs (number of its answers) / N, as with the mean.
@@ -183,13 +183,13 @@ def combine_judges(
     assignment: Mapping[int, Assignment],
     kappa: int,
 ) -> Tensor:
-    """As `aggregate`, with judges weighed sample by sample by f2u or f2a.
+    """As `aggregate`, but f2u or f2a weighs the judges of each sample.
 
     Args:
         rule: f2u or f2a.
         feedbacks: F_n of workers that answered, each [b, C, H, W].
-        verdicts: D_n(X^(g)) of the same, each [b].
-        assignment: who judged which batch.
+        verdicts: D_n(X^(g)) of the same workers, each [b].
+        assignment: which batch each worker judged.
         kappa: κ.
 
     Returns:
@@ -211,9 +211,9 @@ def gradient_of_each(
     assignment: Mapping[int, Assignment],
     kappa: int,
 ) -> dict[int, Tensor]:
-    """The gradient of w that each worker's feedback alone gives, by a backward pass for each.
+    """The gradient of w that each worker's feedback alone gives, by one backward pass a worker.
 
-    They weigh the same, and their mean is the gradient that `mean` gives.
+    The mean of these gradients is the gradient that `mean` gives.
 
     Returns:
         [number of weights] by worker, in worker order.
@@ -228,6 +228,6 @@ def gradient_of_each(
 
 
 def _cut(gradient: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """One tensor a parameter and of its shape."""
+    """Cuts a gradient, [number of weights], into one tensor a parameter, of its shape."""
     pieces = torch.split(gradient, [parameter.numel() for parameter in parameters])
     return [piece.view_as(p) for piece, p in zip(pieces, parameters, strict=True)]

@@ -1,4 +1,4 @@
-"""What the values of `--aggregation` mean, on bare answers.
+"""The rules of `--aggregation`, as functions of plain tensors.
 
 `mean` is MD-GAN's own rule. The others bound what a few hostile workers can do:
 
@@ -6,15 +6,15 @@
     trimmed-mean:F     of each element, without its F least and F greatest values (Yin et al. 2018)
     krum:F             the mean of the m − F answers with the nearest neighbours (Blanchard et al.
                        2017)
-    clip:C             the mean, after shortening whatever is longer than C times the median length
+    clip:C             the mean, after answers longer than C times the median length are shortened
 
-Two more weigh the judges of each sample, as if nobody lied (`forgiving.py`):
+Two more weigh the judges of each sample, and trust them all (`forgiving.py`):
 
     f2u                the feedback of the most forgiving judge alone
     f2a, f2a:LAMBDA    all of it, weighed with softmax(λ D_n(x)) over the judges; λ is 1, or LAMBDA
 
-Workers go, so F may no longer fit the number of answers. Then the largest F that fits is used, and
-with fewer than three answers, where nobody can tell who lies, the mean.
+Workers leave, so F may become too large for the number of answers. Then the largest F that fits is
+used. With fewer than three answers no rule can tell which one lies, and the mean is used.
 """
 
 import torch
@@ -23,19 +23,19 @@ from torch import Tensor
 from mdgan.families.mdgan.aggregation_rule import AggregationRule
 
 LEAST_TO_VOTE = 3
-"""Of fewer answers nobody can tell which one lies."""
+"""Among fewer answers no rule can tell which one lies."""
 
 _MOST_TO_EXCHANGE = 32
-"""Up to so many answers, exchanging neighbours sorts 5 to 9 times faster than `Tensor.sort`, which
-is slow across rows; measured on one core with 63,000 elements. It needs m² exchanges."""
+"""Up to this many answers, exchanging neighbours, about m² times, sorts 5 to 9 times faster than
+`Tensor.sort`, which is slow across rows; measured on one core with 63,000 elements."""
 
 
 def combine(rule: AggregationRule, answers: Tensor) -> Tensor:
-    """Combines m answers, for each of s samples apart.
+    """Combines m answers, separately for each of s samples.
 
     Args:
-        rule: how; none that needs verdicts. An F that m answers are too few for is lowered to the
-            largest that fits.
+        rule: any that needs no verdicts. If m answers are too few for its F, the largest F that
+            fits is used.
         answers: [m, s, d], in worker order.
 
     Returns:
@@ -72,12 +72,12 @@ def _sorted(answers: Tensor) -> list[Tensor]:
 
 
 def mean_of_trusted(rule: AggregationRule, answers: Tensor, records: Tensor) -> Tensor:
-    """Krum, where who may be trusted shows in something else than the answers that count.
+    """Krum, with the workers chosen by their records and not by their answers.
 
     Args:
         rule: krum:F.
-        answers: [m, d], in worker order. No answer weighs more than one of median length: a record
-            tells the direction of a worker's answers, not how long this one is.
+        answers: [m, d], in worker order. Longer ones are shortened to the median length: a record
+            tells the direction of a worker's answers, not the length of this one.
         records: [m, e], by which the m − F workers are chosen.
 
     Returns:
@@ -88,19 +88,19 @@ def mean_of_trusted(rule: AggregationRule, answers: Tensor, records: Tensor) -> 
 
 
 def _krum(answers: Tensor, num_hostile: int) -> Tensor:
-    """For each sample the mean of the winners."""
+    """For each sample the mean of the answers that win."""
     winners = _krum_winners(answers, num_hostile)
     chosen = winners.unsqueeze(2).expand(-1, -1, answers.shape[2])
     return answers.transpose(0, 1).gather(1, chosen).mean(1)
 
 
 def _krum_winners(answers: Tensor, num_hostile: int) -> Tensor:
-    """For each sample which m − F answers are nearest to their nearest, [s, m − F], in order.
+    """For each sample the m − F answers nearest to their neighbours, [s, m − F], in worker order.
 
     An answer's score is the sum of squared distances to its m − F − 2 nearest; the least scores
-    win, of equal ones the first in worker order. Blanchard et al. 2017 take the one winner (Krum)
-    or the mean of several (Multi-Krum), of gradients, where m ≥ 2F + 3. Several, and as many as
-    are honest: one worker's answer would be as noisy as training with that worker alone.
+    win, and of equal ones the first in worker order. Blanchard et al. 2017 take one winner (Krum)
+    or the mean of several (Multi-Krum) of m ≥ 2F + 3 gradients. Here as many win as are honest:
+    a single worker's answer would be as noisy as training with that worker alone.
     """
     num_nearest = len(answers) - num_hostile - 2
     by_sample = answers.transpose(0, 1)
@@ -113,9 +113,9 @@ def _krum_winners(answers: Tensor, num_hostile: int) -> Tensor:
 
 
 def _clipped_mean(answers: Tensor, factor: float) -> Tensor:
-    """The mean after shortening what is longer than C times the median norm of the answers.
+    """The mean, after answers longer than C times the median norm are shortened to that.
 
-    Nobody's direction is doubted, only how much it may weigh: a bound on harm, no vote.
+    Every answer keeps its direction: the rule bounds the harm, it does not vote.
     """
     return _shortened(answers, factor).mean(0)
 

@@ -1,4 +1,4 @@
-"""MD-GAN (Hardy et al. 2019, Algorithm 1): who gets which batch, and the server's share.
+"""MD-GAN (Hardy et al. 2019, Algorithm 1): which worker gets which batch, and the server's share.
 
 The worker's share is in `worker.py`.
 
@@ -49,12 +49,12 @@ class _Graph(NamedTuple):
 
 
 class GeneratorLearner:
-    """The server's share: generate κ batches, then one step from everybody's feedback.
+    """The server's share: generate κ batches, then take one step from the feedback of all workers.
 
     Attributes:
         generator: G, in training mode.
         optimizer: over G's parameters w.
-        parameters: those of w that are learnt, in G's order.
+        parameters: the trainable ones of w, in G's order.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class GeneratorLearner:
     def generate(self, kappa: int) -> Tensor:
         """X = G(z), z ~ N(0, I), in one forward pass whose graph is kept for `backward`.
 
-        Feedback must come in the order of these calls. A learner that may be stale generates
-        again before it has come: w as it was then is part of the graph.
+        Feedback must come in the order of these calls. With stale feedback the next batches are
+        generated before it has come, so each graph has its own copy of w.
 
         Args:
             kappa: κ.
@@ -114,7 +114,7 @@ class GeneratorLearner:
         return generated.detach()
 
     def forget(self) -> None:
-        """Drops all that was generated and not learnt from."""
+        """Drops the generated batches that were not learnt from."""
         self._graphs.clear()
 
     def backward(self, output_gradient: Tensor) -> None:
@@ -126,7 +126,7 @@ class GeneratorLearner:
         self.put_gradients(self.gradients(output_gradient))
 
     def gradients(self, output_gradient: Tensor, *, keep_graph: bool = False) -> list[Tensor]:
-        """What C means for w, by one backward pass; nothing is put in place.
+        """The gradient of w that C gives, by one backward pass; does not put it in place.
 
         Args:
             output_gradient: C, [κ, b, C, H, W].
@@ -160,7 +160,7 @@ class GeneratorLearner:
         self.optimizer.step()
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of everything that the next iteration depends on; to be taken between two.
+        """A copy of everything that the next iteration depends on; call it between iterations.
 
         Returns:
             `generator.…`, `optimizer.<parameter>.<key>`, `noise` and `random.…`.
@@ -168,15 +168,15 @@ class GeneratorLearner:
         return generator_state(self.generator, self.optimizer, self._noise, self._random_state)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continues where `state` was taken; what was generated and not learnt from is dropped.
+        """Restores what `state` returned; drops generated batches that were not learnt from.
 
         Raises:
-            KeyError, RuntimeError: it is no such state, or of another generator; nothing changed.
+            KeyError, RuntimeError: the state does not fit this generator; nothing changed.
         """
         load_generator_state(state, self.generator, self.optimizer, self._noise, self._random_state)
         self.forget()
 
     def _weights_as_they_are(self) -> dict[str, Tensor]:
-        """A copy of w; the step that comes in between changes w where it lies."""
+        """A copy of w: a step before the feedback comes changes w in place."""
         named = self.generator.named_parameters()
         return {name: p.detach().clone().requires_grad_() for name, p in named if p.requires_grad}

@@ -1,4 +1,4 @@
-"""Several discriminators as one: equal models, weights stacked, computed by `torch.func`.
+"""Several discriminators with equal models, computed at once: `torch.func` over stacked weights.
 
 Shapes are written [R, b, C, H, W]: a batch of b samples for each of R of the discriminators.
 """
@@ -20,7 +20,7 @@ class CannotStack(ValueError):
 
 
 class _Weights(NamedTuple):
-    """Of some discriminators, by the names of the model: parameters and buffers, [R, …] each."""
+    """Parameters and buffers of R discriminators, by their names in the model, [R, …] each."""
 
     parameters: dict[str, Tensor]
     buffers: dict[str, Tensor]
@@ -29,8 +29,8 @@ class _Weights(NamedTuple):
 class DiscriminatorStack:
     """Equal models, one row each of stacked weights.
 
-    From `adopt` on every discriminator's parameters and buffers are views of its row. Whatever
-    reads them or writes to them in place, such as `Discriminator.load_state`, goes on as before.
+    After `adopt` every discriminator's parameters and buffers are views of its row. Code that reads
+    them or writes to them in place, such as `Discriminator.load_state`, works as before.
 
     Args:
         discriminators: at least one.
@@ -42,9 +42,9 @@ class DiscriminatorStack:
     def __init__(self, discriminators: Sequence[Discriminator]) -> None:
         _check_alike(discriminators)
         self._discriminators = list(discriminators)
-        # To look parameters up in a model takes as long as to compute a small one.
+        # Kept, because looking parameters up in a model takes as long as computing a small one.
         self._named = {d: dict(d.model.named_parameters()) for d in discriminators}
-        # A copy would not do: models that `arithmetic.prepare` has changed call themselves.
+        # Not a copy: the copy of a model from `arithmetic.prepare` would call the original.
         self._template = discriminators[0].model
         models = [discriminator.model for discriminator in discriminators]
         self._parameters = _stacked([dict(model.named_parameters()) for model in models])
@@ -65,7 +65,7 @@ class DiscriminatorStack:
             term: any loss.
 
         Raises:
-            CannotStack: it does not.
+            CannotStack: it does not work.
         """
         parameters, buffers = _tensors(self._parameters.clone()), _tensors(self._buffers.clone())
         learnt = [parameters[name].requires_grad_() for name in self._learnt]
@@ -73,7 +73,7 @@ class DiscriminatorStack:
         try:
             losses, _, after = self._losses(_Weights(parameters, buffers), batch, term)
             torch.autograd.backward(losses.sum(), inputs=[*learnt, batch])
-        except Exception as error:  # a model may do anything, and torch refuse it in any way
+        except Exception as error:  # torch may refuse a model with any error
             reason = (str(error).splitlines() or [""])[0]
             raise CannotStack(f"{type(error).__name__}: {reason}") from error
         for name, buffer in buffers.items():
@@ -92,7 +92,7 @@ class DiscriminatorStack:
         """Puts the rows in another order, and adopts.
 
         Args:
-            discriminators: the same ones, as their rows are to follow each other.
+            discriminators: the same ones, in the new order of their rows.
         """
         if self._discriminators == list(discriminators):
             return
@@ -106,14 +106,14 @@ class DiscriminatorStack:
     def learn(
         self, rows: Sequence[int], batch: Tensor, term: Term, scale: float, *, begin: bool
     ) -> Tensor:
-        """Puts the gradient of a loss in place, or adds it to what is there.
+        """Puts the gradient of a loss in place, or adds it to the gradient that is there.
 
         Args:
             rows: of R discriminators, increasing.
             batch: what each of them sees, [R, b, C, H, W].
             term: the loss, from logits.
             scale: what losses are multiplied by.
-            begin: whether to forget the gradients that are there.
+            begin: whether to replace the gradients that are there.
 
         Returns:
             The losses, [R], not scaled and without a graph.
@@ -121,7 +121,7 @@ class DiscriminatorStack:
         weights = self._chosen(rows)
         learnt = [weights.parameters[name].requires_grad_() for name in self._learnt]
         losses, _, buffers = self._losses(weights, batch, term)
-        # backward() and not grad(): it lays gradients out in memory as the weights are.
+        # backward(), unlike grad(), gives gradients the memory layout of the weights.
         torch.autograd.backward((losses * scale).sum(), inputs=learnt)
         self._put_back(rows, buffers)
         gradients = {name: leaf.grad for name, leaf in zip(self._learnt, learnt, strict=True)}
@@ -131,7 +131,7 @@ class DiscriminatorStack:
     def input_gradient(
         self, rows: Sequence[int], batch: Tensor, term: Term, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradient of a loss with respect to the batch, and none for weights.
+        """The gradient of a loss with respect to the batch; weights get none.
 
         Args:
             rows: of R discriminators, increasing.
@@ -153,8 +153,9 @@ class DiscriminatorStack:
         """One step of these discriminators' own optimizers, computed at once.
 
         Args:
-            rows: whose.
-            scale: to take out of the gradients first; who has one that is not finite has none.
+            rows: of the discriminators.
+            scale: of the losses; gradients are divided by it first. A discriminator with a
+                gradient that is not finite steps with zeros.
         """
         chosen = []
         for row in rows:
@@ -163,7 +164,7 @@ class DiscriminatorStack:
             finite_or_zero([p.grad for p in parameters if p.grad is not None], scale)
             for parameter in parameters:
                 chosen.append(parameter)
-                # What it remembers stays with its own optimizer, which may have been loaded anew.
+                # The state stays in its own optimizer, which may have loaded another one since.
                 self._optimizer.state[parameter] = own.state[parameter]
         self._optimizer.param_groups[0]["params"] = chosen
         self._optimizer.step()
@@ -171,7 +172,7 @@ class DiscriminatorStack:
     def _losses(
         self, weights: _Weights, batch: Tensor, term: Term
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Losses, [R], and logits, [R, b], with their graph; the buffers afterwards, [R, …]."""
+        """Losses, [R], and logits, [R, b], with their graph; and the changed buffers, [R, …]."""
 
         def one(
             parameters: dict[str, Tensor], buffers: dict[str, Tensor], samples: Tensor
@@ -185,7 +186,7 @@ class DiscriminatorStack:
         return losses, logits, buffers
 
     def _chosen(self, rows: Sequence[int]) -> _Weights:
-        """The weights of some rows without a graph: the stack itself, or copies of a part of it."""
+        """The weights of some rows without a graph: all of the stack, or copies of some rows."""
         parameters, buffers = self._parameters, self._buffers
         if len(rows) < len(self._discriminators):
             chosen = torch.tensor(rows, device=self.device)
@@ -193,7 +194,7 @@ class DiscriminatorStack:
         return _Weights(_tensors(parameters.detach()), _tensors(buffers))
 
     def _put_back(self, rows: Sequence[int], buffers: dict[str, Tensor]) -> None:
-        """Buffers are written to in place, so there is something to do for copies only."""
+        """Writes changed buffers back if they are copies; the stack's own are changed in place."""
         if len(rows) < len(self._discriminators):
             chosen = torch.tensor(rows, device=self.device)
             for name, buffer in buffers.items():
@@ -226,7 +227,7 @@ def _stacked(tensors: Sequence[dict[str, Tensor]]) -> TensorDict:
 
 
 def _tensors(stacks: TensorDict) -> dict[str, Tensor]:
-    """The same tensors, by name."""
+    """The same tensors as a dict by name."""
     tensors: dict[str, Tensor] = stacks.to_dict()
     return tensors
 
@@ -240,13 +241,13 @@ def _check_alike(discriminators: Sequence[Discriminator]) -> None:
 
 
 def _described(model: nn.Module) -> tuple[str, list[tuple[Any, ...]]]:
-    """What must be equal: the layers and their settings, and all names, shapes and types."""
+    """What all models must have in common: layers, their settings, names, shapes and types."""
     named = [*model.named_parameters(), *model.named_buffers()]
     return repr(model), [(n, t.shape, t.dtype, t.device, t.requires_grad) for n, t in named]
 
 
 def _one_for_all(discriminators: Sequence[Discriminator]) -> torch.optim.Optimizer:
-    """An optimizer like everybody's own, for the parameters of all of them."""
+    """An optimizer of the same kind and settings as each one's own, for all parameters."""
     optimizers = [discriminator.optimizer for discriminator in discriminators]
     kinds = {type(optimizer) for optimizer in optimizers}
     settings = [

@@ -6,20 +6,20 @@ exactly what one worker holds. Yonetani et al. 2019 ("Decentralized Learning of 
 Adversarial Networks from Non-iid Data") ask the most forgiving judge of each sample (Forgiver-First
 Update, F2U), or weigh all judges with softmax(λ D_n(x)) (Forgiver-First Aggregation, F2A).
 
-A verdict is a logit D_n(x); high means that D_n calls x real. What is weighed is F_n, that is the
+A verdict is a logit D_n(x); high means that D_n calls x real. The weights multiply F_n, the
 gradient of every judge's own loss, so that it does not matter which loss that is. λ is a setting.
 
 Weights count as constants: no gradient goes through them. For F2U that is exact, since its choice
 changes only where two verdicts are equal. For F2A it leaves out how x moves the weights. A worker
 cannot compute that term, which depends on the verdicts of the others, and the server could only by
 dividing F_n by J'(D_n(x)), which vanishes where a judge is fooled. The direction that is left is
-the one that is meant: to fool those judges better, not to be judged by others.
+the intended one: to fool those judges better, not to change which judges count.
 
 A discriminator with BatchNorm in training sees all samples of a batch at once. F_n of a sample then
-holds what it does to the verdicts on the others too, and the weights are those of this sample.
+contains its effect on the verdicts on the others, but the weights are those of this sample.
 
-Neither rule withstands liars. Who claims to be forgiving has the ear of the generator: under F2U
-one worker that always claims the highest verdict decides alone what the batches it judges teach.
+Neither rule withstands liars. Under F2U a worker that always claims the highest verdict decides
+alone what the generator learns from the batches that it judges.
 """
 
 from collections.abc import Sequence
@@ -39,12 +39,12 @@ def weights(rule: AggregationRule, verdicts: Tensor) -> Tensor:
         verdicts: D_n(x) of m judges of the same b samples, [m, b], finite, in worker order.
 
     Returns:
-        float64 [m, b]; the sum over the judges is 1. Of several that are equally forgiving f2u
-        takes the first.
+        float64 [m, b]; the sum over the judges is 1. Of several equally
+        forgiving judges f2u takes the first.
     """
     if rule.name == "f2u":
         return F.one_hot(verdicts.argmax(0), len(verdicts)).T.double()
-    # Differences first: λ D_n may be beyond float64, and one of these is always 0.
+    # Subtract first: λ D_n may exceed float64, and one of the differences is always 0.
     behind = verdicts.double() - verdicts.double().amax(0)
     return torch.softmax(rule.parameter * behind, 0)
 
@@ -52,7 +52,7 @@ def weights(rule: AggregationRule, verdicts: Tensor) -> Tensor:
 def weighted(
     rule: AggregationRule, feedbacks: Sequence[Tensor], verdicts: Sequence[Tensor]
 ) -> Tensor:
-    """What the judges of one batch say of it together.
+    """The feedback of all judges of one batch, weighed and summed.
 
     Args:
         rule: f2u or f2a.
@@ -60,7 +60,7 @@ def weighted(
         verdicts: D_n(X) of each, float32 [b], finite.
 
     Returns:
-        float64 [b, C, H, W], fresh; exactly F_n of a single judge.
+        float64 [b, C, H, W], a new tensor; with a single judge exactly its F_n.
     """
     shares = weights(rule, torch.stack(list(verdicts)))[:, :, None, None, None]
     total = shares[0] * feedbacks[0]

@@ -2,7 +2,7 @@
 
 A fraction C of the workers holds a discriminator. Swaps are drawn among all workers, so that the
 discriminators wander over all shards and the whole data set is learnt from. A worker whose
-discriminator went to a worker without one has nothing to do until another comes by.
+discriminator went to a worker without one has nothing to do until it gets another in a swap.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,11 +18,11 @@ class Holders:
     """Which workers hold a discriminator.
 
     Args:
-        fraction: C, in ]0, 1]; with 1 everybody does, whoever comes and goes.
-        seed: decides who is first.
+        fraction: C, in ]0, 1]; with 1 all workers do, also those that join later.
+        seed: decides which workers begin.
 
     Attributes:
-        now: the holders; None for everybody.
+        now: the holders; None for all workers.
     """
 
     def __init__(self, fraction: float, seed: int) -> None:
@@ -33,10 +33,10 @@ class Holders:
         self._too_many = False
 
     def among(self, workers: Iterable[int]) -> set[int] | None:
-        """The holders among those who can take part now; None for all of them.
+        """The holders among the workers that can take part now; None for all of them.
 
-        Where a holder is missing, a worker without a discriminator goes on with the one that it
-        had last, so that as many train as ever.
+        If a holder is missing, a worker without a discriminator goes on with the one that it had
+        last, so that as many workers train as before.
 
         Args:
             workers: the live workers that are free.
@@ -59,7 +59,7 @@ class Holders:
         return here
 
     def move(self, moves: Mapping[int, int]) -> None:
-        """Discriminators were swapped.
+        """Records that discriminators were swapped.
 
         Args:
             moves: giver → taker, of givers that are holders.
@@ -68,7 +68,7 @@ class Holders:
             self.now = {moves.get(worker, worker) for worker in self.now}
 
     def state(self) -> dict[str, Tensor]:
-        """What the next choice depends on; empty where everybody is a holder."""
+        """What the next choice depends on; empty if all workers are holders."""
         if self.now is None:
             return {}
         return {
@@ -78,10 +78,10 @@ class Holders:
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continues where `state` was taken; with a smaller C some of its holders go on.
+        """Restores what `state` returned; if C is smaller now, only some of its holders go on.
 
         Raises:
-            KeyError: it is no such state; nothing changed.
+            KeyError: the state does not fit; nothing changed.
         """
         if state and state.keys() != {".now", ".drawn", ".fraction"}:
             raise KeyError(f"no state of holders: {sorted(state)}")

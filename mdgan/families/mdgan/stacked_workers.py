@@ -15,19 +15,19 @@ from mdgan.families.mdgan.worker_group import Answers, StageOf, all_unobserved
 class StackedWorkers:
     """Computes for all workers at once what `OneByOne` computes for one after another.
 
-    Results are the same but for rounding, since sums are grouped in another way. Dropout draws
-    from the first worker's random state for everybody: its masks are as independent as those of
-    workers one by one, but not the same.
+    Results are the same up to rounding, since sums are grouped in another way. Dropout draws all
+    masks from the first worker's random state: they are as independent as those that workers draw
+    one by one, but not the same.
 
-    Every worker takes part in a stage from its beginning to its end, and so it is recorded.
+    Each stage is recorded for every worker, with the same beginning and end.
 
     Args:
         workers: by rank, with models of the same kind.
         sample_shape: of one sample, (C, H, W).
-        stage_of: what the stages of each worker run in.
+        stage_of: from a worker's rank to the hook that its stages run in.
 
     Raises:
-        CannotStack: these workers must go one by one; they are as they were.
+        CannotStack: these workers must be computed one by one; they are unchanged.
     """
 
     def __init__(
@@ -87,20 +87,20 @@ class StackedWorkers:
         """
         workers, rows = [self._workers[rank] for rank in ranks], self._rows(ranks)
         term, scale = self._rules.discriminator_loss.fake, self._rules.loss_scale
-        told = torch.zeros(len(ranks))
+        losses_before = torch.zeros(len(ranks))
         for _ in range(self._rules.local_steps):
             self._learn_real_halves(ranks)
             with self._stage(ranks, "fake half"), self._random_state.in_place():
                 losses = self._stack.learn(rows, fake, term, scale, begin=False)
             with self._stage(ranks, "local step"):
                 self._stack.step(rows, scale)
-            told = torch.stack(
+            losses_before = torch.stack(
                 [worker.end_local_step(loss) for worker, loss in zip(workers, losses, strict=True)]
             )
-        return told
+        return losses_before
 
     def _learn_real_halves(self, ranks: Sequence[int]) -> None:
-        """The real halves of those that do not have theirs."""
+        """Learns the real half of every worker that has not learnt it yet."""
         ranks = [rank for rank in ranks if not self._workers[rank].has_real_half]
         if not ranks:
             return
@@ -114,9 +114,9 @@ class StackedWorkers:
                 worker.keep_real_half(loss)
 
     def _arrange(self) -> None:
-        """Gives the workers their rows back, which swaps by reference mix up.
+        """Puts the rows into worker order again, which swaps by reference mix up.
 
-        Otherwise masks would depend on all swaps before, and a run that is resumed knows of none.
+        Otherwise dropout masks would depend on all earlier swaps, which a resumed run forgets.
         """
         self._stack.arrange([worker.discriminator for worker in self._workers.values()])
 

@@ -1,4 +1,4 @@
-"""Who gives its discriminator to whom: drawn by the server, a pure function of its arguments.
+"""Which worker gives its discriminator to which other: drawn by the server, in pure functions.
 
 Hardy et al. let every worker choose a partner (Algorithm 1, SWAP); Darmanger and Gombas draw
 non-overlapping pairs at the server (section 5.3), which is our default.
@@ -50,7 +50,7 @@ def draw_pairs(seed: int, number: int, workers: list[int]) -> Moves:
 
 
 def draw_derangement(seed: int, number: int, workers: list[int]) -> Moves:
-    """Draws a uniformly random permutation in which nobody keeps its own discriminator."""
+    """Draws a uniformly random permutation in which no worker keeps its own discriminator."""
     attempt = 0
     while True:  # a random permutation has no fixed point with probability ≥ 1/3 (N ≥ 2)
         takers = _shuffled(workers, derive_seed(seed, "derangement", number, attempt))

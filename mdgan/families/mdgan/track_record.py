@@ -1,12 +1,12 @@
-"""Which way the gradients of each worker have pointed of late.
+"""In which direction the gradients of each worker have pointed in recent iterations.
 
-A few samples' worth of feedback gives a noisy gradient: those of honest workers on digits are
-nearly at right angles to one another. Three that agree in a lie are then nearer to each other than
-any honest ones are, and Krum, which likes near neighbours, trusts them. The mean over many
-iterations tells them apart: noise goes, and what is left of honest workers points the same way
-(Karimireddy et al. 2021, "Learning from History for Byzantine Robust Optimization", who aggregate
-such means; here they only decide whose gradients of this iteration count). Directions, not
-gradients, so that no single iteration with long gradients is all that is remembered.
+Feedback on a few samples gives a noisy gradient: those of honest workers on digits are nearly at
+right angles to one another. Three workers that agree on a lie are then nearer to each other than
+any honest ones are, and Krum, which prefers near neighbours, trusts them. The mean over many
+iterations tells them apart: the noise averages out, and what is left of honest workers points the
+same way (Karimireddy et al. 2021, "Learning from History for Byzantine Robust Optimization", who
+aggregate such means; here they only decide which workers' gradients count in this iteration). The
+mean is over directions, not gradients, so that one iteration with long gradients cannot dominate.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,22 +15,22 @@ import torch
 from torch import Tensor
 
 MEMORY = 0.97
-"""What is left of a record after an iteration: it covers some 30. Chosen in trials against
-constant lies on digits: a shorter memory now and then let one of them through."""
+"""The part of a record that is kept from one iteration to the next: it covers about 30 iterations.
+Chosen in trials against constant lies on digits: a shorter memory now and then trusted one."""
 
 
 class TrackRecord:
     """Running means of the directions of every worker's gradients.
 
-    A record begins with the first direction itself, which is longer than any mean of many: a
-    newcomer, and whoever comes back in another's place, is not trusted until it has a record.
+    A record begins with the first direction itself, which is longer than a mean of many: a
+    newcomer is not trusted until it has a record.
     """
 
     def __init__(self) -> None:
         self._means: dict[int, Tensor] = {}
 
     def note(self, gradients: Mapping[int, Tensor]) -> None:
-        """Takes in the gradients of one iteration.
+        """Adds the gradients of one iteration to the records.
 
         Args:
             gradients: by worker, [number of weights] each.
@@ -42,7 +42,7 @@ class TrackRecord:
             self._means[worker] = before.lerp(direction, 1 - MEMORY)
 
     def of(self, workers: Iterable[int]) -> Tensor:
-        """The records of some workers that have one, [m, number of weights]."""
+        """The records of workers that have one, [m, number of weights]."""
         return torch.stack([self._means[worker] for worker in workers])
 
     def state(self) -> dict[str, Tensor]:
@@ -50,10 +50,10 @@ class TrackRecord:
         return {str(worker): mean.clone() for worker, mean in self._means.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continues where `state` was taken.
+        """Restores what `state` returned.
 
         Raises:
-            KeyError: a name is no worker's number; nothing changed.
+            KeyError: a name is not a worker's number; nothing changed.
         """
         foreign = sorted(name for name in state if not name.isdecimal())
         if foreign:

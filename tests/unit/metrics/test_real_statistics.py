@@ -10,9 +10,9 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from mdgan.errors import BadInput
+from mdgan.metrics.classes import inception_score
+from mdgan.metrics.distances import Moments, frechet_distance
 from mdgan.metrics.extractor import Extractor, Features
-from mdgan.metrics.fid import Moments, frechet_distance
-from mdgan.metrics.inception_score import inception_score
 from mdgan.metrics.real_statistics import RealStatistics, halves_of
 from tests.unit.metrics.small import extractor_of, normal, with_classes
 
@@ -124,7 +124,7 @@ def test_too_few_for_a_floor() -> None:
     assert told_of(with_classes(normal(enough))).why_no_floor() is None
     reason = told_of(with_classes(normal(enough - 1))).why_no_floor()
     assert reason == (
-        "a covariance of 6 features needs at least 7 samples, got 6 in one half of the real ones"
+        "a covariance of 6 features needs at least 7 samples, got 6 in one half of the real samples"
     )
 
 

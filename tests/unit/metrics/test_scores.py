@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from mdgan.metrics.classes import class_histogram
+from mdgan.metrics.distances import Moments, frechet_distance
 from mdgan.metrics.extractor import Features
-from mdgan.metrics.fid import Moments, frechet_distance
 from mdgan.metrics.real_statistics import RealStatistics, halves_of
 from mdgan.metrics.scores import Scores, score
 from tests.unit.metrics.small import extractor_of, normal, with_classes

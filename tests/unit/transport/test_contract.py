@@ -327,5 +327,5 @@ def test_a_giver_that_never_lays_out_is_lost_in_time_and_the_others_are_not(
 def test_who_is_not_known_is_lost(pair: Pair) -> None:
     _, taker, addresses = pair
     assert taker.exchange(4, {}, [9], {**addresses, 9: None})[9] == Lost(
-        9, "nobody knows its address"
+        9, "its address is unknown"
     )

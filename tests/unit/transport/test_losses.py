@@ -45,7 +45,7 @@ def network() -> Iterator[TcpNetwork]:
     ("content", "says"),
     [
         (announce("FEEDBACK", 1 << 34), "a FEEDBACK message of 17179869184 bytes; at most"),
-        (announce(Kind.EXTRACTOR, 64), "EXTRACTOR message, which nobody expects here"),
+        (announce(Kind.EXTRACTOR, 64), "EXTRACTOR message, which is not expected here"),
         (announce(77, 64), "unknown kind of message 77"),
         (raw(note(1))[:-1] + b"\1", "checksum of a DISCRIMINATORS message does not fit"),
         (bytes(1000), "not a message of this version of mdgan"),

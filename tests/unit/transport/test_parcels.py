@@ -75,7 +75,7 @@ def test_a_giver_that_dies_while_it_gives(network: TcpNetwork) -> None:
     ("answer", "says"),
     [
         (note(3), "of iteration 3"),
-        (Message(Kind.STOP, 4), "nobody expects"),
+        (Message(Kind.STOP, 4), "not expected"),
         (note(4, size=1 << 21), "at most"),
     ],
 )

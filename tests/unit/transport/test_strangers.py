@@ -259,7 +259,7 @@ def test_no_file_left_does_not_end_the_door(
     monkeypatch.setattr(socket.socket, "accept", fail)
     hosts = [network.join(1, {}), network.join(2, {})]  # the first wakes the waiting call
     events = [network.server.receive(LONG) for _ in range(3)]
-    assert Refused("nobody can come in: Too many open files") in events
+    assert Refused("no host can join: Too many open files") in events
     assert sum(isinstance(event, Joined) for event in events) == 2
     assert calls[3] - calls[0] > 0.5  # it does not try again and again at once
     assert len(hosts) == 2

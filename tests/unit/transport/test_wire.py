@@ -321,7 +321,7 @@ def test_no_memory_of_the_sender_fills_the_gaps() -> None:
 def test_only_what_is_accepted_is_announced() -> None:
     header, body = encode(sample_message())
     assert decode_header(header, {"FEEDBACK": len(body)}).body_bytes == len(body)
-    with pytest.raises(WireError, match="FEEDBACK message, which nobody expects"):
+    with pytest.raises(WireError, match="FEEDBACK message, which is not expected"):
         decode_header(header, {"SWAP": 1 << 30})
     with pytest.raises(WireError, match=f"of {len(body)} bytes; at most {len(body) - 1}"):
         decode_header(header, {"FEEDBACK": len(body) - 1})

@@ -1,0 +1,158 @@
+"""How far generated samples are from real ones: FID and KID, by torchmetrics.
+
+FID: Heusel et al. 2017, equation 6; computed from sums over the samples alone. KID: Bińkowski et
+al. 2018, "Demystifying MMD GANs".
+"""
+
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.gan.randomness import RandomState
+from mdgan.metrics.extractor import CPU
+
+LEAST_FOR_KID = 4
+_NUM_SUBSETS = 100
+_MOST_IN_SUBSET = 1000
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over samples; the moments of two sets together are the sum of their moments.
+
+    Attributes:
+        num_samples: n.
+        total: float64 [d], Σ f(x).
+        outer: float64 [d, d], Σ f(x) f(x)ᵀ.
+    """
+
+    num_samples: int
+    total: Tensor
+    outer: Tensor
+
+    @classmethod
+    def of(cls, values: Tensor) -> "Moments":
+        """The moments of features, float64 [n, d]."""
+        return cls(len(values), values.sum(0), values.T @ values)
+
+    def __add__(self, other: "Moments") -> "Moments":
+        return Moments(
+            self.num_samples + other.num_samples,
+            self.total + other.total,
+            self.outer + other.outer,
+        )
+
+    @property
+    def num_features(self) -> int:
+        """Length d of a feature vector."""
+        return len(self.total)
+
+
+def why_no_distance(moments: Moments, what: str) -> str | None:
+    """Says why a covariance would be singular; None if it would not.
+
+    Args:
+        moments: of the samples.
+        what: what to call the samples in the text.
+    """
+    needed = moments.num_features + 1
+    if moments.num_samples >= needed:
+        return None
+    return (
+        f"a covariance of {moments.num_features:,} features needs at least {needed:,} samples, "
+        f"got {moments.num_samples:,} {what}"
+    )
+
+
+def frechet_distance(a: Moments, b: Moments) -> float:
+    """‖μ_a − μ_b‖² + tr(Σ_a + Σ_b − 2 (Σ_a Σ_b)^½), by torchmetrics, in float64.
+
+    Covariances are divided by n − 1. If rounding leaves the result below zero, it is zero.
+
+    Returns:
+        NaN if the features are so large that products of their sums are not finite.
+
+    Raises:
+        ValueError: fewer than two samples on a side.
+    """
+    from torchmetrics.image.fid import FrechetInceptionDistance  # takes seconds to import
+
+    if min(a.num_samples, b.num_samples) < 2:
+        raise ValueError("a covariance needs two samples")
+    if not (a.outer.trace() * b.outer.trace()).isfinite():  # LAPACK would complain on stdout
+        return math.nan
+    with quietly(0):
+        metric = FrechetInceptionDistance(Precomputed(a.num_features), sync_on_compute=False)
+        metric.set_dtype(torch.float64)
+        nothing = torch.empty(0, a.num_features, dtype=torch.float64)
+        for real in (True, False):
+            metric.update(nothing, real=real)  # tells it the dtype of the result
+        for side, moments in (("real", a), ("fake", b)):
+            setattr(metric, f"{side}_features_sum", moments.total)
+            setattr(metric, f"{side}_features_cov_sum", moments.outer)
+            count = torch.tensor(moments.num_samples)
+            setattr(metric, f"{side}_features_num_samples", count)
+        distance = float(metric.compute())
+    return 0.0 if distance < 0 else distance  # max() would turn NaN into 0
+
+
+def kernel_distance(real: Tensor, generated: Tensor, seed: int) -> tuple[float, float]:
+    """The unbiased squared MMD with the kernel (xᵀy/d + 1)³, by torchmetrics, in float64.
+
+    It is averaged over 100 random subsets of 1,000 samples of each kind. With fewer than 2,000
+    samples a subset has half of them: subsets of all samples would be equal, and have no spread.
+
+    Args:
+        real: float64 [n, d], n ≥ 4.
+        generated: float64 [n, d].
+        seed: decides the subsets.
+
+    Returns:
+        Mean, which may be a little below zero, and standard deviation over the subsets.
+    """
+    from torchmetrics.image.kid import KernelInceptionDistance  # takes seconds to import
+
+    size = min(_MOST_IN_SUBSET, min(len(real), len(generated)) // 2)
+    with quietly(seed):
+        metric = KernelInceptionDistance(
+            Precomputed(real.shape[1]),
+            subsets=_NUM_SUBSETS,
+            subset_size=size,
+            sync_on_compute=False,
+        )
+        metric.update(real, real=True)
+        metric.update(generated, real=False)
+        mean, deviation = metric.compute()
+    return float(mean), float(deviation)
+
+
+class Precomputed(nn.Module):
+    """Given to a metric instead of a network; returns the features that it is called with.
+
+    Attributes:
+        num_features: d, which FrechetInceptionDistance asks for.
+    """
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.num_features = num_features
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Returns the features [n, d] unchanged."""
+        return features
+
+
+@contextmanager
+def quietly(seed: int) -> Iterator[None]:
+    """In this block torchmetrics draws from a given seed, and its UserWarnings are hidden.
+
+    It warns of the memory that it will use and of the spread over a single split.
+    """
+    with RandomState(seed, CPU).in_place(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
