@@ -23,7 +23,7 @@ from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.engine.server.loop import AllWorkersLost
 from mdgan.errors import BadInput, Interrupted
 from mdgan.launch.access import check_exposed
-from mdgan.launch.claim import Claim, claim
+from mdgan.launch.claim import claim
 from mdgan.launch.host_process import run_host
 from mdgan.launch.links import DEFAULT_PORT, own_addresses, server_addresses
 from mdgan.launch.one_process import run_everything
