@@ -15,6 +15,7 @@ from mdgan.cli.compare import compare
 from mdgan.cli.datasets import datasets
 from mdgan.cli.evaluate import evaluate
 from mdgan.cli.join import join
+from mdgan.cli.logs import show_logs
 from mdgan.cli.plan import plan
 from mdgan.cli.report import report
 from mdgan.cli.sample import sample
@@ -45,6 +46,7 @@ for _command in (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line. Bad input is one line on the standard error and exit status 2."""
+    show_logs()
     try:
         status = cli.main(arguments, prog_name="mdgan", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

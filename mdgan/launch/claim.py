@@ -1,8 +1,8 @@
 """The run's folder becomes this server's: a new one, or one that goes on."""
 
+import logging
 import os
 import socket
-import sys
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +21,8 @@ from mdgan.settings.config import as_settings
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.fence import Fence
 from mdgan.timeouts import Timeouts
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,9 @@ def claim(plan: Plan, *, listens: str = "", taking_over: bool = False) -> Claim:
     iteration = 0
     if goes_on is not None:
         iteration = goes_on.manifest.iteration
-        print(f"going on with {run.path} from iteration {iteration}", file=sys.stderr)
+        _log.info("going on with %s from iteration %d", run.path, iteration)
         for note in goes_on.notes:
-            print(f"  {note}", file=sys.stderr)
+            _log.info("  %s", note)
         run.sweep()
         run.cut_after(iteration)
     run.write_config(settings)

@@ -7,13 +7,13 @@ fork of one that did, and that has read the data, costs milliseconds and shares 
 import contextlib
 import errno
 import gc
+import logging
 import os
 import signal
 import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
@@ -32,6 +32,8 @@ from mdgan.launch.server_process import run_server
 from mdgan.storage.fence import Fenced
 from mdgan.storage.whole_file import exit_between_files
 from mdgan.transport.rendezvous import listen
+
+_log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 4.0
 _SERVER_FIRST_SECONDS = 2.5
@@ -87,26 +89,26 @@ def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
     try:
         work()
     except BadInput as error:
-        print(f"mdgan: {error}", file=sys.stderr)
+        _log.error("%s", error)
         return 2
     except Interrupted as error:
         if tells and str(error):
-            print(f"mdgan: stopped: {error}", file=sys.stderr)
+            _log.warning("stopped: %s", error)
         return STOPPED
     except OSError as error:
         if error.errno not in _DISK_ERRORS:
             raise
-        print(f"mdgan: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
+        _log.error("cannot write %s: %s", error.filename, error.strerror)
         return 1
     except HostFailed as error:
-        print(f"mdgan: {error}", file=sys.stderr)
+        _log.error("%s", error)
         return 1
     except (ServerLost, AllWorkersLost) as error:
         if tells:
-            print(f"mdgan: {error}", file=sys.stderr)
+            _log.error("%s", error)
         return 1
     except Fenced as error:
-        print(f"mdgan: {error}; this server ends", file=sys.stderr)
+        _log.error("%s; this server ends", error)
         return FENCED
     return 0
 
@@ -148,7 +150,7 @@ def _fork_all(plan: Plan, address: str, *, taking_over: bool = False) -> int:
             count = plan.ranks.num_processes
             processes = "1 process" if count == 1 else f"{count} processes"
             where = f"{processes} for {run}, others may join at {own}:{port}"
-            print(f"starting {where}", file=sys.stderr, flush=True)
+            _log.info("starting %s", where)
             work.append((SERVER_NAME, partial(run_server, plan, claimed, listener)))
         else:
             places = server_addresses(plan.deployment, port)
@@ -233,8 +235,7 @@ class Family:
             threading.Thread(target=self._watch_launcher, daemon=True).start()
             status = role()
         except BaseException:
-            print(f"mdgan: {name} failed", file=sys.stderr)
-            traceback.print_exc()
+            _log.exception("%s failed", name)
         finally:
             with contextlib.suppress(OSError):  # nobody may be listening any more
                 sys.stdout.flush()
@@ -248,7 +249,7 @@ class Family:
             name, status = self._wait()
             replaced = self._has_standbys and (status < 0 or status == FENCED)
             if status < 0:
-                print(f"mdgan: {name} was killed by signal {-status}", file=sys.stderr)
+                _log.error("%s was killed by signal %d", name, -status)
                 status = 128 - status
             if name == SERVER_NAME and replaced and self._names:
                 serves = False  # the hosts look for the server that takes its place

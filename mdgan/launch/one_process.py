@@ -1,7 +1,7 @@
 """What a process does that is everything at once: all ranks, or the baseline."""
 
 import contextlib
-import sys
+import logging
 import threading
 from dataclasses import replace
 
@@ -22,6 +22,8 @@ from mdgan.launch.server_process import make_roster, serve
 from mdgan.launch.signals import on_stop_signals
 from mdgan.settings.config import as_settings
 from mdgan.transport.memory import MemoryNetwork
+
+_log = logging.getLogger(__name__)
 
 
 def run_everything(plan: Plan, claimed: Claim) -> None:
@@ -60,7 +62,7 @@ def _run_quietly(host: Host) -> None:
         with contextlib.suppress(Interrupted, ServerLost):  # the server's thread tells
             host.run()
     except HostFailed as error:
-        print(f"mdgan: {error}", file=sys.stderr)
+        _log.error("%s", error)
 
 
 def run_alone(plan: Plan, claimed: Claim) -> None:

@@ -1,10 +1,10 @@
 """Starts the scorer: a fork of the process that owns the generator, made before it has threads."""
 
 import contextlib
+import logging
 import os
 import signal
 import socket
-import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
@@ -22,6 +22,8 @@ from mdgan.metrics.chosen import CLASSIFIER, features_of, make_extractor, open_h
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.records.run_directory import RunDirectory
 from mdgan.transport.channel import Channel, ChannelClosed
+
+_log = logging.getLogger(__name__)
 
 _NICENESS = 10
 
@@ -73,7 +75,7 @@ def _be_scorer(plan: Plan, run: RunDirectory, channel: Channel) -> NoReturn:
     except ChannelClosed:
         status = 0
     except OSError as error:
-        print(f"mdgan: the scorer cannot go on: {error}", file=sys.stderr, flush=True)
+        _log.error("the scorer cannot go on: %s", error)
     except BaseException:
         traceback.print_exc()
     finally:

@@ -1,8 +1,8 @@
 """`mdgan standby`: watches a server, and takes its place when it is gone."""
 
 import contextlib
+import logging
 import signal
-import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,6 +19,8 @@ from mdgan.records.run_directory import RunDirectory
 from mdgan.settings.deployment import Deployment
 from mdgan.transport.rendezvous import local_addresses
 from mdgan.transport.tcp import watch_server
+
+_log = logging.getLogger(__name__)
 
 _RETURN_SECONDS = 2.0
 
@@ -50,10 +52,12 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
     except Interrupted:
         return STOPPED
     if watched is None:
-        print("the server has ended; nothing is left to stand by for", flush=True)
+        _log.info(
+            "the server has ended; nothing is left to stand by for", extra={"shown": "result"}
+        )
         return 0
     address = next((address for address in own if address != watched), own[0])
-    print(f"mdgan: the server is gone; taking over at {address}", file=sys.stderr, flush=True)
+    _log.warning("the server is gone; taking over at %s", address)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     return take_over(plan, address)
@@ -89,11 +93,8 @@ def _watch_until_it_dies(plan: Plan, interrupted: threading.Event) -> str | None
     def told(welcome: Mapping[str, Any]) -> None:
         nonlocal watched
         watched = str(welcome["address"])
-        print(
-            f"standing by for the server at {watched} (generation {welcome['generation']})",
-            file=sys.stderr,
-            flush=True,
-        )
+        generation = welcome["generation"]
+        _log.info("standing by for the server at %s (generation %s)", watched, generation)
 
     while True:
         if watch_server(addresses, token, {}, timeouts, interrupted, told) == "ended":

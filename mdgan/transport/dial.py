@@ -1,10 +1,10 @@
 """Finding the server among the addresses where it may be, and being let in."""
 
 import errno
+import logging
 import os
 import select
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +24,8 @@ from mdgan.transport.handshake import (
 )
 from mdgan.transport.link import Link
 from mdgan.transport.until import Until
+
+_log = logging.getLogger(__name__)
 
 Address = tuple[str, int]
 
@@ -230,5 +232,5 @@ def find_server(
             raise BadInput(problem)
         if time.monotonic() - told > _TELL_SECONDS:
             told = time.monotonic()
-            print(f"waiting for the server at {places}", file=sys.stderr, flush=True)
+            _log.info("waiting for the server at %s", places)
         until.pause(RETRY_SECONDS)

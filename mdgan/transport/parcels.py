@@ -1,7 +1,7 @@
 """What hosts hand to each other: laid out by one, fetched by another."""
 
+import logging
 import socket
-import sys
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,8 @@ from mdgan.transport.link import Link, LinkBroken
 from mdgan.transport.pulses import Pulses
 from mdgan.transport.until import Until
 from mdgan.transport.wire import Frame
+
+_log = logging.getLogger(__name__)
 
 _REQUEST_BYTES = 4096
 KEPT_EXCHANGES = 2
@@ -153,4 +155,4 @@ def fetch(
 
 
 def _complain(text: str) -> None:
-    print(f"mdgan: turned somebody away: {text}", file=sys.stderr, flush=True)
+    _log.warning("turned somebody away: %s", text)

@@ -1,6 +1,6 @@
 """A host: the process that carries one or more workers, whatever these compute."""
 
-import sys
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +15,8 @@ from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Asked, HostTransport, Lost, Received
+
+_log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
 
@@ -109,14 +111,14 @@ class Host:
         if not self._timeouts.patience:
             raise ServerLost(f"the server is gone: {reason}")
         ranks = ", ".join(map(str, self._learners))
-        print(f"mdgan: rank {ranks} lost the server ({reason}); looking for it", file=sys.stderr)
+        _log.warning("rank %s lost the server (%s); looking for it", ranks, reason)
         begin = time.monotonic()
         try:
             self._transport = self._connect(self._hello, self._timeouts.patience)
         except BadInput as error:
             raise ServerLost(f"the server is gone: {reason}; {error}") from error
         away = time.monotonic() - begin
-        print(f"mdgan: rank {ranks} is back after {away:.1f} s", file=sys.stderr)
+        _log.warning("rank %s is back after %.1f s", ranks, away)
 
     def _attend(self) -> None:
         """Arrives at a server and answers it until it says stop."""

@@ -1,6 +1,6 @@
 """How the workers of a host compute together: as the settings say, or as measured."""
 
-import sys
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,6 +15,8 @@ from mdgan.launch import machine
 from mdgan.launch.prepare import Plan
 from mdgan.observe.tracer import Tracer
 from mdgan.settings.deployment import Deployment
+
+_log = logging.getLogger(__name__)
 
 
 def make_group(
@@ -50,7 +52,7 @@ def make_group(
     who = _named(list(workers))
 
     def tell(measured: str) -> None:
-        print(f"mdgan: {who} computes {measured}", file=sys.stderr)
+        _log.warning("%s computes %s", who, measured)
 
     set_threads = torch.set_num_threads if own_process else _leave_threads
     return Tuning(candidates, set_threads, _clock_of(device), tell)
@@ -77,7 +79,7 @@ def _stacked(workers: Mapping[int, Worker], plan: Plan, tracer: Tracer) -> Stack
             raise CannotStack("compiled models are called one by one")
         return StackedWorkers(workers, plan.dataset.shape, tracer.of_worker)
     except CannotStack as reason:
-        print(f"mdgan: {_named(list(workers))} computes one by one: {reason}", file=sys.stderr)
+        _log.warning("%s computes one by one: %s", _named(list(workers)), reason)
         return None
 
 
