@@ -1,4 +1,4 @@
-"""A plan in words, for `--dry-run`."""
+"""Describes a checked plan, for `--dry-run`."""
 
 from dataclasses import asdict
 
@@ -13,7 +13,7 @@ _MOST_CLASSES = 12
 
 
 def describe(plan: Plan) -> str:
-    """The resolved settings, the models, and what each worker will hold.
+    """Lists the settings, what follows from them, the models, and what each worker will hold.
 
     Returns:
         Lines without a last line break.
