@@ -108,12 +108,11 @@ def _next_strike(played: Played, role: str, strike: Strike) -> float:
 
 
 def _in_words(gone: Noticed, over: Noticed | None, host: int) -> str:
-    what = {"lost": "lost", "left": "left", "late": "late"}[gone.name]
     reason = f" ({gone.record['reason']})" if "reason" in gone.record else ""
     if over is None:
-        return f"rank {host} {what}{reason}; the others went on"
+        return f"rank {host} {gone.name}{reason}; the others went on"
     missed = over.iteration - gone.iteration
-    return f"rank {host} {what}{reason}; back {missed} iteration(s) later"
+    return f"rank {host} {gone.name}{reason}; back {missed} iteration(s) later"
 
 
 def _of_server(played: Played, event: Event, strike: Strike) -> Row:

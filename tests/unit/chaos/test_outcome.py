@@ -94,7 +94,7 @@ def test_a_worker_that_was_killed_and_replaced(stage: Stage) -> None:
     assert row.happened == "rank 2 lost (its connection closed); back 14 iteration(s) later"
 
 
-def test_a_worker_that_nobody_replaced(stage: Stage) -> None:
+def test_a_worker_that_was_not_replaced(stage: Stage) -> None:
     stage.record("lost", 5, 2, reason="it is the fault before")
     stage.record("lost", 11, 2, reason="silent for 3 s")
     (row,) = rows(stage.played(kill(2, 10)))
@@ -125,7 +125,7 @@ def test_a_server_that_was_replaced(stage: Stage) -> None:
     assert row.happened == "a standby went on from iteration 20"
 
 
-def test_a_server_that_nobody_replaced(stage: Stage) -> None:
+def test_a_server_that_was_not_replaced(stage: Stage) -> None:
     (row,) = rows(stage.played(kill_server(25)))
     assert (row.noticed_seconds, row.over_seconds) == (None, None)
     assert row.happened == "no standby took its place"
