@@ -8,7 +8,10 @@ import pytest
 # Threads that spin would slow down the tests that run beside these. Before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+from mdgan.cli.logs import show_logs
 from tests import processes
+
+show_logs()  # tests see on the standard error what users of the command line see
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,6 +1,7 @@
-"""The processes that chaos starts, and what they print."""
+"""Processes that chaos starts, and what they print."""
 
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import psutil
 
+_log = logging.getLogger(__name__)
+
 _LOOK_SECONDS = 0.02
 
 
@@ -18,7 +21,7 @@ class Actor:
     """One `mdgan` command with all its processes, in a session of its own.
 
     Args:
-        name: before every line that it prints.
+        name: shown before every line that it prints.
         arguments: of `mdgan`.
         variables: added to the environment.
 
@@ -45,7 +48,7 @@ class Actor:
 
     @property
     def session(self) -> int:
-        """The number of its session."""
+        """The number of the session that its processes share."""
         return self._process.pid
 
     @property
@@ -54,11 +57,11 @@ class Actor:
         return self._process.poll()
 
     def said(self, text: str) -> bool:
-        """Whether a line with a text in it was printed."""
+        """Whether it printed a line that contains a text."""
         return any(text in line for _, line in list(self.lines))
 
     def processes(self) -> list[psutil.Process]:
-        """Its living processes; the dead that nobody has reaped do not count."""
+        """Its living processes, without the dead that no parent has reaped yet."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, ProcessLookupError):
@@ -68,16 +71,16 @@ class Actor:
         return found
 
     def ask_to_stop(self) -> None:
-        """As Ctrl-C would, whether or not something halts it."""
+        """Asks as Ctrl-C would; processes that are halted wake up for it."""
         self._signal_all(signal.SIGCONT)
         if self._process.poll() is None:
             self._process.terminate()
 
     def end(self, timeout_seconds: float) -> list[int]:
-        """Waits until all its processes are gone, and kills those that are not.
+        """Waits until all its processes are gone, and kills those that are left by then.
 
         Returns:
-            The processes that had to be killed.
+            The numbers of the processes that had to be killed.
         """
         deadline = time.monotonic() + timeout_seconds
         while (left := self.processes()) and time.monotonic() < deadline:
@@ -98,11 +101,11 @@ class Actor:
         with self._process.stdout as printed:
             for line in printed:
                 self.lines.append((time.time(), line.rstrip()))
-                print(f"{self.name:>9} | {line.rstrip()}", flush=True)
+                _log.info("%9s | %s", self.name, line.rstrip(), extra={"shown": "result"})
 
 
 def is_alive(process: int) -> bool:
-    """Whether a process lives, halted or not."""
+    """Whether a process lives; it may be halted."""
     try:
         return bool(psutil.Process(process).status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:

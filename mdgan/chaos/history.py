@@ -1,4 +1,4 @@
-"""What a run's server has recorded, read while the run goes on."""
+"""Reads what a run's server records, while the run goes on."""
 
 import contextlib
 import json
@@ -20,9 +20,9 @@ class Noticed:
 
     Attributes:
         name: `lost`, `joined`, ….
-        time: in seconds since 1970.
-        iteration: in which.
-        record: all of it.
+        time: when it happened, in seconds since 1970.
+        iteration: in which it happened.
+        record: the whole line.
     """
 
     name: str
@@ -32,12 +32,12 @@ class Noticed:
 
     @property
     def workers(self) -> list[int]:
-        """Whom it is about."""
+        """The workers that it is about."""
         return [int(worker) for worker in self.record.get("workers", [])]
 
 
 class History:
-    """All that was ever recorded; a server that takes over forgets what its checkpoint lacks.
+    """Everything that was ever recorded, also what a server that took over has cut off again.
 
     Args:
         folder: of the run, which need not be there yet.
@@ -70,13 +70,13 @@ class History:
                 yield event
 
     def state(self) -> str:
-        """`starting`, `running`, `finished`, `stopped`, `failed`, or nothing before the start."""
+        """`starting`, `running`, `finished`, `stopped`, `failed`, or empty before the start."""
         with contextlib.suppress(BadInput):
             return str(self._run.read_status().get("state", ""))
         return ""
 
     def has_ended(self) -> bool:
-        """Whether the run says that it is over."""
+        """Whether the run's status says that it is over."""
         return self.state() in _ENDED
 
     def _take(self, record: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What became of every fault, and of the run as a whole."""
+"""Finds out what followed from every fault, and whether the run survived."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,22 +15,21 @@ from mdgan.launch.faults import SERVER, Strike
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import Checkpoints
 
-# The clocks of records and of strikes are read with so much between them at most.
-_CLOCK_SECONDS = 0.02
+_CLOCK_SECONDS = 0.02  # by which the record of a fault may seem to be earlier than the fault
 _SERVER_IS_GONE = ("lost the server", "the server is gone")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One fault.
+    """What followed from one event.
 
     Attributes:
         event: what was planned.
         iteration: in which it struck; None if it did not.
-        noticed_seconds: until somebody else noticed; None if nobody did.
-        over_seconds: until everybody was there again; None if that never came.
+        noticed_seconds: until another process noticed; None if none did.
+        over_seconds: until the process or one in its place took part again; None if none did.
         lost: iterations that had to be done again.
-        happened: in words.
+        happened: the same for people.
     """
 
     event: Event
@@ -38,7 +37,7 @@ class Row:
     noticed_seconds: float | None = None
     over_seconds: float | None = None
     lost: int = 0
-    happened: str = "did not strike: nobody it was meant for was there"
+    happened: str = "did not strike: its target was not there"
 
     def cells(self) -> list[str]:
         """For a table."""
@@ -53,7 +52,7 @@ HEADINGS = ("fault", "at iteration", "noticed after s", "over after s", "lost", 
 
 
 def rows(played: Played) -> list[Row]:
-    """What became of every event, in order."""
+    """What followed from every event, in order."""
     found = []
     for place, event in enumerate(played.events):
         strike = played.strikes.get(place)
@@ -81,7 +80,7 @@ def _of_host(played: Played, event: Event, strike: Strike, role: str) -> Row:
     ]
     noticed = next((found for found in about if found.name in ("lost", "left", "late")), None)
     if noticed is None:
-        slow = "nobody noticed; the iteration took longer"
+        slow = "unnoticed; the iteration took longer"
         alone = "no server was there to notice"
         return Row(event, strike.iteration, happened=slow if event.halt_seconds else alone)
     gone = next((found for found in about if found.name in ("lost", "left")), noticed)
@@ -98,7 +97,7 @@ def _of_host(played: Played, event: Event, strike: Strike, role: str) -> Row:
 
 
 def _next_strike(played: Played, role: str, strike: Strike) -> float:
-    """When the same host was struck again; what is recorded from then on may be of that."""
+    """When the same host was struck again; later records may be about that fault."""
     faults = [(played.events[place].fault, other) for place, other in played.strikes.items()]
     later = [
         other.time
@@ -109,12 +108,11 @@ def _next_strike(played: Played, role: str, strike: Strike) -> float:
 
 
 def _in_words(gone: Noticed, over: Noticed | None, host: int) -> str:
-    what = {"lost": "lost", "left": "left", "late": "late"}[gone.name]
     reason = f" ({gone.record['reason']})" if "reason" in gone.record else ""
     if over is None:
-        return f"rank {host} {what}{reason}; the others went on"
+        return f"rank {host} {gone.name}{reason}; the others went on"
     missed = over.iteration - gone.iteration
-    return f"rank {host} {what}{reason}; back {missed} iteration(s) later"
+    return f"rank {host} {gone.name}{reason}; back {missed} iteration(s) later"
 
 
 def _of_server(played: Played, event: Event, strike: Strike) -> Row:
@@ -127,7 +125,7 @@ def _of_server(played: Played, event: Event, strike: Strike) -> Row:
     noticed = min(gone) - strike.time if gone else None
     resumed = next(played.history.after(strike.time, "resumed"), None)
     if resumed is None:
-        happened = "it went on as before" if event.halt_seconds else "nobody took its place"
+        happened = "it went on as before" if event.halt_seconds else "no standby took its place"
         return Row(event, strike.iteration, noticed, None, 0, happened)
     lost = max(0, strike.iteration - resumed.iteration)
     happened = f"a standby went on from iteration {resumed.iteration}"
@@ -150,16 +148,16 @@ def _of_comer(played: Played, place: int) -> Row:
 
 
 def troubles(played: Played, run: Path, iterations: int, *, serves: bool) -> list[str]:
-    """What should not be as it is; nothing if training survived.
+    """Looks for what is wrong after the last fault; training survived if nothing is.
 
     Args:
         played: what happened.
         run: the run's folder.
         iterations: I.
-        serves: whether rank 0 was among those that were started here.
+        serves: whether rank 0 was started here.
 
     Returns:
-        One line each.
+        One line for each problem.
     """
     found = [f"process {process} did not end by itself" for process in played.killed]
     if played.stalled:
@@ -177,7 +175,7 @@ def troubles(played: Played, run: Path, iterations: int, *, serves: bool) -> lis
 
 
 def _troubles_of_hosts(played: Played) -> list[str]:
-    """Where the server is elsewhere, hosts say by their exit that training reached its end."""
+    """If the server is on another machine: hosts show by their exit status that training ended."""
     train = played.actors[0].status
     struck = -128 if train is None else train - 128
     if train == 0 or (struck > 0 and played.strikes):
@@ -186,7 +184,7 @@ def _troubles_of_hosts(played: Played) -> list[str]:
 
 
 def _torn_swaps(swaps: Sequence[Noticed]) -> list[str]:
-    """Whoever took a discriminator took, bit for bit, the one that was given."""
+    """Workers that took another discriminator than, bit for bit, the one that was given."""
     return [
         f"swap at iteration {swap.iteration}: rank {taker} holds something else than {giver} gave"
         for swap in swaps

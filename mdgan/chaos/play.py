@@ -1,6 +1,7 @@
-"""Plays a schedule of faults on a run, and brings back what the faults took."""
+"""Plays a schedule of faults on a run, and starts new processes for those that died."""
 
 import contextlib
+import logging
 import os
 import signal
 import tempfile
@@ -13,6 +14,8 @@ from mdgan.chaos.actors import Actor, is_alive
 from mdgan.chaos.history import History
 from mdgan.chaos.schedule import Event
 from mdgan.launch.faults import SERVER, FaultFolder, Strike, as_variables
+
+_log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.05
 _ENDING_SECONDS = 20.0
@@ -28,13 +31,13 @@ _TAKES_OVER = "taking over at"
 
 @dataclass(frozen=True)
 class Commands:
-    """What is started; arguments of `mdgan`.
+    """The arguments of the `mdgan` commands that are started.
 
     Attributes:
-        train: all ranks of this machine, or rank 0 where there is a standby.
-        join: one more worker.
-        standby: who takes the server's place; None if nobody is needed.
-        workers: the other ranks of this machine, which begin when the standby is there.
+        train: starts all ranks of this machine, or only rank 0 if there is a standby.
+        join: starts one more worker.
+        standby: starts a process that can take the server's place; None if none is needed.
+        workers: starts the other ranks of this machine, once the standby is there.
     """
 
     train: Sequence[str]
@@ -48,10 +51,10 @@ class Rules:
     """How far to go.
 
     Attributes:
-        spare: hosts here that must be alive at any time.
+        spare: how many hosts here must be alive at any time.
         gap_seconds: the least time between two faults.
-        rejoin_seconds: from a worker's end to the start of another in its place.
-        stall_seconds: without a recorded iteration after which the run is given up.
+        rejoin_seconds: between a worker's end and the start of another in its place.
+        stall_seconds: the run is given up after so long without a recorded iteration.
     """
 
     spare: int
@@ -66,11 +69,11 @@ class Played:
 
     Attributes:
         events: that were planned.
-        strikes: of those that are faults, by their place among the events.
-        comers: of those that are newcomers, likewise, and their ranks where they got one.
+        strikes: the faults that struck, by their place among the events.
+        comers: the newcomers, by their place among the events, each with its rank if it got one.
         history: what the server recorded.
-        actors: everybody who was started.
-        killed: processes that did not end by themselves.
+        actors: all commands that were started.
+        killed: the processes that did not end by themselves.
         stalled: whether the run was given up.
     """
 
@@ -88,9 +91,9 @@ def play(commands: Commands, events: Sequence[Event], rules: Rules, run: Path) -
 
     Args:
         commands: what to start.
-        events: what is to happen, by iteration.
+        events: what will happen, by iteration.
         rules: how far to go.
-        run: the run's folder; it need not be on this machine.
+        run: the run's folder, which need not be on this machine.
     """
     with tempfile.TemporaryDirectory(prefix="mdgan-chaos-") as folder:
         director = _Director(commands, events, rules, run, Path(folder))
@@ -101,7 +104,7 @@ def play(commands: Commands, events: Sequence[Event], rules: Rules, run: Path) -
 
 
 class _Director:
-    """Looks at everything twenty times a second and does what is due."""
+    """Looks at the run and its processes twenty times a second, and does what is due."""
 
     def __init__(
         self, commands: Commands, events: Sequence[Event], rules: Rules, run: Path, folder: Path
@@ -120,7 +123,7 @@ class _Director:
         self._workers_began = False
         self._halted: list[tuple[float, int]] = []
         self._vacant: list[float] = []
-        # Only faults have a number among the processes; joining is done from here.
+        # Processes know faults by their number; newcomers have none, as they are started from here.
         self._numbers = [n for n, event in enumerate(events) if event.fault is not None]
         self._progress = (0, time.time())
 
@@ -151,7 +154,7 @@ class _Director:
         )
 
     def end_all(self, patience_seconds: float) -> list[int]:
-        """Ends everybody; those who would still end by themselves get the time to."""
+        """Ends every process, after giving it the time to end by itself."""
         for names, seconds in (
             (("train", "workers", "standby"), patience_seconds),
             (("join",), min(patience_seconds, _JOINING_SECONDS)),
@@ -162,7 +165,7 @@ class _Director:
                 time.sleep(_LOOK_SECONDS)
                 self._wake_who_is_due()
         for actor in self._actors:
-            actor.ask_to_stop()  # such as a worker that was about to join a run that is over
+            actor.ask_to_stop()  # for example a worker that is about to join a run that is over
         return [process for actor in self._actors for process in actor.end(_STOPPING_SECONDS)]
 
     def _start(self, name: str, arguments: Sequence[str]) -> Actor:
@@ -174,7 +177,7 @@ class _Director:
     def _is_over(self) -> bool:
         if self._history.has_ended():
             return True
-        # Who was about to join a run that is over looks for its server for a long time.
+        # A newcomer that finds its run over goes on looking for the server for a long time.
         joined = {here.session for here in self._folder.here()}
         left = [actor for actor in self._actors if actor.status is None]
         return all(a.session not in joined and a.said(_LOOKS_IN_VAIN) for a in left)
@@ -192,7 +195,7 @@ class _Director:
                 continue
             self._strikes[place] = strike
             event = self._events[place]
-            print(f"{'chaos':>9} | {event} in iteration {strike.iteration}", flush=True)
+            _tell(f"{event} in iteration {strike.iteration}")
             assert event.fault is not None
             if event.halt_seconds:
                 self._halted.append((strike.time + event.halt_seconds, strike.process))
@@ -208,11 +211,11 @@ class _Director:
         self._halted = [(moment, process) for moment, process in self._halted if moment > now]
 
     def _let_workers_come(self) -> None:
-        """Those that were planned, and those that take the places of the dead."""
+        """Starts the newcomers that were planned, and one for every worker that died."""
         now = time.time()
         for actor in self._actors:
             if actor.name == "join" and actor.status == _REFUSED and actor not in self._refused:
-                self._refused.append(actor)  # another was given its rank, or the server was away
+                self._refused.append(actor)  # another worker got its rank, or the server was away
                 self._vacant.append(now + _RETRY_SECONDS)
         for _ in filter(lambda moment: moment <= now, self._vacant):
             self._send_worker()
@@ -220,14 +223,14 @@ class _Director:
         for place, event in enumerate(self._events):
             is_due = event.fault is None and event.iteration <= self._history.iteration
             if is_due and place not in self._comers:
-                print(f"{'chaos':>9} | {event}", flush=True)
+                _tell(str(event))
                 self._comers[place] = self._send_worker()
 
     def _send_worker(self) -> Actor:
         return self._start("join", self._commands.join)
 
     def _mind_standbys(self) -> None:
-        """Keeps one process that watches the server, as long as one may be needed."""
+        """Keeps one standby running as long as one may be needed."""
         watching = [actor for actor in self._actors if actor.name == "standby"]
         watching = [a for a in watching if a.status is None and not a.said(_TAKES_OVER)]
         left = [n for n, e in enumerate(self._events) if e.kind == "server"]
@@ -235,11 +238,12 @@ class _Director:
         if self._commands.standby is not None and needed and not watching:
             self._start("standby", self._commands.standby)
         workers = self._commands.workers
-        if workers is not None and not self._workers_began and self._somebody_stands_by():
+        if workers is not None and not self._workers_began and self._has_standby():
             self._workers_began = True
             self._start("workers", workers)
 
-    def _somebody_stands_by(self) -> bool:
+    def _has_standby(self) -> bool:
+        """Whether a standby watches the server that serves now."""
         return any(
             actor.status is None and actor.said(_STANDS_BY) and not actor.said(_TAKES_OVER)
             for actor in self._actors
@@ -251,38 +255,38 @@ class _Director:
         return {n: (actor, ranks.get(actor.session)) for n, actor in self._comers.items()}
 
     def _allow_faults(self) -> None:
-        """Lets faults strike, as soon as what they take can be spared."""
+        """Lets a fault strike as soon as the run can spare the process that it takes."""
         struck = self._strikes.values()
         rests = time.time() - max((strike.time for strike in struck), default=0.0)
         if rests < self._rules.gap_seconds or (self._rules.gap_seconds and self._pending()):
             return
-        stands_by = self._somebody_stands_by()
+        has_standby = self._has_standby()
         for number, place in enumerate(self._numbers):
             event = self._events[place]
-            if number not in self._allowed and self._can_be_spared(event, stands_by):
+            if number not in self._allowed and self._can_be_spared(event, has_standby):
                 self._allowed.add(number)
                 self._folder.allow(number)
                 if self._rules.gap_seconds:
                     return
 
     def _pending(self, *kinds: str) -> list[Event]:
-        """The faults that may strike and have not; of some kinds, or of all."""
+        """The faults that may strike and have not yet; of some kinds, or of all."""
         places = [self._numbers[number] for number in self._allowed]
         open_events = [self._events[place] for place in places if place not in self._strikes]
         return [event for event in open_events if not kinds or event.kind in kinds]
 
-    def _can_be_spared(self, event: Event, stands_by: bool) -> bool:
+    def _can_be_spared(self, event: Event, has_standby: bool) -> bool:
         if event.kind == "stop":
             return True
         if event.kind == "server":
-            return stands_by and not self._pending("server") and self._has_server()
+            return has_standby and not self._pending("server") and self._has_server()
         doomed = {s.process for n, s in self._strikes.items() if not self._events[n].halt_seconds}
         hosts = [here.process for here in self._folder.here() if here.role != SERVER]
         alive = {process for process in hosts if process not in doomed and is_alive(process)}
         return len(alive) - len(self._pending("kill", "leave")) > self._rules.spare
 
     def _has_server(self) -> bool:
-        """Whether training goes on since the last fault of the server."""
+        """Whether training has gone on since the last fault of the server."""
         struck = [(s.time, n) for n, s in self._strikes.items() if self._events[n].kind == "server"]
         if not struck:
             return True
@@ -290,3 +294,7 @@ class _Director:
         halted = self._events[place].halt_seconds  # it may have woken up before it was replaced
         is_back = halted and time.time() > moment + halted + _BACK_SECONDS
         return bool(is_back) or any(self._history.after(moment, "resumed"))
+
+
+def _tell(text: str) -> None:
+    _log.info("%9s | %s", "chaos", text, extra={"shown": "result"})

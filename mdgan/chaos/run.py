@@ -1,9 +1,11 @@
-"""`mdgan chaos`: draws the faults, plays them, and tells what became of the run."""
+"""`mdgan chaos`: draws faults, plays them on a run, and shows what followed from each."""
 
+import logging
 import secrets
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from types import FrameType
@@ -17,6 +19,9 @@ from mdgan.families import registry
 from mdgan.launch.prepare import load_dataset
 from mdgan.launch.ranks import LocalRanks, local_ranks
 from mdgan.launch.resolve import Resolved, resolve
+from mdgan.observe.text_table import text_table
+
+_say = partial(logging.getLogger(__name__).info, extra={"shown": "result"})
 
 
 def run_chaos(
@@ -32,37 +37,37 @@ def run_chaos(
     Args:
         commands: what to start.
         settings: of the run.
-        seed: of the faults; None for another one each time.
-        num_faults: how many.
-        kinds: of `KINDS`.
+        seed: of the faults; None to draw one.
+        num_faults: how many faults.
+        kinds: which kinds of `KINDS` may happen.
         rules: how far to go.
 
     Returns:
         The exit status: 0 if training survived, else 1.
 
     Raises:
-        BadInput: what is asked for cannot happen here.
+        BadInput: these faults cannot happen in this run.
     """
     resolved = resolve([settings])
     iterations, ranks, setting = _setting(resolved, kinds)
     seed = secrets.randbelow(10**6) if seed is None else seed
     events = draw_schedule(seed, num_faults, kinds, setting)
-    print(f"{num_faults} faults drawn from --seed {seed}:")
+    _say("%d faults drawn from --seed %d:", num_faults, seed)
     for event in events:
-        print(f"{event.iteration:>9} | {event}", flush=True)
+        _say("%9d | %s", event.iteration, event)
     run = Path(settings["out"])
-    # As Ctrl-C: nothing may be left behind, in whatever way this is ended.
+    # As Ctrl-C, so that `play` ends every process that it has started.
     signal.signal(signal.SIGTERM, _interrupt)
-    if not ranks.serves:  # how far the run is can be seen only where the server is
+    if not ranks.serves:  # only the server's machine sees how far the run is
         rules = replace(rules, stall_seconds=inf)
     played = play(commands, events, rules, run)
-    print(f"\n{as_table(HEADINGS, [row.cells() for row in rows(played)])}\n")
+    _say("\n%s\n", text_table([row.cells() for row in rows(played)], HEADINGS))
     found = troubles(played, run, iterations, serves=ranks.serves)
     for line in found:
-        print(f"mdgan: {line}")
+        _say("mdgan: %s", line)
     verdict = "did not survive" if found else "survived"
-    print(f"training {verdict} {len(played.strikes)} faults and {len(played.comers)} newcomers "
-          f"(--seed {seed})", flush=True)  # fmt: skip
+    faults, newcomers = len(played.strikes), len(played.comers)
+    _say("training %s %d faults and %d newcomers (--seed %d)", verdict, faults, newcomers, seed)
     return 1 if found else 0
 
 
@@ -86,15 +91,6 @@ def _setting(resolved: Resolved, kinds: Sequence[str]) -> tuple[int, LocalRanks,
         settings.iterations, hosts, launch.liveness_timeout, server_phases, host_phases
     )
     return settings.iterations, ranks, setting
-
-
-def as_table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Text in columns, each as wide as it must be."""
-    widths = [max(map(len, column)) for column in zip(headings, *lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in (headings, *lines)
-    )
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Which faults strike whom and when: all drawn from one seed before anything starts."""
+"""Draws from one seed, before anything starts, which faults strike which process and when."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from mdgan.launch.faults import SERVER, Fault
 KINDS = ("kill", "stop", "leave", "join", "server")
 """What can happen.
 
-`kill`: a worker's process dies. `stop`: it halts for a while, as on a machine that swaps or behind
-a cable that was pulled. `leave`: a worker is asked to go. `join`: one more worker comes. `server`:
-the server dies, or halts for so long that it is replaced.
+`kill`: a worker's process dies. `stop`: it halts for a while, as on a machine out of memory or
+behind a pulled cable. `leave`: a worker is asked to leave. `join`: one more worker joins. `server`:
+the server dies, or halts for so long that a standby replaces it.
 """
 
 _FIRST_PART, _LAST_PART = 0.05, 0.9
@@ -24,13 +24,13 @@ _TAKE_OVER_SECONDS = 4.0
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that is to happen.
+    """One thing that will happen.
 
     Attributes:
         kind: one of `KINDS`.
-        iteration: from which on.
-        fault: how a process strikes itself; None for a worker that comes.
-        halt_seconds: for how long a process halts; 0 if that is not what happens.
+        iteration: the first in which it may happen.
+        fault: how a process strikes itself; None for a worker that joins.
+        halt_seconds: for how long a process halts; 0 if it does not.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Event:
     halt_seconds: float = 0.0
 
     def __str__(self) -> str:
-        """For people: what happens to whom, in which phase."""
+        """For people: what happens to which process, in which phase."""
         if self.fault is None:
             return "one more worker comes"
         role = self.fault.role.replace("host-", "host ").replace(SERVER, "the server")
@@ -49,7 +49,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Setting:
-    """What of a run decides about the faults that can strike it.
+    """The properties of a run that decide which faults can strike it.
 
     Attributes:
         iterations: I.
@@ -73,13 +73,13 @@ def draw_schedule(
 
     Args:
         seed: of everything that is drawn.
-        num_faults: how many.
-        kinds: of `KINDS`; all come about equally often.
-        setting: the run's.
+        num_faults: how many events.
+        kinds: some of `KINDS`; all happen about equally often.
+        setting: of the run.
 
     Returns:
-        The events by iteration, no two in the same. The first and the last iterations are left in
-        peace, so that the end of every fault can be seen.
+        The events by iteration, no two in the same. None is in the first or the last iterations, so
+        that the consequences of every fault can be seen.
 
     Raises:
         BadInput: there are fewer iterations than faults.

@@ -1,4 +1,4 @@
-"""The command line: one command a file; each parses and calls one function."""
+"""The command line: one command a file, each of which parses flags and calls one function."""
 
 import contextlib
 import os
@@ -15,6 +15,7 @@ from mdgan.cli.compare import compare
 from mdgan.cli.datasets import datasets
 from mdgan.cli.evaluate import evaluate
 from mdgan.cli.join import join
+from mdgan.cli.logs import show_logs
 from mdgan.cli.plan import plan
 from mdgan.cli.report import report
 from mdgan.cli.sample import sample
@@ -45,6 +46,7 @@ for _command in (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line. Bad input is one line on the standard error and exit status 2."""
+    show_logs()
     try:
         status = cli.main(arguments, prog_name="mdgan", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -62,10 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run() -> NoReturn:
-    """Is the program: runs the command line and ends this process at once.
+    """Runs the command line as a program, and ends this process at once.
 
-    By the time a command returns nothing of ours is left to be done, and taking torch apart object
-    by object would take over a second.
+    When a command returns, its work is done. To take torch apart object by object, as Python does
+    at its end, would take over a second.
     """
     status = 1
     try:
@@ -73,6 +75,6 @@ def run() -> NoReturn:
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else 1
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):  # nobody may be listening any more
+        with contextlib.suppress(OSError):  # the reader of a pipe may be gone
             stream.flush()
     os._exit(status)

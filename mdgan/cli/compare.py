@@ -1,4 +1,4 @@
-"""`mdgan compare`: several configurations, the same data and seeds, one report."""
+"""`mdgan compare`: trains several configurations with the same data and seeds."""
 
 from datetime import datetime
 from pathlib import Path
@@ -52,17 +52,17 @@ def _read_jobs(_context: click.Context, _option: click.Parameter, jobs: int | st
     default=1,
     metavar="N|auto",
     help="Trainings at once; auto: as many as cores allow with their --threads. Side by side they "
-    "slow one another down, so compare times of one after another.  [default: 1]",
+    "slow one another down: for times to be comparable, leave it at 1.  [default: 1]",
 )
 @click.option(
     "--resume",
     is_flag=True,
-    help="Go on with the comparison in --out: leave out what is finished, go on from checkpoints.",
+    help="Go on with the comparison in --out: skip finished runs, go on from checkpoints.",
 )
 @click.option(
     "--paper-scale",
     is_flag=True,
-    help='Let the settings under "paper_scale" in the files hold: days of training, not minutes.',
+    help='Use the settings under "paper_scale" in the files: days of training, not minutes.',
 )
 @settings_options(leave_out=(*_EACH_HAS_ITS_OWN, *_ONE_MACHINE), config=False)
 def compare(
@@ -76,15 +76,15 @@ def compare(
 ) -> int:
     """Train every CONFIG with every seed, and put them side by side in one report.
 
-    CONFIG is a file as `mdgan train --config` takes it; its name is what the report calls it. It
-    may also say what befalls the training ("faults", in the form of MDGAN_FAULTS): a run whose
-    server is struck goes on from its checkpoint. Settings given as flags hold for all and win.
+    CONFIG is a file as `mdgan train --config` takes it; the report calls it by its name. It may
+    also hold "faults" that strike the training, in the form of MDGAN_FAULTS: a run whose server is
+    struck goes on from its checkpoint. Settings given as flags hold for all and override the files.
     Every run has a folder NAME-seedS in --out and prints into NAME-seedS.log. The report is
     --out/report.html, the numbers are in --out/comparison.json.
 
-    Exit status 1 means that some training failed; the others are compared all the same.
+    Exit status 1 means that some training failed; the report shows the others all the same.
     """
-    prepare_environment(many_processes=False)  # the trainings inherit it, and know better
+    prepare_environment(many_processes=False)  # each training sets what it needs itself
     from mdgan.compare.run import run_comparison
 
     out = out or Path(f"runs/compare-{datetime.now():%Y%m%d-%H%M%S}")

@@ -1,4 +1,4 @@
-"""`mdgan datasets`: what there is to train on."""
+"""`mdgan datasets`: lists dataset files, and draws how samples would be divided."""
 
 from pathlib import Path
 
@@ -24,7 +24,9 @@ def datasets(context: click.Context, datasets_dir: str | None) -> None:
 @click.argument("name")
 @_DATASETS_DIR
 @click.option("--data-dir", metavar="DIR", help="Folder that holds the data.  [default: data/NAME]")
-@click.option("--partition", default="iid", show_default=True, metavar="SCHEME", help="Scheme.")
+@click.option(
+    "--partition", default="iid", show_default=True, metavar="SCHEME", help="How to divide."
+)
 @click.option(
     "--workers",
     type=click.IntRange(1),
@@ -49,7 +51,7 @@ def show(
     seed: int,
     output: Path | None,
 ) -> None:
-    """Draw who would hold which classes of data set NAME."""
+    """Draw which worker would hold how many samples of each class of data set NAME."""
     from mdgan.inspect.datasets import draw_partition
 
     output = output or Path(f"{name}-partition.png")

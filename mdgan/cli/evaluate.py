@@ -1,4 +1,4 @@
-"""`mdgan evaluate`: what a run's generator is worth."""
+"""`mdgan evaluate`: scores a run's generator."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import click
     show_default=True,
     help="Samples to generate.",
 )
-@click.option("--seed", type=click.IntRange(0), help="Decides which.  [default: the run's]")
+@click.option("--seed", type=click.IntRange(0), help="Of the noise.  [default: the run's]")
 @click.option(
     "--extractor",
     metavar="NAME|FILE",
@@ -25,7 +25,9 @@ import click
 @click.option("--inception-weights", metavar="FILE", help="Weights for --extractor inception.")
 @click.option("--data-dir", metavar="DIR", help="Real data to compare with.  [default: the run's]")
 @click.option("--held-out", metavar="DIR", help="Real samples for KID, precision and recall.")
-@click.option("--device", type=click.Choice(["cpu", "cuda", "mps", "auto"]), help="Where.")
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda", "mps", "auto"]), help="Where to compute."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the record instead of a table.")
 def evaluate(
     run: Path, num_samples: int, seed: int | None, as_json: bool, **changes: str | None

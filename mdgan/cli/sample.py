@@ -1,4 +1,4 @@
-"""`mdgan sample`: pictures from a run's generator."""
+"""`mdgan sample`: draws pictures from a run's generator."""
 
 from pathlib import Path
 
@@ -10,7 +10,13 @@ import click
 @click.option(
     "-n", "num_samples", type=click.IntRange(1), default=64, show_default=True, help="How many."
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides which.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Of the noise that the pictures are made of.",
+)
 @click.option("--npz", is_flag=True, help="Write the raw array `images`, float32 [n, C, H, W].")
 @click.option(
     "-o",

@@ -1,4 +1,4 @@
-"""`mdgan standby`."""
+"""`mdgan standby`: takes a server's place when it is gone."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""`mdgan token`: the secret that whoever takes part must know."""
+"""`mdgan token`: writes the secret that every process of a run must know."""
 
 import os
 import secrets

@@ -1,4 +1,4 @@
-"""`mdgan trace`: a run's timeline."""
+"""`mdgan trace`: writes a run's timeline."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ import click
     help="Where to write.  [default: RUN/trace.json]",
 )
 def trace(run: Path, output: Path | None) -> None:
-    """Write who did what when in RUN, the --out folder of a finished or running run.
+    """Write what each process and worker did when in RUN, the --out folder of a run.
 
     The file opens at https://ui.perfetto.dev, which reads it in the browser and sends it nowhere.
     """

@@ -1,4 +1,4 @@
-"""`mdgan watch`: a run as it goes."""
+"""`mdgan watch`: shows a run while it goes on."""
 
 from pathlib import Path
 
@@ -13,13 +13,13 @@ import click
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time between two looks.",
+    help="Time between two looks at the folder.",
 )
-@click.option("--once", is_flag=True, help="Show it as it is now, and return.")
+@click.option("--once", is_flag=True, help="Show the run as it is now, and return.")
 def watch(run: Path, interval: float, once: bool) -> None:
-    """Watch RUN, the --out folder of a run on any machine that shares it; Ctrl-C ends watching.
+    """Watch RUN, the --out folder of a run, here or on another machine; Ctrl-C ends watching.
 
-    Shows how far it is, its losses and FID, and what each worker does. Where the output is no
+    Shows how far the run is, its losses and FID, and what each worker does. If the output is no
     terminal, each change is printed as plain text.
     """
     from mdgan.observe.live_view import follow

@@ -1,1 +1,1 @@
-"""Several configurations trained on the same data and seeds, and put side by side."""
+"""Trains several configurations with the same data and seeds, and puts them side by side."""

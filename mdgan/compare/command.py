@@ -1,4 +1,4 @@
-"""The command that trains one configuration, and the plan that it would make."""
+"""The command that trains one configuration, and what it would resolve to."""
 
 import sys
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from mdgan.launch.prepare import prepare
 
 @dataclass(frozen=True)
 class Checked:
-    """What is known of a training that has not begun.
+    """The settings of a training, checked before it begins.
 
     Attributes:
-        resolved: every setting, as a run's `config.json` has them.
+        resolved: every setting, as the run's `config.json` will hold it.
         everyone_here: whether all ranks run on this machine.
-        num_computing: processes that compute at the same time.
+        num_computing: how many processes compute at the same time.
         warnings: one line each.
     """
 
@@ -27,10 +27,10 @@ class Checked:
 
 
 def plan_of(settings: Mapping[str, Any]) -> Checked:
-    """Checks settings as the command would: the data set, its files, who holds what.
+    """Checks settings as the command would: the data set, its files, the workers' shares.
 
     Raises:
-        BadInput: anything cannot work.
+        BadInput: the training cannot work.
     """
     prepared = prepare(settings)
     alone = not prepared.algorithm.has_hosts or prepared.launch.transport == "memory"
@@ -43,13 +43,13 @@ def plan_of(settings: Mapping[str, Any]) -> Checked:
 
 
 def train_command(config: Path, seed: int, folder: Path, *, resume: bool) -> list[str]:
-    """What is run.
+    """The command line of one training.
 
     Args:
-        config: its settings.
+        config: the file with its settings.
         seed: of everything random.
         folder: of the run.
-        resume: whether the run is there and goes on from its newest checkpoint.
+        resume: whether the run goes on from its newest checkpoint; else it is new.
     """
     where = ["--resume" if resume else "--out", str(folder)]
     settings = ["--config", str(config), "--seed", str(seed)]

@@ -1,7 +1,7 @@
-"""What a comparison reads: a `--config` file, in which two more names may stand.
+"""Reads the files of a comparison: `--config` files that may hold two more keys.
 
-faults        what is to befall the training, as MDGAN_FAULTS has it (`launch/faults.py`)
-paper_scale   settings that hold instead with --paper-scale, and perhaps `faults`
+faults        faults that strike the training, written as in MDGAN_FAULTS (`launch/faults.py`)
+paper_scale   settings, and perhaps `faults`, that replace those of the file with --paper-scale
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _FAULTS, _PAPER_SCALE = "faults", "paper_scale"
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """What one file asks for.
+    """The content of one file.
 
     Attributes:
         settings: as `--config` takes them.
@@ -35,10 +35,10 @@ def read_compared(path: Path, *, paper_scale: bool) -> ConfigFile:
 
     Args:
         path: the file.
-        paper_scale: whether its settings for the papers' scale are to hold.
+        paper_scale: whether to use its settings for the scale of the papers.
 
     Raises:
-        BadInput: it is no such file, a fault is malformed, or it has no such settings.
+        BadInput: the file or a fault in it is malformed, or it has no settings for that scale.
     """
     own = read_config_file(path, known_settings() | {_FAULTS, _PAPER_SCALE})
     scaled = own.pop(_PAPER_SCALE, None)
@@ -58,5 +58,5 @@ def read_compared(path: Path, *, paper_scale: bool) -> ConfigFile:
 
 
 def without_server(faults: str) -> str:
-    """The faults of a run that goes on after its server was struck."""
+    """Planned faults without those of the server, for a run that goes on after its server died."""
     return ";".join(f for f in faults.split(";") if f and not f.strip().startswith("server:"))

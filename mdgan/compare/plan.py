@@ -1,4 +1,4 @@
-"""What a comparison trains: every configuration with every seed, all checked before any starts."""
+"""Lists what a comparison trains, and checks every configuration before any training starts."""
 
 import socket
 from collections.abc import Mapping, Sequence
@@ -18,22 +18,22 @@ from mdgan.settings.machine import num_cores
 from mdgan.storage.checkpoints import Checkpoints
 
 NEW, GOES_ON, AGAIN, DONE = "starts", "goes on", "starts again", "finished before"
-"""What is left to be done of a training. AGAIN: it stopped before its first checkpoint."""
+"""What has to be done for a training. AGAIN: it stopped before its first checkpoint."""
 
 _NO_MATTER = frozenset({"seed", "master_addr", "master_port", "network_interface", "ranks"})
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """One of those that are compared.
+    """One of the configurations that are compared.
 
     Attributes:
         name: the stem of its file.
         settings: from the file and the flags, as `--config` takes them.
-        resolved: every setting that holds, as a run's `config.json` will have them.
+        resolved: every setting, as a run's `config.json` will hold it.
         cores: how many cores a training keeps busy.
         warnings: one line each.
-        faults: planned, as MDGAN_FAULTS has them.
+        faults: that are planned, written as in MDGAN_FAULTS.
     """
 
     name: str
@@ -49,10 +49,10 @@ class Training:
     """One configuration with one seed.
 
     Attributes:
-        configuration: which.
+        configuration: the settings.
         seed: of everything random.
         folder: of the run.
-        standing: what is left to be done: one of the words above.
+        standing: what has to be done: one of the words above.
     """
 
     configuration: Configuration
@@ -62,12 +62,12 @@ class Training:
 
     @property
     def label(self) -> str:
-        """What it is called where people read."""
+        """Its name for people."""
         return f"{self.configuration.name}, seed {self.seed}"
 
     @property
     def log(self) -> Path:
-        """The file that takes all that it prints; a new run's own folder must be empty."""
+        """The file for all that it prints, beside its folder, which must be empty at the start."""
         return self.folder.with_name(f"{self.folder.name}.log")
 
 
@@ -78,8 +78,8 @@ def read_configurations(
 
     Args:
         files: each as `mdgan train --config` takes it.
-        flags: settings that win over every file's; None for those that were not given.
-        seed: any of the seeds, to check with.
+        flags: settings that override every file's; None for a flag that was not given.
+        seed: one of the seeds, for the check.
         paper_scale: see `read_compared`.
 
     Raises:
@@ -119,10 +119,10 @@ def list_trainings(
         configurations: checked.
         seeds: each once.
         out: the folder of the comparison.
-        resume: whether it may hold some of these runs already.
+        resume: whether the folder may hold some of these runs already.
 
     Raises:
-        BadInput: the folder holds something else, or runs that cannot be gone on with.
+        BadInput: the folder holds something else, or runs that cannot go on.
     """
     if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BadInput(
@@ -139,7 +139,7 @@ def list_trainings(
 
 
 def jobs_at_once(configurations: Sequence[Configuration]) -> int:
-    """How many trainings fit beside one another onto the cores of this machine; at least 1."""
+    """How many trainings the cores of this machine can run side by side; at least 1."""
     return max(1, num_cores() // max(each.cores for each in configurations))
 
 
@@ -164,10 +164,10 @@ def _configuration(name: str, settings: dict[str, Any], seed: int) -> Configurat
 
 
 def _standing(folder: Path, resolved: Mapping[str, Any]) -> str:
-    """What is left to be done of the training whose run lies in a folder.
+    """What has to be done for the training whose run lies in a folder.
 
     Raises:
-        BadInput: it is another training's, or not over.
+        BadInput: the run there is of another training, or still running.
     """
     if not folder.exists():
         return NEW
@@ -200,7 +200,7 @@ def _is_running(folder: Path, status: Mapping[str, Any]) -> bool:
         return False
     try:
         process = psutil.Process(status.get("process", 0))
-        # A process that is younger than the file has been given the number since.
+        # A process that is younger than the file is another one that got the same number.
         young = process.create_time() >= (folder / "run.json").stat().st_mtime
         return bool(process.status() != psutil.STATUS_ZOMBIE) and not young
     except (psutil.Error, ValueError, OverflowError):

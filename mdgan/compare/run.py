@@ -1,8 +1,9 @@
-"""`mdgan compare`: checks, trains, draws, counts."""
+"""`mdgan compare`: checks and trains configurations, writes the report and the numbers."""
 
 import json
-import sys
+import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from mdgan.compare.table import as_table, measure
 from mdgan.errors import BadInput
 from mdgan.report.build import PAGE_NAME, check_matplotlib, write_report
 from mdgan.storage.whole_file import write_whole
+
+_log = logging.getLogger(__name__)
+_say = partial(_log.info, extra={"shown": "result"})
 
 TABLE_NAME = "comparison.json"
 _CONFIGS = "configs"
@@ -33,29 +37,29 @@ def run_comparison(
 
     Args:
         files: the configurations.
-        flags: settings that hold for all.
+        flags: settings for all of them.
         seeds: each once.
         out: the folder for everything.
         jobs: how many trainings run at once; None for as many as the cores allow.
-        resume: go on with a comparison that is in `out`.
-        paper_scale: whether the files' settings for the papers' scale are to hold.
+        resume: go on with the comparison in `out`.
+        paper_scale: whether to use the files' settings for the scale of the papers.
 
     Returns:
-        The exit status: 0 done, 1 some training failed, 130 stopped when asked to.
+        The exit status: 0 done, 1 some training failed, 130 a user or a signal stopped it.
 
     Raises:
-        BadInput: something cannot work; nothing has been started or written.
+        BadInput: a training cannot work; none was started and nothing was written.
     """
     check_matplotlib()
     configurations = read_configurations(files, flags, seeds[0], paper_scale=paper_scale)
     trainings = list_trainings(configurations, seeds, out, resume=resume)
     for warning in dict.fromkeys(line for each in configurations for line in each.warnings):
-        print(f"mdgan: warning: {warning}", file=sys.stderr)
+        _log.warning("warning: %s", warning)
     _write_configs(configurations, out)
     at_once = jobs_at_once(configurations) if jobs is None else jobs
     schedule = Schedule(trainings, out / _CONFIGS, at_once)
     if not schedule.run():
-        print(f"stopped; the same command with --out {out} --resume goes on", flush=True)
+        _say("stopped; the same command with --out %s --resume goes on", out)
         return _STOPPED
     ordered = [t for each in configurations for t in trainings if t.configuration is each]
     runs = [t.folder for t in ordered if (t.folder / "run.json").is_file()]
@@ -65,16 +69,15 @@ def run_comparison(
         write_whole(out / TABLE_NAME, (json.dumps(table, indent=2) + "\n").encode())
     except OSError as error:
         raise BadInput(f"--out {out}: cannot write there ({error.strerror})") from error
-    print(f"\n{as_table(found)}\n")
+    _say("\n%s\n", as_table(found))
     if runs:
         written = write_report(runs, out / PAGE_NAME)
         for line in written.damage:
-            print(f"mdgan: {line}", file=sys.stderr)
-        print(f"{written.path}: {written.num_figures} figures")
-    print(f"{out / TABLE_NAME}: the numbers")
+            _log.warning("%s", line)
+        _say("%s: %d figures", written.path, written.num_figures)
+    _say("%s: the numbers", out / TABLE_NAME)
     if schedule.failed:
-        names = "; ".join(training.label for training in schedule.failed)
-        print(f"mdgan: failed: {names}", file=sys.stderr)
+        _log.error("failed: %s", "; ".join(training.label for training in schedule.failed))
     return 1 if schedule.failed else 0
 
 

@@ -1,6 +1,7 @@
-"""Runs the trainings of a comparison, so many at once, and leaves no process behind."""
+"""Runs the trainings of a comparison, some at once, and leaves no process behind."""
 
 import contextlib
+import logging
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -22,13 +24,15 @@ from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.values import said
 from mdgan.report.numbers.scores import last_score
 
+_say = partial(logging.getLogger(__name__).info, extra={"shown": "result"})
+
 _LOOK_SECONDS = 0.05
 _STOPPING_SECONDS = 15.0
 _LINES_SHOWN = 8
 
 
 class Schedule:
-    """Trainings that wait, run, and are over.
+    """Starts trainings in order, and follows each until it ends.
 
     Args:
         trainings: in the order in which they begin.
@@ -36,7 +40,7 @@ class Schedule:
         jobs: how many run at once.
 
     Attributes:
-        failed: those that ended before they were finished.
+        failed: the trainings that ended before they were finished.
     """
 
     def __init__(self, trainings: Sequence[Training], configs: Path, jobs: int) -> None:
@@ -50,10 +54,10 @@ class Schedule:
         self._stopped = False
 
     def run(self) -> bool:
-        """Runs them all; whoever fails does not hold up the others.
+        """Runs all trainings; one that fails does not hold up the others.
 
         Returns:
-            Whether they all had their turn: False if somebody asked to stop.
+            Whether all had their turn: False if a user or a signal asked to stop.
         """
         with self._stop_signals():
             try:
@@ -72,7 +76,7 @@ class Schedule:
             if training.standing == DONE:
                 continue
             if training.standing == AGAIN:
-                _remove(training.folder)  # the same run, which nobody could go on with
+                _remove(training.folder)  # the same run, which has no checkpoint to go on from
             self._start(training, training.configuration.faults, training.standing == GOES_ON)
 
     def _start(self, training: Training, faults: str, resume: bool) -> None:
@@ -97,10 +101,10 @@ class Schedule:
             how = f"signal {-status}" if status < 0 else f"exit status {status}"
             self._tell(training, f"failed with {how} after {took}; the end of {training.log}:")
             for line in _last_lines(training.log):
-                print(f"    {line}", flush=True)
+                _say("    %s", line)
 
     def _goes_on_after_fault(self, training: Training) -> bool:
-        """Whether a run whose server was to be struck goes on from its checkpoint, once."""
+        """Goes on, once, with a run whose planned faults strike its server; whether it does."""
         faults = training.configuration.faults
         left = without_server(faults)
         place = id(training)
@@ -112,7 +116,7 @@ class Schedule:
         return True
 
     def _end_all(self) -> None:
-        """Asks all that still run to stop, which saves them, and kills what does not."""
+        """Asks all running trainings to save and stop, and kills those that do not."""
         for _, process in self._running:
             process.ask_to_stop()
         deadline = time.monotonic() + _STOPPING_SECONDS
@@ -124,7 +128,7 @@ class Schedule:
     def _stop_signals(self) -> Iterator[None]:
         """Ctrl-C, SIGTERM and a closed terminal end the schedule between two of its steps.
 
-        Then no process can slip through that was just started.
+        So the schedule knows, and ends, every process that it has started.
         """
 
         def stop(_number: int, _frame: FrameType | None) -> None:
@@ -142,7 +146,7 @@ class Schedule:
 
     def _tell(self, training: Training, what: str) -> None:
         place = f"[{self._places[id(training)]}/{len(self._places)}]"
-        print(f"{place} {training.label}: {what}", flush=True)
+        _say("%s %s: %s", place, training.label, what)
 
 
 class _Process:
@@ -150,7 +154,7 @@ class _Process:
 
     Args:
         command: what to run.
-        log: takes what it prints, after what is there.
+        log: what it prints is appended to this file.
         faults: that are planned for it.
 
     Raises:
@@ -181,12 +185,12 @@ class _Process:
         return self._process.poll()
 
     def ask_to_stop(self) -> None:
-        """As Ctrl-C would: it saves the run and ends its own processes."""
+        """Asks as Ctrl-C would; it then saves the run and ends its own processes."""
         if self._process.poll() is None:
             self._process.terminate()
 
     def end(self, timeout_seconds: float) -> None:
-        """Waits for it, and kills whatever of its session is left."""
+        """Waits for it, and kills the processes of its session that are left."""
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout_seconds)

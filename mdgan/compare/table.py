@@ -1,4 +1,4 @@
-"""The numbers of a comparison: of every run, and over the seeds of every configuration."""
+"""Computes the numbers of a comparison: of every run, and over the seeds of a configuration."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, stdev
@@ -6,6 +6,7 @@ from typing import Any
 
 from mdgan.compare.plan import Training
 from mdgan.errors import BadInput
+from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.values import (
     number_in,
@@ -38,7 +39,7 @@ _COLUMNS: tuple[tuple[str, str, Said], ...] = (
 
 
 def measure(trainings: Sequence[Training]) -> dict[str, Any]:
-    """What `comparison.json` holds of the configurations, by name.
+    """The content of `comparison.json` about the configurations, by name.
 
     Only finished runs count in means; a number that a run does not have is null.
     """
@@ -57,7 +58,7 @@ def measure(trainings: Sequence[Training]) -> dict[str, Any]:
 
 
 def numbers_of(subject: Subject) -> dict[str, float | None]:
-    """The numbers of one run, by name; bytes are sent and received together."""
+    """The numbers of one run, by name; bytes sent and received are added up."""
     run, end = subject.run, float("inf")
     rounds = rounds_of(run)
     until = rounds_until_seen(run) if rounds else None
@@ -77,7 +78,7 @@ def numbers_of(subject: Subject) -> dict[str, float | None]:
 
 
 def as_table(found: Mapping[str, Any]) -> str:
-    """The means as text in columns, each as wide as it must be; columns without a number fall out.
+    """The means as a table, without the columns in which no configuration has a number.
 
     Args:
         found: from `measure`.
@@ -87,19 +88,13 @@ def as_table(found: Mapping[str, Any]) -> str:
         for name, heading, say in _COLUMNS
         if any(entry["summary"][name] is not None for entry in found.values())
     ]
-    lines = [["", "runs", *(heading for _, heading, _ in columns)]]
+    headings = ["", "runs", *(heading for _, heading, _ in columns)]
+    lines = []
     for name, entry in found.items():
         finished = sum(run["state"] == "finished" for run in entry["runs"].values())
         cells = [_said(entry["summary"][column], say) for column, _, say in columns]
         lines.append([name, f"{finished}/{len(entry['runs'])}", *cells])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    return text_table(lines, headings, right=range(1, len(headings)))
 
 
 def _run(training: Training) -> dict[str, Any]:
@@ -113,10 +108,10 @@ def _run(training: Training) -> dict[str, Any]:
 
 
 def _summary(name: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
-    """Mean, sample standard deviation, least and greatest; None if there is nothing to say."""
+    """Mean, sample standard deviation, least and greatest; None if there is no mean."""
     values = [run[name] for run in runs if run[name] is not None]
     if not values or (name == ROUNDS_UNTIL and len(values) < len(runs)):
-        return None  # where one never got there, a mean of the others would flatter
+        return None  # a mean without the runs that never got there would flatter
     return {
         "mean": fmean(values),
         "deviation": stdev(values) if len(values) > 1 else 0.0,

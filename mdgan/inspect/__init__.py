@@ -1,1 +1,1 @@
-"""Tools that look at data sets and at what was trained."""
+"""Looks at what is there: dataset files, plans, timelines, trained generators."""

@@ -1,9 +1,9 @@
-"""A run's timeline as a Chrome trace, which ui.perfetto.dev and chrome://tracing open.
+"""Writes a run's timeline as a Chrome trace, which ui.perfetto.dev and chrome://tracing open.
 
-The format has no official home any more; what counts is how Perfetto reads it. Numbers of
-processes and threads start at 1, because it hides 0, and no two threads share one, because it
-names a thread by its number alone. Events of one thread do not overlap, because it shows no others;
-what does goes to a second thread of the same worker.
+The format is no longer specified anywhere, so this follows what Perfetto shows. It hides processes
+and threads with the number 0, so numbers start at 1. It names a thread by its number alone, so no
+two threads share one. It drops events that overlap others of their thread, so spans of a worker
+that overlap go to two threads.
 """
 
 import json
@@ -21,10 +21,10 @@ from mdgan.records.values import number_in
 from mdgan.storage.whole_file import write_whole
 
 _TOUCHING = 2
-"""Microseconds by which rounding may make two spans overlap that do not."""
+"""Microseconds by which rounding may make two spans overlap that in truth do not."""
 
 _UNTOLD = ("event", "given", "taken", "holdings")
-"""Of events: the name, which is shown anyway, digests, and what belongs to no moment."""
+"""Fields of events that are left out: the name, shown anyway, digests, and what workers hold."""
 
 _NAMES = {
     LOST: "lost worker {}",
@@ -45,7 +45,7 @@ def write_chrome_trace(path: Path, output: Path) -> tuple[int, tuple[str, ...]]:
         output: the file to write.
 
     Returns:
-        The number of spans, and one line for everything in the run that could not be read.
+        The number of spans, and one line for each thing in the run that could not be read.
 
     Raises:
         BadInput: not a run, one without spans, or the output cannot be written.
@@ -96,13 +96,11 @@ def chrome_trace(run: RecordedRun) -> dict[str, Any]:
 
 
 def _order(trace: Trace) -> tuple[int, int, str]:
-    """Who owns the generator first, then the hosts by their first worker, then everybody else."""
-    if trace.role in ("server", "standalone"):
-        return 0, 0, trace.role
+    """First the role that owns the generator, then hosts by their first worker, then the scorer."""
     kind, _, number = trace.role.partition("-")
     if kind == "host" and number.isdigit():
         return 1, int(number), trace.role
-    return 2, 0, trace.role
+    return 2 * (kind == "scorer"), 0, trace.role
 
 
 def _process(role: str, process: int) -> list[_Event]:
@@ -155,7 +153,7 @@ def _lanes(intervals: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int
         intervals: (begin, end) by increasing begin.
 
     Yields:
-        Begin and end, moved where rounding alone made them overlap others, and the lane.
+        Begin and end, moved if rounding alone made them overlap others, and the lane.
     """
     free_from: list[int] = []
     for begin, end in intervals:
@@ -182,7 +180,7 @@ def _rates(traffic: list[Traffic], process: int) -> Iterator[_Event]:
 
 
 def _moved(before: Mapping[str, int], after: Mapping[str, int]) -> int:
-    """Bytes of all kinds; none where counting began anew, as it does in a resumed run."""
+    """Bytes of all kinds; 0 if counting began anew in between, as in a resumed run."""
     return max(0, sum(after.values()) - sum(before.values()))
 
 
@@ -217,7 +215,7 @@ def _instants(run: RecordedRun, process: int) -> Iterator[_Event]:
 
 
 class _Clock:
-    """When iterations ended, for what is recorded by iteration alone."""
+    """Knows when iterations ended, for events that are recorded without a time."""
 
     def __init__(self, run: RecordedRun, server: Trace) -> None:
         ends = {0: 0.0}
@@ -231,7 +229,7 @@ class _Clock:
         self._seconds = [ends[number] for number in self._known]
 
     def of(self, iteration: float) -> float:
-        """The end of an iteration, interpolated where it is not recorded."""
+        """The end of an iteration, interpolated if it is not recorded."""
         return float(np.interp(iteration, self._known, self._seconds))
 
 

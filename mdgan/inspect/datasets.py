@@ -1,8 +1,11 @@
-"""What `mdgan datasets` tells and draws."""
+"""Lists dataset files, and draws which worker would hold which classes of one."""
 
+import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from mdgan.data.dataset_file import (
     DatasetFile,
@@ -15,29 +18,26 @@ from mdgan.data.dataset_file import (
 from mdgan.data.partition import partition
 from mdgan.data.settings import DataSettings
 from mdgan.errors import BadInput
-from mdgan.inspect.partition_picture import partition_picture
+from mdgan.observe.text_table import text_table
 from mdgan.storage.whole_file import write_whole
+
+_HEADINGS = ("name", "shape", "z", "G parameters", "D parameters", "file")
+_MOST_NUMBERS = 400
 
 
 def list_datasets(datasets_dir: str | None) -> str:
     """A table of the dataset files found.
 
     Returns:
-        Lines without a last line break; a file that cannot be used says why in its own line.
+        Lines without a last line break; the reasons why a file cannot be used come last.
     """
-    rows = [("name", "shape", "z", "G parameters", "D parameters", "file")]
-    problems = []
+    rows, problems = [], []
     for name, path in sorted(find_all(datasets_dir).items()):
         try:
             rows.append(_row(load_path(path)))
         except BadInput as error:
             problems.append(f"{name}: {error}")
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return "\n".join(lines + problems)
+    return "\n".join([text_table(rows, _HEADINGS), *problems])
 
 
 def _row(dataset: DatasetFile) -> tuple[str, str, str, str, str, str]:
@@ -61,7 +61,16 @@ def draw_partition(
     seed: int,
     output: Path,
 ) -> None:
-    """Draws who would hold which classes.
+    """Draws which worker would hold how many samples of which class.
+
+    Args:
+        name: of the data set.
+        datasets_dir: the user's folder with dataset files.
+        data_dir: the folder with the data; None for `data/NAME`.
+        scheme: how samples are divided, as `--partition` takes it.
+        num_workers: N.
+        seed: of the scheme.
+        output: the picture to write, `.png` or `.svg`.
 
     Raises:
         BadInput: the data set, the scheme or the output cannot be used.
@@ -81,8 +90,52 @@ def draw_partition(
     held = len(torch.unique(torch.cat(parts)))
     samples = f"{held:,}" if held == len(source) else f"{held:,} of {len(source):,}"
     title = f"{name}, {scheme}: {samples} samples over {num_workers} workers"
-    picture = partition_picture(counts, source.class_names, title, output.suffix[1:])
+    picture = _picture(counts, source.class_names, title, output.suffix[1:])
     try:
         write_whole(output, picture)
     except OSError as error:
         raise BadInput(f"-o {output}: cannot write it ({error.strerror})") from error
+
+
+def _picture(counts: Tensor, class_names: Sequence[str], title: str, file_format: str) -> bytes:
+    """Draws a heat map, workers against classes, with the number of samples in each cell.
+
+    Args:
+        counts: int64 [N, number of classes].
+        class_names: one a class; their numbers are shown if there are none.
+        title: above the picture.
+        file_format: `png` or `svg`.
+
+    Returns:
+        The picture file.
+
+    Raises:
+        BadInput: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise BadInput(
+            "pictures of partitions need matplotlib: pip install 'mdgan[plots]'"
+        ) from error
+    num_workers, num_classes = counts.shape
+    width, height = 2.5 + 0.55 * min(num_classes, 40), 1.6 + 0.32 * min(num_workers, 60)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    image = axes.imshow(counts.numpy(), cmap="cividis", aspect="auto", vmin=0)
+    axes.set(xlabel="class", ylabel="worker", title=title)
+    axes.set_xticks(range(num_classes), class_names or [str(c) for c in range(num_classes)])
+    if class_names:
+        axes.tick_params(axis="x", rotation=45)
+    step = max(1, num_workers // 40)
+    axes.set_yticks(range(0, num_workers, step), [str(n + 1) for n in range(0, num_workers, step)])
+    figure.colorbar(image, ax=axes, label="samples")
+    if counts.numel() <= _MOST_NUMBERS:
+        middle = counts.max().item() / 2
+        for n, row in enumerate(counts.tolist()):
+            for c, count in enumerate(row):
+                colour = "black" if count > middle else "white"
+                axes.text(c, n, str(count), ha="center", va="center", color=colour, fontsize=8)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=file_format, dpi=150)
+    return buffer.getvalue()

@@ -1,9 +1,9 @@
 """Scores a run's newest generator, with the network and the sums that training left in its folder.
 
-Where they are not there, or another network is asked for, the real data are read on this machine.
+If the folder lacks them, or the user names another network, real data are read on this machine.
 """
 
-import sys
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -29,15 +29,18 @@ from mdgan.metrics.chosen import (
 from mdgan.metrics.extractor import Extractor
 from mdgan.metrics.packing import unpack
 from mdgan.metrics.real_statistics import RealStatistics
+from mdgan.observe.text_table import text_table
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be scored, and with what.
+    """How a generator is scored.
 
     Attributes:
         num_samples: n, how many samples to generate.
-        seed: decides the noise; None for the run's own.
+        seed: of the noise; None for the run's seed.
         changes: settings that replace the run's: `extractor`, `inception_weights`, `data_dir`,
             `held_out`, `device`.
     """
@@ -88,7 +91,7 @@ def evaluate_run(path: Path, question: Question) -> dict[str, Any]:
     try:
         trained.run.append_metrics(record)
     except OSError as error:
-        print(f"mdgan: warning: {path}: not recorded there ({error.strerror})", file=sys.stderr)
+        _log.warning("warning: %s: not recorded there (%s)", path, error.strerror)
     return record
 
 
@@ -118,7 +121,7 @@ def _extractor(trained: Trained, settings: RunSettings, question: Question) -> E
 def _real(
     trained: Trained, settings: RunSettings, question: Question, extractor: Extractor
 ) -> RealStatistics:
-    """The sums that training left behind if they fit; else those of the data on this machine."""
+    """The sums that training left, if they are by this extractor; else sums over the data here."""
     if "data_dir" not in question.changes and (trained.run.path / REAL_FILE).exists():
         tensors, described = trained.run.read_tensors(REAL_FILE)
         if described.get("sha256") == extractor.sha256:
@@ -132,7 +135,7 @@ def _real(
 
 
 def scores_in_words(record: Mapping[str, Any]) -> str:
-    """A table of a record for people, without a last line break."""
+    """A table of the scores in a record, without a last line break."""
     scores, extractor = record["scores"], record["extractor"]
     floor, real = record.get("floor", {}), record.get("real", {})
     accuracy = extractor.get("accuracy")
@@ -154,8 +157,7 @@ def scores_in_words(record: Mapping[str, Any]) -> str:
         ("classes covered", str(scores.get("classes_covered", "-")), f"of {real.get('classes')}"),
         ("KL of classes", _number(scores.get("class_kl"), 4), "nats, generated against real"),
     ]  # fmt: skip
-    lines += [f"  {name:16} {value:>10}   {about}".rstrip() for name, value, about in rows
-              if value != "-"]  # fmt: skip
+    lines.append(text_table([row for row in rows if row[1] != "-"], right=(1,), indent=2))
     lines += [f"  {name} left out: {reason}" for name, reason in record["left_out"].items()]
     lines += [f"  warning: {warning}" for warning in record["warnings"]]
     return "\n".join(lines)

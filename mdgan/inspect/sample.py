@@ -1,4 +1,4 @@
-"""Samples from a run's newest generator."""
+"""Writes samples of a run's newest generator."""
 
 import io
 from pathlib import Path
@@ -23,7 +23,7 @@ def sample_run(path: Path, num_samples: int, seed: int, output: Path, *, as_npz:
         as_npz: one array `images`, float32 [n, C, H, W] in [−1, 1], instead of a grid.
 
     Returns:
-        The iteration that the generator is from.
+        The iteration after which the generator was saved.
 
     Raises:
         BadInput: not a run, no generator yet, its dataset file is gone or no longer fits, or the

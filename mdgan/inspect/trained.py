@@ -1,7 +1,7 @@
-"""A run's newest generator, loaded back together with what it takes to use it."""
+"""Loads a run's newest generator together with its dataset file."""
 
 import hashlib
-import sys
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,16 +14,18 @@ from mdgan.families import registry
 from mdgan.launch.settings import LaunchSettings
 from mdgan.records.run_directory import RunDirectory
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Trained:
-    """What `load_trained` gives.
+    """What `load_trained` returns.
 
     Attributes:
-        run: the folder.
-        dataset: the dataset file that it was trained with.
+        run: the run's folder.
+        dataset: the dataset file of the run.
         generator: G.
-        iteration: the one that it is from.
+        iteration: after which the generator was saved.
     """
 
     run: RunDirectory
@@ -54,7 +56,7 @@ def load_trained(path: Path) -> Trained:
     if not source.is_file():
         raise BadInput(f"{path}: its dataset file {source} is gone; put it back")
     if hashlib.sha256(source.read_bytes()).hexdigest() != status.get("dataset_sha256"):
-        print(f"mdgan: warning: {source} has changed since the run began", file=sys.stderr)
+        _log.warning("warning: %s has changed since the run began", source)
     dataset = load_path(source)
     generator = dataset.generator()
     try:

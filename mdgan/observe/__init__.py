@@ -1,1 +1,1 @@
-"""What people see of a run: its folder, the progress line, pictures."""
+"""What people see of a run while it goes on: progress, the live view, timelines, pictures."""

@@ -13,7 +13,7 @@ _LEAST_SIDE_PIXELS = 48
 
 
 def grid_png(images: Tensor) -> bytes:
-    """A square grid, small images enlarged without smoothing so that people can see them.
+    """Draws a square grid; small images are enlarged without smoothing so that people can see them.
 
     Args:
         images: float [n, C, H, W] in [−1, 1].

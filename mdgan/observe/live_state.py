@@ -1,4 +1,4 @@
-"""What the files of a run tell, taken in line by line."""
+"""What the files of a run say so far, taken in line by line."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -27,14 +27,17 @@ _PACE_SECONDS = 20.0
 _TRAFFIC_SECONDS = 5.0
 _RESUMED_SECONDS = 5.0
 
+SERVER = "server"
+"""The role that leads a run with hosts."""
+
 
 class Swap(NamedTuple):
     """A worker's last swap.
 
     Attributes:
-        iteration: after which it took place.
-        partner: whose discriminator came.
-        mutual: whether its own went there.
+        iteration: after which they swapped.
+        partner: the worker whose discriminator it got.
+        mutual: whether the partner got its own.
     """
 
     iteration: int
@@ -43,11 +46,11 @@ class Swap(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a worker did in federated rounds.
+    """A worker's part in rounds.
 
     Attributes:
         rounds: in how many it took part.
-        iteration: the one with which the last of them ended.
+        iteration: the one with which the last of these rounds ended.
     """
 
     rounds: int
@@ -55,7 +58,7 @@ class Part(NamedTuple):
 
 
 class Pace:
-    """How fast iterations go, of late.
+    """How fast iterations have been done recently.
 
     Attributes:
         iteration: the last one.
@@ -66,7 +69,7 @@ class Pace:
         self._marks: deque[tuple[float, int]] = deque()
 
     def add(self, seconds: float, iteration: int) -> None:
-        """An iteration was under way at a time since training began; it goes back on resuming."""
+        """An iteration was under way at a time since training began; both go back on resuming."""
         if self._marks:
             last_seconds, last_iteration = self._marks[-1]
             if iteration < last_iteration or seconds < last_seconds - _RESUMED_SECONDS:
@@ -88,23 +91,23 @@ class Pace:
 
 
 class Metrics:
-    """What `metrics.jsonl` tells.
+    """What `metrics.jsonl` holds.
 
     Attributes:
         generator_loss: mean over the workers.
         discriminator_loss: mean over the workers.
-        fid: of the generator, as training scored it; what `mdgan evaluate` adds may be of another
-            network.
-        fid_floor: of real data, if known.
+        fid: of the generator, as training scored it; `mdgan evaluate` may have added scores by
+            another network, which are left out.
+        fid_floor: of real data against real data, if known.
         news: workers that came or went, in order.
-        here: the workers that are there, as far as it is told.
-        gone: how those that are not went: lost, left or shut out.
-        late: since when the server has gone on without the answers of which workers, in seconds
-            since training began.
+        here: the workers that take part, as far as it is recorded.
+        gone: how each worker that is not here went: lost, left or shut out.
+        late: workers without whose answers the server has gone on, with the time since when, in
+            seconds since training began.
         swaps: the last swap of each worker.
         parts: what each worker did in rounds.
         rounds: how many rounds there were; 0 where there are none.
-        samples: how many each worker holds.
+        samples: how many samples each worker holds.
         pace: of the recorded iterations, and of the rounds that were not aborted.
         seconds: since training began, at the last record.
     """
@@ -147,7 +150,7 @@ class Metrics:
         elif event == "swap":
             moves = {(int(giver), int(taker)) for giver, taker in record["moves"]}
             taken = record.get("taken")
-            if isinstance(taken, Mapping):  # who is to get from a worker that died keeps its own
+            if isinstance(taken, Mapping):  # a worker whose partner died keeps its discriminator
                 moves = {move for move in moves if str(move[1]) in taken}
             for giver, taker in moves:
                 self.swaps[taker] = Swap(iteration, giver, (taker, giver) in moves)
@@ -186,12 +189,13 @@ class Metrics:
 
 
 class Role:
-    """What one role's timeline tells.
+    """What one role's timeline holds.
 
     Attributes:
         name: of the role.
-        iteration: the last one that it told of.
-        seconds: when it told, since training began.
+        leads: whether it owns the generator.
+        iteration: the last one that it recorded.
+        seconds: when that was, since training began.
         pace: of its iterations.
         work: seconds of work by worker, then by iteration; of the last recorded iterations.
     """
@@ -203,6 +207,7 @@ class Role:
         self.pace = Pace()
         self.work: dict[int, dict[int, float]] = {}
         kind, _, first = name.partition("-")
+        self.leads = kind not in ("host", "scorer")
         if kind == "host" and first.isdigit():
             self.work[int(first)] = {}
         self._traffic: deque[Traffic] = deque()
@@ -233,7 +238,7 @@ class Role:
         return work[:-1] if len(work) > 1 else work
 
     def bytes_per_second(self, *, ended: bool) -> tuple[float | None, float | None]:
-        """Bytes received and sent a second: of late, or over the whole of an ended run."""
+        """Bytes received and sent a second: recently, or over the whole of an ended run."""
         if not self._traffic:
             return None, None
         start = Traffic(0, 0.0, {}, {})

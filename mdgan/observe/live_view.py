@@ -70,7 +70,12 @@ def follow(path: Path, interval_seconds: float, *, once: bool) -> None:
     """
     run = WatchedRun(path)
     plain = not sys.stdout.isatty()
-    console = Console(color_system=None, force_terminal=False) if plain else Console()
+    console = Console(
+        color_system=None if plain else "auto",
+        force_terminal=False if plain else None,
+        markup=False,
+        emoji=False,
+    )
     if once:
         console.print(_frame(console, run))
     elif plain or console.is_dumb_terminal:
@@ -88,7 +93,7 @@ def follow(path: Path, interval_seconds: float, *, once: bool) -> None:
 
 
 def _looks(run: WatchedRun, interval_seconds: float) -> Iterator[None]:
-    """Yields whenever the run may look different; last a while after its end, for late news."""
+    """Yields whenever the run may look different; once more after its end, for late records."""
     yield
     while not run.ended:
         time.sleep(interval_seconds)
@@ -120,7 +125,7 @@ def _frame(console: Console, run: WatchedRun) -> RenderableType:
 
 
 def _headline(run: WatchedRun, width: int) -> Text:
-    """The folder, whose end tells more than its beginning, and the state at the right."""
+    """The folder, cut at its beginning if it is long, and the state at the right."""
     room = width - len(run.state) - 2
     folder = str(run.path)
     if len(folder) > room:
@@ -208,7 +213,7 @@ def _table(rows: list[WorkerRow], width: int, *, in_rounds: bool) -> Table:
     digits = len(str(max(row.rank for row in rows)))
     shown_roles: set[str] = set()
     for row in rows:
-        # A process moves the bytes of all its workers together: they are told once.
+        # A process moves the bytes of all its workers together, so they are shown once.
         again = row.role in shown_roles
         shown_roles |= {row.role} if row.role else set()
         moved = (row.received_per_second, row.sent_per_second)

@@ -1,5 +1,6 @@
-"""What the rank that owns the generator tells the world: progress, metrics, pictures, status."""
+"""Records what the process with the generator does: progress, metrics, pictures, status."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -15,6 +16,8 @@ from mdgan.observe.tensorboard import TensorBoardWriter
 from mdgan.observe.tracer import OnPhase, Tracer
 from mdgan.records.milestones import passed
 from mdgan.records.run_directory import RunDirectory
+
+_log = logging.getLogger(__name__)
 
 _GRID_SAMPLES = 64
 
@@ -33,13 +36,12 @@ class RunObserver:
         status: what `run.json` holds besides how far the run is.
         launched: when the user started it, by the machine's monotonic clock.
         tensorboard: also takes scalars and grids, if given.
-        seconds: of training that came before, if the run goes on from a checkpoint.
+        seconds: of training before the checkpoint that the run goes on from.
         on_phase: see `Tracer`.
-        may_write: called before everything that is written; raises if another process has taken
-            over.
+        may_write: called before each write; raises if another process has taken over the run.
 
     Attributes:
-        tracer: of the role that owns the generator.
+        tracer: of the process with the generator.
     """
 
     def __init__(
@@ -80,22 +82,22 @@ class RunObserver:
         self._began = launched
 
     def note(self, text: str) -> None:
-        """Prints one line without disturbing the progress line."""
-        self._progress.note(text)
+        """Logs one line."""
+        _log.info("%s", text)
 
     def begin(self, holdings: Mapping[str, Any], iteration: int) -> None:
         """Training starts now.
 
         Args:
             holdings: what each worker holds, for the report.
-            iteration: the one that it goes on from; 0 for a new run.
+            iteration: the last one that is already done; 0 in a new run.
         """
         self._began = time.monotonic() - self._seconds_before
         self._progress.begin(iteration)
         self._first = self._last = iteration
         name = "resumed" if iteration else "holdings"
         self.event(name, iteration, time=round(time.time(), 3), workers=holdings)
-        # A new run on a full disk had better not begin; one that goes on has something to lose.
+        # On a full disk a new run fails at once; one that goes on would lose what it has learned.
         with self._going_on() if iteration else nullcontext():
             self._write_status("running", iteration)
             self._save(iteration)
@@ -109,7 +111,7 @@ class RunObserver:
 
         Args:
             number: i, from 1.
-            losses: float32 [N, 2], J_disc and J_gen of every worker that answered.
+            losses: float32 [N, 2], J_disc and J_gen of each of the N workers that answered.
         """
         before, self._last = self._last, number
         is_last = number == self._iterations
@@ -141,7 +143,7 @@ class RunObserver:
 
         Args:
             name: what happened.
-            iteration: in which, or after which.
+            iteration: in which, or after which, it happened.
             details: JSON values.
         """
         with self._going_on():
@@ -151,10 +153,10 @@ class RunObserver:
             )
 
     def scores(self, iteration: int, record: Mapping[str, Any]) -> None:
-        """Records what a generator is worth.
+        """Records the scores of a generator.
 
         Args:
-            iteration: the one that it is from.
+            iteration: that the generator is from.
             record: from the scorer.
         """
         told = {name: value for name, value in record.items() if name != "row"}
@@ -184,9 +186,9 @@ class RunObserver:
 
         Args:
             role: names the file.
-            iteration: the last one that the role was at.
+            iteration: the last one that the role had reached.
             rows: from `Tracer.take`.
-            sent_bytes: since the start, by kind of message; None where nothing is sent.
+            sent_bytes: since the start, by kind of message; None for a role that sends nothing.
             received_bytes: likewise.
         """
         lines = [{**row, "start": round(row["start"] - self._began, 6)} for row in rows]
@@ -198,10 +200,10 @@ class RunObserver:
                 self._run.append_trace(role, lines)
 
     def gave_up(self, iteration: int) -> None:
-        """Training did not even begin.
+        """Training failed before its first iteration.
 
         Args:
-            iteration: the one that it was to go on from; 0 for a new run.
+            iteration: the last one that was already done; 0 in a new run.
         """
         with self._going_on():
             self._write_status("failed", iteration)
@@ -210,10 +212,9 @@ class RunObserver:
         """Saves the generator and a last grid, and says where everything is.
 
         Args:
-            state: `finished`, `stopped` (somebody asked) or `failed`.
+            state: `finished`, `stopped` (a user or a signal asked) or `failed`.
             iteration: the last complete one.
         """
-        self._progress.clear()
         seconds = time.monotonic() - self._began - self._seconds_before
         with self._going_on():
             self._save(iteration)
@@ -221,21 +222,21 @@ class RunObserver:
             self._write_status(state, iteration)
         rate = (iteration - self._first) / seconds if seconds > 0 else 0.0
         told = {"finished": "done", "stopped": "stopped when asked to", "failed": "failed"}[state]
-        print(
+        _log.info(
             f"{told}: {iteration} of {self._iterations} iterations in {duration(seconds)} "
             f"({rate:.1f} it/s), {duration(time.monotonic() - self._launched)} with start-up\n"
             f"  pictures   {self._run.path / 'samples'}  (last: {iteration:07d}.png)\n"
             f"  generator  {self._run.path / 'generator.safetensors'}\n"
             f"{_in_words(self._scores)}"
             f"  go on      mdgan report {self._run.path}",
-            flush=True,
+            extra={"shown": "result"},
         )
         if self._tensorboard is not None:
             self._tensorboard.close()
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
-        """A disk that cannot be written to is told of once; training is worth more than records."""
+        """Training goes on though a record cannot be written; the first such failure is logged."""
         try:
             self._may_write()
             yield
@@ -267,7 +268,7 @@ class RunObserver:
 
 
 def _in_words(record: Mapping[str, Any]) -> str:
-    """The line about the last scores, or nothing if there are none."""
+    """The summary's line about the last scores, or nothing if there are none."""
     scores = record.get("scores", {})
     if "fid" not in scores:
         return ""

@@ -1,4 +1,4 @@
-"""What a run tells TensorBoard, for those who compare runs there."""
+"""Writes scalars and pictures of a run for TensorBoard."""
 
 import io
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _MISSING = "--tensorboard: needs the tensorboard package: pip install 'mdgan[ten
 
 
 def check_tensorboard() -> None:
-    """Finds out early, without importing or creating anything, whether a writer can be made.
+    """Checks, without importing or creating anything, whether a writer can be made.
 
     Raises:
         BadInput: the package is missing.
@@ -28,7 +28,7 @@ class TensorBoardWriter:
     """Writes one run's event files.
 
     Args:
-        folder: where they go; made if need be.
+        folder: for the files; made if it is not there.
 
     Raises:
         BadInput: the package is missing.
@@ -43,7 +43,7 @@ class TensorBoardWriter:
         self._writer = SummaryWriter(str(folder))
 
     def scalars(self, iteration: int, values: Mapping[str, float | None]) -> None:
-        """Writes numbers by name; what is not finite is left out."""
+        """Writes numbers by name, and leaves out those that are not finite."""
         for name, value in values.items():
             if value is not None and isfinite(value):
                 self._writer.add_scalar(name, value, iteration)

@@ -1,8 +1,8 @@
-"""What a role did when: spans of time, and the bytes they moved.
+"""Records what a role did when: spans of time, and the bytes that moved in them.
 
-A run may be long and its workers many, so hosts record windows of `WINDOW` iterations in a row, as
-many as keep a run's traces to some tens of megabytes. Small runs are recorded whole, and all rounds
-of federated ones.
+A run may be long and its workers many. So hosts record windows of `WINDOW` iterations in a row, and
+of a long run not all windows: its traces stay within some tens of megabytes. Rounds are recorded
+all.
 """
 
 import time
@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 WINDOW = 10
-"""Iterations in a row that are recorded, so that a timeline of ten can always be drawn."""
+"""Iterations in a row that are recorded, so that a timeline of ten can be drawn of any run."""
 
 _MOST_WORKER_ITERATIONS = 200_000
 _PASS_ON_SECONDS = 1.0
@@ -22,7 +22,7 @@ OnPhase = Callable[[str, int], None]
 
 
 def traced_every(iterations: int, num_workers: int) -> int:
-    """How many windows there are to each one that hosts record.
+    """Hosts record one window in so many.
 
     Args:
         iterations: I.
@@ -35,7 +35,7 @@ class Span:
     """One stretch of time in which a role did one thing; a context manager.
 
     Attributes:
-        num_bytes: what moved meanwhile; set inside the block.
+        num_bytes: that moved meanwhile; set inside the block.
     """
 
     __slots__ = ("_tracer", "end", "iteration", "name", "num_bytes", "start", "worker")
@@ -67,12 +67,11 @@ class Tracer:
 
     Args:
         every: record one window in this many; see `traced_every`.
-        on_phase: called at the beginning of every span, and wherever else `reach` is; None for
-            nothing, which costs nothing.
+        on_phase: called at the beginning of every span and by `reach`; None costs nothing.
 
     Attributes:
-        iteration: the iteration that spans belong to from here on.
-        clock_offset_seconds: what to add to this machine's clock to get the server's.
+        iteration: that spans belong to from here on.
+        clock_offset_seconds: added to the time of this machine's clock, it gives the server's.
     """
 
     def __init__(self, every: int = 1, on_phase: OnPhase | None = None) -> None:
@@ -92,20 +91,20 @@ class Tracer:
 
         Args:
             name: what is done.
-            worker: for whom; 0 if for the whole role.
+            worker: the worker that it is done for; 0 for the whole role.
         """
         return Span(self, name, worker)
 
     def of_worker(self, worker: int) -> Callable[[str], Span]:
-        """`span` for one worker."""
+        """As `span`, for one worker."""
         return lambda name: Span(self, name, worker)
 
     def reach(self, phase: str, iteration: int | None = None) -> None:
-        """Enters a phase that need not be a span, such as writing in the background.
+        """Tells `on_phase` of a phase that need not be a span, such as writing in the background.
 
         Args:
             phase: its name.
-            iteration: that it belongs to; the tracer's own if not given.
+            iteration: that it belongs to; by default the tracer's.
         """
         if self._on_phase is not None:
             self._on_phase(phase, self.iteration if iteration is None else iteration)

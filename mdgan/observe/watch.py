@@ -6,41 +6,39 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from mdgan.observe.live_state import Metrics, Role, Swap
+from mdgan.observe.live_state import SERVER, Metrics, Role, Swap
 from mdgan.observe.tracer import WINDOW
 from mdgan.records.happenings import LEFT, LOST, SHUT_OUT
 from mdgan.records.run_directory import RunDirectory
 from mdgan.records.run_tail import METRICS, RunTail
 from mdgan.records.values import number_in
-from mdgan.report.numbers.subject import num_workers
 
-_LEADERS = ("server", "standalone")
 _ENDED = ("finished", "stopped", "failed")
 _LATE_SECONDS = 5.0
 _LATE_STEPS = 5
 _LATE_FOR = 1.0
-"""Seconds: whoever is late for less is not worth mentioning."""
+"""Seconds: a worker that is late for less is not shown as late."""
 _MOST_RANKS = 1_000_000
 _STATE_WHEN_GONE = {LOST: "lost", LEFT: "left", SHUT_OUT: "out"}
 _UNTOLD_SECONDS = 3.0
-"""Roles tell what they did about once a second, each at its own moment."""
+"""Roles record what they did about once a second, each at its own moment."""
 
 
 class WorkerRow(NamedTuple):
-    """All that is known of one worker; None where it is not known.
+    """What is known of one worker; None where it is not known.
 
     Attributes:
         rank: its number.
         role: the process that carries it.
         state: alive, late, lost, left, out (shut out), or done once the run has ended.
-        iteration: the last one that its process told of; with rounds, the end of the last one in
-            which it took part.
-        step_seconds: mean of its work in one iteration or round, of late.
-        received_per_second: bytes that its process received, of late or over an ended run.
-        sent_per_second: bytes that its process sent.
-        swap: its last one.
-        rounds: in how many it took part.
-        samples: how many it holds.
+        iteration: the last one that its process recorded; in a run with rounds, the end of the last
+            round in which the worker took part.
+        step_seconds: mean time of its work in one iteration or round, of the last recorded ones.
+        received_per_second: bytes that its process received, recently or over an ended run.
+        sent_per_second: bytes that its process sent, likewise.
+        swap: its last swap.
+        rounds: in how many rounds it took part.
+        samples: how many samples it holds.
     """
 
     rank: int
@@ -64,10 +62,10 @@ class WatchedRun:
     Attributes:
         path: its folder.
         config: its settings.
-        status: `run.json`.
-        metrics: what `metrics.jsonl` tells.
-        roles: what each timeline tells, by role.
-        quiet_seconds: how long nothing has been written.
+        status: what `run.json` holds.
+        metrics: what `metrics.jsonl` holds.
+        roles: what each timeline holds, by role.
+        quiet_seconds: for how long no file of the run has been written to.
 
     Raises:
         BadInput: not a run.
@@ -101,7 +99,7 @@ class WatchedRun:
                 try:
                     taker.take(record)
                 except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-                    continue  # one line that makes no sense must not cover all others
+                    continue  # one line that makes no sense must not hide all others
         self.quiet_seconds = max(0.0, time.time() - self._tail.modified)
 
     @property
@@ -111,52 +109,54 @@ class WatchedRun:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more is to come."""
+        """Whether the run is over."""
         return self.state in _ENDED
 
     @property
     def iterations(self) -> int:
-        """I."""
+        """I, how many iterations the run was to do."""
         return int(number_in(self.config, "iterations") or 0)
 
     @property
     def iteration(self) -> int:
-        """The last complete one of an ended run, or with rounds; else the last that is told of."""
+        """The last complete one of an ended run, or with rounds; else the last recorded one."""
         recorded = int(self.status.get("iteration", 0))
         if self.ended:
             return recorded
-        if self.in_rounds:  # roles are at the end of a round as soon as it begins
+        if self.in_rounds:  # roles record a whole round under its last iteration from its start on
             return max(recorded, self.metrics.pace.iteration)
-        told = (role.iteration for role in self.roles.values())
-        return max(recorded, self.metrics.pace.iteration, *told)
+        reached = (role.iteration for role in self.roles.values())
+        return max(recorded, self.metrics.pace.iteration, *reached)
 
     @property
     def in_rounds(self) -> bool:
-        """Whether it has rounds, in which not everybody needs to take part."""
+        """Whether it has rounds, in which not every worker needs to take part."""
         return self.metrics.rounds > 0 or self.config.get("sampling") is not None
 
     @property
     def seconds(self) -> float:
-        """How long training took, as of the last word in `run.json`."""
+        """How long training had taken when `run.json` was last written."""
         return float(self.status.get("seconds", 0.0))
 
     @property
     def iterations_per_second(self) -> float:
-        """Of late, or over the whole of an ended run; 0 while unknown."""
+        """Recently, or over the whole of an ended run; 0 while unknown."""
         if self.ended:
             return self.iteration / self.seconds if self.seconds > 0 else 0.0
         if self.in_rounds:
             return self.metrics.pace.per_second()
-        paces = [role.pace for role in self._leading()] + [self.metrics.pace]
+        paces = [role.pace for role in self.roles.values() if role.leads] + [self.metrics.pace]
         known = [pace for pace in paces if pace.per_second() > 0]
         return max(known, key=lambda pace: pace.iteration).per_second() if known else 0.0
 
     def workers(self) -> list[WorkerRow]:
-        """All workers by rank; none in a standalone run."""
-        if self.config.get("algorithm") == "standalone":
-            return []
+        """All workers by rank; none in a run of one process that has no server and no hosts."""
         carriers = {rank: role for role in self.roles.values() for rank in role.work}
-        expected = range(1, min(num_workers(self.config), _MOST_RANKS) + 1)
+        leaders = {role.name for role in self.roles.values() if role.leads}
+        if leaders and SERVER not in leaders and not carriers:
+            return []
+        world_size = int(number_in(self.config, "world_size") or 1)
+        expected = range(1, min(world_size, _MOST_RANKS + 1))
         ranks = self.metrics.here | self.metrics.gone.keys() | set(expected)
         return [self._worker(rank, carriers.get(rank)) for rank in sorted(ranks)]
 
@@ -195,15 +195,16 @@ class WatchedRun:
         return "late" if role and self._is_late(role, steps) else "alive"
 
     def _seconds_since(self, seconds: float) -> float:
-        """How long ago something was, of which it is told when it was."""
-        told = (role.seconds for role in self.roles.values())
-        return self.quiet_seconds + max([self.metrics.seconds, *told]) - seconds
+        """How long ago something was, given the seconds from the start of training until then."""
+        recorded = (role.seconds for role in self.roles.values())
+        return self.quiet_seconds + max([self.metrics.seconds, *recorded]) - seconds
 
     def _is_late(self, role: Role, steps: list[float]) -> bool:
-        """Whether a role told nothing of what others did long ago.
+        """Whether a role has recorded nothing of what others did long ago.
 
-        Who is at the furthest iteration waits for others, however long it has been silent. With
-        rounds silence means nothing: most need not take part; the server tells who is late.
+        A role at the furthest iteration waits for the others, however long it has been silent. With
+        rounds silence means nothing, as most workers need not take part; there the server records
+        which are late.
         """
         if self.in_rounds:
             return False
@@ -212,6 +213,3 @@ class WatchedRun:
         patience = max(_LATE_SECONDS, _LATE_STEPS * median(steps) if steps else 0.0)
         untold = max(WINDOW, _UNTOLD_SECONDS * self.iterations_per_second)
         return behind > untold or (behind > 0 and silent_seconds > patience)
-
-    def _leading(self) -> list[Role]:
-        return [self.roles[name] for name in _LEADERS if name in self.roles]

@@ -160,7 +160,7 @@ def test_one_that_fails_does_not_hold_up_the_others(tmp_path: Path) -> None:
         pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
     ],
 )
-def test_stopped_it_leaves_nobody_behind_and_goes_on_later(
+def test_stopped_it_leaves_no_process_behind_and_goes_on_later(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     name = config(tmp_path, "two", world_size=3, checkpoint_interval=40, iterations=400)

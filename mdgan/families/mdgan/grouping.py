@@ -40,7 +40,7 @@ def make_group(workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]) -
     who = _named(list(workers))
 
     def tell(measured: str) -> None:
-        _log.info("%s computes %s", who, measured)
+        _log.warning("%s computes %s", who, measured)
 
     set_threads = torch.set_num_threads if needs.own_process else _leave_threads
     return Tuning(candidates, set_threads, _clock_of(needs.device), tell)
@@ -68,7 +68,7 @@ def _stacked(
             raise CannotStack("compiled models are called one by one")
         return StackedWorkers(workers, needs.dataset.shape, needs.tracer.of_worker)
     except CannotStack as reason:
-        _log.info("%s computes one by one: %s", _named(list(workers)), reason)
+        _log.warning("%s computes one by one: %s", _named(list(workers)), reason)
         return None
 
 

@@ -94,7 +94,7 @@ def test_a_worker_that_was_killed_and_replaced(stage: Stage) -> None:
     assert row.happened == "rank 2 lost (its connection closed); back 14 iteration(s) later"
 
 
-def test_a_worker_that_nobody_replaced(stage: Stage) -> None:
+def test_a_worker_that_was_not_replaced(stage: Stage) -> None:
     stage.record("lost", 5, 2, reason="it is the fault before")
     stage.record("lost", 11, 2, reason="silent for 3 s")
     (row,) = rows(stage.played(kill(2, 10)))
@@ -108,7 +108,7 @@ def test_halts_noticed_and_not(stage: Stage) -> None:
     stage.record("lost", 31, 1, reason="is of the fault after")
     first, second, third = rows(stage.played(halt(1, 10, 0.5), halt(2, 20, 0.6), kill(1, 30)))
     assert first.noticed_seconds is None
-    assert first.happened == "nobody noticed; the iteration took longer"
+    assert first.happened == "unnoticed; the iteration took longer"
     assert second.noticed_seconds == pytest.approx(0.1)
     assert second.over_seconds == pytest.approx(0.6)
     assert second.happened == "rank 2 late; back 5 iteration(s) later"
@@ -125,10 +125,10 @@ def test_a_server_that_was_replaced(stage: Stage) -> None:
     assert row.happened == "a standby went on from iteration 20"
 
 
-def test_a_server_that_nobody_replaced(stage: Stage) -> None:
+def test_a_server_that_was_not_replaced(stage: Stage) -> None:
     (row,) = rows(stage.played(kill_server(25)))
     assert (row.noticed_seconds, row.over_seconds) == (None, None)
-    assert row.happened == "nobody took its place"
+    assert row.happened == "no standby took its place"
 
 
 def test_newcomers(stage: Stage) -> None:

@@ -77,7 +77,7 @@ def test_a_mean_over_the_lucky_seeds_only_is_not_told(tmp_path: Path) -> None:
     assert found["summary"][UNTIL] is None
 
 
-def test_the_table_is_aligned_and_leaves_out_what_nobody_has(tmp_path: Path) -> None:
+def test_the_table_is_aligned_and_leaves_out_empty_columns(tmp_path: Path) -> None:
     for seed in range(2):
         FakeRun(workers=3, iterations=60, seed=seed).write(tmp_path / f"ours-seed{seed}")
         FakeRun(workers=0, iterations=60, seed=seed).write(tmp_path / f"alone-seed{seed}")

@@ -133,17 +133,24 @@ def test_times_are_by_the_servers_clock(clock: Clock) -> None:
     assert tracer.take()[0]["start"] == 99.75
 
 
-def test_whoever_asked_is_told_of_every_phase_before_it_begins(clock: Clock) -> None:
+def test_the_callback_is_called_before_every_phase(clock: Clock) -> None:
     told: list[tuple[str, int, float]] = []
     tracer = Tracer(on_phase=lambda phase, iteration: told.append((phase, iteration, clock.now)))
     tracer.iteration = 3
     do(tracer, clock, "local step", 1.0, worker=2)
-    tracer.of_worker(1)("feedback")  # nobody has entered it
+    tracer.of_worker(1)("feedback")  # not entered
     tracer.reach("write")
     tracer.reach("manifest", 2)
-    assert told == [("local step", 3, 1000.0), ("write", 3, 1001.0), ("manifest", 2, 1001.0)]
-    ((span,),) = read_back(tracer.take()).spans.values()
-    assert span.name == "local step", "a phase that is no span is not recorded"
+    with tracer.of_worker(5)("receive"):
+        clock.now += 1.0
+    assert told == [
+        ("local step", 3, 1000.0),
+        ("write", 3, 1001.0),
+        ("manifest", 2, 1001.0),
+        ("receive", 3, 1001.0),
+    ]
+    (spans,) = read_back(tracer.take()).spans.values()
+    assert [span.name for span in spans] == ["local step", "receive"], "not what is no span"
 
 
 def test_it_is_due_about_once_a_second(clock: Clock) -> None:
@@ -166,20 +173,6 @@ def test_windows_are_recorded_from_the_first_iteration_on(clock: Clock, every: i
     recorded = [row["iteration"] for row in tracer.take()]
     windows = [range(1 + n * every * WINDOW, 1 + (n * every + 1) * WINDOW) for n in range(4)]
     assert recorded == [0, *(i for window in windows for i in window)]
-
-
-def test_whoever_watches_phases_sees_each_as_it_begins(clock: Clock) -> None:
-    seen: list[tuple[str, int]] = []
-    tracer = Tracer(on_phase=lambda phase, iteration: seen.append((phase, iteration)))
-    tracer.iteration = 3
-    with tracer.span("swap"):
-        assert seen == [("swap", 3)]
-        tracer.reach("swapped")
-    tracer.reach("write", 2)
-    with tracer.of_worker(5)("feedback"):
-        pass
-    assert seen == [("swap", 3), ("swapped", 3), ("write", 2), ("feedback", 3)]
-    assert [span[0] for span in tracer.take()[0]["spans"]] == ["swap", "feedback"]
 
 
 def test_small_runs_are_recorded_whole() -> None:

@@ -314,7 +314,7 @@ def test_who_is_there_and_who_is_not(tmp_path: Path) -> None:
     assert states == ["out", "done", "done", "left", "done"]
 
 
-def test_a_resumed_run_begins_with_whoever_is_there(tmp_path: Path) -> None:
+def test_a_resumed_run_begins_with_the_workers_that_are_there(tmp_path: Path) -> None:
     run = RunFiles(tmp_path / "run", num_workers=3)
     run.holdings({1: 10, 2: 20, 3: 30})
     run.event("late", 400, seconds=40.0, workers=[1])

@@ -1,0 +1,50 @@
+"""Tables as plain text, for terminals, pipes and files."""
+
+import io
+import sys
+from collections.abc import Collection, Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+_NO_TERMINAL_WIDTH = 10_000  # so that no cell is broken where lines may have any length
+
+
+def text_table(
+    rows: Iterable[Sequence[str]],
+    headings: Sequence[str] = (),
+    *,
+    right: Collection[int] = (),
+    indent: int = 0,
+) -> str:
+    """Puts cells into columns; on a terminal, cells that do not fit are continued below.
+
+    Args:
+        rows: as many cells in each; nothing in them is taken for markup.
+        headings: above the columns; none for a table without them.
+        right: the numbers of the columns whose cells end at the same place.
+        indent: spaces before every line.
+
+    Returns:
+        Lines without spaces at their ends and without a last line break.
+    """
+    rows = list(rows)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=bool(headings))
+    for number in range(max(map(len, (headings, *rows)))):
+        heading = headings[number] if headings else ""
+        table.add_column(heading, justify="right" if number in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    width = Console().width - indent if sys.stdout.isatty() else _NO_TERMINAL_WIDTH
+    console = Console(
+        file=io.StringIO(),
+        width=width,
+        color_system=None,
+        force_terminal=False,
+        markup=False,
+        emoji=False,
+    )
+    with console.capture() as captured:
+        console.print(table)
+    lines = captured.get().splitlines()
+    return "\n".join((" " * indent + line).rstrip() for line in lines)
