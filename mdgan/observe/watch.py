@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from mdgan.observe.live_state import Metrics, Role, Swap
 from mdgan.observe.tracer import WINDOW
 from mdgan.records.happenings import LEFT, LOST, SHUT_OUT
+from mdgan.records.roles import num_workers
 from mdgan.records.run_directory import RunDirectory
 from mdgan.records.run_tail import METRICS, RunTail
 from mdgan.records.values import number_in
-from mdgan.report.numbers.subject import num_workers
 
 _LEADERS = ("server", "standalone")
 _ENDED = ("finished", "stopped", "failed")

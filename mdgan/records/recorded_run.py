@@ -1,12 +1,29 @@
 """A run read back from its folder, finished or not, for reports, traces and the live view."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mdgan.records.run_directory import RunDirectory
+from msgspec import Struct
+
+from mdgan.records.happenings import KINDS, Happening
+from mdgan.records.roles import first_worker
+from mdgan.records.rows import (
+    Attended,
+    Kind,
+    Losses,
+    Round,
+    Row,
+    Scores,
+    Swap,
+    Unsaved,
+    Unscored,
+    json_object,
+    typed,
+)
+from mdgan.records.run_directory import RunDirectory, Status
 
 _LONGEST_NUMBER = 19
 
@@ -30,6 +47,11 @@ class RecordedSpan(NamedTuple):
     seconds: float
     num_bytes: int
 
+    @property
+    def end(self) -> float:
+        """When it was over, in seconds since training began."""
+        return self.start + self.seconds
+
 
 class Traffic(NamedTuple):
     """Bytes that a role had moved by some time, by kind of message.
@@ -46,13 +68,35 @@ class Traffic(NamedTuple):
     sent: Mapping[str, int]
     received: Mapping[str, int]
 
+    @property
+    def total(self) -> int:
+        """Bytes sent and received since the start."""
+        return sum(self.sent.values()) + sum(self.received.values())
+
+
+class _Done(Struct, frozen=True):
+    """A row with spans: each a name, worker, microseconds after start, duration in them, bytes."""
+
+    iteration: int
+    start: float
+    spans: list[tuple[str, int, float, float, int]]
+
+
+class _Moved(Struct, frozen=True):
+    """A row with bytes."""
+
+    iteration: int
+    seconds: float
+    sent_bytes: dict[str, int]
+    received_bytes: dict[str, int]
+
 
 @dataclass
 class Trace:
     """All that one role recorded.
 
     Attributes:
-        role: `server`, `scorer`, `standalone`, or `host-N`, N being the host's first worker.
+        role: its name; see `mdgan.records.roles`.
         spans: by iteration, in the order in which they began.
         traffic: in time order; empty where nothing is sent.
     """
@@ -61,28 +105,27 @@ class Trace:
     spans: dict[int, list[RecordedSpan]] = field(default_factory=dict)
     traffic: list[Traffic] = field(default_factory=list)
 
+    @property
+    def workers(self) -> set[int]:
+        """The workers for which the role did something."""
+        return {span.worker for spans in self.spans.values() for span in spans} - {0}
+
     def add(self, row: Mapping[str, Any]) -> None:
         """Takes in one row of the role's file.
 
         Raises:
-            KeyError: the row is not one of a trace.
-            TypeError: so too.
-            ValueError: so too.
-            OverflowError: so too.
+            ValueError: the row is not one of a trace.
         """
-        iteration = int(row["iteration"])
         if "spans" not in row:
-            sent, received = dict(row["sent_bytes"]), dict(row["received_bytes"])
-            self.traffic.append(Traffic(iteration, float(row["seconds"]), sent, received))
+            moved = typed(row, _Moved)
+            told = moved.iteration, moved.seconds, moved.sent_bytes, moved.received_bytes
+            self.traffic.append(Traffic(*told))
             return
-        start = float(row["start"])
-        spans = [
-            RecordedSpan(
-                str(name), int(worker), start + after / 1e6, duration / 1e6, int(num_bytes)
-            )
-            for name, worker, after, duration, num_bytes in row["spans"]
-        ]
-        self.spans.setdefault(iteration, []).extend(spans)
+        done = typed(row, _Done)
+        self.spans.setdefault(done.iteration, []).extend(
+            RecordedSpan(name, worker, done.start + after / 1e6, duration / 1e6, num_bytes)
+            for name, worker, after, duration, num_bytes in done.spans
+        )
 
 
 @dataclass(frozen=True)
@@ -94,7 +137,8 @@ class RecordedRun:
         config: `config.json`: all settings.
         status: `run.json`: state, iteration, seconds, version, …
         iterations: the metrics of the logged iterations, in order.
-        events: everything else in `metrics.jsonl`, in order; `event` says what.
+        events: everything else in `metrics.jsonl`, in order; `event` says what. `rows` and `of`
+            have both typed.
         traces: by role.
         samples: the sample grids, by iteration.
         damage: one line for everything that could not be read.
@@ -102,7 +146,7 @@ class RecordedRun:
 
     path: Path
     config: Mapping[str, Any]
-    status: Mapping[str, Any]
+    status: Status
     iterations: list[dict[str, Any]]
     events: list[dict[str, Any]]
     traces: Mapping[str, Trace]
@@ -119,7 +163,9 @@ class RecordedRun:
         run = RunDirectory.open(path)
         damage: list[str] = []
         status = run.read_status()
-        records = list(_lines(path / "metrics.jsonl", damage))
+        metrics = path / "metrics.jsonl"
+        records = list(_lines(metrics, damage))
+        _tell_senseless(metrics, sum(_row(record) is None for record in records), damage)
         return cls(
             path=path,
             config=run.read_config(),
@@ -137,9 +183,50 @@ class RecordedRun:
             damage=tuple(damage),
         )
 
+    @cached_property
+    def rows(self) -> list[Row]:
+        """All rows of `metrics.jsonl` that make sense: first the iterations, then the events."""
+        records = (*self.iterations, *self.events)
+        return [row for record in records if (row := _row(record)) is not None]
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        """The rows of one type, in order."""
+        return [row for row in self.rows if isinstance(row, kind)]
+
     def named(self, event: str) -> list[dict[str, Any]]:
-        """The events of one name, in order."""
+        """The events of one name as they are in the file, in order."""
         return [record for record in self.events if record["event"] == event]
+
+    @cached_property
+    def unit(self) -> str:
+        """What the run is counted in: `round` or `iteration`."""
+        return self.status.get("unit") or ("round" if self.of(Round) else "iteration")
+
+    @cached_property
+    def hosts(self) -> list[Trace]:
+        """The traces of the hosts, in the order of their first workers."""
+        hosts = [trace for role, trace in self.traces.items() if first_worker(role)]
+        return sorted(hosts, key=lambda trace: first_worker(trace.role))
+
+
+_KINDS: dict[str, type[Row]] = {
+    **dict.fromkeys(KINDS, Happening),
+    "scores": Scores,
+    "swap": Swap,
+    "round": Round,
+    "attendance": Attended,
+    "unsaved": Unsaved,
+    "unscored": Unscored,
+}
+"""By the names of events; of another event, such as a new family may write, only `Row` is known."""
+
+
+def _row(record: Mapping[str, Any]) -> Row | None:
+    kind = _KINDS.get(str(record["event"]), Row) if "event" in record else Losses
+    try:
+        return typed(record, kind)
+    except ValueError:
+        return None
 
 
 def _lines(path: Path, damage: list[str]) -> Iterator[dict[str, Any]]:
@@ -150,12 +237,8 @@ def _lines(path: Path, damage: list[str]) -> Iterator[dict[str, Any]]:
     *lines, rest = path.read_bytes().split(b"\n")
     for line in lines:
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            record = None
-        if isinstance(record, dict):
-            yield record
-        else:
+            yield json_object(line)
+        except ValueError:
             bad += 1
     if bad:
         damage.append(f"{path}: {bad} line(s) are damaged and left out")
@@ -164,13 +247,16 @@ def _lines(path: Path, damage: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _trace(path: Path, damage: list[str]) -> Trace:
-    trace = Trace(path.stem)
-    bad = 0
+    trace, bad = Trace(path.stem), 0
     for record in _lines(path, damage):
         try:
             trace.add(record)
-        except (KeyError, TypeError, ValueError, OverflowError):
+        except ValueError:
             bad += 1
+    _tell_senseless(path, bad, damage)
+    return trace
+
+
+def _tell_senseless(path: Path, bad: int, damage: list[str]) -> None:
     if bad:
         damage.append(f"{path}: {bad} line(s) make no sense and are left out")
-    return trace

@@ -1,10 +1,11 @@
 """The files of a run while they are written, read on from where reading stopped."""
 
-import json
 import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
+
+from mdgan.records.rows import json_object
 
 METRICS = "metrics"
 """The name of what is in `metrics.jsonl`; everything else has the name of a role."""
@@ -118,10 +119,6 @@ def _objects(lines: list[bytes]) -> list[dict[str, Any]]:
     """What is damaged is left out: a crash may have cut a line that others follow."""
     found = []
     for line in lines:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            found.append(record)
+        with suppress(ValueError):
+            found.append(json_object(line))
     return found

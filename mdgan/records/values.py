@@ -21,32 +21,8 @@ def number_in(record: Mapping[str, Any], *path: str) -> float | None:
     """The finite number at the end of nested keys, or None."""
     value: Any = record
     for key in path:
-        value = mapping(value).get(key)
+        value = value.get(key) if isinstance(value, Mapping) else None
     return number(value)
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """The value if it is a JSON object, else an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def numbers(value: Any) -> list[float]:
-    """The finite numbers of a JSON list, or of nothing."""
-    found = [number(item) for item in value] if isinstance(value, list) else []
-    return [item for item in found if item is not None]
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value below which a share of the values lies, interpolated.
-
-    Args:
-        ordered: at least one value, increasing.
-        share: in [0, 1].
-    """
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
 def chosen_evenly(items: Sequence[Item], most: int) -> list[Item]:

@@ -4,8 +4,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import ceil
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mdgan.records.happenings import (
     BACK,
@@ -18,13 +19,13 @@ from mdgan.records.happenings import (
     RESUMED,
     SHUT_OUT,
     Happening,
-    happening,
-    happenings,
 )
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.values import chosen_evenly, count, mapping, number
+from mdgan.records.rows import Attended, Round
+from mdgan.records.values import chosen_evenly, count
 
-COUNTED = ("answered", "late", "refused", "lost")
+COUNTED = ("answered", LATE, REFUSED, LOST)
+_COMING, _GOING = (BEGAN, RESUMED, JOINED), (LEFT, LOST, SHUT_OUT)
 _MOST_TOLD = 6
 _LONG_SHARE = 0.02
 
@@ -115,24 +116,24 @@ class Attendance:
 def attendance(run: RecordedRun, done: int) -> list[Attendance]:
     """When each worker of a run was there, and what it missed, by its number.
 
-    Who is not asked in a round misses nothing.
+    A worker that is not asked in a round misses nothing.
 
     Args:
         run: what it recorded.
         done: the last iteration that is known to be done.
     """
-    book = _Book(run.named("round"))
-    for record in run.events:
-        if record["event"] == "attendance":
-            book.told(mapping(record.get("workers")))
-        elif (found := happening(record)) is not None:
-            book.take(found)
+    book = _Book(run.of(Round))
+    for row in run.rows:
+        if isinstance(row, Attended):
+            book.told(row.workers)
+        elif isinstance(row, Happening):
+            book.take(row)
     return book.closed(done)
 
 
 def resumptions(run: RecordedRun) -> list[int]:
     """The iterations from which a run went on after it had stopped."""
-    return [found.iteration for found in happenings(run.events) if found.kind == RESUMED]
+    return [found.iteration for found in run.of(Happening) if found.kind == RESUMED]
 
 
 def eventful(run: RecordedRun, workers: Iterable[Attendance]) -> bool:
@@ -141,11 +142,9 @@ def eventful(run: RecordedRun, workers: Iterable[Attendance]) -> bool:
 
 
 def holdings(run: RecordedRun) -> dict[int, list[int]]:
-    """Worker → how many samples of each class it holds, as far as anybody told; the newest."""
-    found: dict[int, list[int]] = {}
-    for told in happenings(run.events):
-        found.update(told.classes)
-    return dict(sorted(found.items()))
+    """Worker → how many samples of each class it holds, as far as recorded; the newest."""
+    classes = (told.classes.items() for told in run.of(Happening))
+    return dict(sorted(dict(chain.from_iterable(classes)).items()))
 
 
 def said_story(worker: Attendance, last: int) -> str:
@@ -211,49 +210,46 @@ class _Book:
     """Takes in what happened, and keeps count.
 
     Args:
-        rounds: the events of all rounds; none where every iteration asks for an answer.
+        rounds: all rounds; none where every iteration asks for an answer.
     """
 
-    def __init__(self, rounds: Sequence[Mapping[str, Any]]) -> None:
-        ends = (event.get("iteration") for event in rounds)
-        self._ends = sorted({end for end in ends if type(end) is int})
-        parts = (event.get("took_part") for event in rounds)
-        self._took_part = Counter(
-            rank for part in parts if isinstance(part, list) for rank in part if type(rank) is int
-        )
+    def __init__(self, rounds: Sequence[Round]) -> None:
+        self._ends = sorted({one.iteration for one in rounds})
+        self._took_part = Counter(rank for one in rounds for rank in one.took_part)
         self._workers: dict[int, Attendance] = {}
         self._here: dict[int, int] = {}  # since when each worker that is there has been there
         self._late: dict[int, int] = {}  # the first iteration that each late worker missed
-        self._told: Mapping[str, Any] = {}
+        self._told: Mapping[int, Mapping[str, int]] = {}
         self._resumed = False
         self._last = 0
 
     def take(self, found: Happening) -> None:
         """Takes in one happening."""
-        self._last = max(self._last, found.iteration)
+        kind, i = found.kind, found.iteration
+        self._last = max(self._last, i)
         self._told = {}
-        if found.kind in (BEGAN, RESUMED):
+        if kind in (BEGAN, RESUMED):
             self._begin(found)
         for rank in found.workers:
-            if rank not in self._workers and found.kind not in (BEGAN, RESUMED, JOINED):
-                self._here[rank] = 0  # nobody told when it came
+            if rank not in self._workers and kind not in _COMING:
+                self._here[rank] = 0  # when it came was not recorded
             worker = self._workers.setdefault(rank, Attendance(rank))
-            if found.kind in (BEGAN, RESUMED, JOINED):
-                self._here.setdefault(rank, found.iteration)
-            elif found.kind in (LEFT, LOST, SHUT_OUT):
-                self._go(rank, found.iteration)
-            elif found.kind == LATE and rank in self._here:
-                self._late.setdefault(rank, found.iteration)
-            elif found.kind == BACK:
-                self._back(rank, found.iteration)
-            elif found.kind == REFUSED:
-                worker.refused.append((self._before(found.iteration), found.iteration))
-            if found.kind in (JOINED, LEFT, LOST, SHUT_OUT):
-                worker.marks.append(Mark(found.kind, found.iteration, found.reason))
-            if found.kind in COUNTED:
-                worker.counts[found.kind] += 1
+            if kind in _COMING:
+                self._here.setdefault(rank, i)
+            elif kind in _GOING:
+                self._go(rank, i)
+            elif kind == LATE and rank in self._here:
+                self._late.setdefault(rank, i)
+            elif kind == BACK:
+                self._back(rank, i)
+            elif kind == REFUSED:
+                worker.refused.append((self._before(i), i))
+            if kind in (JOINED, *_GOING):
+                worker.marks.append(Mark(kind, i, found.reason))
+            if kind in COUNTED:
+                worker.counts[kind] += 1
 
-    def told(self, counts: Mapping[str, Any]) -> None:
+    def told(self, counts: Mapping[int, Mapping[str, int]]) -> None:
         """Takes in the server's own counts, which cover everything unless it was resumed."""
         if not self._resumed:
             self._told = counts
@@ -267,9 +263,8 @@ class _Book:
             absent = sum(end - begin for begin, end in (*worker.missed, *worker.refused))
             answered = self._took_part[rank] if self._ends else there - absent
             worker.counts["answered"] = max(0, answered)
-            for name, value in mapping(self._told.get(str(rank))).items():
-                if name in COUNTED and (amount := number(value)) is not None:
-                    worker.counts[name] = int(amount)
+            told = self._told.get(rank, {})
+            dict.update(worker.counts, {name: told[name] for name in COUNTED if name in told})
         return [worker for _, worker in sorted(self._workers.items())]
 
     def _begin(self, found: Happening) -> None:

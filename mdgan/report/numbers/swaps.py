@@ -2,61 +2,18 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.values import count, mapping, said_list
+from mdgan.records.rows import Swap
+from mdgan.records.values import count, said_list
 
 Origin = tuple[int, int]
 """The worker where a discriminator began, and the iteration in which; 0 before training."""
 
 
-class Swap(NamedTuple):
-    """One swap.
-
-    Attributes:
-        iteration: after which it took place.
-        moves: giver → taker, those that were ordered.
-        arrived: the takers that got what they were to get; all others keep their own.
-        exact: whether every bit of what arrived is as it left; None if it was not recorded.
-    """
-
-    iteration: int
-    moves: Mapping[int, int]
-    arrived: frozenset[int]
-    exact: bool | None
-
-    @property
-    def complete(self) -> bool:
-        """Whether nobody died or was out of reach meanwhile."""
-        return self.arrived >= set(self.moves.values())
-
-
 def swaps_of(run: RecordedRun) -> list[Swap]:
     """A run's swaps, in order."""
-    return [swap for event in run.named("swap") if (swap := _swap(event)) is not None]
-
-
-def _swap(event: Mapping[str, Any]) -> Swap | None:
-    try:
-        moves = {int(giver): int(taker) for giver, taker in event["moves"]}
-        iteration = int(event["iteration"])
-        if not isinstance(event.get("taken"), Mapping):
-            exact = event.get("exact")
-            exact = exact if isinstance(exact, bool) else None
-            return Swap(iteration, moves, frozenset(moves.values()), exact)
-        given, taken = mapping(event.get("given")), event["taken"]
-        arrived = frozenset(int(taker) for taker in taken)
-        pairs = [
-            (given.get(str(giver)), taken[str(taker)])
-            for giver, taker in moves.items()
-            if taker in arrived
-        ]
-        torn = any(left != came for left, came in pairs if left is not None)
-        unknown = any(left is None for left, _ in pairs)  # its giver died before it could tell
-        return Swap(iteration, moves, arrived, False if torn else None if unknown else True)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
+    return run.of(Swap)
 
 
 def swap_counts(swaps: list[Swap]) -> Counter[tuple[int, int]]:
@@ -118,7 +75,7 @@ def discriminator_paths(
         (begin, worker, end) for worker, stretches in stays.items() for begin, end in stretches
     )
     arrived = 0
-    for place, swap in enumerate([Swap(0, {}, frozenset(), None), *swaps]):
+    for place, swap in enumerate([Swap(iteration=0, pairs=()), *swaps]):
         while arrived < len(coming) and coming[arrived][0] <= swap.iteration:
             begin, worker, until[worker] = coming[arrived]
             at[worker] = (worker, begin)

@@ -90,7 +90,8 @@ def _write_traces(folder: Path, workers: int, events: list[dict[str, Any]]) -> N
             rows[f"host-{worker}"].append(_row(i, spans))
             free_from[worker] = end - 0.002
         spans = [("send", 0, start, start + 0.001), ("wait", 0, start + 0.001, end - 0.001)]
-        spans += [] if event["aborted"] else [("aggregate", 0, end - 0.001, end)]
+        if not event["aborted"]:
+            spans += [("aggregate", 0, end - 0.001, end), ("step", 0, end, end)]
         sent, received = sent + MODELS * len(event["asked"]), received + MODELS * len(took_part)
         counts = {"sent_bytes": {"ROUND": sent}, "received_bytes": {"UPDATE": received}}
         rows["server"] += [_row(i, spans), {"iteration": i, "seconds": end, **counts}]

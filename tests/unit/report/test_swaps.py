@@ -3,8 +3,8 @@ from pathlib import Path
 from typing import Any
 
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.rows import Swap
 from mdgan.report.numbers.swaps import (
-    Swap,
     discriminator_paths,
     exactness,
     inexact,
@@ -15,8 +15,8 @@ from tests.unit.observe.fake_run import FakeRun
 
 
 def swap(iteration: int, moves: dict[int, int], arrived: set[int] | None = None) -> Swap:
-    takers = frozenset(moves.values() if arrived is None else arrived)
-    return Swap(iteration, moves, takers, True)
+    taken = None if arrived is None else dict.fromkeys(arrived, "")
+    return Swap(iteration=iteration, pairs=tuple(moves.items()), taken=taken, told_exact=True)
 
 
 def always(*workers: int) -> dict[int, list[tuple[int, int]]]:
