@@ -60,7 +60,7 @@ class Continuation:
         """Iterations between two swaps as before, or None if the settings now say otherwise."""
         before = self.manifest.settings
         same = all(before.get(name) == self.settings.get(name) for name in _SWAP_RHYTHM)
-        return self.manifest.swap_every if same else None
+        return self.manifest.progress["swap_every"] if same else None
 
 
 def continuation(

@@ -347,8 +347,7 @@ class Saving:
         manifest = Manifest(
             iteration=standing.iteration,
             generation=self._fence.generation,
-            num_swaps=standing.num_swaps,
-            swap_every=standing.swap_every,
+            progress={"num_swaps": standing.num_swaps, "swap_every": standing.swap_every},
             seconds=standing.seconds,
             workers=tuple(sorted(int(key) for key in files if key != SERVER)),
             files=files,

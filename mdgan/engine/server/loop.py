@@ -125,7 +125,7 @@ class Server:
             replaces_another: whether this server takes over from one that died: then workers that
                 do not come are left behind.
         """
-        self._part.go_on(manifest.num_swaps, swap_every)
+        self._part.go_on(manifest.progress["num_swaps"], swap_every)
         self._replaces_another = replaces_another
 
     def run(self) -> None:

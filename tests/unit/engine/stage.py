@@ -213,7 +213,7 @@ class Stage:
             self.server.load_state(
                 read_state(self.checkpoints.folder_of(manifest.iteration), stored)
             )
-            swap_every, replaces = manifest.swap_every, replaces_another
+            swap_every, replaces = manifest.progress["swap_every"], replaces_another
             self.server.go_on(manifest, swap_every, replaces_another=replaces)
         self.actor = Actor(self.server.run)
         self.hosts: dict[int, Actor] = {}
