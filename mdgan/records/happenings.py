@@ -1,4 +1,4 @@
-"""What a run records of workers that come, go, or do not answer."""
+"""What a run records of workers that come, go or do not answer."""
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -26,10 +26,10 @@ class Happening(Row, frozen=True):
     Attributes:
         kind: one of the names above.
         iteration: in which, or after which; 0 before the first.
-        reason: in words, where there is one.
-        told: the workers, where there may be several; with what they hold at the beginning.
-        worker: the only worker, where there is one.
-        held: what workers that joined hold.
+        reason: in words; empty if there is none.
+        told: the workers; at the beginning of training also what each of them holds.
+        worker: the only worker, instead of `told`.
+        held: what the workers that joined hold.
     """
 
     kind: str = field(name="event")
@@ -45,18 +45,18 @@ class Happening(Row, frozen=True):
 
     @cached_property
     def workers(self) -> tuple[int, ...]:
-        """In increasing order; after `holdings` and `resumed`, all workers that are there."""
+        """In increasing order; at the beginning of training, all workers that take part."""
         return tuple(sorted({*self.told, *([self.worker] if self.worker else [])}))
 
     @cached_property
     def classes(self) -> dict[int, list[int]]:
-        """Worker → how many samples of each class it holds, where that is told."""
+        """Worker → how many samples of each class it holds, if that was recorded."""
         held = {**(self.told if isinstance(self.told, dict) else {}), **self.held}
         return {worker: holding.classes for worker, holding in held.items()}
 
 
 def happening(record: Mapping[str, Any]) -> Happening | None:
-    """What a line of `metrics.jsonl` tells of workers; None if it tells nothing, or no sense."""
+    """What a row of `metrics.jsonl` says of workers; None if it says nothing or makes no sense."""
     if record.get("event") not in KINDS:
         return None
     try:

@@ -1,12 +1,12 @@
-"""A run read back from its folder, finished or not, for reports, traces and the live view."""
+"""A run as it is read from its folder, whether it has ended or not."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from mdgan.records.happenings import KINDS, Happening
 from mdgan.records.roles import first_worker
@@ -32,13 +32,12 @@ class RecordedSpan(NamedTuple):
     """What a role did in one stretch of time.
 
     Attributes:
-        name: what: generate, send, wait, aggregate, step, swap, evaluate or checkpoint on the
-            server; receive, real half, fake half, local step, feedback, train, send or swap on a
-            host.
-        worker: for which of a host's workers; 0 if for the whole role.
+        name: the operation, such as generate, send, wait, aggregate, step or checkpoint on the
+            server, and receive, real half, local step, feedback or train on a host.
+        worker: the one of a host's workers that it was for; 0 if it was for the whole role.
         start: seconds since training began, by the server's clock.
         seconds: how long it took.
-        num_bytes: what moved meanwhile.
+        num_bytes: how many bytes the role sent or received meanwhile.
     """
 
     name: str
@@ -53,20 +52,20 @@ class RecordedSpan(NamedTuple):
         return self.start + self.seconds
 
 
-class Traffic(NamedTuple):
-    """Bytes that a role had moved by some time, by kind of message.
+class Traffic(Struct, frozen=True):
+    """Bytes that a role had sent and received at some time.
 
     Attributes:
         iteration: the last iteration that the role was at.
         seconds: since training began.
-        sent: bytes sent since the start, by kind.
-        received: bytes received since the start, by kind.
+        sent: bytes sent since the start, by kind of message.
+        received: bytes received since the start, by kind of message.
     """
 
     iteration: int
     seconds: float
-    sent: Mapping[str, int]
-    received: Mapping[str, int]
+    sent: Mapping[str, int] = field(name="sent_bytes")
+    received: Mapping[str, int] = field(name="received_bytes")
 
     @property
     def total(self) -> int:
@@ -82,28 +81,18 @@ class _Done(Struct, frozen=True):
     spans: list[tuple[str, int, float, float, int]]
 
 
-class _Moved(Struct, frozen=True):
-    """A row with bytes."""
-
-    iteration: int
-    seconds: float
-    sent_bytes: dict[str, int]
-    received_bytes: dict[str, int]
-
-
-@dataclass
-class Trace:
-    """All that one role recorded.
+class Trace(Struct):
+    """What one role recorded.
 
     Attributes:
         role: its name; see `mdgan.records.roles`.
         spans: by iteration, in the order in which they began.
-        traffic: in time order; empty where nothing is sent.
+        traffic: in time order; empty if nothing is sent.
     """
 
     role: str
-    spans: dict[int, list[RecordedSpan]] = field(default_factory=dict)
-    traffic: list[Traffic] = field(default_factory=list)
+    spans: dict[int, list[RecordedSpan]] = {}
+    traffic: list[Traffic] = []
 
     @property
     def workers(self) -> set[int]:
@@ -111,15 +100,13 @@ class Trace:
         return {span.worker for spans in self.spans.values() for span in spans} - {0}
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Takes in one row of the role's file.
+        """Adds one row of the role's file.
 
         Raises:
             ValueError: the row is not one of a trace.
         """
         if "spans" not in row:
-            moved = typed(row, _Moved)
-            told = moved.iteration, moved.seconds, moved.sent_bytes, moved.received_bytes
-            self.traffic.append(Traffic(*told))
+            self.traffic.append(typed(row, Traffic))
             return
         done = typed(row, _Done)
         self.spans.setdefault(done.iteration, []).extend(
@@ -134,14 +121,14 @@ class RecordedRun:
 
     Attributes:
         path: its folder.
-        config: `config.json`: all settings.
-        status: `run.json`: state, iteration, seconds, version, …
-        iterations: the metrics of the logged iterations, in order.
-        events: everything else in `metrics.jsonl`, in order; `event` says what. `rows` and `of`
-            have both typed.
+        config: all settings, from `config.json`.
+        status: the content of `run.json`.
+        iterations: the rows of `metrics.jsonl` for logged iterations, in order. `rows` and `of`
+            give typed rows.
+        events: the other rows, in order; `event` names each.
         traces: by role.
         samples: the sample grids, by iteration.
-        damage: one line for everything that could not be read.
+        damage: one line for each thing that could not be read.
     """
 
     path: Path
@@ -155,7 +142,7 @@ class RecordedRun:
 
     @classmethod
     def read(cls, path: Path) -> "RecordedRun":
-        """Reads a run; what a crash cut off is left out and named in `damage`.
+        """Reads a run; lines that are damaged or cut off are left out and counted in `damage`.
 
         Raises:
             BadInput: not a run, or one of a newer version of mdgan.
@@ -185,7 +172,7 @@ class RecordedRun:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """All rows of `metrics.jsonl` that make sense: first the iterations, then the events."""
+        """All rows of `metrics.jsonl` that make sense, first the iterations, then the events."""
         records = (*self.iterations, *self.events)
         return [row for record in records if (row := _row(record)) is not None]
 
@@ -194,7 +181,7 @@ class RecordedRun:
         return [row for row in self.rows if isinstance(row, kind)]
 
     def named(self, event: str) -> list[dict[str, Any]]:
-        """The events of one name as they are in the file, in order."""
+        """The events of one name as they stand in the file, in order."""
         return [record for record in self.events if record["event"] == event]
 
     @cached_property
@@ -218,7 +205,7 @@ _KINDS: dict[str, type[Row]] = {
     "unsaved": Unsaved,
     "unscored": Unscored,
 }
-"""By the names of events; of another event, such as a new family may write, only `Row` is known."""
+"""The types of events by name; an event of another name, as a new family may write, is a `Row`."""
 
 
 def _row(record: Mapping[str, Any]) -> Row | None:

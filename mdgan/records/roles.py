@@ -1,7 +1,7 @@
-"""The roles of a run, which are the names of the files in its `trace/` folder.
+"""The roles of a run, which name the files in its `trace/` folder.
 
-`server` or another name for the role that owns the generator, `host-N` for a host whose first
-worker is N, `scorer` for the process that scores.
+`host-N` is the host whose first worker is N, `scorer` the process that scores, and `server`, or any
+other name, the role that owns the generator.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,23 +14,23 @@ _HOST = "host-"
 
 
 def first_worker(role: str) -> int:
-    """N of `host-N`; 0 for a role that is no host."""
+    """N of `host-N`; 0 if the role is not a host."""
     number = role.removeprefix(_HOST)
     return int(number) if number != role and number.isdecimal() else 0
 
 
 def leader(roles: Iterable[str]) -> str | None:
-    """The role that owns the generator; None as long as it has recorded nothing."""
+    """The role that owns the generator; None before it has recorded anything."""
     others = [role for role in roles if role != SCORER and not role.startswith(_HOST)]
     return SERVER if SERVER in others else next(iter(others), None)
 
 
 def is_alone(roles: Iterable[str]) -> bool:
-    """Whether one role does everything, without hosts; false as long as none has recorded."""
+    """Whether one role does everything, without server and hosts; false if none recorded yet."""
     known = list(roles)
     return leader(known) not in (None, SERVER) and not any(map(first_worker, known))
 
 
 def num_workers(config: Mapping[str, Any]) -> int:
-    """N by the settings of a run that has workers."""
+    """N according to the settings of a run with workers."""
     return max(0, int(number_in(config, "world_size") or 1) - 1)

@@ -1,7 +1,7 @@
-"""The rows of a run's files, typed; all that is read here may be foreign or damaged.
+"""The rows of a run's files as typed values.
 
-A field that a row lacks has its default, one that nobody knows is passed over, and a row with an
-impossible value makes no sense as a whole.
+The files may be damaged, or of another version. A missing field has its default, an unknown field
+is ignored, and a row with an impossible value is left out as a whole.
 """
 
 import json
@@ -20,10 +20,10 @@ Kind = TypeVar("Kind")
 
 
 def json_object(text: bytes) -> dict[str, Any]:
-    """Reads one JSON object.
+    """Reads a JSON object.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not one.
     """
     try:
         content = json.loads(text)
@@ -35,10 +35,10 @@ def json_object(text: bytes) -> dict[str, Any]:
 
 
 def typed(record: object, kind: type[Kind]) -> Kind:
-    """A value out of JSON as one of a type.
+    """Converts JSON values to a type.
 
     Raises:
-        ValueError: it makes no sense.
+        ValueError: they do not fit it.
     """
     return msgspec.convert(record, kind, str_keys=True)
 
@@ -47,7 +47,7 @@ class Row(Struct, frozen=True, kw_only=True, dict=True):
     """One row of `metrics.jsonl`.
 
     Attributes:
-        iteration: that it is about.
+        iteration: the one that it is about.
         seconds: since training began; None if it was not recorded.
     """
 
@@ -60,7 +60,7 @@ class Losses(Row, frozen=True):
 
     Attributes:
         generator_loss: mean over the workers that answered.
-        discriminator_loss: likewise.
+        discriminator_loss: mean over the same workers.
         workers: how many answered.
     """
 
@@ -70,7 +70,7 @@ class Losses(Row, frozen=True):
 
 
 class Extractor(Struct, frozen=True):
-    """The network whose features scores are computed from.
+    """The network that computed the features.
 
     Attributes:
         name: for people.
@@ -87,17 +87,17 @@ Values = dict[str, float | list[int] | None]
 
 
 class Scores(Row, frozen=True):
-    """What a generator was worth.
+    """The scores of one generator.
 
     Attributes:
         scores: by name.
-        left_out: the scores that could not be computed, and why.
+        left_out: score → why it could not be computed.
         warnings: in words.
-        extractor: the network.
+        extractor: the network that the scores depend on.
         n: how many samples were scored.
-        n_real: how many real ones they were compared with.
-        floor: what one half of the real data gets against the other, by name.
-        real: what real data gets, by name.
+        n_real: with how many real ones they were compared.
+        floor: the scores of one half of the real data against the other, by name.
+        real: the scores of real data, by name.
         class_histogram: generated samples by class.
         real_class_histogram: real samples by class.
     """
@@ -115,13 +115,13 @@ class Scores(Row, frozen=True):
 
 
 class Swap(Row, frozen=True):
-    """One swap of discriminators, with the digests of what left and of what arrived.
+    """One swap of discriminators.
 
     Attributes:
-        pairs: (giver, taker), those that were ordered.
-        given: giver → digest.
-        taken: taker → digest, of those that told; None in old records.
-        told_exact: whether every digest was the right one, as the server said.
+        pairs: (giver, taker) of every discriminator that was to move.
+        given: giver → digest of what it sent.
+        taken: taker → digest of what arrived; None in records of old versions.
+        told_exact: whether the server found all digests right.
     """
 
     pairs: tuple[tuple[Rank, Rank], ...] = field(name="moves")
@@ -131,12 +131,12 @@ class Swap(Row, frozen=True):
 
     @cached_property
     def moves(self) -> dict[int, int]:
-        """Giver → taker, those that were ordered."""
+        """Giver → taker of every discriminator that was to move."""
         return dict(self.pairs)
 
     @cached_property
     def arrived(self) -> frozenset[int]:
-        """The takers that got what was sent to them; all others keep their own."""
+        """The takers that got a discriminator; the others keep their own."""
         return frozenset(self.moves.values() if self.taken is None else self.taken)
 
     @cached_property
@@ -151,12 +151,12 @@ class Swap(Row, frozen=True):
         ]
         if any(left not in (None, came) for left, came in told):
             return False
-        # A giver may have died before it told.
+        # A giver may have died before it reported its digest.
         return None if any(left is None for left, _ in told) else True
 
     @property
     def complete(self) -> bool:
-        """Whether every taker got its discriminator: no worker died or was out of reach."""
+        """Whether every taker got a discriminator: no worker died or was out of reach."""
         return self.arrived >= set(self.moves.values())
 
 
@@ -164,7 +164,7 @@ class Round(Row, frozen=True):
     """One round.
 
     Attributes:
-        iteration: local iterations that a worker could have done by its end.
+        iteration: the local iterations that a worker could have done by the end of the round.
         number: its number, from 0.
         answered: the workers that took part.
         shares: their weights in the average, in the same order; they sum to 1.
@@ -209,22 +209,22 @@ class Round(Row, frozen=True):
 
 
 class Attended(Row, frozen=True):
-    """The server's own counts at the end.
+    """What the server counted until the end of the run.
 
     Attributes:
-        workers: worker → how often it answered, was late, was refused and was lost.
+        workers: worker → how often it answered, was late, was refused or was lost.
     """
 
     workers: dict[Rank, dict[str, Count]] = {}
 
 
 class Unsaved(Row, frozen=True):
-    """A checkpoint that went wrong, and why."""
+    """A checkpoint that could not be made, and why."""
 
     reason: str = ""
 
 
 class Unscored(Row, frozen=True):
-    """A run that cannot be scored, and why."""
+    """The reason why a run cannot be scored."""
 
     reason: str = ""

@@ -1,4 +1,4 @@
-"""The folder of a run. Every file in it is complete whenever it is there."""
+"""The folder of a run. Each of its files appears in one step, complete."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -31,9 +31,9 @@ class Status(TypedDict, total=False):
         version: of the mdgan that wrote it.
         dataset_file: its path.
         dataset_sha256: of that file.
-        machine: the name of the server's.
-        process: the number of the server's.
-        listens: address and port that workers connect to; empty if they do not.
+        machine: the name of the machine on which the server runs.
+        process: the number of the server's process.
+        listens: address and port that hosts connect to; empty if none do.
         unit: what the run is counted in, `iteration` or `round`.
         state: `starting`, `running`, `finished`, `stopped` or `failed`.
         iteration: the last complete one.
@@ -110,7 +110,7 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     def cut_after(self, iteration: int) -> None:
-        """Forgets what was recorded of later iterations: they are about to be done again."""
+        """Removes the records of later iterations, which training is about to repeat."""
         for path in [self.path / "metrics.jsonl", *(self.path / "trace").glob("*.jsonl")]:
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
             kept = [line for line in lines if _iteration_of(line) <= iteration]
@@ -118,7 +118,7 @@ class RunDirectory:
                 write_whole(path, b"".join(kept))
 
     def sweep(self) -> None:
-        """Removes what writers have left half-written that were killed."""
+        """Removes the unfinished files of processes that were killed while they wrote."""
         for folder in (self.path, self.path / "samples"):
             for path in folder.glob(".*.tmp"):
                 if not path.name.startswith(".generation-"):  # another server may be claiming
@@ -226,7 +226,7 @@ class RunDirectory:
 
 
 def _iteration_of(line: bytes) -> float:
-    """The iteration that a line of a record is about; infinite for half a line."""
+    """The iteration that a line is about; infinite if the line is damaged."""
     try:
         return typed(json_object(line).get("iteration"), float)
     except ValueError:
@@ -234,7 +234,7 @@ def _iteration_of(line: bytes) -> float:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The numbers of a version, for comparing; none if it is no version."""
+    """The numbers in the name of a version, to compare versions; none if it is not one."""
     parts = version.split(".")
     known = all(part.isdecimal() and len(part) < _LONGEST_NUMBER for part in parts)
     return tuple(map(int, parts)) if known else ()

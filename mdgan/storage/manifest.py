@@ -1,4 +1,4 @@
-"""The manifest: what belongs to one checkpoint, and where training was."""
+"""The manifest of a checkpoint: its files, and how far training was."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 from mdgan.storage.state_file import Damaged, StoredFile
 
 FORMAT = 2
-"""In format 1 the progress stood in two fields of its own, `num_swaps` and `swap_every`."""
+"""Format 1 had two fields, `num_swaps` and `swap_every`, instead of `progress`."""
 
 SERVER = "server"
 
@@ -20,7 +20,7 @@ _Workers = tuple[Annotated[int, Meta(gt=0)], ...]
 
 
 class Newer(Damaged):
-    """It is whole, but a newer mdgan has written it."""
+    """The manifest is whole, but a newer mdgan has written it."""
 
 
 class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,11 +28,11 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         iteration: the last one that is done.
-        generation: of the server that wrote it; a higher one has taken over from a lower one.
-        progress: how far the algorithm is in what it counts, by names of its own.
+        generation: of the server that wrote it; each server that takes over has a higher one.
+        progress: what the algorithm counts, by names that it chooses.
         seconds: trained so far.
         workers: the live workers, in increasing order.
-        files: the states: `server`, and the numbers of workers.
+        files: the states of `server`, and of workers by their numbers.
         elsewhere: the workers whose files lie on their own machines.
         settings: of the run, as `config.json` has them.
         version: of the mdgan that wrote it.
@@ -57,7 +57,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The manifest's file: one JSON object with a checksum of its own.
 
         Raises:
-            ValueError: it says something impossible.
+            ValueError: a field has an impossible value.
         """
         record = {**to_builtins(self), "format": FORMAT}
         record["sha256"] = _checksum(record)
@@ -70,11 +70,11 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Manifest":
-        """The opposite of `as_bytes`, trusting nothing.
+        """Reads what `as_bytes` returned, and checks all of it.
 
         Raises:
             Damaged: it is not what was written.
-            Newer: it is, by a newer mdgan.
+            Newer: a newer mdgan has written it.
         """
         try:
             record = _checked(json.loads(data))
@@ -91,7 +91,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def _check_owners(self) -> None:
         for name, workers in (("workers", self.workers), ("elsewhere", self.elsewhere)):
             if len(set(workers)) < len(workers):
-                raise Damaged(f"the manifest's {name} name one twice: {workers!s:.99}")
+                raise Damaged(f"the manifest's {name} name a worker twice: {workers!s:.99}")
         owners = self.files.keys()
         if SERVER not in owners or not owners <= {SERVER, *map(str, self.workers)}:
             raise Damaged(f"the manifest's files belong to {sorted(owners)!s:.99}")
@@ -102,7 +102,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def _checked(record: Any) -> dict[str, Any]:
-    """The fields of a manifest as it is now, out of a file of this format or an older one."""
+    """The fields of a manifest, as format 2 has them, from a file of any format up to it."""
     if not isinstance(record, dict):
         raise Damaged("the manifest is not a JSON object")
     if record.pop("sha256", None) != _checksum(record):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mdgan.storage.whole_file import make_folder, whole_file
 
-# safetensors' names of the types that models, optimizers and random states are made of.
+# How safetensors calls the types that models, optimizers and random states consist of.
 _TYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -31,14 +31,14 @@ _TYPES = {
 
 
 class Damaged(Exception):
-    """What lies on disk is not, or no longer, what was written. One line says how."""
+    """A file is not, or is no longer, what was written. The text is one line."""
 
     def __init__(self, text: str) -> None:
         super().__init__(" ".join(text.splitlines()))
 
 
 class StoredFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """What must lie on disk.
+    """A file as it was written to disk.
 
     Attributes:
         name: of the file, without a folder.
@@ -56,29 +56,29 @@ class StoredFile(Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_record(cls, record: object) -> "StoredFile":
-        """The opposite of `as_record`, trusting nothing.
+        """Reads what `as_record` returned, and checks all of it.
 
         Raises:
-            Damaged: it is no such record, or its name would lead out of the folder.
+            Damaged: the record is malformed, or its name leads out of the folder.
         """
         try:
             return convert(record, cls)
         except ValidationError as error:
-            raise Damaged(f"no record of a stored file: {error!s:.99}") from error
+            raise Damaged(f"not the record of a stored file: {error!s:.99}") from error
 
 
 def write_state(folder: Path, name: str, state: Mapping[str, Tensor]) -> StoredFile:
-    """Writes a state so that it is there as a whole or not at all, and survives a loss of power.
+    """Writes a state completely or not at all; once written, it survives a loss of power.
 
-    No more than one tensor at a time is in memory twice.
+    At most one tensor at a time is copied in memory.
 
     Args:
-        folder: is made if it is not there.
+        folder: made if it does not exist.
         name: of the file.
         state: tensors by name, on any device.
 
     Returns:
-        What must lie there from now on.
+        The name, checksum and size of the file.
 
     Raises:
         OSError: it cannot be written.
@@ -94,23 +94,23 @@ def write_state(folder: Path, name: str, state: Mapping[str, Tensor]) -> StoredF
 
 
 def read_state(folder: Path, stored: StoredFile) -> dict[str, Tensor]:
-    """Reads a state after its size and its SHA-256 have been found right.
+    """Reads a state after a check of its size and its SHA-256.
 
     Raises:
-        Damaged: the file is not there, or not as it was written.
+        Damaged: the file is missing, or not as it was written.
     """
     check_file(folder, stored)
     try:
         return load_file(folder / stored.name)
-    except Exception as error:  # whatever a parser makes of bytes that were never a state
+    except Exception as error:  # a parser may raise anything on foreign bytes
         raise Damaged(f"{stored.name}: not a safetensors file ({error})") from error
 
 
 def check_file(folder: Path, stored: StoredFile) -> None:
-    """Compares a file with what was written, without taking it into memory.
+    """Compares a file with what was written, without loading all of it into memory.
 
     Raises:
-        Damaged: the file is not there, or not as it was written.
+        Damaged: the file is missing, or not as it was written.
     """
     try:
         with (folder / stored.name).open("rb") as file:
@@ -127,7 +127,7 @@ def check_file(folder: Path, stored: StoredFile) -> None:
 
 
 def _pieces(state: Mapping[str, Tensor]) -> Iterator[memoryview | bytes]:
-    """A safetensors file: the size of the header, the header, and every tensor's bytes."""
+    """A safetensors file in pieces: the header's size, the header, and every tensor's bytes."""
     # The widest types first: then every tensor begins at a multiple of its element's size.
     names = sorted(state.keys(), key=lambda name: (-state[name].element_size(), name))
     header, end = {}, 0

@@ -1,4 +1,4 @@
-"""Who took part when."""
+"""When each worker took part, and what it missed."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -30,16 +30,16 @@ _MOST_TOLD = 6
 _LONG_SHARE = 0.02
 
 Stretch = tuple[int, int]
-"""The iterations after the first number, up to and with the second."""
+"""(begin, end): the iterations after `begin`, up to and including `end`."""
 
 
 class Mark(NamedTuple):
-    """A worker came or went.
+    """The moment when a worker came or went.
 
     Attributes:
         kind: joined, left, lost or shut out.
-        iteration: in which.
-        reason: why, where it is known.
+        iteration: in which it did.
+        reason: why, if that is known.
     """
 
     kind: str
@@ -48,13 +48,13 @@ class Mark(NamedTuple):
 
 
 class Share(NamedTuple):
-    """How much of a stretch a worker missed.
+    """How much a worker missed of some iterations in a row.
 
     Attributes:
-        begin: the iteration after which the stretch begins.
-        end: the last iteration of it.
-        late: the share of its iterations in which the server went on without this worker's answer.
-        refused: the share of them in which the answer could not be used.
+        begin: the iteration before the first of them.
+        end: the last of them.
+        late: the share of them in which the server went on without the worker's answer.
+        refused: the share of them in which the server could not use the answer.
     """
 
     begin: float
@@ -69,9 +69,9 @@ class Attendance:
 
     Attributes:
         worker: its number.
-        stays: when it was there, in order.
-        missed: the iterations that went on without its answer, in order.
-        refused: those in which its answer could not be used, in order.
+        stays: when it took part in the run, in order.
+        missed: the iterations in which the server went on without its answer, in order.
+        refused: the iterations in which the server could not use its answer, in order.
         marks: how it came and went, in order.
         counts: how often it answered, was late, was refused and was lost.
     """
@@ -89,7 +89,7 @@ class Attendance:
         return bool(self.marks or self.missed or self.refused)
 
     def shares(self, last: int, most: int) -> list[Share]:
-        """What it missed, in stretches of equally many iterations; without those it missed nothing.
+        """What it missed, in stretches of equal length; a stretch without a miss is left out.
 
         Args:
             last: the last iteration of the run.
@@ -102,7 +102,7 @@ class Attendance:
         for stay_begin, stay_end in self.stays:
             for k in range(int(stay_begin / size), ceil(stay_end / size)):
                 if not here[k]:
-                    continue  # the bounds of stretches are rounded: nothing lies in this one
+                    continue  # rounding alone made this stretch touch the stay
                 shares = [min(1.0, part.get(k, 0.0) / here[k]) for part in (late, refused)]
                 begin, end = max(k * size, stay_begin), min((k + 1) * size, stay_end)
                 before = found[-1] if found else None
@@ -137,12 +137,12 @@ def resumptions(run: RecordedRun) -> list[int]:
 
 
 def eventful(run: RecordedRun, workers: Iterable[Attendance]) -> bool:
-    """Whether anything happened that is out of the ordinary."""
+    """Whether anything out of the ordinary happened to the run or to a worker."""
     return bool(resumptions(run)) or any(worker.eventful for worker in workers)
 
 
 def holdings(run: RecordedRun) -> dict[int, list[int]]:
-    """Worker → how many samples of each class it holds, as far as recorded; the newest."""
+    """Worker → how many samples of each class it holds, as recorded last."""
     classes = (told.classes.items() for told in run.of(Happening))
     return dict(sorted(dict(chain.from_iterable(classes)).items()))
 
@@ -159,7 +159,7 @@ def said_story(worker: Attendance, last: int) -> str:
 
 
 def said_in_all(run: RecordedRun, workers: Sequence[Attendance]) -> str:
-    """What happened in a run, in one clause; nothing if nothing did."""
+    """What happened in a run, in one clause; empty if nothing did."""
     marks = Counter(mark.kind for worker in workers for mark in worker.marks)
     late, refused = (sum(worker.counts[what] for worker in workers) for what in (LATE, REFUSED))
     resumed = len(resumptions(run))
@@ -174,13 +174,13 @@ def said_in_all(run: RecordedRun, workers: Sequence[Attendance]) -> str:
 
 
 def thinned(marks: Sequence[Mark], last: int, most: int) -> list[Mark]:
-    """Marks that can be told apart: of one kind at most one in each of so many stretches."""
+    """Marks that a reader can tell apart: at most one of a kind in each of `most` stretches."""
     size = max(1.0, last / most)
     return list({(mark.kind, int(mark.iteration / size)): mark for mark in marks}.values())
 
 
 def most_eventful(workers: Sequence[Attendance], most: int) -> list[Attendance]:
-    """At most so many workers, by number: those to whom most happened, and some of the others."""
+    """At most `most` workers, by number: those to which most happened, and some others."""
     if len(workers) <= most:
         return list(workers)
     eventful = [worker for worker in workers if worker.eventful]
@@ -197,7 +197,7 @@ def _said_mark(mark: Mark) -> str:
 
 
 def _covered(stretches: Iterable[Stretch], size: float) -> dict[int, float]:
-    """How many iterations of each stretch of `size` others cover, by the number of the stretch."""
+    """Stretch k of `size` iterations → how many of its iterations are covered by `stretches`."""
     covered: dict[int, float] = {}
     for begin, end in stretches:
         for k in range(int(begin / size), ceil(end / size)):
@@ -207,7 +207,7 @@ def _covered(stretches: Iterable[Stretch], size: float) -> dict[int, float]:
 
 
 class _Book:
-    """Takes in what happened, and keeps count.
+    """Follows the workers of a run from happening to happening.
 
     Args:
         rounds: all rounds; none where every iteration asks for an answer.
@@ -217,8 +217,8 @@ class _Book:
         self._ends = sorted({one.iteration for one in rounds})
         self._took_part = Counter(rank for one in rounds for rank in one.took_part)
         self._workers: dict[int, Attendance] = {}
-        self._here: dict[int, int] = {}  # since when each worker that is there has been there
-        self._late: dict[int, int] = {}  # the first iteration that each late worker missed
+        self._here: dict[int, int] = {}  # worker → when it came, of those that take part now
+        self._late: dict[int, int] = {}  # worker → the first iteration that it missed
         self._told: Mapping[int, Mapping[str, int]] = {}
         self._resumed = False
         self._last = 0
@@ -250,12 +250,12 @@ class _Book:
                 worker.counts[kind] += 1
 
     def told(self, counts: Mapping[int, Mapping[str, int]]) -> None:
-        """Takes in the server's own counts, which cover everything unless it was resumed."""
+        """Takes in the server's own counts, which a resumed run has of its last part only."""
         if not self._resumed:
             self._told = counts
 
     def closed(self, done: int) -> list[Attendance]:
-        """All workers, once nothing more happens."""
+        """All workers, at the end of the run."""
         for rank in list(self._here):
             self._go(rank, max(done, self._last))
         for rank, worker in self._workers.items():
@@ -268,7 +268,7 @@ class _Book:
         return [worker for _, worker in sorted(self._workers.items())]
 
     def _begin(self, found: Happening) -> None:
-        """A server begins with those that are there, and asks them all."""
+        """A server begins with the workers that are there, and asks all of them."""
         self._resumed |= found.kind == RESUMED
         for rank in list(self._late):
             self._back(rank, found.iteration)
@@ -287,7 +287,7 @@ class _Book:
             self._workers[rank].missed.append((self._before(first), iteration))
 
     def _before(self, iteration: int) -> int:
-        """The end of what came before an iteration, or before the round that it ends."""
+        """The iteration before another one, or the end of the round before the one that it ends."""
         if not self._ends:
             return max(0, iteration - 1)
         place = bisect_left(self._ends, iteration)

@@ -1,4 +1,4 @@
-"""What training took: bytes and samples, added up."""
+"""What training took: iterations, seconds, bytes and samples."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,7 @@ def worker_bytes_until(subject: Subject, score: Score) -> float | None:
 
 
 def server_bytes(subject: Subject, iteration: float) -> float | None:
-    """Bytes that the server had sent and received after an iteration; None if it did not count."""
+    """Bytes that the server had sent and received after an iteration; None if not recorded."""
     trace = subject.run.traces.get(SERVER)
     return bytes_until(trace.traffic, iteration) if trace else None
 
@@ -42,21 +42,21 @@ def server_bytes(subject: Subject, iteration: float) -> float | None:
 def worker_bytes(subject: Subject, iteration: float) -> float | None:
     """Bytes that a worker had sent and received after an iteration, mean over the workers.
 
-    What workers send to one another counts at both.
+    What one worker sends to another counts for both.
     """
     counted = [bytes_until(host.traffic, iteration) for host in subject.run.hosts]
     known = [size for size in counted if size is not None]
-    # A worker that never took part in a round has no spans: the settings say how many there are.
+    # A worker that was never asked may have recorded nothing; the settings count it all the same.
     workers = max(subject.num_workers, len(subject.workers))
     return sum(known) / workers if known and workers else None
 
 
 def bytes_until(traffic: Sequence[Traffic], iteration: float) -> float | None:
-    """Bytes sent and received until an iteration, on a straight line between two counts.
+    """Bytes sent and received until an iteration, interpolated between two counts.
 
     Args:
-        traffic: counts since the start, in time order. Counts that fall belong to a new start of
-            the role, and are added to those before.
+        traffic: counts since the start, in time order. Where a count is below the one before, the
+            role has started again; its counts are added to those of the starts before.
         iteration: the last one that counts.
 
     Returns:

@@ -1,4 +1,4 @@
-"""How long iterations take, and which took unusually long."""
+"""How long iterations take, and which take unusually long."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, linear_regression, median
@@ -9,10 +9,10 @@ import numpy as np
 from mdgan.records.recorded_run import RecordedSpan
 
 NOT_TRAINING = frozenset({"evaluate", "checkpoint"})
-"""What is no part of an iteration: it happens now and then, and need not."""
+"""Operations that are no part of an iteration, though they may interrupt one."""
 
 _LAST_OPERATION = "step"
-"""An iteration or a round without it was cut off, or aborted."""
+"""An iteration or a round without this operation was cut off or aborted."""
 
 OUTLIER_DEVIATIONS = 5
 _DEVIATION_PER_MAD = 1.4826
@@ -30,7 +30,7 @@ def iteration_durations(spans: Mapping[int, Sequence[RecordedSpan]]) -> dict[int
         spans: of the role that owns the generator, by iteration.
 
     Returns:
-        Seconds by iteration, without the time that scoring and checkpoints took in between.
+        Seconds by iteration, without the time for scoring and checkpoints in between.
     """
     durations = {}
     for iteration, done in sorted(spans.items()):
@@ -48,7 +48,7 @@ def iteration_durations(spans: Mapping[int, Sequence[RecordedSpan]]) -> dict[int
 
 
 def outlier_threshold(values: Sequence[float]) -> float:
-    """What exceeds this is an outlier: median + 5 · 1.4826 · MAD; infinite for no values."""
+    """The value above which others are outliers: median + 5 · 1.4826 · MAD; infinite for none."""
     if not values:
         return float("inf")
     middle = median(values)
@@ -96,11 +96,11 @@ class Envelope(NamedTuple):
 
 
 def envelope(series: Mapping[int, float], most: int) -> Envelope:
-    """Thins a series to stretches of equally many points, keeping how far it goes up and down.
+    """Summarises a long series by stretches of equal length, with the extremes of each.
 
     Args:
         series: values by iteration, in order.
-        most: the greatest number of stretches; a series as short as that is kept whole.
+        most: the greatest number of stretches; a series with no more points is kept whole.
     """
     points = list(series.items())
     size = -(-len(points) // most) if points else 1
@@ -116,7 +116,7 @@ def envelope(series: Mapping[int, float], most: int) -> Envelope:
 
 
 def straight_line(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-    """The least-squares line through points: (value at 0, slope); None if it is not determined."""
+    """The least-squares line through points, (value at 0, slope); None if all have one x."""
     if len({x for x, _ in points}) < 2:
         return None
     slope, start = linear_regression([x for x, _ in points], [y for _, y in points])

@@ -9,7 +9,7 @@ SERVER_ORDER = (
     *("generate", "real half", "fake half", "local step", "send", "wait", "aggregate", "step"),
     *("swap", "evaluate", "checkpoint"),
 )
-"""Also that of a role that does everything alone."""
+"""On the server, or on the only role of a run without hosts."""
 
 WORKER_ORDER = (
     *("receive", "train", "real half", "fake half", "local step", "feedback", "send", "swap"),
@@ -33,12 +33,12 @@ def worker_operations(
 ) -> tuple[dict[str, float], int]:
     """Seconds an iteration by operation, mean over the workers.
 
-    What a host does once for all its workers (receive, send, swap) is averaged over hosts, and what
-    it does for each of them over those for which it did something.
+    What a host does once for all its workers (receive, send, swap) is averaged over the hosts. What
+    it does for each of them is averaged over the workers for which it did something.
 
     Args:
         hosts: the traces of the hosts.
-        iterations: over which to average; those that a host did not record do not count.
+        iterations: over which to average; for each host, those that it recorded.
 
     Returns:
         Seconds by operation, and the number of iterations that any host recorded.
@@ -67,7 +67,7 @@ def within_rounds(host: Trace, server: Trace) -> Trace:
     """A host's spans without the waiting outside the rounds that it took part in.
 
     Args:
-        host: of a run with rounds; the next one that it takes part in may be far away.
+        host: of a run with rounds.
         server: when each round was.
     """
     spans = {}

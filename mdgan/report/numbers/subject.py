@@ -44,8 +44,8 @@ class Subject:
     """One run of a report.
 
     Attributes:
-        position: its place in the report, from 0, or that of its configuration where runs are many;
-            decides its colour and marker.
+        position: its place in the report, from 0; in a report of many runs, the place of its
+            configuration. It decides the colour and the marker.
         label: what it is called, different for every run of the report.
         run: what it recorded.
     """
@@ -56,7 +56,7 @@ class Subject:
 
     @property
     def alone(self) -> bool:
-        """Whether one role does everything, without a host: there are no workers then."""
+        """Whether one role does everything, so that there are no hosts and no workers."""
         return is_alone(self.run.traces)
 
     standalone = alone
@@ -68,7 +68,7 @@ class Subject:
 
     @cached_property
     def done(self) -> int:
-        """The last iteration that is known to be done; a running run's status lags behind."""
+        """The last iteration that is known to be done; the status of a running run lags behind."""
         recorded = [row.iteration for row in self.run.of(Losses)]
         return max([self.run.status.get("iteration", 0), *recorded])
 
@@ -79,7 +79,7 @@ class Subject:
 
     @cached_property
     def workers(self) -> list[int]:
-        """The workers that ever took part, as far as recorded."""
+        """The numbers of all workers that ever took part."""
         return [worker.worker for worker in self.attendance]
 
     @cached_property
@@ -97,12 +97,12 @@ class Subject:
 
     @property
     def unit(self) -> str:
-        """What its operations belong to: `round` or `iteration`."""
+        """What it is counted in: `round` or `iteration`."""
         return self.run.unit
 
     @property
     def in_rounds(self) -> bool:
-        """Whether it has rounds; what it recorded then belongs to the last iterations of them."""
+        """Whether it has rounds; each is then recorded under its last iteration."""
         return self.unit == "round"
 
     def number_of(self, iteration: int) -> int:
@@ -111,7 +111,7 @@ class Subject:
 
     @cached_property
     def hosts(self) -> list[Trace]:
-        """The traces of its hosts; where there are rounds, without the waiting between them."""
+        """The traces of its hosts; with rounds, without the time that they wait between them."""
         if not self.in_rounds or not self.main_trace:
             return self.run.hosts
         return [within_rounds(host, self.main_trace) for host in self.run.hosts]
@@ -151,13 +151,13 @@ def subjects(runs: Sequence[RecordedRun]) -> list[Subject]:
 
 
 def configuration(run: RecordedRun) -> str:
-    """Equal for runs whose settings are the same but for the seed, and for where they ran."""
+    """A text that is the same for runs that differ only in the seed and in where they ran."""
     kept = {name: x for name, x in run.config.items() if name not in _NOT_OF_THE_CONFIGURATION}
     return _as_text(kept)
 
 
 def configuration_names(runs: Sequence[RecordedRun]) -> list[str]:
-    """NAME of every run if all folders are called `NAME-seedS`, as `mdgan compare` calls them."""
+    """NAME of every run if all folders are called `NAME-seedS` as in a comparison, else nothing."""
     matches = [_SEEDED.fullmatch(run.path.name) for run in runs]
     names = [
         match[1]
@@ -168,7 +168,7 @@ def configuration_names(runs: Sequence[RecordedRun]) -> list[str]:
 
 
 def labels(runs: Sequence[RecordedRun]) -> list[str]:
-    """A short name for every run: its own, or what tells it from the others."""
+    """A short name for every run: that of its folder, or what tells it from the others."""
     if names := configuration_names(runs):
         repeated = _repeated(names)
         found = [

@@ -1,4 +1,4 @@
-"""Where discriminators went."""
+"""Where swaps took discriminators."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from mdgan.records.rows import Swap
 from mdgan.records.values import count, said_list
 
 Origin = tuple[int, int]
-"""The worker where a discriminator began, and the iteration in which; 0 before training."""
+"""(worker, iteration): where and when a discriminator began; iteration 0 is before training."""
 
 
 def swaps_of(run: RecordedRun) -> list[Swap]:
@@ -60,13 +60,13 @@ def discriminator_paths(
     """Where each discriminator was at the start and after every swap.
 
     Args:
-        stays: when each worker was there: after one iteration, up to another. A worker brings a
-            discriminator, and takes the one that it has then with it.
+        stays: worker → (begin, end), when it took part. It brings a discriminator when it comes,
+            and takes the one that it has with it when it goes.
         swaps: in order.
 
     Returns:
-        Origin → worker, at the start and after every swap; None before it is there and once it is
-        gone. What failed to arrive stays where it was, as its giver keeps it.
+        Origin → the worker that has it, at the start and after every swap; None before it came and
+        after it went. A discriminator that failed to arrive stays where it was.
     """
     at: dict[int, Origin] = {}
     until: dict[int, int] = {}
@@ -84,7 +84,7 @@ def discriminator_paths(
         before = dict(at)
         for giver, taker in swap.moves.items():
             if giver in before and taker in before and taker in swap.arrived:
-                at.pop(taker)  # who has got it last comes last: what its giver keeps is idle
+                at.pop(taker)  # its giver keeps a copy; the newest owner stands last
                 at[taker] = before[giver]
         for worker in [worker for worker in at if until[worker] <= swap.iteration]:
             del at[worker]

@@ -1,6 +1,6 @@
 """What every role did in a few iterations or rounds, as lanes.
 
-A round goes by the iteration with which it ends.
+Rounds are named by the iteration with which they end.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ class Lane(NamedTuple):
     """One row of a timeline.
 
     Attributes:
-        label: who.
+        label: the role, or the worker.
         spans: operation, start and duration; seconds since the beginning of the timeline.
     """
 
@@ -29,7 +29,7 @@ class Lane(NamedTuple):
     spans: list[tuple[str, float, float]]
 
     def busy(self, seconds: float) -> float:
-        """The share of a timeline of so many seconds in which this lane was not idle."""
+        """The share of a timeline of this length in which this lane was not idle."""
         end = covered = 0.0
         for _, start, duration in sorted(self.spans, key=lambda span: span[1]):
             covered += max(0.0, start + duration - max(start, end))
@@ -45,7 +45,7 @@ class Timeline(NamedTuple):
         last: its last.
         seconds: how long it is.
         lanes: server first.
-        num_left_out: lanes that there was no room for.
+        num_left_out: how many lanes are left out for lack of room.
     """
 
     first: int
@@ -59,13 +59,15 @@ def typical_window(subject: Subject) -> tuple[int, int] | None:
     """Ten iterations or rounds in a row that all roles recorded and that took as long as most do.
 
     Returns:
-        The first and the last; fewer than ten if no ten are there; None if there are none.
+        The first and the last; fewer than ten if there are no ten in a row; None if there is none.
     """
     at, recorded = _recorded(subject)
     windows = [[*range(first, first + WINDOW)] for first in recorded if first % WINDOW == 1]
     windows = [window for window in windows if recorded >= {*window}]
     if len(windows) > 1:
-        windows = [window for window in windows if window[0] > 1]  # the first ten warm up
+        windows = [
+            window for window in windows if window[0] > 1
+        ]  # in the first ten caches are still cold
     windows = [w for w in windows if not _pauses(subject, [at[i] for i in w])] or windows
     if windows:
         lengths = {w[0]: sum(subject.durations[at[i]] for i in w) for w in windows}
@@ -109,7 +111,7 @@ def scoring_window(subject: Subject) -> tuple[int, int] | None:
 
 
 def durations_while_scoring(subject: Subject) -> tuple[list[float], list[float]]:
-    """Seconds of the ordinary iterations or rounds that a scorer ran beside, and of all others."""
+    """Seconds of the ordinary iterations or rounds while a scorer ran, and of all others."""
     main, times = subject.main_trace, _scoring_times(subject)
     beside: list[float] = []
     alone: list[float] = []
@@ -161,13 +163,13 @@ def _near(subject: Subject, first: int, last: int) -> Sequence[int]:
 
 
 def _fitting(lanes: list[Lane]) -> list[Lane]:
-    """As many lanes as there is room for, empty ones last, in their order."""
+    """As many lanes as there is room for, in their order; empty ones are left out first."""
     chosen = sorted(range(len(lanes)), key=lambda n: (not lanes[n].spans, n))[:MOST_LANES]
     return [lanes[n] for n in sorted(chosen)]
 
 
 def _is_there(subject: Subject, host: Trace, first: int, last: int) -> bool:
-    """Whether a host had come and not gone; a worker that is in no round is there as well."""
+    """Whether a host took part then; with rounds, also if none of its workers was asked."""
     if not subject.in_rounds:
         return bool(host.spans) and min(host.spans) <= last and max(host.spans) >= first
     carried = host.workers or {first_worker(host.role)}
@@ -180,13 +182,13 @@ def _is_there(subject: Subject, host: Trace, first: int, last: int) -> bool:
 
 
 def _recorded(subject: Subject) -> tuple[dict[int, int], set[int]]:
-    """What as many hosts as possible recorded; some may have been lost early.
+    """The iterations that as many hosts as possible recorded: some hosts may be lost early.
 
-    Of rounds, those that any host recorded: only some take part.
+    Of rounds these are all that any host recorded, as not all hosts take part in each.
 
     Returns:
-        Place → iteration, neighbours having neighbouring places: itself, or rounds from 1; and the
-        places of what was recorded.
+        Place → iteration, so that neighbours have neighbouring places: an iteration's place is
+        itself, rounds are counted from 1. And the places of those that were recorded.
     """
     every = sorted(subject.durations)
     at = dict(enumerate(every, start=1)) if subject.in_rounds else {i: i for i in every}

@@ -26,7 +26,7 @@ class Rate(NamedTuple):
 
 
 def server_rate(run: RecordedRun) -> Rate | None:
-    """What the server moves in an average iteration or round, or None if it recorded nothing."""
+    """What the server moves in an average iteration or round; None if it recorded nothing."""
     trace = run.traces.get(SERVER)
     return role_rate(trace.traffic, len(run.of(Round))) if trace else None
 
@@ -34,7 +34,7 @@ def server_rate(run: RecordedRun) -> Rate | None:
 def worker_rate(run: RecordedRun) -> Rate | None:
     """What one worker moves in an average iteration or round, mean over the workers.
 
-    Rounds count whether it takes part in them or not.
+    The average is over all rounds, also those in which a worker takes no part.
     """
     rates = [(host, role_rate(host.traffic, len(run.of(Round)))) for host in run.hosts]
     known = [(host, rate) for host, rate in rates if rate is not None]
@@ -48,7 +48,7 @@ def role_rate(traffic: Sequence[Traffic], num_rounds: int = 0) -> Rate | None:
     """Bytes an iteration by kind, from counts since the start; or bytes a round.
 
     Args:
-        traffic: in time order. Counts that fall belong to a new start of the role.
+        traffic: in time order. Where a count is below the one before, the role has started again.
         num_rounds: of the whole run; 0 for one that has none.
 
     Returns:
@@ -70,7 +70,7 @@ def role_rate(traffic: Sequence[Traffic], num_rounds: int = 0) -> Rate | None:
 
 
 def starts_of(traffic: Sequence[Traffic]) -> list[list[Traffic]]:
-    """The counts of every start of a role: counts that fall belong to a new one."""
+    """The counts of a role by its starts; a count below the one before belongs to a new start."""
     starts: list[list[Traffic]] = []
     for count in traffic:
         if not starts or count.total < starts[-1][-1].total:

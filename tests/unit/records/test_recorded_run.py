@@ -127,7 +127,7 @@ def test_rows_are_typed(tmp_path: Path) -> None:
     assert run.of(Round) == []
 
 
-def test_an_event_or_a_field_that_nobody_knows_is_no_damage(tmp_path: Path) -> None:
+def test_unknown_events_and_unknown_fields_are_no_damage(tmp_path: Path) -> None:
     novelty = '{"event": "novelty", "iteration": 3, "seconds": 1.5, "what": {"ever": [1]}}'
     run = RecordedRun.read(with_rows(tmp_path, novelty, '{"iteration": 21, "novelty": null}'))
     assert run.damage == ()

@@ -63,7 +63,7 @@ def test_a_worker_shows_all_that_it_holds_in_every_round_that_it_takes_part_in()
     assert seen_of(recorded) == ([[10, 20, 5], [20, 20, 10], [24, 44, 14]], [14, 24, 9])
 
 
-def test_aborted_rounds_and_those_who_did_not_answer_show_nothing() -> None:
+def test_aborted_rounds_and_workers_without_an_answer_show_nothing() -> None:
     recorded = run(event(0, [1], asked=[1, 2]), event(1, [2, 3], aborted=True), event(2, [3]))
     assert seen_of(recorded)[0] == [[10, 0, 5], [10, 0, 5], [14, 4, 9]]
     rounds = rounds_of(recorded)
@@ -72,7 +72,7 @@ def test_aborted_rounds_and_those_who_did_not_answer_show_nothing() -> None:
     assert samples_trained(rounds) == 5 * 10 + 5 * 30
 
 
-def test_a_class_that_nobody_holds_is_not_waited_for() -> None:
+def test_a_class_without_samples_is_not_waited_for() -> None:
     recorded = run(*(event(n, [1]) for n in range(3)), held={1: [300, 0, 170], 2: [0, 0, 1]})
     assert seen_of(recorded)[1] == [300, 171]
     assert rounds_until_seen(recorded) == 3
