@@ -1,4 +1,4 @@
-"""What is done every so many iterations, also where training goes on in larger strides."""
+"""What is done at certain intervals, also if training advances by many iterations at once."""
 
 
 def passed(interval: int, before: int, now: int) -> bool:

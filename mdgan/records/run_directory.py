@@ -1,13 +1,16 @@
-"""The folder of a run. Every file in it is complete whenever it is there."""
+"""The folder of a run. Each of its files appears in one step, complete."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+
+from msgspec import Meta
 
 from mdgan import __version__
 from mdgan.errors import BadInput
+from mdgan.records.rows import Count, Kind, Seconds, json_object, typed
 from mdgan.storage.whole_file import write_whole
 
 # Commands that only look at a run start quickly, without torch.
@@ -16,6 +19,37 @@ if TYPE_CHECKING:
 
 GENERATOR_FILE = "generator.safetensors"
 _LONGEST_NUMBER = 10
+
+
+_Text = Annotated[str, Meta(pattern=r"\A[^\0]*\Z")]
+
+
+class Status(TypedDict, total=False):
+    """What `run.json` says of a run.
+
+    Attributes:
+        version: of the mdgan that wrote it.
+        dataset_file: its path.
+        dataset_sha256: of that file.
+        machine: the name of the machine on which the server runs.
+        process: the number of the server's process.
+        listens: address and port that hosts connect to; empty if none do.
+        unit: what the run is counted in, `iteration` or `round`.
+        state: `starting`, `running`, `finished`, `stopped` or `failed`.
+        iteration: the last complete one.
+        seconds: of training.
+    """
+
+    version: _Text
+    dataset_file: _Text
+    dataset_sha256: _Text
+    machine: _Text
+    process: Annotated[int, Meta(ge=0, lt=1 << 31)]
+    listens: _Text
+    unit: _Text
+    state: _Text
+    iteration: Count
+    seconds: Seconds
 
 
 class RunDirectory:
@@ -76,7 +110,7 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     def cut_after(self, iteration: int) -> None:
-        """Forgets what was recorded of later iterations: they are about to be done again."""
+        """Removes the records of later iterations, which training is about to repeat."""
         for path in [self.path / "metrics.jsonl", *(self.path / "trace").glob("*.jsonl")]:
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
             kept = [line for line in lines if _iteration_of(line) <= iteration]
@@ -84,7 +118,7 @@ class RunDirectory:
                 write_whole(path, b"".join(kept))
 
     def sweep(self) -> None:
-        """Removes what writers have left half-written that were killed."""
+        """Removes the unfinished files of processes that were killed while they wrote."""
         for folder in (self.path, self.path / "samples"):
             for path in folder.glob(".*.tmp"):
                 if not path.name.startswith(".generation-"):  # another server may be claiming
@@ -104,19 +138,15 @@ class RunDirectory:
         Raises:
             BadInput: it is damaged.
         """
-        return self._read_json("config.json")
+        return self._read_json("config.json", dict[str, Any])
 
-    def read_status(self) -> dict[str, Any]:
+    def read_status(self) -> Status:
         """Reads `run.json`.
 
         Raises:
             BadInput: it is damaged.
         """
-        status = self._read_json("run.json")
-        for name, value in status.items():
-            if not _STATUS.get(name, _is_anything)(value):
-                raise BadInput(f"{self.path / 'run.json'}: damaged ({name} is {value!r:.40})")
-        return status
+        return self._read_json("run.json", Status)
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Appends one line to `metrics.jsonl`, in one write."""
@@ -184,60 +214,27 @@ class RunDirectory:
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise BadInput(f"{path}: damaged ({error})") from error
 
-    def _read_json(self, name: str) -> dict[str, Any]:
+    def _read_json(self, name: str, kind: type[Kind]) -> Kind:
         path = self.path / name
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            return typed(json_object(path.read_bytes()), kind)
+        except (OSError, ValueError) as error:
             raise BadInput(f"{path}: damaged ({error})") from error
-        if not isinstance(content, dict):
-            raise BadInput(f"{path}: damaged (not a JSON object)")
-        return content
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         write_whole(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and "\0" not in value
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**53
-
-
-def _is_process(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**31
-
-
-def _is_seconds(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= value < 1e12  # type: ignore[operator]  # a number
-
-
-def _is_anything(_value: object) -> bool:
-    return True
-
-
-_STATUS: dict[str, Callable[[object], bool]] = {
-    **dict.fromkeys(("version", "dataset_file", "dataset_sha256", "machine", "state"), _is_text),
-    "listens": _is_text,
-    "process": _is_process,
-    "iteration": _is_count,
-    "seconds": _is_seconds,
-}
-"""What `run.json` may say."""
-
-
 def _iteration_of(line: bytes) -> float:
-    """The iteration that a line of a record is about; infinite for half a line."""
+    """The iteration that a line is about; infinite if the line is damaged."""
     try:
-        return float(json.loads(line)["iteration"])
-    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        return typed(json_object(line).get("iteration"), float)
+    except ValueError:
         return inf
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The numbers of a version, for comparing; none if it is no version."""
+    """The numbers in the name of a version, to compare versions; none if it is not one."""
     parts = version.split(".")
     known = all(part.isdecimal() and len(part) < _LONGEST_NUMBER for part in parts)
     return tuple(map(int, parts)) if known else ()

@@ -1,24 +1,25 @@
-"""The files of a run while they are written, read on from where reading stopped."""
+"""Reads the files of a run while they are written, each from where the last reading ended."""
 
-import json
 import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from mdgan.records.rows import json_object
+
 METRICS = "metrics"
-"""The name of what is in `metrics.jsonl`; everything else has the name of a role."""
+"""The name of `metrics.jsonl`; all other files are named by their role."""
 
 _FIRST_LOOK_BYTES = 1 << 18
 _REMEMBERED_BYTES = 64
 
 
 class News(NamedTuple):
-    """What one file says that it did not say before.
+    """What is new in one file.
 
     Attributes:
         name: `METRICS` or a role.
-        anew: whether the file is another one now, so that what it said before is void.
+        anew: whether the file has been replaced, so that what was read before is void.
         records: the objects in its new complete lines.
     """
 
@@ -30,7 +31,7 @@ class News(NamedTuple):
 class RunTail:
     """All files of a run that grow.
 
-    A run may be long: of a timeline that is there already only the last part is read, and nothing
+    A run may be long, so only the last part of a timeline that exists already is read, and nothing
     is read twice.
 
     Args:
@@ -62,11 +63,11 @@ class _FileTail:
     """One file that grows.
 
     Args:
-        path: where it is, or will be.
-        first_look_bytes: how much to read of what is there at first; None for all.
+        path: the file, which need not exist yet.
+        first_look_bytes: how much of its end to read at first; None for all of it.
 
     Attributes:
-        modified: when it was last written to; 0 before it is there.
+        modified: when it was last written to; 0 if it does not exist yet.
     """
 
     def __init__(self, path: Path, first_look_bytes: int | None) -> None:
@@ -74,18 +75,18 @@ class _FileTail:
         self._first_look = first_look_bytes
         self._number: int | None = None
         self._offset = 0
-        self._before = b""  # the bytes before the offset, by which a rewritten file is noticed
-        self._in_line = False  # whether the offset is inside a line, whose rest is to be left out
+        self._before = b""  # the bytes before the offset; if they change, the file was rewritten
+        self._in_line = False  # whether the offset is inside a line; the rest of it is left out
         self.modified = 0.0
 
     def read(self) -> tuple[bool, list[dict[str, Any]]]:
-        """Whether it is another file now, and the objects in its new complete lines."""
+        """Whether the file has been replaced, and the objects in its new complete lines."""
         try:
             with self._path.open("rb") as file:
                 anew = self._is_another(file)
                 file.seek(self._offset)
                 return anew, _objects(self._complete(file.read()))
-        except OSError:  # not there yet, or not at the moment
+        except OSError:  # it does not exist, or not at the moment
             return False, []
 
     def _is_another(self, file: BinaryIO) -> bool:
@@ -115,13 +116,9 @@ class _FileTail:
 
 
 def _objects(lines: list[bytes]) -> list[dict[str, Any]]:
-    """What is damaged is left out: a crash may have cut a line that others follow."""
+    """The objects in some lines; damaged lines, which a crash may leave, are left out."""
     found = []
     for line in lines:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            found.append(record)
+        with suppress(ValueError):
+            found.append(json_object(line))
     return found

@@ -1,4 +1,4 @@
-"""Numbers over iterations, kept small, and drawn in one line of text."""
+"""A series of numbers that takes little memory, and that can be drawn in one line of text."""
 
 from collections.abc import Sequence
 from math import isfinite, log

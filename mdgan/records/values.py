@@ -1,4 +1,4 @@
-"""Values out of records that may lack them, and values as people read them."""
+"""Numbers from records that may lack them, and numbers as people read them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import floor, isfinite, log10
@@ -21,43 +21,19 @@ def number_in(record: Mapping[str, Any], *path: str) -> float | None:
     """The finite number at the end of nested keys, or None."""
     value: Any = record
     for key in path:
-        value = mapping(value).get(key)
+        value = value.get(key) if isinstance(value, Mapping) else None
     return number(value)
 
 
-def mapping(value: Any) -> Mapping[str, Any]:
-    """The value if it is a JSON object, else an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def numbers(value: Any) -> list[float]:
-    """The finite numbers of a JSON list, or of nothing."""
-    found = [number(item) for item in value] if isinstance(value, list) else []
-    return [item for item in found if item is not None]
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value below which a share of the values lies, interpolated.
-
-    Args:
-        ordered: at least one value, increasing.
-        share: in [0, 1].
-    """
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
-
-
 def chosen_evenly(items: Sequence[Item], most: int) -> list[Item]:
-    """At most so many of the items, the first and the last among them."""
+    """At most `most` of the items, among them the first and the last."""
     if len(items) <= most:
         return list(items)
     return [items[round(k * (len(items) - 1) / (most - 1))] for k in range(most)]
 
 
 def time_unit(seconds: Iterable[float]) -> tuple[float, str]:
-    """How many seconds the unit has in which the largest of some times reads best."""
+    """The unit in which the largest of some times reads best: its length in seconds, its name."""
     largest = max(seconds, default=0.0)
     for factor, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms")):
         if largest >= (2 if factor > 1 else 1) * factor:
@@ -66,7 +42,7 @@ def time_unit(seconds: Iterable[float]) -> tuple[float, str]:
 
 
 def size_unit(sizes: Iterable[float]) -> tuple[float, str]:
-    """How many bytes the unit has in which the largest of some sizes reads best."""
+    """The unit in which the largest of some sizes reads best: its size in bytes, its name."""
     largest = max(sizes, default=0.0)
     for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
         if largest >= factor:
@@ -75,7 +51,7 @@ def size_unit(sizes: Iterable[float]) -> tuple[float, str]:
 
 
 def said(value: float | None, digits: int = 3) -> str:
-    """A number with so many significant digits, `1,234` or `0.0123`; a dash if there is none."""
+    """A number to some significant digits, `1,234` or `0.0123`; a dash for None."""
     if value is None:
         return "–"
     if value == 0:
@@ -109,7 +85,7 @@ def said_bytes(size: float | None) -> str:
 
 
 def said_list(items: Sequence[Any], most: int = 12) -> str:
-    """Items with commas, shortened after so many."""
+    """Items with commas between them, of which at most `most` are shown."""
     more = f" … ({len(items)} in all)" if len(items) > most else ""
     return ", ".join(map(str, items[:most])) + more
 

@@ -1,62 +1,65 @@
-"""The manifest: what belongs to one checkpoint, and where training was."""
+"""The manifest of a checkpoint: its files, and how far training was."""
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from math import isfinite
-from typing import Any
+from collections.abc import Mapping
+from sys import float_info
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
 from mdgan.storage.state_file import Damaged, StoredFile
 
-FORMAT = 1
+FORMAT = 2
+"""Format 1 had two fields, `num_swaps` and `swap_every`, instead of `progress`."""
+
 SERVER = "server"
+
+_Count = Annotated[int, Meta(ge=0)]
+_Workers = tuple[Annotated[int, Meta(gt=0)], ...]
 
 
 class Newer(Damaged):
-    """It is whole, but a newer mdgan has written it."""
+    """The manifest is whole, but a newer mdgan has written it."""
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What belongs to one checkpoint.
 
     Attributes:
         iteration: the last one that is done.
-        generation: of the server that wrote it; a higher one has taken over from a lower one.
-        progress: what the algorithm counts, by its own names.
+        generation: of the server that wrote it; each server that takes over has a higher one.
+        progress: what the algorithm counts, by names that it chooses.
         seconds: trained so far.
         workers: the live workers, in increasing order.
-        files: the states: `server`, and the numbers of workers.
+        files: the states of `server`, and of workers by their numbers.
         elsewhere: the workers whose files lie on their own machines.
         settings: of the run, as `config.json` has them.
         version: of the mdgan that wrote it.
     """
 
-    iteration: int
-    generation: int
-    progress: Mapping[str, int]
-    seconds: float
-    workers: tuple[int, ...]
+    iteration: _Count
+    generation: _Count
+    progress: dict[str, _Count]
+    seconds: Annotated[float, Meta(ge=0, le=float_info.max)]
+    workers: _Workers
     files: Mapping[str, StoredFile]
-    elsewhere: tuple[int, ...]
+    elsewhere: _Workers
     settings: Mapping[str, Any]
     version: str
 
     def here(self) -> list[StoredFile]:
         """The files that must lie beside the manifest."""
-        elsewhere = {str(worker) for worker in self.elsewhere}
+        elsewhere = set(map(str, self.elsewhere))
         return [stored for owner, stored in self.files.items() if owner not in elsewhere]
 
     def as_bytes(self) -> bytes:
         """The manifest's file: one JSON object with a checksum of its own.
 
         Raises:
-            ValueError: it says something impossible.
+            ValueError: a field has an impossible value.
         """
-        record = {field.name: getattr(self, field.name) for field in fields(self)}
-        record["files"] = {owner: stored.as_record() for owner, stored in self.files.items()}
-        record["format"] = FORMAT
+        record = {**to_builtins(self), "format": FORMAT}
         record["sha256"] = _checksum(record)
         data = (json.dumps(record, indent=2) + "\n").encode()
         try:
@@ -67,89 +70,56 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Manifest":
-        """The opposite of `as_bytes`, trusting nothing.
+        """Reads what `as_bytes` returned, and checks all of it.
 
         Raises:
             Damaged: it is not what was written.
-            Newer: it is, by a newer mdgan.
+            Newer: a newer mdgan has written it.
         """
         try:
-            return cls._from_json(json.loads(data))
+            record = _checked(json.loads(data))
+            manifest = convert(record, cls)
+        except ValidationError as error:
+            raise Damaged(f"the manifest makes no sense: {error!s:.99}") from error
         except ValueError as error:
             raise Damaged("the manifest is not JSON") from error
         except RecursionError as error:
             raise Damaged("the manifest is nested too deeply") from error
+        manifest._check_owners()
+        return manifest
 
-    @classmethod
-    def _from_json(cls, record: Any) -> "Manifest":
-        if not isinstance(record, dict):
-            raise Damaged("the manifest is not a JSON object")
-        if record.pop("sha256", None) != _checksum(record):
-            raise Damaged("the manifest's checksum is wrong")
-        file_format = record.pop("format", None)
-        if type(file_format) is not int or file_format < 1:
-            raise Damaged("the manifest has no format")
-        if file_format > FORMAT:
-            version = f"{record.get('version')!s:.30}"
-            raise Newer(f"written in format {file_format} by mdgan {version}; this mdgan is older")
-        if {"num_swaps", "swap_every"} <= record.keys():  # as 0.5.0 and earlier wrote it
-            record["progress"] = {n: record.pop(n) for n in ("num_swaps", "swap_every")}
-        _check(record)
-        files = {name: StoredFile.from_record(entry) for name, entry in record["files"].items()}
-        _check_owners(record["workers"], record["elsewhere"], files)
-        numbers = {name: tuple(record[name]) for name in ("workers", "elsewhere")}
-        return cls(**{**record, "files": files, **numbers})
+    def _check_owners(self) -> None:
+        for name, workers in (("workers", self.workers), ("elsewhere", self.elsewhere)):
+            if len(set(workers)) < len(workers):
+                raise Damaged(f"the manifest's {name} name a worker twice: {workers!s:.99}")
+        owners = self.files.keys()
+        if SERVER not in owners or not owners <= {SERVER, *map(str, self.workers)}:
+            raise Damaged(f"the manifest's files belong to {sorted(owners)!s:.99}")
+        if not set(map(str, self.elsewhere)) <= owners:
+            raise Damaged("the manifest's elsewhere names workers without files")
+        if len({stored.name for stored in self.files.values()}) < len(self.files):
+            raise Damaged("the manifest names one file twice")
+
+
+def _checked(record: Any) -> dict[str, Any]:
+    """The fields of a manifest, as format 2 has them, from a file of any format up to it."""
+    if not isinstance(record, dict):
+        raise Damaged("the manifest is not a JSON object")
+    if record.pop("sha256", None) != _checksum(record):
+        raise Damaged("the manifest's checksum is wrong")
+    file_format = record.pop("format", None)
+    if type(file_format) is not int or file_format < 1:
+        raise Damaged("the manifest has no format")
+    if file_format > FORMAT:
+        version = f"{record.get('version')!s:.30}"
+        raise Newer(f"written in format {file_format} by mdgan {version}; this mdgan is older")
+    if file_format == 1:
+        names = ("num_swaps", "swap_every")
+        record["progress"] = {name: record.pop(name, None) for name in names}
+    return record
 
 
 def _checksum(record: Mapping[str, Any]) -> str:
     """SHA-256 of the canonical JSON; the same in every format to come."""
     canonical = json.dumps(record, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_seconds(value: object) -> bool:
-    return _is_count(value) or (isinstance(value, float) and isfinite(value) and value >= 0)
-
-
-def _are_workers(value: object) -> bool:
-    if not isinstance(value, list) or not all(_is_count(worker) for worker in value):
-        return False
-    return len(set(value)) == len(value) and 0 not in value
-
-
-_RULES: dict[str, Callable[[object], bool]] = {
-    "iteration": _is_count,
-    "generation": _is_count,
-    "progress": lambda value: isinstance(value, dict) and all(map(_is_count, value.values())),
-    "seconds": _is_seconds,
-    "workers": _are_workers,
-    "files": lambda value: isinstance(value, dict),
-    "elsewhere": _are_workers,
-    "settings": lambda value: isinstance(value, dict),
-    "version": lambda value: isinstance(value, str),
-}
-
-
-def _check(record: Mapping[str, Any]) -> None:
-    if record.keys() != _RULES.keys():
-        names = sorted(record.keys() ^ _RULES.keys())
-        raise Damaged(f"the manifest lacks or exceeds {names!s:.99}")
-    for name, fits in _RULES.items():
-        if not fits(record[name]):
-            raise Damaged(f"the manifest's {name} cannot be {record[name]!r:.99}")
-
-
-def _check_owners(
-    workers: list[int], elsewhere: list[int], files: Mapping[str, StoredFile]
-) -> None:
-    owners = files.keys()
-    if SERVER not in owners or not owners <= {SERVER, *map(str, workers)}:
-        raise Damaged(f"the manifest's files belong to {sorted(owners)!s:.99}")
-    if not {str(worker) for worker in elsewhere} <= owners:
-        raise Damaged("the manifest's elsewhere names workers without files")
-    if len({stored.name for stored in files.values()}) < len(files):
-        raise Damaged("the manifest names one file twice")

@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.structs import asdict
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -37,8 +37,7 @@ class Damaged(Exception):
         super().__init__(" ".join(text.splitlines()))
 
 
-@dataclass(frozen=True)
-class StoredFile:
+class StoredFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A file as it was written to disk.
 
     Attributes:
@@ -47,9 +46,9 @@ class StoredFile:
         num_bytes: its size.
     """
 
-    name: str
-    sha256: str
-    num_bytes: int
+    name: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")]
+    sha256: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    num_bytes: Annotated[int, Meta(ge=0)]
 
     def as_record(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -62,16 +61,10 @@ class StoredFile:
         Raises:
             Damaged: the record is malformed, or its name leads out of the folder.
         """
-        if not isinstance(record, Mapping) or record.keys() != {"name", "sha256", "num_bytes"}:
-            raise Damaged("no record of a stored file")
-        name, sha256, num_bytes = record["name"], record["sha256"], record["num_bytes"]
-        if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name)):
-            raise Damaged(f"no plain file name: {name!r:.99}")
-        if not (isinstance(sha256, str) and re.fullmatch(r"[0-9a-f]{64}", sha256)):
-            raise Damaged(f"no SHA-256: {sha256!r:.99}")
-        if type(num_bytes) is not int or num_bytes < 0:
-            raise Damaged(f"no size: {num_bytes!r:.99}")
-        return cls(name, sha256, num_bytes)
+        try:
+            return convert(record, cls)
+        except ValidationError as error:
+            raise Damaged(f"not the record of a stored file: {error!s:.99}") from error
 
 
 def write_state(folder: Path, name: str, state: Mapping[str, Tensor]) -> StoredFile:

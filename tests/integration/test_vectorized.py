@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.report.numbers.operations import hosts_of, worker_operations
+from mdgan.report.numbers.operations import worker_operations
 from tests.processes import (
     Finished,
     generator_bytes,
@@ -74,7 +74,7 @@ def test_it_goes_on_bit_by_bit(tmp_path: Path, at_once: Path) -> None:
 
 def test_every_worker_is_seen_at_work(at_once: Path) -> None:
     """Reports draw a lane for each, and divide bytes among them."""
-    hosts = hosts_of(RecordedRun.read(at_once))
+    hosts = RecordedRun.read(at_once).hosts
     assert {span.worker for span in hosts[0].spans[5]} == {0, 1, 2, 3, 4}
     seconds, _ = worker_operations(hosts, range(1, 15))
     assert seconds.keys() >= {"receive", "real half", "fake half", "local step", "feedback"}

@@ -347,7 +347,7 @@ class ServerCheckpoints:
         manifest = Manifest(
             iteration=standing.iteration,
             generation=self._fence.generation,
-            progress=standing.progress,
+            progress=dict(standing.progress),
             seconds=standing.seconds,
             workers=tuple(sorted(int(key) for key in files if key != SERVER)),
             files=files,

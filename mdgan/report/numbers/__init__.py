@@ -1,1 +1,1 @@
-"""The numbers behind the figures: plain Python on what a run recorded, nothing is drawn here."""
+"""The numbers behind the figures of a report, computed from what runs recorded."""

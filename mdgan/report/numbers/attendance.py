@@ -1,11 +1,12 @@
-"""Who took part when."""
+"""When each worker took part, and what it missed."""
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import ceil
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mdgan.records.happenings import (
     BACK,
@@ -18,27 +19,27 @@ from mdgan.records.happenings import (
     RESUMED,
     SHUT_OUT,
     Happening,
-    happening,
-    happenings,
 )
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.values import chosen_evenly, count, mapping, number
+from mdgan.records.rows import Attended, Round
+from mdgan.records.values import chosen_evenly, count
 
-COUNTED = ("answered", "late", "refused", "lost")
+COUNTED = ("answered", LATE, REFUSED, LOST)
+_COMING, _GOING = (BEGAN, RESUMED, JOINED), (LEFT, LOST, SHUT_OUT)
 _MOST_TOLD = 6
 _LONG_SHARE = 0.02
 
 Stretch = tuple[int, int]
-"""The iterations after the first number, up to and with the second."""
+"""(begin, end): the iterations after `begin`, up to and including `end`."""
 
 
 class Mark(NamedTuple):
-    """A worker came or went.
+    """The moment when a worker came or went.
 
     Attributes:
         kind: joined, left, lost or shut out.
-        iteration: in which.
-        reason: why, where it is known.
+        iteration: in which it did.
+        reason: why, if that is known.
     """
 
     kind: str
@@ -47,13 +48,13 @@ class Mark(NamedTuple):
 
 
 class Share(NamedTuple):
-    """How much of a stretch a worker missed.
+    """How much a worker missed of some iterations in a row.
 
     Attributes:
-        begin: the iteration after which the stretch begins.
-        end: the last iteration of it.
-        late: the share of its iterations in which the server went on without this worker's answer.
-        refused: the share of them in which the answer could not be used.
+        begin: the iteration before the first of them.
+        end: the last of them.
+        late: the share of them in which the server went on without the worker's answer.
+        refused: the share of them in which the server could not use the answer.
     """
 
     begin: float
@@ -68,9 +69,9 @@ class Attendance:
 
     Attributes:
         worker: its number.
-        stays: when it was there, in order.
-        missed: the iterations that went on without its answer, in order.
-        refused: those in which its answer could not be used, in order.
+        stays: when it took part in the run, in order.
+        missed: the iterations in which the server went on without its answer, in order.
+        refused: the iterations in which the server could not use its answer, in order.
         marks: how it came and went, in order.
         counts: how often it answered, was late, was refused and was lost.
     """
@@ -88,7 +89,7 @@ class Attendance:
         return bool(self.marks or self.missed or self.refused)
 
     def shares(self, last: int, most: int) -> list[Share]:
-        """What it missed, in stretches of equally many iterations; without those it missed nothing.
+        """What it missed, in stretches of equal length; a stretch without a miss is left out.
 
         Args:
             last: the last iteration of the run.
@@ -101,7 +102,7 @@ class Attendance:
         for stay_begin, stay_end in self.stays:
             for k in range(int(stay_begin / size), ceil(stay_end / size)):
                 if not here[k]:
-                    continue  # the bounds of stretches are rounded: nothing lies in this one
+                    continue  # rounding alone made this stretch touch the stay
                 shares = [min(1.0, part.get(k, 0.0) / here[k]) for part in (late, refused)]
                 begin, end = max(k * size, stay_begin), min((k + 1) * size, stay_end)
                 before = found[-1] if found else None
@@ -115,37 +116,35 @@ class Attendance:
 def attendance(run: RecordedRun, done: int) -> list[Attendance]:
     """When each worker of a run was there, and what it missed, by its number.
 
-    Who is not asked in a round misses nothing.
+    A worker that is not asked in a round misses nothing.
 
     Args:
         run: what it recorded.
         done: the last iteration that is known to be done.
     """
-    book = _Book(run.named("round"))
-    for record in run.events:
-        if record["event"] == "attendance":
-            book.told(mapping(record.get("workers")))
-        elif (found := happening(record)) is not None:
-            book.take(found)
+    book = _Book(run.of(Round))
+    for row in run.rows:
+        if isinstance(row, Attended):
+            book.told(row.workers)
+        elif isinstance(row, Happening):
+            book.take(row)
     return book.closed(done)
 
 
 def resumptions(run: RecordedRun) -> list[int]:
     """The iterations from which a run went on after it had stopped."""
-    return [found.iteration for found in happenings(run.events) if found.kind == RESUMED]
+    return [found.iteration for found in run.of(Happening) if found.kind == RESUMED]
 
 
 def eventful(run: RecordedRun, workers: Iterable[Attendance]) -> bool:
-    """Whether anything happened that is out of the ordinary."""
+    """Whether anything out of the ordinary happened to the run or to a worker."""
     return bool(resumptions(run)) or any(worker.eventful for worker in workers)
 
 
 def holdings(run: RecordedRun) -> dict[int, list[int]]:
-    """Worker → how many samples of each class it holds, as far as anybody told; the newest."""
-    found: dict[int, list[int]] = {}
-    for told in happenings(run.events):
-        found.update(told.classes)
-    return dict(sorted(found.items()))
+    """Worker → how many samples of each class it holds, as recorded last."""
+    classes = (told.classes.items() for told in run.of(Happening))
+    return dict(sorted(dict(chain.from_iterable(classes)).items()))
 
 
 def said_story(worker: Attendance, last: int) -> str:
@@ -160,7 +159,7 @@ def said_story(worker: Attendance, last: int) -> str:
 
 
 def said_in_all(run: RecordedRun, workers: Sequence[Attendance]) -> str:
-    """What happened in a run, in one clause; nothing if nothing did."""
+    """What happened in a run, in one clause; empty if nothing did."""
     marks = Counter(mark.kind for worker in workers for mark in worker.marks)
     late, refused = (sum(worker.counts[what] for worker in workers) for what in (LATE, REFUSED))
     resumed = len(resumptions(run))
@@ -175,13 +174,13 @@ def said_in_all(run: RecordedRun, workers: Sequence[Attendance]) -> str:
 
 
 def thinned(marks: Sequence[Mark], last: int, most: int) -> list[Mark]:
-    """Marks that can be told apart: of one kind at most one in each of so many stretches."""
+    """Marks that a reader can tell apart: at most one of a kind in each of `most` stretches."""
     size = max(1.0, last / most)
     return list({(mark.kind, int(mark.iteration / size)): mark for mark in marks}.values())
 
 
 def most_eventful(workers: Sequence[Attendance], most: int) -> list[Attendance]:
-    """At most so many workers, by number: those to whom most happened, and some of the others."""
+    """At most `most` workers, by number: those to which most happened, and some others."""
     if len(workers) <= most:
         return list(workers)
     eventful = [worker for worker in workers if worker.eventful]
@@ -198,7 +197,7 @@ def _said_mark(mark: Mark) -> str:
 
 
 def _covered(stretches: Iterable[Stretch], size: float) -> dict[int, float]:
-    """How many iterations of each stretch of `size` others cover, by the number of the stretch."""
+    """Stretch k of `size` iterations → how many of its iterations are covered by `stretches`."""
     covered: dict[int, float] = {}
     for begin, end in stretches:
         for k in range(int(begin / size), ceil(end / size)):
@@ -208,58 +207,55 @@ def _covered(stretches: Iterable[Stretch], size: float) -> dict[int, float]:
 
 
 class _Book:
-    """Takes in what happened, and keeps count.
+    """Follows the workers of a run from happening to happening.
 
     Args:
-        rounds: the events of all rounds; none where every iteration asks for an answer.
+        rounds: all rounds; none where every iteration asks for an answer.
     """
 
-    def __init__(self, rounds: Sequence[Mapping[str, Any]]) -> None:
-        ends = (event.get("iteration") for event in rounds)
-        self._ends = sorted({end for end in ends if type(end) is int})
-        parts = (event.get("took_part") for event in rounds)
-        self._took_part = Counter(
-            rank for part in parts if isinstance(part, list) for rank in part if type(rank) is int
-        )
+    def __init__(self, rounds: Sequence[Round]) -> None:
+        self._ends = sorted({one.iteration for one in rounds})
+        self._took_part = Counter(rank for one in rounds for rank in one.took_part)
         self._workers: dict[int, Attendance] = {}
-        self._here: dict[int, int] = {}  # since when each worker that is there has been there
-        self._late: dict[int, int] = {}  # the first iteration that each late worker missed
-        self._told: Mapping[str, Any] = {}
+        self._here: dict[int, int] = {}  # worker → when it came, of those that take part now
+        self._late: dict[int, int] = {}  # worker → the first iteration that it missed
+        self._told: Mapping[int, Mapping[str, int]] = {}
         self._resumed = False
         self._last = 0
 
     def take(self, found: Happening) -> None:
         """Takes in one happening."""
-        self._last = max(self._last, found.iteration)
+        kind, i = found.kind, found.iteration
+        self._last = max(self._last, i)
         self._told = {}
-        if found.kind in (BEGAN, RESUMED):
+        if kind in (BEGAN, RESUMED):
             self._begin(found)
         for rank in found.workers:
-            if rank not in self._workers and found.kind not in (BEGAN, RESUMED, JOINED):
-                self._here[rank] = 0  # nobody told when it came
+            if rank not in self._workers and kind not in _COMING:
+                self._here[rank] = 0  # when it came was not recorded
             worker = self._workers.setdefault(rank, Attendance(rank))
-            if found.kind in (BEGAN, RESUMED, JOINED):
-                self._here.setdefault(rank, found.iteration)
-            elif found.kind in (LEFT, LOST, SHUT_OUT):
-                self._go(rank, found.iteration)
-            elif found.kind == LATE and rank in self._here:
-                self._late.setdefault(rank, found.iteration)
-            elif found.kind == BACK:
-                self._back(rank, found.iteration)
-            elif found.kind == REFUSED:
-                worker.refused.append((self._before(found.iteration), found.iteration))
-            if found.kind in (JOINED, LEFT, LOST, SHUT_OUT):
-                worker.marks.append(Mark(found.kind, found.iteration, found.reason))
-            if found.kind in COUNTED:
-                worker.counts[found.kind] += 1
+            if kind in _COMING:
+                self._here.setdefault(rank, i)
+            elif kind in _GOING:
+                self._go(rank, i)
+            elif kind == LATE and rank in self._here:
+                self._late.setdefault(rank, i)
+            elif kind == BACK:
+                self._back(rank, i)
+            elif kind == REFUSED:
+                worker.refused.append((self._before(i), i))
+            if kind in (JOINED, *_GOING):
+                worker.marks.append(Mark(kind, i, found.reason))
+            if kind in COUNTED:
+                worker.counts[kind] += 1
 
-    def told(self, counts: Mapping[str, Any]) -> None:
-        """Takes in the server's own counts, which cover everything unless it was resumed."""
+    def told(self, counts: Mapping[int, Mapping[str, int]]) -> None:
+        """Takes in the server's own counts, which a resumed run has of its last part only."""
         if not self._resumed:
             self._told = counts
 
     def closed(self, done: int) -> list[Attendance]:
-        """All workers, once nothing more happens."""
+        """All workers, at the end of the run."""
         for rank in list(self._here):
             self._go(rank, max(done, self._last))
         for rank, worker in self._workers.items():
@@ -267,13 +263,12 @@ class _Book:
             absent = sum(end - begin for begin, end in (*worker.missed, *worker.refused))
             answered = self._took_part[rank] if self._ends else there - absent
             worker.counts["answered"] = max(0, answered)
-            for name, value in mapping(self._told.get(str(rank))).items():
-                if name in COUNTED and (amount := number(value)) is not None:
-                    worker.counts[name] = int(amount)
+            told = self._told.get(rank, {})
+            dict.update(worker.counts, {name: told[name] for name in COUNTED if name in told})
         return [worker for _, worker in sorted(self._workers.items())]
 
     def _begin(self, found: Happening) -> None:
-        """A server begins with those that are there, and asks them all."""
+        """A server begins with the workers that are there, and asks all of them."""
         self._resumed |= found.kind == RESUMED
         for rank in list(self._late):
             self._back(rank, found.iteration)
@@ -292,7 +287,7 @@ class _Book:
             self._workers[rank].missed.append((self._before(first), iteration))
 
     def _before(self, iteration: int) -> int:
-        """The end of what came before an iteration, or before the round that it ends."""
+        """The iteration before another one, or the end of the round before the one that it ends."""
         if not self._ends:
             return max(0, iteration - 1)
         place = bisect_left(self._ends, iteration)

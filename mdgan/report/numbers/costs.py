@@ -1,11 +1,12 @@
-"""What training took: bytes and samples, added up."""
+"""What training took: iterations, seconds, bytes and samples."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+
+import numpy as np
 
 from mdgan.records.recorded_run import Traffic
+from mdgan.records.roles import SERVER
 from mdgan.records.values import number_in
-from mdgan.report.numbers.operations import hosts_of
 from mdgan.report.numbers.rounds import rounds_of, samples_trained
 from mdgan.report.numbers.scores import Score
 from mdgan.report.numbers.subject import Subject
@@ -33,54 +34,50 @@ def worker_bytes_until(subject: Subject, score: Score) -> float | None:
 
 
 def server_bytes(subject: Subject, iteration: float) -> float | None:
-    """Bytes that the server had sent and received after an iteration; None if it did not count."""
-    trace = subject.run.traces.get("server")
+    """Bytes that the server had sent and received after an iteration; None if not recorded."""
+    trace = subject.run.traces.get(SERVER)
     return bytes_until(trace.traffic, iteration) if trace else None
 
 
 def worker_bytes(subject: Subject, iteration: float) -> float | None:
     """Bytes that a worker had sent and received after an iteration, mean over the workers.
 
-    What workers send to one another counts at both.
+    What one worker sends to another counts for both.
     """
-    counted = [bytes_until(host.traffic, iteration) for host in hosts_of(subject.run)]
+    counted = [bytes_until(host.traffic, iteration) for host in subject.run.hosts]
     known = [size for size in counted if size is not None]
-    # A worker that never took part in a round has no spans: the settings say how many there are.
+    # A worker that was never asked may have recorded nothing; the settings count it all the same.
     workers = max(subject.num_workers, len(subject.workers))
     return sum(known) / workers if known and workers else None
 
 
 def bytes_until(traffic: Sequence[Traffic], iteration: float) -> float | None:
-    """Bytes sent and received until an iteration, on a straight line between two counts.
+    """Bytes sent and received until an iteration, interpolated between two counts.
 
     Args:
-        traffic: counts since the start, in time order. Counts that fall belong to a new start of
-            the role, and are added to those before.
+        traffic: counts since the start, in time order. Where a count is below the one before, the
+            role has started again; its counts are added to those of the starts before.
         iteration: the last one that counts.
 
     Returns:
         The bytes; all of them for an iteration after the last count; None without a count.
     """
-    points = [(0.0, 0.0)]
-    for start in starts_of(traffic):
-        before = points[-1][1]
-        for count in start:
-            moved = sum(count.sent.values()) + sum(count.received.values())
-            points.append((float(count.iteration), before + moved))
-    if len(points) == 1:
+    if not traffic:
         return None
-    for (low, less), (high, more) in pairwise(points):
-        if low <= iteration < high:
-            return less + (more - less) * (iteration - low) / (high - low)
-    return points[-1][1]
+    iterations, moved = [0], [0]
+    for start in starts_of(traffic):
+        before = moved[-1]
+        iterations += [count.iteration for count in start]
+        moved += [before + count.total for count in start]
+    return float(np.interp(iteration, iterations, moved))
 
 
 def samples_processed(subject: Subject) -> float | None:
     """Real samples that discriminators were trained on and whose result went into the model.
 
-    With MD-GAN that is b · L for every answer of a worker, standalone b · L an iteration, and in a
-    round that was not aborted the batches of all local iterations of those who took part. A sample
-    counts as often as it was used.
+    In rounds that were not aborted these are the batches of all local iterations of the workers
+    that took part, elsewhere b · L for every answer of a worker, or where one role does everything
+    b · L an iteration. A sample counts as often as it was used.
     """
     config = subject.run.config
     steps = number_in(config, "local_steps") or 1.0
@@ -89,7 +86,5 @@ def samples_processed(subject: Subject) -> float | None:
     batch = number_in(config, "batch_size")
     if batch is None or not subject.done:
         return None
-    if subject.standalone:
-        return steps * batch * subject.done
     answers = sum(worker.counts["answered"] for worker in subject.attendance)
-    return steps * batch * (answers or subject.num_workers * subject.done)
+    return steps * batch * (answers or max(1, subject.num_workers) * subject.done)

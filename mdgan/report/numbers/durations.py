@@ -1,17 +1,18 @@
-"""How long iterations take, and which took unusually long."""
+"""How long iterations take, and which take unusually long."""
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean, linear_regression, median
 from typing import NamedTuple
 
+import numpy as np
+
 from mdgan.records.recorded_run import RecordedSpan
-from mdgan.records.values import quantile
 
 NOT_TRAINING = frozenset({"evaluate", "checkpoint"})
-"""What is no part of an iteration: it happens now and then, and need not."""
+"""Operations that are no part of an iteration, though they may interrupt one."""
 
-LAST_OPERATION, LAST_OF_ROUND = "step", "aggregate"
-"""An iteration without the first, or a round without the second, was cut off."""
+_LAST_OPERATION = "step"
+"""An iteration or a round without this operation was cut off or aborted."""
 
 OUTLIER_DEVIATIONS = 5
 _DEVIATION_PER_MAD = 1.4826
@@ -22,27 +23,23 @@ OUTLIERS_ARE = (
 )
 
 
-def iteration_durations(
-    spans: Mapping[int, Sequence[RecordedSpan]], last: str = LAST_OPERATION
-) -> dict[int, float]:
+def iteration_durations(spans: Mapping[int, Sequence[RecordedSpan]]) -> dict[int, float]:
     """Seconds from the first start to the last end of every complete iteration.
 
     Args:
         spans: of the role that owns the generator, by iteration.
-        last: the operation without which an iteration was cut off.
 
     Returns:
-        Seconds by iteration, without the time that scoring and checkpoints took in between.
+        Seconds by iteration, without the time for scoring and checkpoints in between.
     """
     durations = {}
     for iteration, done in sorted(spans.items()):
-        if iteration < 1 or all(span.name != last for span in done):
+        if iteration < 1 or all(span.name != _LAST_OPERATION for span in done):
             continue
         training = [span for span in done if span.name not in NOT_TRAINING]
-        start = min(span.start for span in training)
-        end = max(span.start + span.seconds for span in training)
+        start, end = min(span.start for span in training), max(span.end for span in training)
         paused = sum(
-            max(0.0, min(end, span.start + span.seconds) - max(start, span.start))
+            max(0.0, min(end, span.end) - max(start, span.start))
             for span in done
             if span.name in NOT_TRAINING
         )
@@ -51,7 +48,7 @@ def iteration_durations(
 
 
 def outlier_threshold(values: Sequence[float]) -> float:
-    """What exceeds this is an outlier: median + 5 · 1.4826 · MAD; infinite for no values."""
+    """The value above which others are outliers: median + 5 · 1.4826 · MAD; infinite for none."""
     if not values:
         return float("inf")
     middle = median(values)
@@ -60,30 +57,26 @@ def outlier_threshold(values: Sequence[float]) -> float:
 
 
 class Summary(NamedTuple):
-    """Some durations in five numbers.
+    """Some durations in four numbers.
 
     Attributes:
         mean: their mean.
         low: a tenth of them are shorter.
         middle: half of them are shorter.
         high: a tenth of them are longer.
-        longest: the longest.
     """
 
     mean: float
     low: float
     middle: float
     high: float
-    longest: float
 
 
 def summary(values: Sequence[float]) -> Summary | None:
-    """Five numbers for some durations, or None for no durations."""
+    """Four numbers for some durations, or None for no durations."""
     if not values:
         return None
-    ordered = sorted(values)
-    low, middle, high = (quantile(ordered, share) for share in (0.1, 0.5, 0.9))
-    return Summary(fmean(ordered), low, middle, high, ordered[-1])
+    return Summary(fmean(values), *np.quantile(values, (0.1, 0.5, 0.9)).tolist())
 
 
 class Envelope(NamedTuple):
@@ -103,11 +96,11 @@ class Envelope(NamedTuple):
 
 
 def envelope(series: Mapping[int, float], most: int) -> Envelope:
-    """Thins a series to stretches of equally many points, keeping how far it goes up and down.
+    """Summarises a long series by stretches of equal length, with the extremes of each.
 
     Args:
         series: values by iteration, in order.
-        most: the greatest number of stretches; a series as short as that is kept whole.
+        most: the greatest number of stretches; a series with no more points is kept whole.
     """
     points = list(series.items())
     size = -(-len(points) // most) if points else 1
@@ -123,10 +116,8 @@ def envelope(series: Mapping[int, float], most: int) -> Envelope:
 
 
 def straight_line(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-    """The least-squares line through points: (value at 0, slope); None if it is not determined."""
+    """The least-squares line through points, (value at 0, slope); None if all have one x."""
     if len({x for x, _ in points}) < 2:
         return None
-    mean_x, mean_y = fmean(x for x, _ in points), fmean(y for _, y in points)
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in points)
-    slope /= sum((x - mean_x) ** 2 for x, _ in points)
-    return mean_y - slope * mean_x, slope
+    slope, start = linear_regression([x for x, _ in points], [y for _, y in points])
+    return start, slope

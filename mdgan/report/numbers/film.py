@@ -1,4 +1,4 @@
-"""The sample grids of a run, few enough to look at."""
+"""A few of the sample grids of a run."""
 
 import struct
 from collections.abc import Sequence

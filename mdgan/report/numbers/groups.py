@@ -1,4 +1,4 @@
-"""Runs that differ in their seeds only, drawn as one."""
+"""Runs of one configuration, drawn as one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from mdgan.report.numbers.subject import (
 )
 
 Cost = Callable[[Subject, Score], float | None]
-"""What it took a run to get to a score: iterations, seconds, bytes; None if it is not known."""
+"""How many iterations, seconds or bytes a run took up to a score; None if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ def curve(group: Group, metric: str, cost: Cost) -> Curve:
     """A metric of a configuration against what it took.
 
     Args:
-        group: its runs. Where they were scored after different iterations, those count that all
-            have in common, or all of them if none is.
+        group: its runs. If they were scored after different iterations, the iterations that all
+            have in common are taken, or all of them if there are none in common.
         metric: its name in the records.
         cost: of a score.
 

@@ -3,23 +3,19 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace
+from mdgan.records.recorded_run import RecordedSpan, Trace
 
-SERVER_ORDER = ("generate", "send", "wait", "aggregate", "step", "swap", "evaluate", "checkpoint")
+SERVER_ORDER = (
+    *("generate", "real half", "fake half", "local step", "send", "wait", "aggregate", "step"),
+    *("swap", "evaluate", "checkpoint"),
+)
+"""On the server, or on the only role of a run without hosts."""
+
 WORKER_ORDER = (
     *("receive", "train", "real half", "fake half", "local step", "feedback", "send", "swap"),
     "checkpoint",
 )
-STANDALONE_ORDER = (
-    "generate",
-    "real half",
-    "fake half",
-    "local step",
-    "aggregate",
-    "step",
-    "evaluate",
-    "checkpoint",
-)
+STANDALONE_ORDER = SERVER_ORDER
 _WAITING = "receive"
 
 
@@ -37,12 +33,12 @@ def worker_operations(
 ) -> tuple[dict[str, float], int]:
     """Seconds an iteration by operation, mean over the workers.
 
-    What a host does once for all its workers (receive, send, swap) is averaged over hosts, and what
-    it does for each of them over those for which it did something.
+    What a host does once for all its workers (receive, send, swap) is averaged over the hosts. What
+    it does for each of them is averaged over the workers for which it did something.
 
     Args:
         hosts: the traces of the hosts.
-        iterations: over which to average; those that a host did not record do not count.
+        iterations: over which to average; for each host, those that it recorded.
 
     Returns:
         Seconds by operation, and the number of iterations that any host recorded.
@@ -67,24 +63,18 @@ def worker_operations(
     return means, len(seen)
 
 
-def hosts_of(run: RecordedRun) -> list[Trace]:
-    """The traces of a run's hosts, in the order of their first workers."""
-    hosts = [trace for role, trace in run.traces.items() if role.startswith("host-")]
-    return sorted(hosts, key=lambda trace: first_worker(trace.role))
-
-
 def within_rounds(host: Trace, server: Trace) -> Trace:
     """A host's spans without the waiting outside the rounds that it took part in.
 
     Args:
-        host: of a federated run; what it waits for may be many rounds away.
+        host: of a run with rounds.
         server: when each round was.
     """
     spans = {}
     for iteration, done in host.spans.items():
         round_ = server.spans.get(iteration, ())
         begin = min((span.start for span in round_), default=0.0)
-        end = max((span.start + span.seconds for span in round_), default=0.0)
+        end = max((span.end for span in round_), default=0.0)
         spans[iteration] = [
             span._replace(start=start, seconds=stop - start)
             for span in done
@@ -95,14 +85,8 @@ def within_rounds(host: Trace, server: Trace) -> Trace:
 
 
 def _clipped(span: RecordedSpan, begin: float, end: float) -> tuple[float, float]:
-    start, stop = span.start, span.start + span.seconds
-    return (max(start, begin), min(stop, end)) if span.name == _WAITING else (start, stop)
-
-
-def first_worker(role: str) -> int:
-    """N of `host-N`; 0 if there is no number."""
-    number = role.removeprefix("host-")
-    return int(number) if number.isdecimal() else 0
+    inside = max(span.start, begin), min(span.end, end)
+    return inside if span.name == _WAITING else (span.start, span.end)
 
 
 def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:

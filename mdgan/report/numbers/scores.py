@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import asdict
+
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.values import count, mapping, number, number_in, numbers
+from mdgan.records.rows import Scores, Unscored
+from mdgan.records.values import count, number
 
 METRICS = {
     "fid": "FID",
@@ -35,36 +38,29 @@ class Score(NamedTuple):
     deviation: float | None
 
 
-def score_events(run: RecordedRun) -> list[dict[str, Any]]:
+def score_events(run: RecordedRun) -> list[Scores]:
     """The scores that may be compared with one another, by iteration.
 
     Returns:
-        Of each iteration the newest event, from the extractor and number of samples that most
-        events have (the newest of those with equally many).
+        Of each iteration the newest, from the extractor and number of samples that most of them
+        have (the newest of those with equally many).
     """
-    groups: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
-    for event in run.named("scores"):
-        iteration = number_in(event, "iteration")
-        if iteration is not None:
-            how = (str(mapping(event.get("extractor")).get("sha256")), str(event.get("n")))
-            group = groups.pop(how, {})
-            group[int(iteration)] = event
-            groups[how] = group
-    if not groups:
-        return []
-    chosen = max(reversed(groups.values()), key=len)
+    groups: dict[tuple[str | None, int | None], dict[int, Scores]] = {}
+    for event in run.of(Scores):
+        how = event.extractor.sha256 if event.extractor else None, event.n
+        groups[how] = {**groups.pop(how, {}), event.iteration: event}
+    chosen = max(reversed(groups.values()), key=len, default={})
     return [event for _, event in sorted(chosen.items())]
 
 
 def scores_of(run: RecordedRun, metric: str) -> list[Score]:
     """The scores of one metric, in the order of iterations."""
-    found = []
-    for event in score_events(run):
-        value, iteration = number_in(event, "scores", metric), number_in(event, "iteration")
-        if value is not None and iteration is not None:
-            deviation = number_in(event, "scores", f"{metric}_std")
-            found.append(Score(int(iteration), number_in(event, "seconds"), value, deviation))
-    return found
+    found = [(event, number(event.scores.get(metric))) for event in score_events(run)]
+    return [
+        Score(event.iteration, event.seconds, value, number(event.scores.get(f"{metric}_std")))
+        for event, value in found
+        if value is not None
+    ]
 
 
 def last_score(run: RecordedRun, metric: str) -> Score | None:
@@ -72,51 +68,44 @@ def last_score(run: RecordedRun, metric: str) -> Score | None:
     return next(reversed(scores_of(run, metric)), None)
 
 
-def reference(run: RecordedRun, *path: str) -> float | None:
+def reference(run: RecordedRun, kind: str, metric: str) -> float | None:
     """What real data would get, such as ("floor", "fid"); the newest that was recorded."""
-    found = [number_in(event, *path) for event in score_events(run)]
-    return next((value for value in reversed(found) if value is not None), None)
+    found = [(e.floor if kind == "floor" else e.real).get(metric) for e in score_events(run)]
+    return next((x for value in reversed(found) if (x := number(value)) is not None), None)
 
 
 def histograms(run: RecordedRun) -> tuple[int, list[float], list[float]] | None:
     """The newest iteration with class histograms, generated and real, each as shares of 1."""
     for event in reversed(score_events(run)):
-        generated = _shares(numbers(event.get("class_histogram")))
-        if generated:
-            real = _shares(numbers(event.get("real_class_histogram")))
-            return int(number_in(event, "iteration") or 0), generated, real
+        if generated := _shares(event.class_histogram):
+            return event.iteration, generated, _shares(event.real_class_histogram)
     return None
 
 
 def extractor(run: RecordedRun) -> dict[str, Any]:
-    """What the newest scores were measured with: `name`, `sha256`, `features`, `accuracy`."""
+    """What the newest scores were measured with: `name`, `sha256`, `accuracy`, where known."""
     events = score_events(run)
-    return dict(mapping(events[-1].get("extractor"))) if events else {}
+    found = asdict(events[-1].extractor) if events and events[-1].extractor else {}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def sample_counts(run: RecordedRun) -> dict[str, int]:
-    """How many samples the newest scores are from: `n`, `n_real`, `n_held_out`, `n_pairs`."""
+    """How many samples the newest scores are from, `n`, and how many real ones, `n_real`."""
     events = score_events(run)
-    found = {
-        name: number(events[-1].get(name)) if events else None
-        for name in ("n", "n_real", "n_held_out", "n_pairs")
-    }
-    return {name: int(value) for name, value in found.items() if value is not None}
+    found = {"n": events[-1].n, "n_real": events[-1].n_real} if events else {}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def remarks(run: RecordedRun) -> list[str]:
     """What the scorer warned of and which scores it left out, each once."""
     found: dict[str, None] = {}
-    for event in run.named("scores"):
-        warnings = event.get("warnings")
-        for text in warnings if isinstance(warnings, list) else []:
-            found[str(text)] = None
-        for metric, reason in mapping(event.get("left_out")).items():
-            found[f"{METRICS.get(metric, metric)}: left out ({reason})"] = None
-    for event in run.named("unscored"):
-        found[f"Not scored: {event.get('reason')}"] = None
-    others = len(run.named("scores")) - len(score_events(run))
-    if others:
+    scores = run.of(Scores)
+    for event in scores:
+        left_out = event.left_out.items()
+        said = [f"{METRICS.get(name, name)}: left out ({reason})" for name, reason in left_out]
+        found.update(dict.fromkeys([*event.warnings, *said]))
+    found.update(dict.fromkeys(f"Not scored: {event.reason}" for event in run.of(Unscored)))
+    if others := len(scores) - len(score_events(run)):
         other = count(others, "score is", "scores are")
         found[f"{other} not drawn: another extractor, number of samples, or the same again"] = None
     return list(found)
@@ -124,10 +113,10 @@ def remarks(run: RecordedRun) -> list[str]:
 
 def not_comparable(runs: Sequence[RecordedRun]) -> str:
     """Why scores of these runs must not be compared, or nothing if they may be."""
-    scored = [run for run in runs if score_events(run)]
-    if len({str(extractor(run).get("sha256")) for run in scored}) > 1:
+    newest = [events[-1] for run in runs if (events := score_events(run))]
+    if len({event.extractor.sha256 if event.extractor else None for event in newest}) > 1:
         return "These runs were scored with different feature extractors: do not compare scores."
-    if len({sample_counts(run).get("n") for run in scored}) > 1:
+    if len({event.n for event in newest}) > 1:
         return "These runs were scored with different numbers of samples, which shifts FID."
     return ""
 

@@ -9,55 +9,34 @@ from functools import cached_property
 from typing import Any
 
 from mdgan.records.recorded_run import RecordedRun, Trace
-from mdgan.records.values import count, number_in
+from mdgan.records.roles import is_alone, leader, num_workers
+from mdgan.records.rows import Losses, Round
+from mdgan.records.values import count
 from mdgan.report.numbers.attendance import Attendance, attendance
-from mdgan.report.numbers.durations import (
-    LAST_OF_ROUND,
-    LAST_OPERATION,
-    iteration_durations,
-    outlier_threshold,
-)
-from mdgan.report.numbers.operations import hosts_of, within_rounds
-from mdgan.report.numbers.rounds import rounds_of
+from mdgan.report.numbers.durations import iteration_durations, outlier_threshold
+from mdgan.report.numbers.operations import within_rounds
 
-_WHERE_AND_HOW_OFTEN = frozenset(
-    (
-        "data_dir",
-        "datasets_dir",
-        "ranks",
-        "master_addr",
-        "master_port",
-        "network_interface",
-        "connect_timeout",
-        "sample_interval",
-        "log_interval",
-        "out",
-        "eval_interval",
-        "eval_samples",
-        "held_out",
-        "inception_weights",
-        "tensorboard",
-        "join_token",
-        "insecure",
-        "liveness_timeout",
-        "patience",
-        "checkpoint_interval",
-        "checkpoint_keep",
-        "checkpoint_to_server",
-    )
-)
 _NOT_OF_THE_CONFIGURATION = frozenset(
     (
         *("seed", "out", "ranks", "master_addr", "master_port"),
         *("network_interface", "join_token", "insecure"),
     )
 )
+_WHERE_AND_HOW_OFTEN = _NOT_OF_THE_CONFIGURATION - {"seed"} | frozenset(
+    (
+        *("data_dir", "datasets_dir", "connect_timeout", "liveness_timeout", "patience"),
+        *("sample_interval", "log_interval", "eval_interval", "eval_samples", "held_out"),
+        *("inception_weights", "tensorboard"),
+        *("checkpoint_interval", "checkpoint_keep", "checkpoint_to_server"),
+    )
+)
+"""Settings that need not tell runs apart."""
 _MOST_PHRASES = 3
 _LONGEST_LABEL = 42
 _SEEDED = re.compile(r"(.+)-seed([0-9]+)")
 
 MOST_RUNS = 8
-"""That each have a colour of their own; of more runs, those of one configuration share theirs."""
+"""Each has a colour of its own; of more runs, those of one configuration share theirs."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +44,8 @@ class Subject:
     """One run of a report.
 
     Attributes:
-        position: its place in the report, from 0, or that of its configuration where runs are many;
-            decides its colour and marker.
+        position: its place in the report, from 0; in a report of many runs, the place of its
+            configuration. It decides the colour and the marker.
         label: what it is called, different for every run of the report.
         run: what it recorded.
     """
@@ -75,37 +54,38 @@ class Subject:
     label: str
     run: RecordedRun
 
-    @cached_property
-    def standalone(self) -> bool:
-        """Whether it is the baseline, which has no workers."""
-        return self.run.config.get("algorithm") == "standalone"
+    @property
+    def alone(self) -> bool:
+        """Whether one role does everything, so that there are no hosts and no workers."""
+        return is_alone(self.run.traces)
+
+    standalone = alone
 
     @cached_property
     def num_workers(self) -> int:
-        """N at the start; 0 for the baseline."""
-        return num_workers(self.run.config)
+        """N at the start."""
+        return 0 if self.alone else num_workers(self.run.config)
 
     @cached_property
     def done(self) -> int:
-        """The last iteration that is known to be done; a running run's status lags behind."""
-        recorded = [number_in(record, "iteration") for record in self.run.iterations]
-        status = number_in(self.run.status, "iteration")
-        return int(max([0.0, *(found for found in (status, *recorded) if found is not None)]))
+        """The last iteration that is known to be done; the status of a running run lags behind."""
+        recorded = [row.iteration for row in self.run.of(Losses)]
+        return max([self.run.status.get("iteration", 0), *recorded])
 
     @cached_property
     def attendance(self) -> list[Attendance]:
-        """When each worker took part, by its number; nobody for the baseline."""
-        return [] if self.standalone else attendance(self.run, self.done)
+        """When each worker took part, by its number."""
+        return [] if self.alone else attendance(self.run, self.done)
 
     @cached_property
     def workers(self) -> list[int]:
-        """Everybody who ever took part, as far as it is told."""
+        """The numbers of all workers that ever took part."""
         return [worker.worker for worker in self.attendance]
 
     @cached_property
     def main_trace(self) -> Trace | None:
-        """The trace of whoever owns the generator."""
-        return self.run.traces.get("standalone" if self.standalone else "server")
+        """The trace of the role that owns the generator."""
+        return self.run.traces.get(leader(self.run.traces) or "")
 
     @cached_property
     def round_numbers(self) -> dict[int, int]:
@@ -113,17 +93,17 @@ class Subject:
 
         Of several that end with the same iteration, the last: those before it were aborted.
         """
-        return {one.iteration: n for n, one in enumerate(rounds_of(self.run), start=1)}
-
-    @property
-    def in_rounds(self) -> bool:
-        """Whether it has rounds; what it recorded then belongs to the last iterations of them."""
-        return bool(self.round_numbers)
+        return {one.iteration: n for n, one in enumerate(self.run.of(Round), start=1)}
 
     @property
     def unit(self) -> str:
-        """What its operations belong to: `round` or `iteration`."""
-        return "round" if self.in_rounds else "iteration"
+        """What it is counted in: `round` or `iteration`."""
+        return self.run.unit
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether it has rounds; each is then recorded under its last iteration."""
+        return self.unit == "round"
 
     def number_of(self, iteration: int) -> int:
         """The number of the round that ends with an iteration; without rounds, its own."""
@@ -131,20 +111,18 @@ class Subject:
 
     @cached_property
     def hosts(self) -> list[Trace]:
-        """The traces of its hosts; where there are rounds, without the waiting between them."""
-        hosts = hosts_of(self.run)
+        """The traces of its hosts; with rounds, without the time that they wait between them."""
         if not self.in_rounds or not self.main_trace:
-            return hosts
-        return [within_rounds(host, self.main_trace) for host in hosts]
+            return self.run.hosts
+        return [within_rounds(host, self.main_trace) for host in self.run.hosts]
 
     @cached_property
     def durations(self) -> dict[int, float]:
         """Seconds by complete iteration, or by the last iteration of every complete round."""
         spans = self.main_trace.spans if self.main_trace else {}
-        if not self.in_rounds:
-            return iteration_durations(spans, LAST_OPERATION)
-        known = {i: done for i, done in spans.items() if i in self.round_numbers}
-        return iteration_durations(known, LAST_OF_ROUND)
+        if self.in_rounds:
+            spans = {i: done for i, done in spans.items() if i in self.round_numbers}
+        return iteration_durations(spans)
 
     @cached_property
     def threshold(self) -> float:
@@ -162,13 +140,6 @@ class Subject:
         return self.durations.keys() - self.outliers
 
 
-def num_workers(config: Mapping[str, Any]) -> int:
-    """N by a run's settings; 0 for the baseline."""
-    if config.get("algorithm") == "standalone":
-        return 0
-    return max(0, int(number_in(config, "world_size") or 1) - 1)
-
-
 def subjects(runs: Sequence[RecordedRun]) -> list[Subject]:
     """Names the runs of a report."""
     named = labels(runs)
@@ -180,13 +151,13 @@ def subjects(runs: Sequence[RecordedRun]) -> list[Subject]:
 
 
 def configuration(run: RecordedRun) -> str:
-    """Equal for runs whose settings are the same but for the seed, and for where they ran."""
+    """A text that is the same for runs that differ only in the seed and in where they ran."""
     kept = {name: x for name, x in run.config.items() if name not in _NOT_OF_THE_CONFIGURATION}
     return _as_text(kept)
 
 
 def configuration_names(runs: Sequence[RecordedRun]) -> list[str]:
-    """NAME of every run if all folders are called `NAME-seedS`, as `mdgan compare` calls them."""
+    """NAME of every run if all folders are called `NAME-seedS` as in a comparison, else nothing."""
     matches = [_SEEDED.fullmatch(run.path.name) for run in runs]
     names = [
         match[1]
@@ -197,7 +168,7 @@ def configuration_names(runs: Sequence[RecordedRun]) -> list[str]:
 
 
 def labels(runs: Sequence[RecordedRun]) -> list[str]:
-    """A short name for every run: its own, or what tells it from the others."""
+    """A short name for every run: that of its folder, or what tells it from the others."""
     if names := configuration_names(runs):
         repeated = _repeated(names)
         found = [
@@ -205,7 +176,7 @@ def labels(runs: Sequence[RecordedRun]) -> list[str]:
             for name, run in zip(names, runs, strict=True)
         ]
         return _told_apart(found, lambda n: f"run {n + 1}")
-    plain = [_kind(run.config) for run in runs]
+    plain = [_kind(run) for run in runs]
     found = list(plain)
     for name in _repeated(plain):
         same = [n for n, label in enumerate(plain) if label == name]
@@ -216,7 +187,7 @@ def labels(runs: Sequence[RecordedRun]) -> list[str]:
         ]
         for n in same:
             said = [_phrase(key, runs[n].config.get(key)) for key in keys[:_MOST_PHRASES]]
-            found[n] = ", ".join([name, *(text for text in said if text)])
+            found[n] = ", ".join(filter(None, [name, *said]))
     found = [_shortened(label) for label in found]
     found = _told_apart(found, lambda n: runs[n].path.name)
     return _told_apart(found, lambda n: f"run {n + 1}")
@@ -239,32 +210,35 @@ def _as_text(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _kind(config: Mapping[str, Any]) -> str:
-    algorithm = config.get("algorithm")
-    if algorithm == "standalone":
-        return "standalone"
-    workers = count(num_workers(config), "worker")
-    return workers if algorithm in (None, "mdgan") else f"{shown(algorithm)}, {workers}"
+def _kind(run: RecordedRun) -> str:
+    algorithm, workers = (
+        shown(run.config.get("algorithm")),
+        count(num_workers(run.config), "worker"),
+    )
+    if is_alone(run.traces):
+        return algorithm
+    return f"{algorithm}, {workers}" if run.unit == "round" else workers
+
+
+_PLAIN = frozenset(
+    (
+        *("algorithm", "dataset", "partition", "generator_loss", "transport", "device"),
+        "aggregation",
+    )
+)
+_SYMBOLS = {"batch_size": "b =", "kappa": "κ =", "local_steps": "L =", "iterations": "I ="}
 
 
 def _phrase(key: str, value: Any) -> str:
-    if key == "swap_interval":
-        if value is None:
-            return ""
-        return f"swap every {value}" if value else "no swap"
-    if key == "swap_epochs":
-        return "" if value is None else f"swap every {shown(value)} epochs"
-    if key in (
-        "dataset",
-        "partition",
-        "generator_loss",
-        "transport",
-        "device",
-        "aggregation",
-    ):
-        return shown(value)
-    short = {"batch_size": "b =", "kappa": "κ =", "local_steps": "L =", "iterations": "I ="}
-    return f"{short.get(key, key.replace('_', ' '))} {shown(value)}"
+    if key in ("swap_interval", "swap_epochs"):
+        epochs = " epochs" if key == "swap_epochs" else ""
+        every = f"swap every {shown(value)}{epochs}" if value else "no swap"
+        return "" if value is None else every
+    return (
+        shown(value)
+        if key in _PLAIN
+        else f"{_SYMBOLS.get(key, key.replace('_', ' '))} {shown(value)}"
+    )
 
 
 def _shortened(text: str) -> str:

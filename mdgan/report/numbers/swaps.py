@@ -1,62 +1,19 @@
-"""Where discriminators went."""
+"""Where swaps took discriminators."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.values import count, mapping, said_list
+from mdgan.records.rows import Swap
+from mdgan.records.values import count, said_list
 
 Origin = tuple[int, int]
-"""The worker where a discriminator began, and the iteration in which; 0 before training."""
-
-
-class Swap(NamedTuple):
-    """One swap.
-
-    Attributes:
-        iteration: after which it took place.
-        moves: giver → taker, those that were ordered.
-        arrived: the takers that got what they were to get; all others keep their own.
-        exact: whether every bit of what arrived is as it left; None if it was not recorded.
-    """
-
-    iteration: int
-    moves: Mapping[int, int]
-    arrived: frozenset[int]
-    exact: bool | None
-
-    @property
-    def complete(self) -> bool:
-        """Whether nobody died or was out of reach meanwhile."""
-        return self.arrived >= set(self.moves.values())
+"""(worker, iteration): where and when a discriminator began; iteration 0 is before training."""
 
 
 def swaps_of(run: RecordedRun) -> list[Swap]:
     """A run's swaps, in order."""
-    return [swap for event in run.named("swap") if (swap := _swap(event)) is not None]
-
-
-def _swap(event: Mapping[str, Any]) -> Swap | None:
-    try:
-        moves = {int(giver): int(taker) for giver, taker in event["moves"]}
-        iteration = int(event["iteration"])
-        if not isinstance(event.get("taken"), Mapping):
-            exact = event.get("exact")
-            exact = exact if isinstance(exact, bool) else None
-            return Swap(iteration, moves, frozenset(moves.values()), exact)
-        given, taken = mapping(event.get("given")), event["taken"]
-        arrived = frozenset(int(taker) for taker in taken)
-        pairs = [
-            (given.get(str(giver)), taken[str(taker)])
-            for giver, taker in moves.items()
-            if taker in arrived
-        ]
-        torn = any(left != came for left, came in pairs if left is not None)
-        unknown = any(left is None for left, _ in pairs)  # its giver died before it could tell
-        return Swap(iteration, moves, arrived, False if torn else None if unknown else True)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
+    return run.of(Swap)
 
 
 def swap_counts(swaps: list[Swap]) -> Counter[tuple[int, int]]:
@@ -103,13 +60,13 @@ def discriminator_paths(
     """Where each discriminator was at the start and after every swap.
 
     Args:
-        stays: when each worker was there: after one iteration, up to another. A worker brings a
-            discriminator, and takes the one that it has then with it.
+        stays: worker → (begin, end), when it took part. It brings a discriminator when it comes,
+            and takes the one that it has with it when it goes.
         swaps: in order.
 
     Returns:
-        Origin → worker, at the start and after every swap; None before it is there and once it is
-        gone. What failed to arrive stays where it was, as its giver keeps it.
+        Origin → the worker that has it, at the start and after every swap; None before it came and
+        after it went. A discriminator that failed to arrive stays where it was.
     """
     at: dict[int, Origin] = {}
     until: dict[int, int] = {}
@@ -118,7 +75,7 @@ def discriminator_paths(
         (begin, worker, end) for worker, stretches in stays.items() for begin, end in stretches
     )
     arrived = 0
-    for place, swap in enumerate([Swap(0, {}, frozenset(), None), *swaps]):
+    for place, swap in enumerate([Swap(iteration=0, pairs=()), *swaps]):
         while arrived < len(coming) and coming[arrived][0] <= swap.iteration:
             begin, worker, until[worker] = coming[arrived]
             at[worker] = (worker, begin)
@@ -127,7 +84,7 @@ def discriminator_paths(
         before = dict(at)
         for giver, taker in swap.moves.items():
             if giver in before and taker in before and taker in swap.arrived:
-                at.pop(taker)  # who has got it last comes last: what its giver keeps is idle
+                at.pop(taker)  # its giver keeps a copy; the newest owner stands last
                 at[taker] = before[giver]
         for worker in [worker for worker in at if until[worker] <= swap.iteration]:
             del at[worker]

@@ -1,4 +1,4 @@
-"""The numbers of a figure as rows, for those who cannot see it or want to calculate on."""
+"""The numbers of a figure as rows, for readers who cannot see it or want to use the numbers."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

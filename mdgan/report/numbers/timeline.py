@@ -1,6 +1,6 @@
 """What every role did in a few iterations or rounds, as lanes.
 
-A round goes by the iteration with which it ends.
+Rounds are named by the iteration with which they end.
 """
 
 from collections import Counter
@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from mdgan.observe.tracer import WINDOW
 from mdgan.records.recorded_run import Trace
+from mdgan.records.roles import SCORER, first_worker
 from mdgan.report.numbers.durations import NOT_TRAINING
-from mdgan.report.numbers.operations import first_worker
 from mdgan.report.numbers.subject import Subject
 
 MOST_LANES = 24
@@ -21,7 +21,7 @@ class Lane(NamedTuple):
     """One row of a timeline.
 
     Attributes:
-        label: who.
+        label: the role, or the worker.
         spans: operation, start and duration; seconds since the beginning of the timeline.
     """
 
@@ -29,7 +29,7 @@ class Lane(NamedTuple):
     spans: list[tuple[str, float, float]]
 
     def busy(self, seconds: float) -> float:
-        """The share of a timeline of so many seconds in which this lane was not idle."""
+        """The share of a timeline of this length in which this lane was not idle."""
         end = covered = 0.0
         for _, start, duration in sorted(self.spans, key=lambda span: span[1]):
             covered += max(0.0, start + duration - max(start, end))
@@ -45,7 +45,7 @@ class Timeline(NamedTuple):
         last: its last.
         seconds: how long it is.
         lanes: server first.
-        num_left_out: lanes that there was no room for.
+        num_left_out: how many lanes are left out for lack of room.
     """
 
     first: int
@@ -59,34 +59,24 @@ def typical_window(subject: Subject) -> tuple[int, int] | None:
     """Ten iterations or rounds in a row that all roles recorded and that took as long as most do.
 
     Returns:
-        The first and the last; fewer than ten if no ten are there; None if there are none.
+        The first and the last; fewer than ten if there are no ten in a row; None if there is none.
     """
-    at = _in_a_row(subject)
-    durations = {place: subject.durations[i] for place, i in at.items()}
-    recorded = _recorded_by_all(subject)
-    recorded = {place for place, i in at.items() if i in recorded}
-    windows = [range(first, first + WINDOW) for first in sorted(recorded) if first % WINDOW == 1]
-    lengths = {
-        window[0]: sum(durations[i] for i in window)
-        for window in windows
-        if all(i in recorded for i in window)
-    }
-    if len(lengths) > 1:
-        lengths.pop(1, None)  # the first ten are spent warming up
-    undisturbed = {
-        first: length
-        for first, length in lengths.items()
-        if not _pauses(subject, [at[place] for place in range(first, first + WINDOW)])
-    }
-    lengths = undisturbed or lengths
-    if lengths:
+    at, recorded = _recorded(subject)
+    windows = [[*range(first, first + WINDOW)] for first in recorded if first % WINDOW == 1]
+    windows = [window for window in windows if recorded >= {*window}]
+    if len(windows) > 1:
+        windows = [
+            window for window in windows if window[0] > 1
+        ]  # in the first ten caches are still cold
+    windows = [w for w in windows if not _pauses(subject, [at[i] for i in w])] or windows
+    if windows:
+        lengths = {w[0]: sum(subject.durations[at[i]] for i in w) for w in windows}
         middle = median_low(lengths.values())
         first = min(lengths, key=lambda start: (abs(lengths[start] - middle), start))
         return at[first], at[first + WINDOW - 1]
-    last = max(recorded, default=0)
-    if not last:
+    if not recorded:
         return None
-    first = last
+    first = last = max(recorded)
     while first - 1 in recorded and last - first + 1 < WINDOW:
         first -= 1
     return at[first], at[last]
@@ -109,12 +99,11 @@ def scoring_window(subject: Subject) -> tuple[int, int] | None:
         The first, which begins just before the scorer does, and the last; None if nothing was
         scored while training went on.
     """
-    main, at, recorded_by_all = subject.main_trace, _in_a_row(subject), _recorded_by_all(subject)
-    recorded = sorted(place for place, i in at.items() if i in recorded_by_all)
+    main, (at, recorded) = subject.main_trace, _recorded(subject)
     for begin, end in reversed(_scoring_times(subject)):
-        meanwhile = [p for p in recorded if main and begin <= main.spans[at[p]][0].start < end]
+        meanwhile = {p for p in recorded if main and begin <= main.spans[at[p]][0].start < end}
         if meanwhile:
-            first = last = max(meanwhile[0] - 1, recorded[0])
+            first = last = max(min(meanwhile) - 1, min(recorded))
             while last + 1 in meanwhile and last - first + 1 < WINDOW:
                 last += 1
             return at[first], at[last]
@@ -122,7 +111,7 @@ def scoring_window(subject: Subject) -> tuple[int, int] | None:
 
 
 def durations_while_scoring(subject: Subject) -> tuple[list[float], list[float]]:
-    """Seconds of the ordinary iterations or rounds that a scorer ran beside, and of all others."""
+    """Seconds of the ordinary iterations or rounds while a scorer ran, and of all others."""
     main, times = subject.main_trace, _scoring_times(subject)
     beside: list[float] = []
     alone: list[float] = []
@@ -134,9 +123,9 @@ def durations_while_scoring(subject: Subject) -> tuple[list[float], list[float]]
 
 
 def _scoring_times(subject: Subject) -> list[tuple[float, float]]:
-    scorer = subject.run.traces.get("scorer")
+    scorer = subject.run.traces.get(SCORER)
     spans = [span for spans in scorer.spans.values() for span in spans] if scorer else []
-    return sorted((span.start, span.start + span.seconds) for span in spans)
+    return sorted((span.start, span.end) for span in spans)
 
 
 def timeline(subject: Subject, first: int, last: int) -> Timeline:
@@ -150,14 +139,13 @@ def timeline(subject: Subject, first: int, last: int) -> Timeline:
     main = subject.main_trace
     assert main is not None
     begin = min(span.start for span in main.spans[first])
-    training = [span for span in main.spans[last] if span.name not in NOT_TRAINING]
-    end = max(span.start + span.seconds for span in training)
+    end = max(span.end for span in main.spans[last] if span.name not in NOT_TRAINING)
     near = _near(subject, first, last)
-    lanes = [Lane("standalone" if subject.standalone else "server", _clip(main, near, begin, end))]
+    lanes = [Lane(main.role, _clip(main, near, begin, end))]
     for host in subject.hosts:
         if _is_there(subject, host, first, last):
             lanes += _host_lanes(host, near, begin, end)
-    scorer = subject.run.traces.get("scorer")
+    scorer = subject.run.traces.get(SCORER)
     if scorer:
         spans = _clip(scorer, scorer.spans, begin, end)
         lanes += [Lane("scorer", spans)] if spans else []
@@ -175,17 +163,16 @@ def _near(subject: Subject, first: int, last: int) -> Sequence[int]:
 
 
 def _fitting(lanes: list[Lane]) -> list[Lane]:
-    """As many lanes as there is room for, empty ones last, in their order."""
+    """As many lanes as there is room for, in their order; empty ones are left out first."""
     chosen = sorted(range(len(lanes)), key=lambda n: (not lanes[n].spans, n))[:MOST_LANES]
     return [lanes[n] for n in sorted(chosen)]
 
 
 def _is_there(subject: Subject, host: Trace, first: int, last: int) -> bool:
-    """Whether a host had come and not gone; who takes part in no round is there as well."""
+    """Whether a host took part then; with rounds, also if none of its workers was asked."""
     if not subject.in_rounds:
         return bool(host.spans) and min(host.spans) <= last and max(host.spans) >= first
-    carried = {span.worker for spans in host.spans.values() for span in spans} - {0}
-    carried = carried or {first_worker(host.role)}
+    carried = host.workers or {first_worker(host.role)}
     return any(
         begin < last and end >= first
         for worker in subject.attendance
@@ -194,11 +181,21 @@ def _is_there(subject: Subject, host: Trace, first: int, last: int) -> bool:
     )
 
 
-def _in_a_row(subject: Subject) -> dict[int, int]:
-    """Place → iteration, neighbours having neighbouring places: itself, or rounds from 1."""
-    if subject.in_rounds:
-        return dict(enumerate(sorted(subject.durations), start=1))
-    return {i: i for i in subject.durations}
+def _recorded(subject: Subject) -> tuple[dict[int, int], set[int]]:
+    """The iterations that as many hosts as possible recorded: some hosts may be lost early.
+
+    Of rounds these are all that any host recorded, as not all hosts take part in each.
+
+    Returns:
+        Place → iteration, so that neighbours have neighbouring places: an iteration's place is
+        itself, rounds are counted from 1. And the places of those that were recorded.
+    """
+    every = sorted(subject.durations)
+    at = dict(enumerate(every, start=1)) if subject.in_rounds else {i: i for i in every}
+    times = Counter(i for host in subject.hosts for i in subject.durations.keys() & host.spans)
+    most = 1 if subject.in_rounds else max(times.values(), default=0)
+    chosen = {i for i, amount in times.items() if amount >= most} or set(every)
+    return at, {place for place, i in at.items() if i in chosen}
 
 
 def _pauses(subject: Subject, iterations: Sequence[int]) -> bool:
@@ -207,21 +204,8 @@ def _pauses(subject: Subject, iterations: Sequence[int]) -> bool:
     return any(span.name in NOT_TRAINING for i in iterations for span in spans.get(i, ()))
 
 
-def _recorded_by_all(subject: Subject) -> set[int]:
-    """The iterations that as many hosts as possible recorded; some may have been lost early.
-
-    Of rounds, those that any host recorded: only some take part.
-    """
-    recorded = set(subject.durations)
-    times = Counter(i for host in subject.hosts for i in recorded & host.spans.keys())
-    if subject.in_rounds:
-        return set(times) or recorded
-    most = max(times.values(), default=0)
-    return {i for i, count in times.items() if count == most} or recorded
-
-
 def _host_lanes(host: Trace, near: Sequence[int], begin: float, end: float) -> list[Lane]:
-    workers = sorted({s.worker for spans in host.spans.values() for s in spans} - {0})
+    workers = sorted(host.workers)
     if len(workers) <= 1:
         name = workers[0] if workers else first_worker(host.role)
         return [Lane(f"worker {name}", _clip(host, near, begin, end))]
@@ -239,7 +223,7 @@ def _clip(
     clipped = []
     for iteration in iterations:
         for span in trace.spans.get(iteration, ()):
-            start, stop = max(span.start, begin), min(span.start + span.seconds, end)
+            start, stop = max(span.start, begin), min(span.end, end)
             if stop > start and worker in (None, span.worker):
                 clipped.append((span.name, start - begin, stop - start))
     return clipped

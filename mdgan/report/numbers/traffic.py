@@ -3,24 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from mdgan.records.recorded_run import RecordedRun, Trace, Traffic
-from mdgan.report.numbers.operations import hosts_of
-from mdgan.report.numbers.rounds import rounds_of
+from mdgan.records.recorded_run import RecordedRun, Traffic
+from mdgan.records.roles import SERVER
+from mdgan.records.rows import Round
 
 KIND_ORDER = (
-    *(
-        "batches",
-        "feedback",
-        "round",
-        "update",
-        "discriminators",
-        "state",
-        "adopt",
-        "swap",
-        "swapped",
-        "spans",
-    ),
-    *("checkpoint", "checkpointed", "stop"),
+    *("batches", "feedback", "round", "update", "discriminators", "state", "adopt", "swap"),
+    *("swapped", "spans", "checkpoint", "checkpointed", "stop"),
 )
 
 
@@ -37,46 +26,29 @@ class Rate(NamedTuple):
 
 
 def server_rate(run: RecordedRun) -> Rate | None:
-    """What the server moves in an average iteration or round, or None if it recorded nothing."""
-    trace = run.traces.get("server")
-    return role_rate(trace.traffic, len(rounds_of(run))) if trace else None
+    """What the server moves in an average iteration or round; None if it recorded nothing."""
+    trace = run.traces.get(SERVER)
+    return role_rate(trace.traffic, len(run.of(Round))) if trace else None
 
 
 def worker_rate(run: RecordedRun) -> Rate | None:
     """What one worker moves in an average iteration or round, mean over the workers.
 
-    Rounds count whether it takes part in them or not.
+    The average is over all rounds, also those in which a worker takes no part.
     """
-    num_rounds = len(rounds_of(run))
-    sent: dict[str, float] = {}
-    received: dict[str, float] = {}
-    workers = 0
-    for host in hosts_of(run):
-        rate = role_rate(host.traffic, num_rounds)
-        if rate is None:
-            continue
-        workers += num_workers_of(host)
-        for totals, of_host in ((sent, rate.sent), (received, rate.received)):
-            for kind, size in of_host.items():
-                totals[kind] = totals.get(kind, 0.0) + size
-    if not workers:
+    rates = [(host, role_rate(host.traffic, len(run.of(Round)))) for host in run.hosts]
+    known = [(host, rate) for host, rate in rates if rate is not None]
+    if not known:
         return None
-    return Rate(
-        {kind: size / workers for kind, size in sent.items()},
-        {kind: size / workers for kind, size in received.items()},
-    )
-
-
-def num_workers_of(host: Trace) -> int:
-    """How many workers a host carries, by its spans; at least 1."""
-    return max(1, len({s.worker for spans in host.spans.values() for s in spans} - {0}))
+    workers = sum(max(1, len(host.workers)) for host, _ in known)
+    return _mean([rate for _, rate in known], workers)
 
 
 def role_rate(traffic: Sequence[Traffic], num_rounds: int = 0) -> Rate | None:
     """Bytes an iteration by kind, from counts since the start; or bytes a round.
 
     Args:
-        traffic: in time order. Counts that fall belong to a new start of the role.
+        traffic: in time order. Where a count is below the one before, the role has started again.
         num_rounds: of the whole run; 0 for one that has none.
 
     Returns:
@@ -84,43 +56,38 @@ def role_rate(traffic: Sequence[Traffic], num_rounds: int = 0) -> Rate | None:
         over all iterations where a start has one count only; None if there was no iteration.
         With rounds, everything that moved, divided by their number.
     """
-    sent: dict[str, float] = {}
-    received: dict[str, float] = {}
+    increases = []
     iterations = 0
     for start in starts_of(traffic):
         first, last = start[0], start[-1]
         if num_rounds or last.iteration == first.iteration:
             first = Traffic(0, 0.0, {}, {})
         iterations += max(0, last.iteration - first.iteration)
-        _add_increase(sent, first.sent, last.sent)
-        _add_increase(received, first.received, last.received)
-    times = num_rounds if num_rounds and traffic else iterations
-    if not times:
-        return None
-    return Rate(
-        {kind: size / times for kind, size in sent.items()},
-        {kind: size / times for kind, size in received.items()},
-    )
+        ways = ((first.sent, last.sent), (first.received, last.received))
+        increases.append(Rate(*(_increase(before, after) for before, after in ways)))
+    times = num_rounds or iterations
+    return _mean(increases, times) if times and traffic else None
 
 
 def starts_of(traffic: Sequence[Traffic]) -> list[list[Traffic]]:
-    """The counts of every start of a role: counts that fall belong to a new one."""
+    """The counts of a role by its starts; a count below the one before belongs to a new start."""
     starts: list[list[Traffic]] = []
     for count in traffic:
-        fell = bool(starts) and _total(count) < _total(starts[-1][-1])
-        if not starts or fell:
+        if not starts or count.total < starts[-1][-1].total:
             starts.append([])
         starts[-1].append(count)
     return starts
 
 
-def _total(count: Traffic) -> float:
-    return sum(count.sent.values()) + sum(count.received.values())
+def _increase(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    return {kind.lower(): size - before.get(kind, 0) for kind, size in after.items()}
 
 
-def _add_increase(
-    totals: dict[str, float], before: Mapping[str, float], after: Mapping[str, float]
-) -> None:
-    for kind, size in after.items():
-        name = kind.lower()
-        totals[name] = totals.get(name, 0.0) + size - before.get(kind, 0)
+def _mean(rates: Sequence[Rate], times: int) -> Rate:
+    """The sum of some rates, divided."""
+    sums: tuple[dict[str, float], dict[str, float]] = ({}, {})
+    for rate in rates:
+        for totals, sizes in zip(sums, rate, strict=True):
+            for kind, size in sizes.items():
+                totals[kind] = totals.get(kind, 0.0) + size
+    return Rate(*({kind: size / times for kind, size in totals.items()} for totals in sums))

@@ -152,7 +152,8 @@ def test_a_checkpoint_is_ordered_and_counts_when_all_have_reported(
     assert manifest == whole(made)
     assert manifest.workers == (1, 2, 3)
     assert manifest.elsewhere == ()
-    assert (manifest.num_swaps, manifest.swap_every, manifest.seconds) == (0, 5, 2.5)
+    progress = {"num_swaps": 0, "swap_every": 5}
+    assert (manifest.progress, manifest.seconds) == (progress, 2.5)
     assert manifest.generation == made.fence.generation
     assert manifest.settings == {"iterations": 10}
     found = made.checkpoints.find(5, manifest.files["server"])

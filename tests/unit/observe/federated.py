@@ -33,7 +33,7 @@ def federated_run(
         rounds: how many.
         participants: in each.
         balanced: by FeGAN's sampling (section 3.3), or drawn at random.
-        seed: of who takes part; who holds what is the same for all seeds.
+        seed: of the choice of workers; what they hold is the same for all seeds.
         aborted: the numbers of rounds that are aborted.
         away: the numbers of rounds in which the last worker that is asked does not answer.
         classes_each: how many of the ten classes each worker holds.
@@ -67,10 +67,10 @@ def federated_run(
 
 
 def _write_traces(folder: Path, workers: int, events: list[dict[str, Any]]) -> None:
-    """Puts rounds in the place of iterations, at the times when these were.
+    """Replaces iterations by rounds, at the times when these were.
 
-    Who takes part waits from its last round on, and is in no other round. Models have `MODELS`
-    bytes. A server that aborts does not average.
+    A worker that takes part waits from its last round on. Models have `MODELS` bytes. A server that
+    aborts does not average.
     """
     server = [json.loads(line) for line in (folder / "server.jsonl").read_text().splitlines()]
     began = {row["iteration"]: row["start"] for row in server if "spans" in row}
@@ -90,7 +90,8 @@ def _write_traces(folder: Path, workers: int, events: list[dict[str, Any]]) -> N
             rows[f"host-{worker}"].append(_row(i, spans))
             free_from[worker] = end - 0.002
         spans = [("send", 0, start, start + 0.001), ("wait", 0, start + 0.001, end - 0.001)]
-        spans += [] if event["aborted"] else [("aggregate", 0, end - 0.001, end)]
+        if not event["aborted"]:
+            spans += [("aggregate", 0, end - 0.001, end), ("step", 0, end, end)]
         sent, received = sent + MODELS * len(event["asked"]), received + MODELS * len(took_part)
         counts = {"sent_bytes": {"ROUND": sent}, "received_bytes": {"UPDATE": received}}
         rows["server"] += [_row(i, spans), {"iteration": i, "seconds": end, **counts}]

@@ -4,7 +4,10 @@ from pathlib import Path
 import pytest
 
 from mdgan.errors import BadInput
+from mdgan.records.happenings import Happening
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
+from mdgan.records.roles import is_alone, leader
+from mdgan.records.rows import Losses, Round, Scores, Swap
 from tests.unit.observe.fake_run import FakeRun
 
 
@@ -102,3 +105,77 @@ def test_damaged_settings_are_named(tmp_path: Path, content: str) -> None:
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not a run"):
         RecordedRun.read(tmp_path)
+
+
+def with_rows(folder: Path, *rows: str) -> Path:
+    path = small_run(folder)
+    with (path / "metrics.jsonl").open("a") as file:
+        file.writelines(row + "\n" for row in rows)
+    return path
+
+
+def test_rows_are_typed(tmp_path: Path) -> None:
+    run = RecordedRun.read(small_run(tmp_path))
+    assert [row.iteration for row in run.of(Losses)] == [1, 5, 10, 15, 20]
+    (swap,) = run.of(Swap)
+    assert (swap.moves, swap.exact) == ({1: 2, 2: 1}, True)
+    (scores,) = run.of(Scores)
+    assert scores.extractor is not None
+    assert scores.floor["fid"] == 2.51
+    (began,) = run.of(Happening)
+    assert began.workers == (1, 2)
+    assert run.of(Round) == []
+
+
+def test_unknown_events_and_unknown_fields_are_no_damage(tmp_path: Path) -> None:
+    novelty = '{"event": "novelty", "iteration": 3, "seconds": 1.5, "what": {"ever": [1]}}'
+    run = RecordedRun.read(with_rows(tmp_path, novelty, '{"iteration": 21, "novelty": null}'))
+    assert run.damage == ()
+    assert run.of(Losses)[-1] == Losses(iteration=21)
+    (row,) = [row for row in run.rows if row.seconds == 1.5]
+    assert row.iteration == 3
+
+
+def test_rows_that_make_no_sense_are_counted_and_left_out(tmp_path: Path) -> None:
+    senseless = (
+        '{"iteration": -1}',
+        '{"event": ["swap"], "moves": []}',
+        '{"event": "swap", "iteration": 4, "moves": [[1]]}',
+        '{"event": "lost", "iteration": 4, "workers": []}',
+    )
+    whole = RecordedRun.read(small_run(tmp_path / "whole")).rows
+    run = RecordedRun.read(with_rows(tmp_path, *senseless))
+    assert run.rows == whole
+    metrics = run.path / "metrics.jsonl"
+    assert run.damage == (f"{metrics}: 4 line(s) make no sense and are left out",)
+
+
+def test_a_run_is_counted_in_what_it_says_or_in_rounds_if_it_has_some(tmp_path: Path) -> None:
+    path = small_run(tmp_path)
+    assert RecordedRun.read(path).unit == "iteration"
+    one = '{"event": "round", "iteration": 5, "number": 0, "took_part": [1], "weights": [1.0]}'
+    assert RecordedRun.read(with_rows(tmp_path / "rounds", one)).unit == "round"
+    (path / "run.json").write_text('{"unit": "round"}')
+    assert RecordedRun.read(path).unit == "round"
+
+
+def test_hosts_are_in_the_order_of_their_workers(tmp_path: Path) -> None:
+    run = RecordedRun.read(FakeRun(workers=12, iterations=3).write(tmp_path / "run"))
+    assert [host.role for host in run.hosts] == [f"host-{n}" for n in range(1, 13)]
+
+
+@pytest.mark.parametrize(
+    ("roles", "expected", "alone"),
+    [
+        ([], None, False),
+        (["scorer"], None, False),
+        (["host-3", "scorer", "server"], "server", False),
+        (["alone", "scorer"], "alone", True),
+        (["chief", "host-1"], "chief", False),
+    ],
+)
+def test_the_role_that_owns_the_generator_leads(
+    roles: list[str], expected: str | None, alone: bool
+) -> None:
+    assert leader(roles) == expected
+    assert is_alone(roles) is alone

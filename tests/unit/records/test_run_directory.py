@@ -229,7 +229,8 @@ def test_what_a_killed_writer_left_is_swept_up_and_nothing_else(tmp_path: Path) 
     run.write_status({"state": "running"})
     run.write_samples(7, b"png")
     half = (
-        "import os, signal\nfrom pathlib import Path\nfrom mdgan.storage.whole_file import whole_file\n"
+        "import os, signal\nfrom pathlib import Path\n"
+        "from mdgan.storage.whole_file import whole_file\n"
         "with whole_file(Path({!r})) as file:\n    os.kill(os.getpid(), signal.SIGKILL)"
     )
     before = {path for path in run.path.rglob("*") if path.is_file()}

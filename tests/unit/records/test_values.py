@@ -5,7 +5,6 @@ from mdgan.records.values import (
     measured,
     number,
     number_in,
-    quantile,
     said,
     said_bytes,
     said_list,
@@ -84,8 +83,3 @@ def test_only_finite_numbers_are_numbers() -> None:
     ]
     assert number_in({"a": {"b": 2}}, "a", "b") == 2.0
     assert number_in({"a": 2}, "a", "b") is None
-
-
-def test_quantiles_are_interpolated() -> None:
-    assert quantile([1.0, 2.0, 4.0], 0.75) == 3.0
-    assert quantile([7.0], 0.9) == 7.0

@@ -49,7 +49,7 @@ def test_a_run_without_trouble_is_uneventful(tmp_path: Path) -> None:
     assert said_in_all(run, workers) == ""
 
 
-def test_who_was_lost_and_came_back_stays_twice() -> None:
+def test_a_worker_that_was_lost_and_came_back_stays_twice() -> None:
     run = run_of(
         began(1, 2),
         happened("lost", 10, 2, reason="silent for 4 s"),
@@ -65,7 +65,7 @@ def test_who_was_lost_and_came_back_stays_twice() -> None:
     assert holdings(run) == {1: [1, 1], 2: [7, 8]}
 
 
-def test_a_worker_that_nobody_expected_is_told_too() -> None:
+def test_a_worker_that_was_not_expected_is_shown_as_well() -> None:
     run = run_of(began(1), happened("joined", 20, 5, holdings={"5": {"classes": [1, 2]}}))
     assert [(worker.worker, worker.stays) for worker in attendance(run, 30)] == [
         (1, [(0, 30)]),
@@ -101,7 +101,7 @@ def test_refused_answers_count_as_none() -> None:
     assert said_in_all(run, [worker]) == "1 shut out, 3 refused answers"
 
 
-def test_a_resumed_run_asks_anew_whoever_is_there() -> None:
+def test_a_resumed_run_asks_all_workers_that_are_there() -> None:
     run = run_of(
         began(1, 2, 3),
         happened("late", 8, 1),

@@ -72,7 +72,7 @@ def test_what_a_lost_worker_did_not_do_does_not_count(tmp_path: Path) -> None:
     assert 300 <= processed <= 310  # the iteration in which it was lost may count or not
 
 
-def test_rounds_count_the_batches_of_those_whose_models_were_used(tmp_path: Path) -> None:
+def test_rounds_count_the_batches_of_workers_whose_models_were_used(tmp_path: Path) -> None:
     path = federated_run(tmp_path / "run", rounds=6, aborted=frozenset({2}), away=frozenset({4}))
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     expected = sum(

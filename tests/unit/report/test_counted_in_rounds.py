@@ -1,4 +1,4 @@
-"""Reports of federated runs, in which a round is what an iteration is elsewhere."""
+"""Reports of runs that train in rounds, where other runs train in iterations."""
 
 import json
 import re
@@ -98,7 +98,7 @@ def test_few_rounds_are_shown_as_they_are(tmp_path: Path) -> None:
     assert typical_window(read(federated_run(tmp_path / "run", rounds=3))) == (5, 15)
 
 
-def test_who_does_not_take_part_has_an_empty_lane(tmp_path: Path) -> None:
+def test_a_worker_that_does_not_take_part_has_an_empty_lane(tmp_path: Path) -> None:
     path = federated_run(tmp_path / "run", workers=6, rounds=20, participants=2)
     found = read_unscored(path)
     for number, event in enumerate(found.run.named("round"), start=1):
@@ -111,7 +111,7 @@ def test_who_does_not_take_part_has_an_empty_lane(tmp_path: Path) -> None:
             assert [name for name, _, _ in lines.lanes[n].spans] == ["receive", "train", "send"]
 
 
-def test_those_who_take_part_come_first_where_lanes_are_too_many(tmp_path: Path) -> None:
+def test_workers_that_take_part_come_first_where_lanes_are_too_many(tmp_path: Path) -> None:
     found = read_unscored(federated_run(tmp_path / "run", workers=60, rounds=5, participants=5))
     lines = timeline(found, 15, 15)
     took_part = found.run.named("round")[2]["took_part"]
@@ -122,7 +122,7 @@ def test_those_who_take_part_come_first_where_lanes_are_too_many(tmp_path: Path)
     assert lines.num_left_out == 61 - MOST_LANES
 
 
-def test_who_was_lost_has_no_lane_afterwards(tmp_path: Path) -> None:
+def test_a_worker_that_was_lost_has_no_lane_afterwards(tmp_path: Path) -> None:
     path = federated_run(tmp_path / "run", workers=4, rounds=8, participants=2)
     with (path / "metrics.jsonl").open("a") as metrics:
         metrics.write('{"event": "lost", "iteration": 10, "workers": [3], "reason": "closed"}\n')
@@ -174,7 +174,7 @@ def test_a_worker_counts_in_the_rounds_in_which_it_trained() -> None:
     assert worker_operations([Trace("host-1", spans)], {5, 10}) == ({"train": 3.0}, 2)
 
 
-def test_operations_of_a_round_are_those_of_who_took_part(tmp_path: Path) -> None:
+def test_operations_of_a_round_are_those_of_workers_that_took_part(tmp_path: Path) -> None:
     found = read(federated_run(tmp_path / "run", workers=12, rounds=20, participants=3))
     means, num_rounds = worker_operations(found.hosts, found.ordinary)
     assert means.keys() == {"receive", "train", "send"}
@@ -199,7 +199,7 @@ FAULTS: list[dict[str, Any]] = [
 ]
 
 
-def test_who_is_late_or_refused_misses_whole_rounds(tmp_path: Path) -> None:
+def test_a_worker_that_is_late_or_refused_misses_whole_rounds(tmp_path: Path) -> None:
     path = federated_run(tmp_path / "run", workers=8, rounds=6, participants=4)
     with (path / "metrics.jsonl").open("a") as metrics:
         metrics.writelines(json.dumps(fault) + "\n" for fault in FAULTS)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,9 @@ def test_runs_that_differ_in_the_seed_only_are_one_configuration_whatever_they_a
     assert [group.label for group in groups(subjects(runs))] == ["4 workers", "2 workers"]
 
 
-def test_federated_runs_are_called_by_their_algorithm() -> None:
-    assert labels([run("x", algorithm="fegan"), run("y")]) == ["fegan, 4 workers", "4 workers"]
+def test_runs_in_rounds_are_called_by_their_algorithm() -> None:
+    in_rounds = replace(run("x", algorithm="new"), status={"unit": "round"})
+    assert labels([in_rounds, run("y")]) == ["new, 4 workers", "4 workers"]
 
 
 def test_many_runs_share_the_colour_of_their_configuration() -> None:

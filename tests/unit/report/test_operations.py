@@ -5,7 +5,6 @@ import pytest
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace
 from mdgan.report.numbers.operations import (
     WORKER_ORDER,
-    hosts_of,
     in_order,
     role_operations,
     worker_operations,
@@ -45,11 +44,6 @@ def test_hosts_count_as_long_as_they_record() -> None:
     short = Trace("host-2", {1: [span("send", 0, 5.0)]})
     assert worker_operations([long, short], {1, 2, 3}) == ({"send": 2.0}, 3)
     assert worker_operations([], {1}) == ({}, 0)
-
-
-def test_hosts_are_in_the_order_of_their_workers(tmp_path: Path) -> None:
-    run = RecordedRun.read(FakeRun(workers=12, iterations=3).write(tmp_path / "run"))
-    assert [host.role for host in hosts_of(run)] == [f"host-{n}" for n in range(1, 13)]
 
 
 def test_unknown_operations_come_last() -> None:

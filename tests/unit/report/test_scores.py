@@ -78,10 +78,10 @@ def test_records_of_any_shape_are_survived() -> None:
     ]
     found = run(*strange)
     assert scores_of(found, "fid") == []
-    assert extractor(found) == {}
-    assert sample_counts(found) == {"n": 100}
+    assert (extractor(found), sample_counts(found)) == ({}, {})
     assert reference(found, "floor", "fid") is None
     assert histograms(found) is None
+    assert last_score(run(*strange, scores(20, scores={"fid": 5.0})), "fid") is not None
 
 
 def test_warnings_and_reasons_are_told_once() -> None:

@@ -3,15 +3,16 @@ from typing import Any
 
 import pytest
 
-from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.recorded_run import RecordedRun, Trace
 from mdgan.report.numbers.subject import differing_settings, labels
 from tests.unit.observe.fake_run import FakeRun
 
 MDGAN = {"algorithm": "mdgan", "world_size": 5, "seed": 0}
 
 
-def run(name: str, **config: Any) -> RecordedRun:
-    return RecordedRun(Path("runs") / name, {**MDGAN, **config}, {}, [], [], {}, {}, ())
+def run(name: str, role: str = "server", **config: Any) -> RecordedRun:
+    traces = {role: Trace(role)}
+    return RecordedRun(Path("runs") / name, {**MDGAN, **config}, {}, [], [], traces, {}, ())
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ def run(name: str, **config: Any) -> RecordedRun:
         ([{}], ["4 workers"]),
         ([{"world_size": 2}], ["1 worker"]),
         ([{"world_size": 5}, {"world_size": 11}], ["4 workers", "10 workers"]),
-        ([{"algorithm": "standalone"}, {}], ["standalone", "4 workers"]),
+        ([{"algorithm": "alone", "role": "alone"}, {}], ["alone", "4 workers"]),
         (
             [{"swap_interval": 20}, {"swap_interval": 0}],
             ["4 workers, swap every 20", "4 workers, no swap"],
@@ -37,6 +38,7 @@ def run(name: str, **config: Any) -> RecordedRun:
             [{"partition": "iid", "batch_size": 10}, {"partition": "sorted", "batch_size": 32}],
             ["4 workers, iid, b = 10", "4 workers, sorted, b = 32"],
         ),
+        ([{"algorithm": "new"}, {}], ["4 workers, new", "4 workers, mdgan"]),
         ([{}, {}], ["4 workers (r0)", "4 workers (r1)"]),
         ([{"data_dir": "/a"}, {"data_dir": "/b"}], ["4 workers (r0)", "4 workers (r1)"]),
     ],

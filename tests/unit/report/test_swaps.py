@@ -3,8 +3,8 @@ from pathlib import Path
 from typing import Any
 
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.rows import Swap
 from mdgan.report.numbers.swaps import (
-    Swap,
     discriminator_paths,
     exactness,
     inexact,
@@ -15,8 +15,8 @@ from tests.unit.observe.fake_run import FakeRun
 
 
 def swap(iteration: int, moves: dict[int, int], arrived: set[int] | None = None) -> Swap:
-    takers = frozenset(moves.values() if arrived is None else arrived)
-    return Swap(iteration, moves, takers, True)
+    taken = None if arrived is None else dict.fromkeys(arrived, "")
+    return Swap(iteration=iteration, pairs=tuple(moves.items()), taken=taken, told_exact=True)
 
 
 def always(*workers: int) -> dict[int, list[tuple[int, int]]]:
@@ -52,7 +52,7 @@ def test_a_discriminator_is_gone_with_its_worker() -> None:
     assert paths == {(1, 0): [1, 2, None], (2, 0): [2, 1, 3], (3, 0): [3, 3, 1]}
 
 
-def test_whoever_joins_brings_a_discriminator() -> None:
+def test_a_worker_that_joins_brings_a_discriminator() -> None:
     swaps = [swap(10, {1: 2, 2: 1}), swap(20, {1: 5, 5: 1}), swap(30, {1: 2, 2: 1})]
     paths = discriminator_paths({**always(1, 5), 2: [(0, 12), (25, 99)], 5: [(11, 99)]}, swaps)
     assert paths == {
@@ -128,7 +128,7 @@ def test_a_swap_whose_partner_died_is_no_error(tmp_path: Path) -> None:
     )
 
 
-def test_what_arrived_otherwise_is_an_error_whoever_died(tmp_path: Path) -> None:
+def test_what_arrived_otherwise_is_an_error_whichever_worker_died(tmp_path: Path) -> None:
     torn = {"given": {"2": "b", "3": "c", "4": "d"}, "taken": {"3": "d", "4": "x"}}
     swaps = recorded(tmp_path / "run", {**FOUR, **torn, "lost": [1], "exact": False})
     assert inexact(swaps) == [6]

@@ -153,9 +153,9 @@ def test_a_checkpoint_of_a_newer_mdgan_is_refused_and_not_passed_over(
     for iteration in (10, 20):
         save_checkpoint(checkpoints, iteration)
     path = checkpoints.folder_of(20) / "manifest.json"
-    record = {**json.loads(path.read_bytes()), "format": 2, "version": "9.1.0"}
+    record = {**json.loads(path.read_bytes()), "format": 3, "version": "9.1.0"}
     path.write_bytes(sealed(record))
-    with pytest.raises(BadInput, match=r"0000020: written in format 2 by mdgan 9\.1\.0.*update"):
+    with pytest.raises(BadInput, match=r"0000020: written in format 3 by mdgan 9\.1\.0.*update"):
         checkpoints.newest()
 
 

@@ -1,0 +1,230 @@
+"""The rows of a run's files as typed values.
+
+The files may be damaged, or of another version. A missing field has its default, an unknown field
+is ignored, and a row with an impossible value is left out as a whole.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
+Rank = Annotated[int, Meta(gt=0, lt=10**9)]
+Seconds = Annotated[float, Meta(ge=0, lt=1e12)]
+
+Kind = TypeVar("Kind")
+
+
+def json_object(text: bytes) -> dict[str, Any]:
+    """Reads a JSON object.
+
+    Raises:
+        ValueError: the text is not one.
+    """
+    try:
+        content = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(content, dict):
+        raise ValueError("not a JSON object")
+    return content
+
+
+def typed(record: object, kind: type[Kind]) -> Kind:
+    """Converts JSON values to a type.
+
+    Raises:
+        ValueError: they do not fit it.
+    """
+    return msgspec.convert(record, kind, str_keys=True)
+
+
+class Row(Struct, frozen=True, kw_only=True, dict=True):
+    """One row of `metrics.jsonl`.
+
+    Attributes:
+        iteration: the one that it is about.
+        seconds: since training began; None if it was not recorded.
+    """
+
+    iteration: Count
+    seconds: Seconds | None = None
+
+
+class Losses(Row, frozen=True):
+    """A logged iteration; a loss is None where it was not finite.
+
+    Attributes:
+        generator_loss: mean over the workers that answered.
+        discriminator_loss: mean over the same workers.
+        workers: how many answered.
+    """
+
+    generator_loss: float | None = None
+    discriminator_loss: float | None = None
+    workers: int = 0
+
+
+class Extractor(Struct, frozen=True):
+    """The network that computed the features.
+
+    Attributes:
+        name: for people.
+        sha256: of its file.
+        accuracy: on held-out data, in [0, 1], if it is a classifier.
+    """
+
+    name: str | None = None
+    sha256: str | None = None
+    accuracy: float | None = None
+
+
+Values = dict[str, float | list[int] | None]
+
+
+class Scores(Row, frozen=True):
+    """The scores of one generator.
+
+    Attributes:
+        scores: by name.
+        left_out: score → why it could not be computed.
+        warnings: in words.
+        extractor: the network that the scores depend on.
+        n: how many samples were scored.
+        n_real: with how many real ones they were compared.
+        floor: the scores of one half of the real data against the other, by name.
+        real: the scores of real data, by name.
+        class_histogram: generated samples by class.
+        real_class_histogram: real samples by class.
+    """
+
+    scores: dict[str, float | None] = {}
+    left_out: dict[str, str] = {}
+    warnings: list[str] = []
+    extractor: Extractor | None = None
+    n: int | None = None
+    n_real: int | None = None
+    floor: Values = {}
+    real: Values = {}
+    class_histogram: list[float] = []
+    real_class_histogram: list[float] = []
+
+
+class Swap(Row, frozen=True):
+    """One swap of discriminators.
+
+    Attributes:
+        pairs: (giver, taker) of every discriminator that was to move.
+        given: giver → digest of what it sent.
+        taken: taker → digest of what arrived; None in records of old versions.
+        told_exact: whether the server found all digests right.
+    """
+
+    pairs: tuple[tuple[Rank, Rank], ...] = field(name="moves")
+    given: dict[Rank, str] = {}
+    taken: dict[Rank, str] | None = None
+    told_exact: bool | None = field(name="exact", default=None)
+
+    @cached_property
+    def moves(self) -> dict[int, int]:
+        """Giver → taker of every discriminator that was to move."""
+        return dict(self.pairs)
+
+    @cached_property
+    def arrived(self) -> frozenset[int]:
+        """The takers that got a discriminator; the others keep their own."""
+        return frozenset(self.moves.values() if self.taken is None else self.taken)
+
+    @cached_property
+    def exact(self) -> bool | None:
+        """Whether every bit of what arrived is as it left; None if it was not recorded."""
+        if self.taken is None:
+            return self.told_exact
+        told = [
+            (self.given.get(giver), self.taken[taker])
+            for giver, taker in self.moves.items()
+            if taker in self.arrived
+        ]
+        if any(left not in (None, came) for left, came in told):
+            return False
+        # A giver may have died before it reported its digest.
+        return None if any(left is None for left, _ in told) else True
+
+    @property
+    def complete(self) -> bool:
+        """Whether every taker got a discriminator: no worker died or was out of reach."""
+        return self.arrived >= set(self.moves.values())
+
+
+class Round(Row, frozen=True):
+    """One round.
+
+    Attributes:
+        iteration: the local iterations that a worker could have done by the end of the round.
+        number: its number, from 0.
+        answered: the workers that took part.
+        shares: their weights in the average, in the same order; they sum to 1.
+        told_asked: the workers that were asked.
+        iterations: worker → local iterations that it did.
+        batch_sizes: worker → samples in each of its batches.
+        aborted: whether the model stayed as it was.
+    """
+
+    number: Count
+    answered: tuple[Rank, ...] = field(name="took_part")
+    shares: tuple[float, ...] = field(name="weights")
+    told_asked: tuple[Rank, ...] = field(name="asked", default=())
+    iterations: dict[Rank, int] = {}
+    batch_sizes: dict[Rank, int] = {}
+    aborted: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError unless every worker that took part has a weight."""
+        if len(self.shares) != len(self.answered):
+            raise ValueError("as many weights as workers")
+
+    @cached_property
+    def weights(self) -> Mapping[int, float]:
+        """Worker → its weight in the average, of those that took part."""
+        return dict(zip(self.answered, self.shares, strict=True))
+
+    @cached_property
+    def asked(self) -> tuple[int, ...]:
+        """The workers that were asked, in increasing order."""
+        return tuple(sorted({*self.told_asked, *self.answered}))
+
+    @property
+    def took_part(self) -> tuple[int, ...]:
+        """The workers that took part, in increasing order."""
+        return tuple(sorted(self.weights))
+
+    @property
+    def counted(self) -> tuple[int, ...]:
+        """The workers whose models went into the average: none if the round was aborted."""
+        return () if self.aborted else self.took_part
+
+
+class Attended(Row, frozen=True):
+    """What the server counted until the end of the run.
+
+    Attributes:
+        workers: worker → how often it answered, was late, was refused or was lost.
+    """
+
+    workers: dict[Rank, dict[str, Count]] = {}
+
+
+class Unsaved(Row, frozen=True):
+    """A checkpoint that could not be made, and why."""
+
+    reason: str = ""
+
+
+class Unscored(Row, frozen=True):
+    """The reason why a run cannot be scored."""
+
+    reason: str = ""
