@@ -14,7 +14,7 @@ from mdgan.families.mdgan.aggregation import (
     combine_samples,
     gradient_of_each,
 )
-from mdgan.families.mdgan.aggregation_rules import AggregationRule, parse_aggregation
+from mdgan.families.mdgan.aggregation_rule import AggregationRule, parse_aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
 from tests.unit.gan.small import (
     BATCH_SIZE,
@@ -29,7 +29,7 @@ ROBUST = ["median", "trimmed-mean:1", "trimmed-mean:3", "krum:1", "krum:3", "cli
 
 
 def rule_of(text: str) -> AggregationRule:
-    return parse_aggregation(text, 1000)
+    return parse_aggregation(text)
 
 
 def feedbacks_of(workers: list[int], seed: int = 0) -> dict[int, Tensor]:

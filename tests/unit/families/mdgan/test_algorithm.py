@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from mdgan.families.mdgan.aggregation import aggregate
-from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign, resolve_kappa
+from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan.small import (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mdgan.families.mdgan.aggregation import Aggregation, aggregate, combine_judges
-from mdgan.families.mdgan.aggregation_rules import AggregationRule, parse_aggregation
+from mdgan.families.mdgan.aggregation_rule import AggregationRule, parse_aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
 from mdgan.families.mdgan.forgiving import weights
 from mdgan.families.mdgan.worker import Worker
@@ -27,7 +27,7 @@ any_lambda = st.floats(0, exclude_min=True, allow_infinity=False)
 
 
 def rule_of(text: str) -> AggregationRule:
-    return parse_aggregation(text, 100)
+    return parse_aggregation(text)
 
 
 def verdicts_of(workers: list[int], seed: int = 0) -> dict[int, Tensor]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mdgan.families.mdgan import messages as iteration_messages
 from mdgan.families.mdgan.aggregation import combine_judges
-from mdgan.families.mdgan.aggregation_rules import parse_aggregation
+from mdgan.families.mdgan.aggregation_rule import parse_aggregation
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.messages import Kind, Message
@@ -87,7 +87,7 @@ def trained_here(rule: str, iterations: int) -> Tensor:
         for rank, worker in workers.items():
             worker.learn(generated)
             feedbacks[rank], _, verdicts[rank] = worker.feedback(generated)
-        aggregated = parse_aggregation(rule, 3)
+        aggregated = parse_aggregation(rule)
         learner.backward(combine_judges(aggregated, feedbacks, verdicts, assignment, 1))
         learner.step()
     return weights(learner.generator)

@@ -1,31 +1,55 @@
 """How a host's workers compute together, by the settings."""
 
+import logging
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import torch
-from mdgan.settings.deployment import Deployment
-from mdgan.settings.experiment import Experiment
 
+from mdgan.data.dataset_file import DatasetFile
+from mdgan.families.contract import HostNeeds
+from mdgan.families.mdgan import grouping
 from mdgan.families.mdgan.grouping import make_group, thread_numbers
+from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.tuning import Tuning
 from mdgan.families.mdgan.worker import Worker
 from mdgan.families.mdgan.worker_group import OneByOne, WorkerGroup
-from mdgan.launch import machine
-from mdgan.launch.prepare import Plan
 from mdgan.observe.tracer import Tracer
 from tests.unit.gan import small
 
 
-def group_of(workers: dict[int, Worker], *, compiles: bool = False, **settings: Any) -> WorkerGroup:
-    plan = SimpleNamespace(
-        deployment=Deployment(**settings),
-        experiment=Experiment(compile=compiles),
-        dataset=SimpleNamespace(shape=small.SHAPE),
+@pytest.fixture(autouse=True)
+def notes(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """What people are told."""
+    caplog.set_level(logging.INFO, "mdgan")
+    return caplog
+
+
+def needs_of(
+    *,
+    fixed_threads: bool = False,
+    own_process: bool = True,
+    device: torch.device = small.CPU,
+    **settings: Any,
+) -> HostNeeds[MDGANSettings]:
+    dataset = cast(DatasetFile, SimpleNamespace(shape=small.SHAPE))
+    return HostNeeds(
+        MDGANSettings.read(settings),
+        dataset,
+        {},
+        device,
+        Tracer(),
+        own_process=own_process,
+        fixed_threads=fixed_threads,
     )
-    return make_group(workers, cast(Plan, plan), Tracer(), small.CPU, own_process=True)
+
+
+def group_of(
+    workers: dict[int, Worker], *, fixed_threads: bool = False, **settings: Any
+) -> WorkerGroup:
+    return make_group(workers, needs_of(fixed_threads=fixed_threads, **settings))
 
 
 def make_workers(num: int = 3) -> dict[int, Worker]:
@@ -36,31 +60,30 @@ def make_workers(num: int = 3) -> dict[int, Worker]:
     ("settings", "kind"), [({}, OneByOne), ({"vectorize": True}, StackedWorkers)]
 )
 def test_as_it_is_told(
-    settings: dict[str, Any], kind: type[object], capsys: pytest.CaptureFixture[str]
+    settings: dict[str, Any], kind: type[object], notes: pytest.LogCaptureFixture
 ) -> None:
     assert type(group_of(make_workers(), **settings)) is kind
-    assert capsys.readouterr().err == ""
+    assert notes.messages == []
 
 
-@pytest.mark.parametrize("settings", [{"vectorize": True}, {"tune": True, "threads": 1}])
+@pytest.mark.parametrize("settings", [{"vectorize": True}, {"tune": True, "fixed_threads": True}])
 def test_a_worker_alone_has_nothing_to_choose(
-    settings: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    settings: dict[str, Any], notes: pytest.LogCaptureFixture
 ) -> None:
     assert type(group_of(make_workers(1), **settings)) is OneByOne
-    assert capsys.readouterr().err == ""
+    assert notes.messages == []
 
 
 def test_what_cannot_be_stacked_goes_one_by_one_and_it_says_so(
-    capsys: pytest.CaptureFixture[str],
+    notes: pytest.LogCaptureFixture,
 ) -> None:
     workers = make_workers()
     workers[2].discriminator.model.add_module("more", torch.nn.Identity())
     assert type(group_of(workers, vectorize=True)) is OneByOne
-    assert capsys.readouterr().err == (
-        "mdgan: the process of ranks 1..3 computes one by one: their models differ\n"
-    )
-    assert type(group_of(make_workers(), vectorize=True, compiles=True)) is OneByOne
-    assert "compiled models are called one by one" in capsys.readouterr().err
+    assert notes.messages == ["the process of ranks 1..3 computes one by one: their models differ"]
+    notes.clear()
+    assert type(group_of(make_workers(), vectorize=True, compile=True)) is OneByOne
+    assert "compiled models are called one by one" in notes.messages[0]
 
 
 def test_measuring_what_is_fastest() -> None:
@@ -74,11 +97,10 @@ def test_measuring_what_is_fastest() -> None:
 
 def test_which_numbers_of_threads_are_worth_a_try(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    monkeypatch.setattr(machine, "num_cores", lambda: 8)
-    cuda = torch.device("cuda")
-    assert thread_numbers(Deployment(), small.CPU, own_process=True) == [3, 1, 8]
-    assert thread_numbers(Deployment(threads=3), small.CPU, own_process=True) == [3]
-    assert thread_numbers(Deployment(), small.CPU, own_process=False) == [3]
-    assert thread_numbers(Deployment(), cuda, own_process=True) == [3]
-    monkeypatch.setattr(machine, "num_cores", lambda: 1)
-    assert thread_numbers(Deployment(), small.CPU, own_process=True) == [3, 1]
+    monkeypatch.setattr(grouping, "num_cores", lambda: 8)
+    assert thread_numbers(needs_of()) == [3, 1, 8]
+    assert thread_numbers(needs_of(fixed_threads=True)) == [3]
+    assert thread_numbers(needs_of(own_process=False)) == [3]
+    assert thread_numbers(needs_of(device=torch.device("cuda"))) == [3]
+    monkeypatch.setattr(grouping, "num_cores", lambda: 1)
+    assert thread_numbers(needs_of()) == [3, 1]

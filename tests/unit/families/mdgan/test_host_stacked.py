@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from mdgan import messages
-from mdgan.families.mdgan.messages import FEEDBACK, SWAPPED
+from mdgan.families.mdgan.messages import FEEDBACK, SWAPPED, swap
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
@@ -37,18 +37,18 @@ def test_it_answers_swaps_and_saves_as_one_by_one(server: PlayedServer) -> None:
     server.starts(workers, group=StackedWorkers(workers, small.SHAPE))
     server.take(Kind.READY)
 
-    def check(iteration: int, asked: dict[int, Worker], *, swap: bool = False) -> None:
-        server.send(batches(iteration, asked, swap=swap))
+    def check(iteration: int, asked: dict[int, Worker], *, swap_follows: bool = False) -> None:
+        server.send(batches(iteration, asked, swap=swap_follows))
         message = server.take(FEEDBACK)
         expected = torch.stack([answer(worker, iteration) for worker in asked.values()])
-        got = message.tensors.get("feedback.values")
+        got = message.tensors.get("answers.values")
         if got is None:  # three that judge the same batch are added up
             got, expected = message.tensors["sums.values"][0], expected.sum(0)
         torch.testing.assert_close(got.float(), expected, rtol=1e-3, atol=1e-5)
 
     check(1, reference)
-    check(2, reference, swap=True)
-    server.send(messages.swap(2, {1: 2, 2: 3, 3: 1}, dict.fromkeys(RANKS, 1), {}))
+    check(2, reference, swap_follows=True)
+    server.send(swap(2, {1: 2, 2: 3, 3: 1}, dict.fromkeys(RANKS, 1), {}))
     swapped = server.take(SWAPPED)
     assert len(swapped.fields["taken"]) == len(RANKS)
     rotate(reference)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdgan import messages
+from mdgan.families.mdgan import messages
 from mdgan.families.mdgan.host_swaps import carry_out
 from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Message

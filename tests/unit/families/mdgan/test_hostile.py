@@ -5,10 +5,12 @@ import torch
 from torch import Tensor
 
 from benchmarks.hostile import ATTACKS, FLIP_STRENGTH
+from mdgan.engine.answers import AnswerForm
 from mdgan.engine.server.screening import Screening
 from mdgan.families.mdgan.aggregation import Aggregation
-from mdgan.families.mdgan.aggregation_rules import parse_aggregation
+from mdgan.families.mdgan.aggregation_rule import parse_aggregation
 from mdgan.families.mdgan.algorithm import assign
+from mdgan.families.mdgan.messages import FEEDBACK
 from mdgan.families.mdgan.worker import Worker
 from tests.unit.gan.small import (
     BATCH_SIZE,
@@ -75,7 +77,7 @@ def test_each_kind_of_free_rider_answers_its_own_way() -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_lie_is_loud_enough_to_be_refused(attack: str) -> None:
-    screening = Screening((BATCH_SIZE, *SHAPE), strikes=1)
+    screening = Screening(AnswerForm(FEEDBACK, (BATCH_SIZE, *SHAPE)), strikes=1)
     workers = {n: hostile(attack, n) if n < 4 else make_worker(n) for n in range(1, 11)}
     found = {n: answers(worker, 5) for n, worker in workers.items()}
     for i in range(5):
@@ -105,7 +107,7 @@ def gradient(rule: str, kappa: int, liars: tuple[int, ...]) -> Tensor:
         worker.discriminator.model.eval()
         worker = ATTACKS["flipped"](worker, n) if n in liars else worker
         feedbacks[n] = worker.feedback(generated[assignment[n].judge])[0]
-    aggregation = Aggregation(parse_aggregation(rule, 10))
+    aggregation = Aggregation(parse_aggregation(rule))
     aggregation.update_gradient(learner, feedbacks, assignment, kappa)
     gradients = [p.grad for p in learner.generator.parameters() if p.grad is not None]
     return torch.cat([g.flatten() for g in gradients])

@@ -4,29 +4,34 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mdgan.settings.experiment import Experiment
 from torch import Tensor
 
+from mdgan.engine.answers import AnswerForm, read_answers
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import Assignment, assign
 from mdgan.families.mdgan.messages import (
     BATCHES,
+    DISCRIMINATORS,
     FEEDBACK,
-    LEAST_TO_SUM,
-    Form,
+    SWAP,
+    SWAPPED,
+    VERDICTS,
     batches,
+    discriminators,
     feedback,
+    feedback_form,
     read_batches,
-    read_feedback,
+    swap,
+    swapped,
 )
-from mdgan.gan.codecs import Codec, parse_codec
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.exact_sum import PartialSum
-from mdgan.messages import Message
+from mdgan.messages import Message, by_worker
 from mdgan.transport.wire import HEADER_BYTES, encode, encoded_bytes
 
 KAPPA, BATCH, SHAPE = 5, 2, (1, 2, 2)
-FORM = Form((BATCH, *SHAPE))
-WITH_VERDICTS = Form((BATCH, *SHAPE), sums=False, verdicts=True)
+FORM = AnswerForm(FEEDBACK, (BATCH, *SHAPE))
 CIFAR = (3, 32, 32)
 TABLE_IV_BATCHES_MIB = 0.23  # Hardy et al., Table IV: C→W at a worker, b = 10
 quick = settings(deadline=None, max_examples=60)
@@ -42,8 +47,8 @@ def feedback_of(worker: int, shape: tuple[int, ...] = (BATCH, *SHAPE)) -> Tensor
     return 1e-3 * torch.randn(shape, generator=torch.Generator().manual_seed(worker))
 
 
-def answer(judged: dict[int, int], form: Form = FORM) -> Message:
-    feedbacks = {worker: feedback_of(worker, form.sample_shape) for worker in judged}
+def answer(judged: dict[int, int], form: AnswerForm = FORM) -> Message:
+    feedbacks = {worker: feedback_of(worker, form.shape) for worker in judged}
     losses = {worker: torch.tensor([worker + 0.1, worker + 0.2]) for worker in judged}
     verdicts = {worker: verdicts_of(worker) for worker in judged}
     return feedback(9, feedbacks, losses, judged, form, verdicts)
@@ -53,6 +58,11 @@ def verdicts_of(worker: int) -> Tensor:
     return torch.tensor([worker - 0.5, -worker])
 
 
+def form_of(rule: str) -> AnswerForm:
+    given = {"world_size": 9, "aggregation": rule, "batch_size": BATCH}
+    return feedback_form(MDGANSettings.read(given), SHAPE)
+
+
 @quick
 @given(assignments)
 def test_each_batch_that_is_used_is_sent_once_and_found_again(
@@ -60,7 +70,7 @@ def test_each_batch_that_is_used_is_sent_once_and_found_again(
 ) -> None:
     message = batches(3, generated(), assignment, swap_follows=True, last=False)
     assert (message.kind, message.iteration) == (BATCHES, 3)
-    work = read_batches(message, FORM)
+    work = read_batches(message, FP32, FORM.shape)
     used = {index for pair in assignment.values() for index in pair}
     assert work.generated.shape == (len(used), BATCH, *SHAPE)
     assert list(work.assignment) == list(assignment)
@@ -82,17 +92,6 @@ def test_a_batch_used_by_three_workers_is_sent_once() -> None:
     }
 
 
-def test_feedback_and_losses_are_found_again_by_worker() -> None:
-    message = answer({7: 0, 3: 1, 5: 0})
-    assert (message.kind, message.iteration) == (FEEDBACK, 9)
-    read = read_feedback(message, FORM)
-    assert not read.sums
-    assert list(read.singles) == list(read.losses) == [7, 3, 5]
-    for worker, row in read.singles.items():
-        assert torch.equal(row, feedback_of(worker))
-        assert torch.equal(read.losses[worker], torch.tensor([worker + 0.1, worker + 0.2]))
-
-
 @quick
 @given(
     judged=st.dictionaries(st.integers(1, 40), st.integers(0, 3), min_size=1, max_size=12),
@@ -108,108 +107,64 @@ def test_who_adds_up_what_cannot_change_a_bit(judged: dict[int, int], hosts: lis
     for host in set(hosts):
         here = {n: j for (n, j), at in zip(judged.items(), hosts, strict=False) if at == host}
         if here:
-            read = read_feedback(answer(here), FORM)
+            read = read_answers(answer(here), FORM)
             singles |= read.singles
             sums += read.sums
     assert torch.equal(aggregate(singles, assignment, 4, sums), alone)
 
 
-@pytest.mark.parametrize("num_workers", [LEAST_TO_SUM, 40, 1000])
-def test_what_a_host_answers_does_not_grow_with_its_workers(num_workers: int) -> None:
-    message = answer({worker: worker % 2 for worker in range(1, 2 * num_workers + 1)})
-    read = read_feedback(message, FORM)
-    assert not read.singles
-    assert [len(part.workers) for part in read.sums] == [num_workers] * 2
-    images = sum(t.numel() * t.element_size() for n, t in message.tensors.items() if n != "losses")
-    assert images == 2 * 8 * BATCH * 4
+def test_feedback_is_added_up_over_the_same_batch() -> None:
+    read = read_answers(answer({1: 0, 2: 1, 3: 0, 4: 0, 5: 2}), FORM)
+    assert [part.workers for part in read.sums] == [(1, 3, 4)]
+    assert list(read.singles) == [2, 5]
 
 
-def test_verdicts_are_found_again_by_worker() -> None:
-    read = read_feedback(answer({7: 0, 3: 0, 5: 0, 6: 1}, WITH_VERDICTS), WITH_VERDICTS)
-    assert not read.sums
-    assert list(read.singles) == list(read.verdicts) == [7, 3, 5, 6]
-    assert all(torch.equal(row, verdicts_of(worker)) for worker, row in read.verdicts.items())
+@pytest.mark.parametrize("rule", ["f2u", "f2a"])
+def test_verdicts_are_found_again_by_worker(rule: str) -> None:
+    form = form_of(rule)
+    read = read_answers(answer({7: 0, 3: 0, 5: 0, 6: 1}, form), form)
+    verdicts = read.beside[VERDICTS]
+    assert list(read.singles) == list(verdicts) == [7, 3, 5, 6]
+    assert all(torch.equal(row, verdicts_of(worker)) for worker, row in verdicts.items())
 
 
 @pytest.mark.parametrize("rule", ["mean", "median", "krum:1", "clip:1"])
-def test_verdicts_take_no_bytes_where_nobody_asks_for_them(rule: str) -> None:
-    form = Form.of(Experiment(world_size=9, aggregation=rule, batch_size=BATCH), SHAPE)
-    judged = {1: 0, 2: 1}
+def test_verdicts_take_no_bytes_where_the_rule_has_no_use_for_them(rule: str) -> None:
+    form, judged = form_of(rule), {1: 0, 2: 1}
     feedbacks = {worker: feedback_of(worker) for worker in judged}
     losses = {worker: torch.tensor([worker + 0.1, worker + 0.2]) for worker in judged}
     without = encode(feedback(9, feedbacks, losses, judged, form))
     assert all(map(torch.equal, encode(answer(judged, form)), without))
-    assert not read_feedback(answer(judged, WITH_VERDICTS), form).verdicts
-
-
-@pytest.mark.parametrize("wrong", [None, torch.zeros(2, BATCH), torch.zeros(()), torch.zeros(0)])
-def test_verdicts_that_belong_to_nobody_are_none(wrong: Tensor | None) -> None:
-    honest = answer({1: 0, 2: 0, 3: 1}, WITH_VERDICTS)
-    tensors = {name: t for name, t in honest.tensors.items() if name != "verdicts"}
-    if wrong is not None:
-        tensors["verdicts"] = wrong
-    read = read_feedback(Message(FEEDBACK, 9, honest.fields, tensors), WITH_VERDICTS)
-    assert not read.verdicts
-    assert len(read.singles) == 3
 
 
 @pytest.mark.parametrize("rule", ["median", "f2u", "f2a"])
 def test_a_sum_is_no_answer_where_the_rule_must_see_each(rule: str) -> None:
-    form = Form.of(Experiment(world_size=9, aggregation=rule, batch_size=BATCH), SHAPE)
     judged = dict.fromkeys(range(1, 5), 0)
-    assert len(read_feedback(answer(judged), FORM).sums) == 1
-    read = read_feedback(answer(judged), form)
+    assert len(read_answers(answer(judged), FORM).sums) == 1
+    read = read_answers(answer(judged), form_of(rule))
     assert not read.sums
     assert not read.singles
 
 
 def test_rules_that_vote_see_every_answer() -> None:
     for rule, sums in (("mean", True), ("median", False), ("krum:1", False), ("f2u", False)):
-        form = Form.of(Experiment(world_size=9, aggregation=rule, batch_size=BATCH), SHAPE)
-        read = read_feedback(answer(dict.fromkeys(range(1, 9), 0), form), form)
+        form = form_of(rule)
+        read = read_answers(answer(dict.fromkeys(range(1, 9), 0), form), form)
         assert (len(read.sums), len(read.singles)) == ((1, 0) if sums else (0, 8))
 
 
-@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
-def test_broken_feedback_is_not_hidden_in_a_sum(wrong: float) -> None:
-    feedbacks = {worker: feedback_of(worker) for worker in range(1, 6)}
-    feedbacks[2][0, 0, 1, 1] = wrong
-    losses = dict.fromkeys(feedbacks, torch.zeros(2))
-    read = read_feedback(feedback(1, feedbacks, losses, dict.fromkeys(feedbacks, 0), FORM), FORM)
-    assert [part.workers for part in read.sums] == [(1, 3, 4, 5)]
-    assert list(read.singles) == [2]
-
-
-@pytest.mark.parametrize(
-    ("fields", "left_out"),
-    [
-        ({"workers": [1, 2, 3], "summed": [[1, 2, 9]]}, ()),
-        ({"workers": [1, 2, 3], "summed": [[1, 1, 2, 3]]}, ()),
-        ({"workers": [1, 2, 3], "summed": [[1, 2, 3], [1, 2, 3]]}, ()),
-        ({"workers": [1, 2, 3], "summed": [[]]}, ()),
-        ({"workers": [1, 2, 3], "summed": 7}, ()),
-        ({"workers": [1, 2, 3], "summed": [7]}, ()),
-        ({"workers": [1, 2, 3], "summed": []}, ()),
-        ({"workers": [1, 2, 3], "summed": [[1, 2, 3]]}, ("sums.values",)),
-        ({"workers": [1, 2, 3], "summed": [[1, 2, 3]]}, ("losses",)),
-    ],
-)
-def test_an_answer_that_does_not_fit_is_none(
-    fields: dict[str, object], left_out: tuple[str, ...]
-) -> None:
-    honest = answer({1: 0, 2: 0, 3: 0})
-    tensors = {name: t for name, t in honest.tensors.items() if name not in left_out}
-    read = read_feedback(Message(FEEDBACK, 9, fields, tensors), FORM)
-    assert not read.singles
-    assert not read.sums
+def test_the_form_has_the_codec_and_the_shape_of_the_settings() -> None:
+    form = feedback_form(
+        MDGANSettings.read({"wire_feedback": "topk:0.1", "wire_images": "int8"}), CIFAR
+    )
+    assert (form.kind, form.shape, str(form.codec)) == (FEEDBACK, (10, *CIFAR), "topk:0.1")
 
 
 def test_fp32_takes_the_bytes_of_table_iii_and_iv() -> None:
     b, d = 10, 3 * 32 * 32
     images = torch.zeros(3, b, *CIFAR)
-    form = Form((b, *CIFAR))
     sent = batches(1, images, {1: assign([1], 3)[1]}, swap_follows=False, last=False)
-    back = answer({1: 0}, form)
+    back = answer({1: 0}, AnswerForm(FEEDBACK, (b, *CIFAR)))
     for message, num_values in ((sent, 2 * b * d), (back, b * d)):  # 2bd and bd floats
         size = encoded_bytes(message)
         assert size == sum(len(part) for part in encode(message))
@@ -218,24 +173,53 @@ def test_fp32_takes_the_bytes_of_table_iii_and_iv() -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "share"), [("int8", 1 / 4), ("bf16", 1 / 2), ("topk:0.1", 1 / 5)]
+    ("name", "fraction", "share"), [("int8", 1, 1 / 4), ("bf16", 1, 1 / 2), ("topk", 0.1, 1 / 5)]
 )
-def test_the_bytes_of_codecs_beside_fp32(codec: str, share: float) -> None:
-    def sizes(wire: str) -> list[int]:
-        form = Form((10, *CIFAR), parse_codec(wire), parse_codec(wire))
+def test_the_bytes_of_codecs_beside_fp32(name: str, fraction: float, share: float) -> None:
+    def sizes(codec: Codec) -> list[int]:
+        form = AnswerForm(FEEDBACK, (10, *CIFAR), codec)
         images = torch.rand(3, 10, *CIFAR)
-        out = batches(
-            1, images, {1: (0, 1)}, swap_follows=False, last=False, codec=parse_codec(wire)
-        )
+        out = batches(1, images, {1: (0, 1)}, swap_follows=False, last=False, codec=codec)
         return [encoded_bytes(out), encoded_bytes(answer({1: 0}, form))]
 
-    for coded, plain in zip(sizes(codec), sizes("fp32"), strict=True):
+    for coded, plain in zip(sizes(Codec(name, fraction)), sizes(FP32), strict=True):
         assert coded / plain == pytest.approx(share, rel=0.02)
 
 
-def test_sums_go_through_a_codec_too() -> None:
-    form = Form((BATCH, *SHAPE), feedback=Codec("int8"))
-    (part,) = read_feedback(answer(dict.fromkeys(range(1, 6), 0), form), form).sums
-    whole = sum((feedback_of(worker) for worker in range(1, 6)), torch.zeros(BATCH, *SHAPE))
-    largest = whole.flatten(1).abs().amax(1).view(-1, 1, 1, 1)
-    assert ((part.total - whole).abs() <= largest / 127 / 2 * 1.01).all()
+# Swaps.
+
+
+def test_moves_come_with_the_hosts_of_both_sides() -> None:
+    host_of = {1: 1, 2: 1, 3: 3, 4: 4}
+    addresses = {1: ["10.0.0.1", 7], 4: None}
+    message = swap(12, {4: 1, 1: 4, 2: 3}, host_of, addresses)
+    assert (message.kind, message.iteration, dict(message.tensors)) == (SWAP, 12, {})
+    assert message.fields == {
+        "moves": [[1, 1, 4, 4], [2, 1, 3, 3], [4, 4, 1, 1]],
+        "addresses": {"1": ["10.0.0.1", 7], "4": None},
+    }
+
+
+def test_discriminators_are_addressed_to_their_takers() -> None:
+    states = {
+        2: {"model.0.weight": torch.ones(2), "optimizer.0.weight.step": torch.tensor(3.0)},
+        11: {"model.0.weight": torch.zeros(2)},
+    }
+    message = discriminators(12, states)
+    assert (message.kind, message.iteration, dict(message.fields)) == (DISCRIMINATORS, 12, {})
+    assert list(message.tensors) == [
+        "2/model.0.weight",
+        "2/optimizer.0.weight.step",
+        "11/model.0.weight",
+    ]
+    assert message.tensors["11/model.0.weight"] is states[11]["model.0.weight"]
+    found = by_worker(message)
+    assert {taker: list(state) for taker, state in found.items()} == {
+        taker: list(state) for taker, state in states.items()
+    }
+
+
+def test_digests_are_named_by_worker() -> None:
+    message = swapped(12, {1: "aa", 2: "bb"}, {2: "aa"})
+    assert (message.kind, message.iteration) == (SWAPPED, 12)
+    assert message.fields == {"given": {"1": "aa", "2": "bb"}, "taken": {"2": "aa"}}

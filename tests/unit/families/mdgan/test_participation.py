@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mdgan.families.algorithms import num_participants
 
+from mdgan.engine.settings import num_participants
 from mdgan.families.mdgan.participation import Holders
 from mdgan.families.mdgan.swap import draw_swap
 from tests.unit.gan.small import same_bits

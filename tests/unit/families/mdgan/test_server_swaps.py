@@ -1,13 +1,15 @@
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor
 
 from mdgan import messages
+from mdgan.engine.server.engine import Engine
+from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK, SWAP, SWAPPED
-from mdgan.families.mdgan.server_swaps import Swapping
+from mdgan.families.mdgan.server_swaps import ServerSwaps
 from mdgan.families.mdgan.swap import draw_swap
 from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Kind, Message
@@ -44,7 +46,7 @@ def trained(server: PlayedServer, *ranks: int) -> tuple[dict[int, Worker], dict[
 
 
 def swapped(server: PlayedServer, moves: dict[int, int], host_of: dict[int, int]) -> Message:
-    server.send(messages.swap(4, moves, host_of, {}))
+    server.send(mdgan_messages.swap(4, moves, host_of, {}))
     return server.take(SWAPPED)
 
 
@@ -55,8 +57,8 @@ def test_two_hosts_exchange_their_discriminators(server: PlayedServer) -> None:
     workers, before = trained(server, 1)
     theirs = discriminator(7)
     other = partner(server, 2)
-    server.send(messages.swap(4, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
-    fetched = other.exchange(4, {1: messages.discriminators(4, {1: theirs})}, [1], {})
+    server.send(mdgan_messages.swap(4, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
+    fetched = other.exchange(4, {1: mdgan_messages.discriminators(4, {1: theirs})}, [1], {})
     report = server.take(SWAPPED)
     assert isinstance(fetched[1], Message)
     assert same_state(messages.by_worker(fetched[1])[2], before[1])
@@ -79,8 +81,8 @@ def test_some_stay_and_some_go(server: PlayedServer) -> None:
     workers, before = trained(server, 1, 2, 3)
     theirs = discriminator(9)
     other = partner(server, 5)
-    server.send(messages.swap(4, {1: 2, 2: 1, 3: 5, 5: 3}, {1: 1, 2: 1, 3: 1, 5: 5}, {}))
-    other.exchange(4, {1: messages.discriminators(4, {3: theirs})}, [1], {})
+    server.send(mdgan_messages.swap(4, {1: 2, 2: 1, 3: 5, 5: 3}, {1: 1, 2: 1, 3: 1, 5: 5}, {}))
+    other.exchange(4, {1: mdgan_messages.discriminators(4, {3: theirs})}, [1], {})
     report = server.take(SWAPPED)
     assert server.stop() is None
     assert same_state(own(workers[1]), before[2])
@@ -124,7 +126,7 @@ def test_who_gets_something_else_keeps_its_own(
 ) -> None:
     workers, before = trained(server, 1)
     other = partner(server, 2)
-    server.send(messages.swap(4, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
+    server.send(mdgan_messages.swap(4, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
     other.exchange(4, {1: Message(DISCRIMINATORS, 4, {}, tensors)}, [1], {})
     assert server.take(SWAPPED).fields["taken"] == {}
     assert server.stop() is None
@@ -136,8 +138,8 @@ def test_nobody_gets_what_was_meant_for_another(server: PlayedServer) -> None:
     workers, before = trained(server, 1, 3)
     theirs = discriminator(9)
     other = partner(server, 5)
-    server.send(messages.swap(4, {3: 5, 5: 3}, {1: 1, 3: 1, 5: 5}, {}))
-    other.exchange(4, {1: messages.discriminators(4, {3: theirs, 1: theirs})}, [1], {})
+    server.send(mdgan_messages.swap(4, {3: 5, 5: 3}, {1: 1, 3: 1, 5: 5}, {}))
+    other.exchange(4, {1: mdgan_messages.discriminators(4, {3: theirs, 1: theirs})}, [1], {})
     assert server.take(SWAPPED).fields["taken"].keys() == {"3"}
     assert server.stop() is None
     assert same_state(own(workers[1]), before[1])
@@ -147,27 +149,35 @@ def test_nobody_gets_what_was_meant_for_another(server: PlayedServer) -> None:
 # The server's part.
 
 
-def begun(made: Stage, *groups: tuple[int, ...]) -> tuple[Swapping, list[Played]]:
-    """Hosts that take part, and nobody who trains them."""
+def begun(made: Stage, *groups: tuple[int, ...]) -> tuple[ServerSwaps, Engine, list[Played]]:
+    """Hosts that take part, and no server that trains them."""
     hosts = [made.play(*group) for group in groups]
     for host in hosts:
         made.members.joined(host.number, host.hello)
         made.members.arrived(host.number)
     made.members.begin()
-    swapping = Swapping(made.experiment, made.network.server, made.members, made.observer)
-    return swapping, hosts
+    unused = cast(Any, None)
+    engine = Engine(
+        made.network.server, made.members, unused, unused, made.saving, made.observer, dict
+    )
+    return ServerSwaps("pairs", seed=0), engine, hosts
+
+
+def lose(host: int, swaps: ServerSwaps, engine: Engine) -> None:
+    engine.members.lose(host)
+    swaps.settle(engine)
 
 
 def report(given: Mapping[int, str], taken: Mapping[int, str]) -> Message:
-    return messages.swapped(4, given, taken)
+    return mdgan_messages.swapped(4, given, taken)
 
 
 def test_each_host_is_told_of_its_own_moves(stage: MakeStage) -> None:
     made = stage(num_workers=5, swap_interval=1)
-    swapping, hosts = begun(made, (1, 2), (3,), (4, 5))
-    swapping.order(4)
+    swaps, engine, hosts = begun(made, (1, 2), (3,), (4, 5))
+    swaps.order(4, engine)
     moves = draw_swap("pairs", 0, 0, [1, 2, 3, 4, 5])
-    assert swapping.num_swaps == 1
+    assert swaps.num_swaps == 1
     for host in hosts:
         order = host.take(SWAP, 4)
         told = {giver: taker for giver, _, taker, _ in order.fields["moves"]}
@@ -177,11 +187,11 @@ def test_each_host_is_told_of_its_own_moves(stage: MakeStage) -> None:
 
 def test_who_is_busy_or_arriving_does_not_swap(stage: MakeStage) -> None:
     made = stage(num_workers=4, swap_interval=1)
-    swapping, (one, two, busy) = begun(made, (1,), (2,), (3,))
+    swaps, engine, (one, two, busy) = begun(made, (1,), (2,), (3,))
     arriving = made.play(4)
     made.members.joined(4, arriving.hello)
     made.members.owe({3: [3]}, 4)
-    swapping.order(4)
+    swaps.order(4, engine)
     assert {row[0] for row in one.take(SWAP).fields["moves"]} == {1, 2}
     assert {row[0] for row in two.take(SWAP).fields["moves"]} == {1, 2}
     assert busy.link.receive(0.0) is None
@@ -190,14 +200,14 @@ def test_who_is_busy_or_arriving_does_not_swap(stage: MakeStage) -> None:
 
 def test_a_whole_swap_is_recorded_once(stage: MakeStage) -> None:
     made = stage(num_workers=3, swap_interval=1)
-    swapping, _ = begun(made, (1,), (2,), (3,))
-    swapping.order(4)
+    swaps, engine, _ = begun(made, (1,), (2,), (3,))
+    swaps.order(4, engine)
     moves = draw_swap("pairs", 0, 0, [1, 2, 3])
     (alone,) = {1, 2, 3} - moves.keys()
     for giver, taker in moves.items():
         assert not made.events("swap")
-        swapping.note(giver, report({giver: f"d{giver}"}, {giver: f"d{taker}"}))
-    swapping.note(alone, report({alone: "late"}, {}))
+        swaps.note(engine, giver, report({giver: f"d{giver}"}, {giver: f"d{taker}"}))
+    swaps.note(engine, alone, report({alone: "late"}, {}))
     (event,) = made.events("swap")
     assert event["exact"] is True
     assert event["sits_out"] == [alone]
@@ -207,33 +217,33 @@ def test_a_whole_swap_is_recorded_once(stage: MakeStage) -> None:
 
 def test_a_bit_that_did_not_arrive_is_told(stage: MakeStage) -> None:
     made = stage(swap_interval=1)
-    swapping, _ = begun(made, (1,), (2,))
-    swapping.order(4)
-    swapping.note(1, report({1: "a"}, {1: "b"}))
-    swapping.note(2, report({2: "b"}, {2: "A"}))
+    swaps, engine, _ = begun(made, (1,), (2,))
+    swaps.order(4, engine)
+    swaps.note(engine, 1, report({1: "a"}, {1: "b"}))
+    swaps.note(engine, 2, report({2: "b"}, {2: "A"}))
     assert made.events("swap")[0]["exact"] is False
 
 
 def test_reports_of_another_swap_do_not_count(stage: MakeStage) -> None:
     made = stage(swap_interval=1)
-    swapping, _ = begun(made, (1,), (2,))
-    swapping.order(3)
-    swapping.note(1, report({1: "a"}, {1: "b"}))
-    swapping.note(2, report({2: "b"}, {2: "a"}))
+    swaps, engine, _ = begun(made, (1,), (2,))
+    swaps.order(3, engine)
+    swaps.note(engine, 1, report({1: "a"}, {1: "b"}))
+    swaps.note(engine, 2, report({2: "b"}, {2: "a"}))
     assert not made.events("swap")
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_nobody_waits_for_the_report_of_the_lost(stage: MakeStage, when: str) -> None:
     made = stage(swap_interval=1)
-    swapping, _ = begun(made, (1,), (2,))
-    swapping.order(4)
+    swaps, engine, _ = begun(made, (1,), (2,))
+    swaps.order(4, engine)
     if when == "before":
-        swapping.lose([2])
-        swapping.note(1, report({1: "a"}, {}))
+        lose(2, swaps, engine)
+        swaps.note(engine, 1, report({1: "a"}, {}))
     else:
-        swapping.note(1, report({1: "a"}, {}))
-        swapping.lose([2])
+        swaps.note(engine, 1, report({1: "a"}, {}))
+        lose(2, swaps, engine)
     (event,) = made.events("swap")
     assert (event["lost"], event["exact"]) == ([2], False)
 
@@ -241,42 +251,42 @@ def test_nobody_waits_for_the_report_of_the_lost(stage: MakeStage, when: str) ->
 def test_a_swap_is_whole_once_the_takers_have_reported_too(stage: MakeStage) -> None:
     """Whoever has no discriminator gives none."""
     made = stage(swap_interval=1)
-    swapping, _ = begun(made, (1,), (2,))
-    assert swapping.order(4, {1}) == {1: 2}
-    swapping.note(1, report({1: "a"}, {}))
+    swaps, engine, _ = begun(made, (1,), (2,))
+    assert swaps.order(4, engine, {1}) == {1: 2}
+    swaps.note(engine, 1, report({1: "a"}, {}))
     assert not made.events("swap")
-    swapping.note(2, report({}, {2: "a"}))
+    swaps.note(engine, 2, report({}, {2: "a"}))
     (event,) = made.events("swap")
     assert (event["moves"], event["sits_out"], event["exact"]) == ([[1, 2]], [2], True)
 
 
 def test_a_taker_that_is_lost_is_told(stage: MakeStage) -> None:
     made = stage(swap_interval=1)
-    swapping, _ = begun(made, (1,), (2,))
-    swapping.order(4, {1})
-    swapping.note(1, report({1: "a"}, {}))
-    swapping.lose([2])
+    swaps, engine, _ = begun(made, (1,), (2,))
+    swaps.order(4, engine, {1})
+    swaps.note(engine, 1, report({1: "a"}, {}))
+    lose(2, swaps, engine)
     (event,) = made.events("swap")
     assert (event["lost"], event["exact"]) == ([2], False)
 
 
 def test_a_report_may_come_after_the_next_swap_began(stage: MakeStage) -> None:
     made = stage(swap_interval=1)
-    swapping, _ = begun(made, (1,), (2,))
-    swapping.order(4, {1})
-    swapping.note(2, report({}, {2: "a"}))
-    swapping.order(5, {2})
+    swaps, engine, _ = begun(made, (1,), (2,))
+    swaps.order(4, engine, {1})
+    swaps.note(engine, 2, report({}, {2: "a"}))
+    swaps.order(5, engine, {2})
     for host, given, taken in ((1, {}, {1: "b"}), (2, {2: "b"}, {})):
-        swapping.note(host, messages.swapped(5, given, taken))
-    swapping.note(1, report({1: "a"}, {}))
+        swaps.note(engine, host, mdgan_messages.swapped(5, given, taken))
+    swaps.note(engine, 1, report({1: "a"}, {}))
     assert [event["iteration"] for event in made.events("swap")] == [5, 4]
     assert all(event["exact"] for event in made.events("swap"))
 
 
 def test_of_one_worker_there_is_nothing_to_swap(stage: MakeStage) -> None:
     made = stage(num_workers=1, swap_interval=1)
-    swapping, (one,) = begun(made, (1,))
-    swapping.order(4)
+    swaps, engine, (one,) = begun(made, (1,))
+    swaps.order(4, engine)
     assert one.take(SWAP).fields["moves"] == []
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mdgan.families.mdgan.aggregation import Aggregation, gradient_of_each
-from mdgan.families.mdgan.aggregation_rules import parse_aggregation
+from mdgan.families.mdgan.aggregation_rule import parse_aggregation
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.track_record import MEMORY, TrackRecord
 from mdgan.gan.randomness import generator_for
@@ -60,7 +60,7 @@ def of_each(feedbacks: Mapping[int, Tensor]) -> dict[int, Tensor]:
 
 
 def new() -> Aggregation:
-    return Aggregation(parse_aggregation("krum:3", 10))
+    return Aggregation(parse_aggregation("krum:3"))
 
 
 @cache
@@ -140,7 +140,7 @@ def test_a_record_goes_on_from_its_state() -> None:
 
 def test_only_krum_on_gradients_keeps_records() -> None:
     for text in ("mean", "median", "clip:1", "trimmed-mean:3"):
-        aggregation = Aggregation(parse_aggregation(text, 10))
+        aggregation = Aggregation(parse_aggregation(text))
         updated(aggregation, answers(0, None))
         assert aggregation.state() == {}
 

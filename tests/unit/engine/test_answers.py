@@ -1,0 +1,202 @@
+"""Answers of workers, as a host packs them and as the server reads them."""
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mdgan.engine.answers import LEAST_TO_SUM, AnswerForm, Answers, pack_answers, read_answers
+from mdgan.gan.codecs import Codec
+from mdgan.gan.exact_sum import put_together
+from mdgan.messages import Message
+
+SHAPE = (2, 1, 2, 2)
+FORM = AnswerForm("ANSWER", SHAPE)
+TOLD = "told"
+WITH_MORE = AnswerForm("ANSWER", SHAPE, sums=False, beside={TOLD: (2,)})
+quick = settings(deadline=None, max_examples=60)
+
+
+def answer_of(worker: int) -> Tensor:
+    return 1e-3 * torch.randn(SHAPE, generator=torch.Generator().manual_seed(worker))
+
+
+def losses_of(worker: int) -> Tensor:
+    return torch.tensor([worker + 0.1, worker + 0.2])
+
+
+def told_by(worker: int) -> Tensor:
+    return torch.tensor([worker - 0.5, -worker])
+
+
+def packed(groups: Mapping[int, int], form: AnswerForm = FORM) -> Message:
+    answers = {worker: answer_of(worker) for worker in groups}
+    losses = {worker: losses_of(worker) for worker in groups}
+    told = {TOLD: {worker: told_by(worker) for worker in groups}}
+    return pack_answers(9, answers, losses, groups, form, told)
+
+
+def test_answers_and_losses_are_found_again_by_worker() -> None:
+    message = packed({7: 0, 3: 1, 5: 0})
+    assert (message.kind, message.iteration) == ("ANSWER", 9)
+    read = read_answers(message, FORM)
+    assert not read.sums
+    assert list(read.singles) == list(read.losses) == [7, 3, 5]
+    for worker, row in read.singles.items():
+        assert torch.equal(row, answer_of(worker))
+        assert torch.equal(read.losses[worker], losses_of(worker))
+    assert torch.equal(read.mean_losses(), torch.stack([losses_of(n) for n in (3, 5, 7)]))
+
+
+@quick
+@given(
+    groups=st.dictionaries(st.integers(1, 40), st.integers(0, 3), min_size=1, max_size=12),
+    hosts=st.lists(st.integers(0, 3), min_size=12, max_size=12),
+)
+def test_which_host_adds_up_what_cannot_change_a_bit(
+    groups: dict[int, int], hosts: list[int]
+) -> None:
+    singles: dict[int, Tensor] = {}
+    sums: list[Tensor] = []
+    for host in set(hosts):
+        here = {n: g for (n, g), at in zip(groups.items(), hosts, strict=False) if at == host}
+        if here:
+            read = read_answers(packed(here), FORM)
+            singles |= read.singles
+            sums += [part.total for part in read.sums]
+    together = put_together(singles.values(), sums)
+    alone = put_together([answer_of(worker) for worker in groups], [])
+    assert together is not None
+    assert alone is not None
+    assert torch.equal(together, alone)
+
+
+@pytest.mark.parametrize("num_workers", [LEAST_TO_SUM, 40, 1000])
+def test_what_a_host_answers_does_not_grow_with_its_workers(num_workers: int) -> None:
+    message = packed({worker: worker % 2 for worker in range(1, 2 * num_workers + 1)})
+    read = read_answers(message, FORM)
+    assert not read.singles
+    assert [len(part.workers) for part in read.sums] == [num_workers] * 2
+    numbers = sum(t.numel() * t.element_size() for n, t in message.tensors.items() if n != "losses")
+    assert numbers == 2 * 8 * answer_of(1).numel()
+
+
+def test_two_answers_are_not_added_up() -> None:
+    read = read_answers(packed({1: 0, 2: 0}), FORM)
+    assert list(read.singles) == [1, 2]
+    assert not read.sums
+
+
+def test_an_algorithm_says_how_answers_are_added_up() -> None:
+    answers = {worker: answer_of(worker) for worker in (1, 2, 3)}
+    losses = {worker: losses_of(worker) for worker in answers}
+    together = dict.fromkeys(answers, 0)
+    message = pack_answers(
+        9, answers, losses, together, FORM, add_up=lambda parts: 10 * parts[2].double()
+    )
+    (part,) = read_answers(message, FORM).sums
+    assert part.workers == (1, 2, 3)
+    assert torch.equal(part.total, 10 * answer_of(2).double())
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_a_broken_answer_is_not_hidden_in_a_sum(wrong: float) -> None:
+    answers = {worker: answer_of(worker) for worker in range(1, 6)}
+    answers[2][0, 0, 1, 1] = wrong
+    losses = dict.fromkeys(answers, torch.zeros(2))
+    read = read_answers(pack_answers(1, answers, losses, dict.fromkeys(answers, 0), FORM), FORM)
+    assert [part.workers for part in read.sums] == [(1, 3, 4, 5)]
+    assert list(read.singles) == [2]
+
+
+# What is told beside answers.
+
+
+def test_what_is_told_beside_answers_is_found_again_by_worker() -> None:
+    read = read_answers(packed({7: 0, 3: 0, 5: 0, 6: 1}, WITH_MORE), WITH_MORE)
+    assert not read.sums
+    assert list(read.singles) == list(read.beside[TOLD]) == [7, 3, 5, 6]
+    assert all(torch.equal(row, told_by(worker)) for worker, row in read.beside[TOLD].items())
+
+
+def test_what_the_form_does_not_ask_for_is_neither_sent_nor_read() -> None:
+    assert TOLD not in packed({1: 0, 2: 1}).tensors
+    assert not read_answers(packed({1: 0, 2: 1}, WITH_MORE), FORM).beside
+
+
+@pytest.mark.parametrize("wrong", [None, torch.zeros(2, 2), torch.zeros(()), torch.zeros(0)])
+def test_what_has_not_a_row_a_worker_is_left_out(wrong: Tensor | None) -> None:
+    honest = packed({1: 0, 2: 0, 3: 1}, WITH_MORE)
+    tensors = {name: t for name, t in honest.tensors.items() if name != TOLD}
+    if wrong is not None:
+        tensors[TOLD] = wrong
+    read = read_answers(Message("ANSWER", 9, honest.fields, tensors), WITH_MORE)
+    assert not read.beside[TOLD]
+    assert len(read.singles) == 3
+
+
+# What a hostile host may send.
+
+
+def test_a_sum_is_no_answer_where_the_algorithm_must_see_each() -> None:
+    together = dict.fromkeys(range(1, 5), 0)
+    assert len(read_answers(packed(together), FORM).sums) == 1
+    assert read_answers(packed(together), AnswerForm("ANSWER", SHAPE, sums=False)) == Answers()
+
+
+@pytest.mark.parametrize(
+    ("fields", "left_out"),
+    [
+        ({"workers": [1, 2, 3], "summed": [[1, 2, 9]]}, ()),
+        ({"workers": [1, 2, 3], "summed": [[1, 1, 2, 3]]}, ()),
+        ({"workers": [1, 2, 3], "summed": [[1, 2, 3], [1, 2, 3]]}, ()),
+        ({"workers": [1, 2, 3], "summed": [[]]}, ()),
+        ({"workers": [1, 2, 3], "summed": 7}, ()),
+        ({"workers": [1, 2, 3], "summed": [7]}, ()),
+        ({"workers": [1, 2, 3], "summed": []}, ()),
+        ({"workers": [1, 1, 3], "summed": [[1, 1, 3]]}, ()),
+        ({"workers": ["1", "2", "3"], "summed": [["1", "2", "3"]]}, ()),
+        ({}, ()),
+        ({"workers": [1, 2, 3], "summed": [[1, 2, 3]]}, ("sums.values",)),
+        ({"workers": [1, 2, 3], "summed": [[1, 2, 3]]}, ("losses",)),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_none(
+    fields: dict[str, object], left_out: tuple[str, ...]
+) -> None:
+    honest = packed({1: 0, 2: 0, 3: 0})
+    tensors = {name: t for name, t in honest.tensors.items() if name not in left_out}
+    assert read_answers(Message("ANSWER", 9, fields, tensors), FORM) == Answers()
+
+
+@pytest.mark.parametrize(
+    "wrong", [torch.zeros(1, 2, 1, 2, 3), torch.zeros(2, *SHAPE), torch.zeros(1, *SHAPE).long()]
+)
+def test_an_answer_of_another_shape_or_type_is_none(wrong: Tensor) -> None:
+    honest = packed({1: 0})
+    tensors = {**honest.tensors, "answers.values": wrong}
+    assert read_answers(Message("ANSWER", 9, honest.fields, tensors), FORM) == Answers()
+
+
+def test_a_dropped_worker_takes_those_along_that_it_was_added_up_with() -> None:
+    read = read_answers(packed({1: 0, 2: 0, 3: 0, 4: 1, 5: 1}), FORM)
+    read.drop(4)
+    assert list(read.singles) == [5]
+    assert sorted(read.losses) == [1, 2, 3, 5]
+    read.drop(2)
+    assert not read.sums
+    assert sorted(read.losses) == [5]
+
+
+# Codecs.
+
+
+def test_sums_go_through_a_codec_too() -> None:
+    form = AnswerForm("ANSWER", SHAPE, Codec("int8"))
+    (part,) = read_answers(packed(dict.fromkeys(range(1, 6), 0), form), form).sums
+    whole = sum((answer_of(worker) for worker in range(1, 6)), torch.zeros(SHAPE))
+    largest = whole.flatten(1).abs().amax(1).view(-1, 1, 1, 1)
+    assert ((part.total - whole).abs() <= largest / 127 / 2 * 1.01).all()
