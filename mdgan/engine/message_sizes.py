@@ -46,7 +46,7 @@ class MessageSizes:
     state_bytes: int
     from_host: Limits
     from_server: Limits
-    between_hosts: Limits = field(default=lambda count: {})
+    between_hosts: Limits = field(default=lambda _: {})
 
 
 def small_bytes(num_workers: int) -> int:

@@ -1,4 +1,4 @@
-"""What an algorithm adds to the server and to a host. The engine knows these classes and no more."""
+"""What an algorithm adds to the server and to a host; the engine knows these classes alone."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -41,8 +41,8 @@ class ServerPart(ABC):
         device: where answers are wanted.
         counts_busy: whether workers that are busy with an earlier question count where a quorum
             must answer.
-        copied: the prefix of those tensors of a worker's state that a newcomer may begin with a copy
-            of; None if newcomers need none, since the next question brings all that they need.
+        copied: the prefix of those tensors of a worker's state that a newcomer may begin with a
+            copy of; None if newcomers need none, since the next question brings all they need.
     """
 
     form: AnswerForm

@@ -1,4 +1,4 @@
-"""The settings of a run that every algorithm has; an algorithm derives from them and adds its own."""
+"""The settings that every algorithm has; an algorithm derives from them and adds its own."""
 
 import re
 from dataclasses import dataclass

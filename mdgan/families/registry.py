@@ -1,5 +1,6 @@
 """The algorithms that there are. A new one is a folder beside this file and an entry here."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields
 from typing import Any
@@ -51,7 +52,7 @@ def algorithm(name: str) -> Algorithm[Any]:
 def all_phases() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The phases of all algorithms: the server's and a host's."""
     found = [entry.phases(entry.settings()) for entry in _ALGORITHMS.values()]
-    server, host = (dict.fromkeys(p for phases in wing for p in phases) for wing in zip(*found))
+    server, host = (dict.fromkeys(p for phases in wing for p in phases) for wing in zip(*found, strict=True))
     return tuple(server), tuple(host)
 
 
@@ -65,7 +66,7 @@ def declared_settings() -> dict[str, "Field[Any]"]:
     ordered: dict[str, Field[Any]] = {}
     for entry in _ALGORITHMS.values():
         declared = {item.name: item for item in fields(entry.settings)}
-        groups = [kind.__dict__.get("__annotations__", {}) for kind in entry.settings.__mro__]
+        groups = [inspect.get_annotations(kind) for kind in entry.settings.__mro__]
         for name in [name for group in (*groups[1:], groups[0]) for name in group]:
             if name in declared:
                 ordered.setdefault(name, declared[name])

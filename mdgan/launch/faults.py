@@ -3,9 +3,11 @@
 For trying out what training survives, and for nothing else: what a run computes does not depend on
 it. `MDGAN_FAULTS=host-2:kill@swap:12;server:stop@wait:30` kills the process of worker 2 when it is
 told to swap at iteration 12 or later, and halts the server at iteration 30. Each fault strikes a
-process once. The phases are those of the algorithms, by the names of their spans, and a few that are
-no spans: `write`, states that were copied are about to be written, in the background; `report` and
-`manifest`, they have been written, and the server has not been told, or has not made them count.
+process once.
+
+The phases are those of the algorithms, by the names of their spans, and a few that are no spans:
+`write`, states that were copied are about to be written, in the background; `report` and `manifest`,
+they have been written, and the server has not been told, or has not made them count.
 """
 
 import contextlib

@@ -24,7 +24,7 @@ class Deadline:
         self._times: deque[float] = deque(maxlen=_REMEMBERED)
 
     def limit_seconds(self) -> float:
-        """How long after sending to go on without the rest; infinite if no worker is left behind."""
+        """How long after asking the server goes on; infinite if no worker is left behind."""
         if self._seconds:
             return self._seconds
         if self._factor and self._times:
