@@ -51,9 +51,11 @@ def algorithm(name: str) -> Algorithm[Any]:
 
 def all_phases() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The phases of all algorithms: the server's and a host's."""
-    found = [entry.phases(entry.settings()) for entry in _ALGORITHMS.values()]
-    server, host = (dict.fromkeys(p for phases in wing for p in phases) for wing in zip(*found, strict=True))
-    return tuple(server), tuple(host)
+    wings: tuple[dict[str, None], dict[str, None]] = ({}, {})
+    for entry in _ALGORITHMS.values():
+        for wing, phases in zip(wings, entry.phases(entry.settings()), strict=True):
+            wing.update(dict.fromkeys(phases))
+    return tuple(wings[0]), tuple(wings[1])
 
 
 def with_setting(name: str) -> list[str]:

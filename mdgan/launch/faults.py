@@ -6,8 +6,8 @@ told to swap at iteration 12 or later, and halts the server at iteration 30. Eac
 process once.
 
 The phases are those of the algorithms, by the names of their spans, and a few that are no spans:
-`write`, states that were copied are about to be written, in the background; `report` and `manifest`,
-they have been written, and the server has not been told, or has not made them count.
+`write`, states that were copied are about to be written, in the background; `report` and
+`manifest`, they have been written, and the server has not been told, or has not made them count.
 """
 
 import contextlib
