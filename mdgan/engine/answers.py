@@ -95,8 +95,8 @@ def pack_answers(
     Returns:
         fields `workers`, and `summed`: a list of workers for every sum; tensors `losses` float32
         [W, 2] in the order of `workers`; those of `beside` float32 [W, …] likewise; and, as the
-        codec writes them, `sums.…` in the order of `summed`, and `answers.…` of the workers that are
-        in no sum, in the order of `workers`. A codec that loses nothing has sums in float64.
+        codec writes them, `sums.…` in the order of `summed`, and `answers.…` of the workers that
+        are in no sum, in the order of `workers`. A codec that loses nothing has sums in float64.
     """
     codec, told = form.codec, beside or {}
     to_sum = _to_sum(answers, groups) if form.sums else []

@@ -114,7 +114,8 @@ def _refuse_foreign(entry: Algorithm[Any], layers: Sequence[Mapping[str, Any]]) 
             item = declared[name]
             kind: Kind = item.metadata["kind"]
             read = kind.read(name, value, item.default)
-            if read != kind.read(name, item.default, item.default):
+            default = kind.read(name, item.default, item.default)
+            if read != default or item.metadata["is_choice"]:
                 shown = flag(name) if value is True else f"{flag(name)} {value}"
                 others = " or ".join(with_setting(name)[:2])
                 raise BadInput(

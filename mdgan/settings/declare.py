@@ -161,6 +161,7 @@ def setting(
     default_text: str | None = None,
     instead_of: str | None = None,
     shared: bool = True,
+    is_choice: bool = False,
 ) -> Any:
     """Declares one setting.
 
@@ -174,6 +175,8 @@ def setting(
         instead_of: another setting that says the same in another unit; only one can be given.
         shared: whether it must be equal on every rank. What is not shared has no effect on what is
             computed, or only on the ranks that have it.
+        is_choice: whether naming its default is a choice too, which an algorithm without this
+            setting refuses. Otherwise it passes over the default: files of settings may have it.
 
     Returns:
         A dataclass field.
@@ -186,6 +189,7 @@ def setting(
         "default_text": default_text,
         "instead_of": instead_of,
         "shared": shared,
+        "is_choice": is_choice,
     }
     return field(default=default, metadata=metadata)
 

@@ -47,6 +47,7 @@ class FederatedSettings(RunSettings):
         "least.",
         one_of("random", "balanced"),
         symbol="s",
+        is_choice=True,
     )
     weighting: str = setting(
         "uniform",
@@ -54,6 +55,7 @@ class FederatedSettings(RunSettings):
         "those of all.",
         one_of("uniform", "samples", "kl"),
         symbol="w",
+        is_choice=True,
     )
     training_load: LoadForm = setting(
         "equal",
