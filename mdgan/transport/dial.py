@@ -139,8 +139,33 @@ def say_hello(
         Interrupted: asked to stop.
     """
     place = f"{address[0]}:{address[1]}"
+    connection = _connect(address, token, until.shorter(HANDSHAKE_SECONDS), place)
+    link = Link(connection, ANSWERS, timeouts.liveness)
     try:
-        connection = connect(address, token, until.shorter(HANDSHAKE_SECONDS))
+        fields = dict(hello(connection))
+        link.send(messages.hello(fields))
+        answer, _ = link.receive(until.shorter(timeouts.link))
+        if answer.kind == Kind.REFUSED:
+            reason = one_line(answer.fields.get("reason", ""))
+            raise TurnedAway(f"the server refused this host: {reason}")
+        _check_generation(answer.fields, fields, place)
+    except RuntimeError as error:
+        link.close()
+        raise NoServerYet(
+            f"the server at {place} did not admit this host ({one_line(error)}); is it still "
+            "running?",
+            listens=True,
+        ) from error
+    except BaseException:
+        link.close()
+        raise
+    return Entry(link, answer.fields, address)
+
+
+def _connect(address: Address, token: bytes, until: Until, place: str) -> socket.socket:
+    """Connects, and proves that both know the token; raises as `say_hello`."""
+    try:
+        return connect(address, token, until)
     except WrongToken as error:
         raise TurnedAway(
             f"the server at {place} and this machine do not share a secret ({error}); give "
@@ -162,26 +187,6 @@ def say_hello(
         ) from error
     except OSError as error:
         raise NoServerYet(str(error), listens=False) from error
-    link = Link(connection, ANSWERS, timeouts.liveness)
-    try:
-        fields = dict(hello(connection))
-        link.send(messages.hello(fields))
-        answer, _ = link.receive(until.shorter(timeouts.link))
-        if answer.kind == Kind.REFUSED:
-            reason = one_line(answer.fields.get("reason", ""))
-            raise TurnedAway(f"the server refused this host: {reason}")
-        _check_generation(answer.fields, fields, place)
-    except RuntimeError as error:
-        link.close()
-        raise NoServerYet(
-            f"the server at {place} did not admit this host ({one_line(error)}); is it still "
-            "running?",
-            listens=True,
-        ) from error
-    except BaseException:
-        link.close()
-        raise
-    return Entry(link, answer.fields, address)
 
 
 def _check_generation(welcome: Mapping[str, Any], hello: Mapping[str, Any], place: str) -> None:

@@ -73,12 +73,8 @@ def build_server(
         Kind.REAL: scoring.note_real,
         **{kind: partial(handler, engine) for kind, handler in part.handlers().items()},
     }
-    desk.settling = [
-        attendance.settle,
-        partial(part.settle, engine),
-        checkpoints.settle,
-        scoring.settle,
-        newcomers.settle,
-    ]
+    of_part = partial(part.settle, engine)
+    topics = (checkpoints, scoring, newcomers)
+    desk.settling = [attendance.settle, of_part, *(topic.settle for topic in topics)]
     desk.after_each = newcomers.tend
     return Server(part, engine, attendance, scoring, settings, timeouts)

@@ -1,0 +1,122 @@
+"""The rules of the house that a program can check: floors, names, sizes, printing."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mdgan.families import registry
+from tests.processes import REPOSITORY
+
+PACKAGE = REPOSITORY / "mdgan"
+FLOORS = [
+    {"settings", "errors", "messages", "timeouts"},
+    {"storage", "transport", "gan"},
+    {"models", "data"},
+    {"metrics", "records"},
+    {"observe"},
+    {"engine"},
+    {"families"},
+    {"launch", "report"},
+    {"inspect", "plan"},
+    {"compare", "chaos"},
+    {"cli"},
+]
+"""From the lowest to the highest; a room imports rooms of its own floor or below."""
+
+MOST_LINES, MOST_LINES_OF_FUNCTION = 400, 60
+LOOPS = {"advance"}
+"""Functions that read as the paper's pseudocode may be longer."""
+
+
+def modules() -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def test_every_room_has_a_floor() -> None:
+    rooms = {room_of(path) for path, _ in modules()} - {"__init__", "__main__"}
+    assert rooms <= set().union(*FLOORS)
+
+
+def test_a_room_imports_no_room_above_it() -> None:
+    floor = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+    upwards = [
+        f"{path.relative_to(REPOSITORY)} imports {name}"
+        for path, tree in modules()
+        if room_of(path) in floor
+        for name in imported(tree)
+        if name.startswith("mdgan.") and floor.get(name.split(".")[1], -1) > floor[room_of(path)]
+    ]
+    assert not upwards, upwards
+
+
+def test_families_do_not_know_each_other() -> None:
+    strangers = [
+        f"{path.relative_to(REPOSITORY)} imports {name}"
+        for path, tree in modules()
+        if room_of(path) == "families" and len(path.relative_to(PACKAGE).parts) > 2
+        for name in imported(tree)
+        if name.startswith("mdgan.families.")
+        and name.split(".")[2] not in (path.relative_to(PACKAGE).parts[1], "contract")
+    ]
+    assert not strangers, strangers
+
+
+def test_no_algorithm_is_named_outside_its_folder() -> None:
+    named = [
+        f"{path.relative_to(REPOSITORY)} names {name}"
+        for path, tree in modules()
+        if room_of(path) not in ("families",)
+        for node in ast.walk(tree)
+        for name in algorithms_in(node)
+        if (path.name, name) not in NO_ALGORITHMS
+    ]
+    assert not named, named
+
+
+NO_ALGORITHMS = {("partition.py", "fegan")}
+"""A way to divide data that is called like an algorithm."""
+
+
+def algorithms_in(node: ast.AST) -> Iterator[str]:
+    """Names of algorithms; `mdgan` is the program's too, so it counts where it is compared."""
+    if isinstance(node, ast.Constant) and node.value in set(registry.names()) - {"mdgan"}:
+        yield node.value
+    if isinstance(node, ast.Compare):
+        values = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
+        yield from (value for value in values if value == "mdgan")
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.name))
+def test_files_and_functions_can_be_read_in_one_go(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MOST_LINES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in LOOPS:
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert lines <= MOST_LINES_OF_FUNCTION, f"{node.name} has {lines} lines"
+
+
+def test_only_the_command_line_prints() -> None:
+    printing = [
+        f"{path.relative_to(REPOSITORY)}:{node.lineno}"
+        for path, tree in modules()
+        if room_of(path) != "cli"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
+    ]
+    assert not printing, printing
