@@ -10,6 +10,7 @@ answers with two lines: the command's process, and its exit status when it is ov
 """
 
 import contextlib
+import ctypes
 import fcntl
 import gc
 import importlib
@@ -35,6 +36,7 @@ _REPOSITORY = Path(__file__).resolve().parent.parent
 _LOOK_SECONDS = 1.0
 _MOST_BYTES = 1 << 20
 _MOST_FILES = 4096
+_NETWORK_NAMESPACE = 0x40000000  # CLONE_NEWNET
 
 
 class ForkedCommand:
@@ -44,6 +46,7 @@ class ForkedCommand:
         arguments: of `mdgan`.
         cwd: the folder in which it runs.
         variables: its whole environment.
+        network: the network namespace in which it runs; none for that of the tests.
         merged: whether its errors appear among what it prints.
 
     Attributes:
@@ -59,20 +62,28 @@ class ForkedCommand:
         cwd: Path,
         variables: Mapping[str, str],
         *,
+        network: str = "",
         merged: bool = False,
     ) -> None:
         self.returncode: int | None = None
-        request = {"arguments": list(arguments), "cwd": str(cwd), "variables": dict(variables)}
-        (output, stdout), (errors, stderr) = os.pipe(), os.pipe()
-        pipes = [stdout, stdout if merged else stderr]
-        connection = _connect(variables)
-        with contextlib.closing(connection):
-            socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], pipes)
+        request = {
+            "arguments": list(arguments),
+            "cwd": str(cwd),
+            "variables": dict(variables),
+            "network": network,
+        }
+        output, stdout = os.pipe()
+        errors, stderr = (os.dup(output), os.dup(stdout)) if merged else os.pipe()
+        with contextlib.closing(_connect(variables)) as connection:
+            content = json.dumps(request).encode() + b"\n"
+            socket.send_fds(connection, [content], [stdout, stderr])
             self._told = connection.makefile()
         os.close(stdout)
         os.close(stderr)
         self.stdout: IO[str] = os.fdopen(output)
         self.stderr: IO[str] = os.fdopen(errors)
+        if merged:
+            self.stderr.close()
         self.pid = int(self._told.readline())
 
     def poll(self) -> int | None:
@@ -243,8 +254,17 @@ def _become(request: bytes, pipes: list[int]) -> NoReturn:
     for number, pipe in enumerate(pipes, 1):
         os.dup2(pipe, number)
     asked = json.loads(request)
+    if asked["network"]:
+        _enter(Path("/var/run/netns") / asked["network"])
     os.chdir(asked["cwd"])
     _run(asked["arguments"], asked["variables"])
+
+
+def _enter(namespace: Path) -> None:
+    """As `ip netns exec` does."""
+    with namespace.open() as file:
+        if ctypes.CDLL(None).setns(file.fileno(), _NETWORK_NAMESPACE) != 0:
+            raise OSError(f"cannot enter {namespace}")
 
 
 def _run(arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:

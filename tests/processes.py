@@ -73,9 +73,13 @@ class Finished:
 
 def start(command: list[str], cwd: Path, **changes: str) -> Process:
     """Starts a command in a session of its own; mdgan in a fork that need not import torch."""
-    if command[: len(MDGAN)] != MDGAN:
+    network, ours = "", command
+    if command[:3] == ["ip", "netns", "exec"]:
+        network, ours = command[3], command[4:]
+    if ours[: len(MDGAN)] != MDGAN:
         return start_anew(command, cwd, **changes)
-    forked = forks.ForkedCommand(command[len(MDGAN) :], cwd, environment(**changes))
+    variables = environment(**changes)
+    forked = forks.ForkedCommand(ours[len(MDGAN) :], cwd, variables, network=network)
     _started.append(forked)
     return forked
 

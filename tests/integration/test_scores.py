@@ -261,6 +261,6 @@ def test_ctrl_c_while_the_last_generator_is_scored(tmp_path: Path) -> None:
     wait_until(lambda: log.exists() and '"iteration": 40' in log.read_text(), "the last iteration")
     assert process.poll() is None
     os.kill(process.pid, signal.SIGINT)
-    ended = finish(process, timeout=20)
+    ended = finish(process)
     assert ended.status == 130, ended
     assert read_status(tmp_path / "run")["iteration"] == 40
