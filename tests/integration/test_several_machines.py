@@ -46,9 +46,11 @@ def arguments(world_size: str, first: namespaces.Machine) -> dict[str, str]:
 def test_three_machines_give_the_generator_of_one(tmp_path: Path) -> None:
     with namespaces.machines(3) as (first, second, third):
         rank_0 = arguments("6", first)
+        train = [*MDGAN, "train", "--world-size", "6", "--master-addr", first.address]
+        train += [*FLAGS, *TOKEN]
         spread = [
             # The workers' machines are ready before the server is: they wait for it.
-            start([*second.prefix, SCRIPT, "2,3", *FLAGS, *TOKEN], tmp_path, **rank_0),
+            start([*second.prefix, *train, "--ranks", "2,3"], tmp_path),
             start([*third.prefix, SCRIPT, "4..5", *FLAGS, *TOKEN], tmp_path, **rank_0),
             start(
                 [*first.prefix, SCRIPT, "0..1", *FLAGS, *TOKEN, "--out", "spread"],
