@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Threads that spin would slow down the tests that run beside these. Before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -12,11 +13,16 @@ from mdgan.cli.logs import show_logs
 from tests import processes
 
 show_logs()  # tests see on the standard error what users of the command line see
+# How long an example takes says more about the machine than about the example.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Classifiers that tests train are nobody else's."""
+    """Tests neither read nor write the classifiers that a user has trained."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield

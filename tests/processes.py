@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -15,15 +14,19 @@ from typing import Any
 import psutil
 
 from mdgan.cli import main
+from tests import forks
 
-MDGAN = [sys.executable, "-m", "mdgan"]
+MDGAN = forks.MDGAN
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 QUICK = ["--iterations", "12", "--batch-size", "8", "--threads", "1", "--sample-interval", "0"]
 """Flags of a run that is over soon and equal, bit for bit, however it is spread."""
 
 
-_started: "list[subprocess.Popen[str]]" = []
+Process = subprocess.Popen[str] | forks.ForkedCommand
+"""A command that was started."""
+
+_started: list[Process] = []
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -68,8 +71,21 @@ class Finished:
         return f"status {self.status}\n--- output\n{self.output}\n--- errors\n{self.errors}"
 
 
-def start(command: list[str], cwd: Path, **changes: str) -> "subprocess.Popen[str]":
-    """Starts a command in a session of its own."""
+def start(command: list[str], cwd: Path, **changes: str) -> Process:
+    """Starts a command in a session of its own; mdgan in a fork that need not import torch."""
+    network, ours = "", command
+    if command[:3] == ["ip", "netns", "exec"]:
+        network, ours = command[3], command[4:]
+    if ours[: len(MDGAN)] != MDGAN:
+        return start_anew(command, cwd, **changes)
+    variables = environment(**changes)
+    forked = forks.ForkedCommand(ours[len(MDGAN) :], cwd, variables, network=network)
+    _started.append(forked)
+    return forked
+
+
+def start_anew(command: list[str], cwd: Path, **changes: str) -> "subprocess.Popen[str]":
+    """Starts a command in a session of its own, as a user's shell would."""
     process = subprocess.Popen(
         command,
         cwd=cwd,
@@ -93,7 +109,7 @@ def end_all() -> None:
             process.communicate()
 
 
-def finish(process: "subprocess.Popen[str]", timeout: float = 90) -> Finished:
+def finish(process: Process, timeout: float = 90) -> Finished:
     """Waits for a command, and insists that it leaves no process behind."""
     try:
         output, errors = process.communicate(timeout=timeout)
@@ -101,8 +117,9 @@ def finish(process: "subprocess.Popen[str]", timeout: float = 90) -> Finished:
         os.killpg(process.pid, signal.SIGKILL)
         output, errors = process.communicate()
         raise AssertionError(f"not over in {timeout} s:\n{output}\n{errors}") from None
+    assert process.returncode is not None
     result = Finished(process.returncode, output, errors)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while (orphans := session_members(process.pid)) and time.monotonic() < deadline:
         time.sleep(0.02)  # what was killed takes a moment to be gone
     if orphans:
@@ -124,7 +141,7 @@ def session_members(leader: int) -> list[int]:
     return members
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 90) -> None:
     """Waits for something to become true."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -144,7 +161,7 @@ def training(folder: Path, *arguments: str, name: str = "run") -> "Training":
 class Training:
     """A run under way."""
 
-    def __init__(self, process: "subprocess.Popen[str]", folder: Path) -> None:
+    def __init__(self, process: Process, folder: Path) -> None:
         self.process = process
         self.folder = folder
 

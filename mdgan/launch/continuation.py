@@ -109,10 +109,14 @@ def _check_dead(path: Path, process: int) -> None:
         BadInput: it is not.
     """
     try:
-        began = psutil.Process(process).create_time()
+        found = psutil.Process(process)
+        began, is_dead = found.create_time(), found.status() == psutil.STATUS_ZOMBIE
     except (psutil.Error, ValueError, OverflowError):
         return
-    if began < (path / "run.json").stat().st_mtime:  # else its number has been given to another
+    # A dead process that its parent has not noticed yet keeps its number.
+    if (
+        not is_dead and began < (path / "run.json").stat().st_mtime
+    ):  # else its number has been given to another
         raise BadInput(
             f"--resume {path}: still running (process {process}); stop it first, with Ctrl-C"
         )

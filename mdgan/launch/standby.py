@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mdgan.errors import BadInput, Interrupted
+from mdgan.families import registry
 from mdgan.launch.claim import timeouts_of
 from mdgan.launch.launcher import STOPPED, take_over
 from mdgan.launch.links import server_addresses
@@ -40,8 +41,9 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
         BadInput: this machine cannot take over: no address of its own, no run, no server.
     """
     config = RunDirectory.open(path).read_config()
-    if config.get("transport") == "memory" or config.get("algorithm") == "standalone":
-        raise BadInput(f"{path}: runs in one process, so nobody can take its server's place")
+    has_hosts = registry.chosen_algorithm([config]).has_hosts
+    if config.get("transport") == "memory" or not has_hosts:
+        raise BadInput(f"{path}: runs in one process, so no standby can take over")
     settings = {**{k: v for k, v in settings.items() if v is not None}, "ranks": "0"}
     prepared = prepare(settings, config, launched=launched, continues=path)
     own = own_addresses(prepared.launch)

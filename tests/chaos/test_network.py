@@ -1,6 +1,5 @@
 """Cables are pulled and plugged in again between machines with addresses of their own."""
 
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from tests.namespaces import Machine
 from tests.processes import (
     MDGAN,
     Finished,
+    Process,
     finish,
     read_events,
     read_metrics,
@@ -49,8 +49,8 @@ class Spread:
     """
 
     machines: list[Machine]
-    processes: "list[subprocess.Popen[str]]"
-    standby: "subprocess.Popen[str]"
+    processes: list[Process]
+    standby: Process
     run: Path
     iterations: int
 
@@ -94,7 +94,7 @@ def spread(folder: Path, iterations: int, *flags: str) -> Iterator[Spread]:
         train += ["--liveness-timeout", f"{LIVENESS_SECONDS:g}", "--checkpoint-interval", "10"]
         train += ["--iterations", str(iterations), "--swap-interval", "0"]
 
-        def start(machine: Machine, *command: str) -> "subprocess.Popen[str]":
+        def start(machine: Machine, *command: str) -> Process:
             return start_process([*machine.prefix, *command], folder)
 
         server = start(machines[0], *train, "--ranks", "0")

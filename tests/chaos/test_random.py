@@ -17,7 +17,7 @@ DIGITS = [
 SMALL = [
     *("--world-size", "4", "--iterations", "120", "--batch-size", "8", "--threads", "1"),
     *("--log-interval", "1", "--sample-interval", "0", "--eval-interval", "0"),
-    *("--checkpoint-interval", "50", "--liveness-timeout", "3", "--swap-interval", "5"),
+    *("--checkpoint-interval", "50", "--liveness-timeout", "10", "--swap-interval", "5"),
 ]
 
 

@@ -9,35 +9,35 @@ import psutil
 import pytest
 
 from mdgan.launch.faults import FAULTS, HOST_PHASES
-from tests.chaos.staging import QUIET, check_left_whole, fault, free_port, stage
+from tests.chaos.staging import QUIET, check_left_whole, fault, free_port, stage, steps
 from tests.processes import MDGAN, Training, finish, read_events, start, wait_until
-
-# A closed connection must be noticed within a second; the machine may be busy with other tests.
-NOTICED_SECONDS = 2.0
 
 
 def check_killed(folder: Path, phases: Sequence[str]) -> None:
     """Worker 1 stays alone: the others die one by one, each in a phase of its own."""
     workers = range(2, len(phases) + 2)
-    events = [
-        fault(f"host-{worker}:kill@{phase}:{8 * worker}")
-        for worker, phase in zip(workers, phases, strict=True)
-    ]
-    flags = ["--swap-interval", "2", "--checkpoint-interval", "4"]
-    last = 8 * len(phases) + 40
-    staged = stage(folder, events, *flags, workers=len(phases) + 1, iterations=last)
-    for worker, row in zip(workers, staged.rows, strict=True):
-        assert row.iteration is not None, row
-        assert 8 * worker <= row.iteration < 8 * worker + 6
-        assert row.noticed_seconds is not None, row
-        assert row.noticed_seconds < NOTICED_SECONDS
-        assert row.lost == 0
-        assert f"rank {worker} lost (its connection closed)" in row.happened
-        assert staged.said(f"rank {worker} was killed by signal 9")
-    (attendance,) = staged.events("attendance")
+    faults = [f"host-{n}:kill@{phase}:{8 * n}" for n, phase in zip(workers, phases, strict=True)]
+    last, size = 8 * len(phases) + 40, str(len(phases) + 2)
+    flags = [*QUIET, "--world-size", size, "--iterations", str(last), "--out", "run"]
+    flags += ["--swap-interval", "2", "--checkpoint-interval", "4"]
+    ended = finish(start([*MDGAN, "train", *flags], folder, **{FAULTS: ";".join(faults)}))
+    assert ended.status == 0, ended
+    check_left_whole(folder / "run", last)
+    lost = read_events(folder / "run", "lost")
+    assert [event["workers"] for event in lost] == [[worker] for worker in workers]
+    for worker, event in zip(workers, lost, strict=True):
+        assert 8 * worker <= event["iteration"] < 8 * worker + 6
+        assert event["reason"] == "its connection closed"
+        assert f"rank {worker} was killed by signal 9" in ended.errors
+        left = f"lost rank(s) {worker}: its connection closed; {len(workers) + 2 - worker} worker"
+        assert left in ended.errors
+        swaps = [s for s in read_events(folder / "run", "swap") if s["iteration"] > 8 * worker + 2]
+        assert not any(str(worker) in swap["given"] for swap in swaps)
+        assert all(swap["exact"] for swap in swaps if swap["iteration"] < 8 * worker + 8)
+    (attendance,) = read_events(folder / "run", "attendance")
     assert attendance["workers"]["1"] == {"answered": last}
-    # Nobody's training was cut short by a partner that died in a swap.
-    assert staged.steps(1) == last
+    # The survivor's training was not cut short by a partner that died in a swap.
+    assert steps(folder / "run", 1) == last
 
 
 def test_workers_are_killed_at_different_phases(tmp_path: Path) -> None:
@@ -65,27 +65,26 @@ def test_all_workers_but_one_are_killed_at_once(tmp_path: Path) -> None:
 def test_halts_shorter_than_the_deadline_longer_and_longer_than_liveness(tmp_path: Path) -> None:
     """Without swaps, each discriminator's own count of steps tells whose it is."""
     events = [
-        fault("host-1:stop@feedback:20", 0.2),
-        fault("host-2:stop@receive:40", 1.2),
-        fault("host-3:stop@local-step:60", 3.2),
+        fault("host-1:stop@feedback:20", 0.1),
+        fault("host-2:stop@receive:40", 2.5),
+        fault("host-3:stop@local-step:60", 6.0),
     ]
-    limits = ["--deadline", "0.6", "--liveness-timeout", "2", "--swap-interval", "0"]
+    limits = ["--deadline", "1.5", "--liveness-timeout", "4", "--swap-interval", "0"]
     flags = [*limits, "--checkpoint-interval", "100"]
     staged = stage(tmp_path, events, *flags, workers=4, iterations=800)
     short, late, lost = staged.rows
     assert "unnoticed" in short.happened
     assert late.noticed_seconds is not None, late
-    assert 0.55 < late.noticed_seconds < 0.6 + NOTICED_SECONDS
     assert "rank 2 late" in late.happened
     assert late.over_seconds is not None
-    assert late.over_seconds > 1.2
+    assert late.over_seconds > 2.5
     (gone,) = staged.events("lost")
     assert gone["workers"] == [3]
-    assert gone["reason"] == "silent for 2 s"
+    assert gone["reason"] == "silent for 4 s"
     (again,) = staged.events("joined")
     assert again["workers"] == [3]
     assert lost.over_seconds is not None
-    assert lost.over_seconds > 3.2
+    assert lost.over_seconds > 6.0
     assert staged.said("rank 3 lost the server")
     # It came back with its own discriminator and no other: that has learnt with it, and only then.
     (attendance,) = staged.events("attendance")
@@ -117,7 +116,7 @@ def test_a_worker_joins_while_a_swap_hangs(tmp_path: Path) -> None:
     assert all(swap["exact"] for swap in swaps if swap["iteration"] != 10)
     hung = swaps[9]
     (partner,) = [taker for giver, taker in hung["moves"] if giver == 1]
-    # Whoever got nothing kept its own; whoever got something got all of it.
+    # A worker that got nothing kept its own; one that got something got all of it.
     assert set(hung["given"]) == {"1", "2", "3", "4"}
     assert set(hung["given"]) - set(hung["taken"]) <= {"1", str(partner)}
     for giver, taker in hung["moves"]:

@@ -57,7 +57,9 @@ UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
 """A report takes a second, and shrinking hundreds of them."""
 
 quickly = settings(
-    deadline=None, max_examples=12, suppress_health_check=[HealthCheck.data_too_large]
+    deadline=None,
+    max_examples=12,
+    suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow],
 )
 
 

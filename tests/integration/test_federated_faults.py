@@ -104,7 +104,7 @@ def test_a_killed_worker_is_not_missed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_another_joins_in_the_place_of_a_killed_one(tmp_path: Path) -> None:
-    running = begin(tmp_path, "--participation", "1", "--liveness-timeout", "2")
+    running = begin(tmp_path, "--participation", "1")
     lose_rank_2(running)
     address, _, port = read_status(running.folder)["listens"].rpartition(":")
     join = [*MDGAN, "join", "--threads", "1", "--master-addr", address, "--master-port", port]

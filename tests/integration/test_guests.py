@@ -43,13 +43,13 @@ def where(running: Training) -> tuple[str, str]:
 def stop(running: Training) -> str:
     """Ends a run; what it said."""
     running.process.terminate()
-    result = finish(running.process, timeout=30)
+    result = finish(running.process)
     assert "Traceback" not in result.errors, result
     return result.errors
 
 
 def test_one_comes_one_leaves_and_one_comes_back(tmp_path: Path) -> None:
-    flags = ["--iterations", "100000", "--liveness-timeout", "1.5", "--world-size", "4"]
+    flags = ["--iterations", "100000", "--liveness-timeout", "5", "--world-size", "4"]
     running = training(tmp_path, *FLAGS, *flags)
     address, port = where(running)
     leaver, sleeper, _ = running.hosts()
@@ -91,9 +91,9 @@ def test_one_comes_one_leaves_and_one_comes_back(tmp_path: Path) -> None:
     said = stop(running)
     assert "rank(s) 1 left; 2 worker(s) left" in said
     assert "rank(s) 1 joined; 3 worker(s) now" in said
-    assert "lost rank(s) 2: silent for 1.5 s; 2 worker(s) left" in said
+    assert "lost rank(s) 2: silent for 5 s; 2 worker(s) left" in said
     assert "rank 2 is back after" in said
-    ended = finish(guest, timeout=30)
+    ended = finish(guest)
     assert ended.status == 130, ended
     assert "the server was asked to stop" in ended.errors
 
@@ -138,7 +138,7 @@ def test_the_uninvited_are_kept_out(tmp_path: Path) -> None:
     said = stop(running)
     assert said.count("refused a host") < 30, said
     assert "refused a host" in said
-    finish(guest, timeout=30)
+    finish(guest)
 
 
 def _is_refused(folder: Path, flags: list[str]) -> None:

@@ -96,11 +96,16 @@ def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
     return captured.err
 
 
-def test_digits(tmp_path: Path) -> None:
-    flags = ["--world-size", "4", "--batch-size", "16", "--kappa", "2", "--bandwidth", "1"]
+def test_digits_with_the_settings_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text(
+        '{"world_size": 4, "transport": "memory", "ranks": null, "batch_size": 16}'
+    )
+    flags = ["--config", "settings.json", "--kappa", "2", "--bandwidth", "0.1"]
     result = run("plan", *flags, "--latency", "10", "--shard-size", "480", cwd=tmp_path)
     assert result.status == 0, result
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
+    assert "digits: 3 worker(s) in 3 host(s)" in result.output
+    assert "b = 16, κ = 2" in result.output
     found = figures(result.output)
     batch = 4 * 16 * 64
     assert found["server sends"] == pytest.approx(3 * 2 * batch, rel=0.1)
@@ -108,10 +113,10 @@ def test_digits(tmp_path: Path) -> None:
     assert found["host receives"] == pytest.approx(2 * batch, rel=0.1)
     assert f"Table III: {3 * 2 * batch / 1000:.1f} kB, 2bdN" in result.output
     for way, what in (("out", "sends"), ("back", "receives")):
-        seconds = 8 * found[f"server {what}"] / 1e6 / 0.94
+        seconds = 8 * found[f"server {what}"] / 1e5 / 0.94
         assert found[f"the server's link, {way}"] == pytest.approx(seconds, rel=0.05)
     assert found["latency"] == pytest.approx(0.02)
-    assert found["all of it"] > found["server sends"] * 8 / 1e6 + 0.02
+    assert found["all of it"] > found["server sends"] * 8 / 1e5 + 0.02
     assert re.search(r"every +30 +iterations", result.output)  # 480 / 16
     assert found["the server's process"] < found["all together"]
     assert found["a further worker in it"] < found["a host's process"] < found["all together"]
@@ -131,13 +136,3 @@ def test_a_machine_each(tmp_path: Path) -> None:
     assert found["all of it"] >= max(found["the workers"], found["the server"]) * 0.99
     assert "all together" not in found
     assert re.search(r"every +\? +not part of the time above", result.output)
-
-
-def test_settings_of_a_run_are_taken(tmp_path: Path) -> None:
-    (tmp_path / "settings.json").write_text(
-        '{"world_size": 3, "transport": "memory", "ranks": null, "batch_size": 4}'
-    )
-    result = run("plan", "--config", "settings.json", cwd=tmp_path)
-    assert result.status == 0, result
-    assert "digits: 2 worker(s) in 2 host(s)" in result.output
-    assert "b = 4, κ = 2" in result.output

@@ -240,8 +240,10 @@ def test_ranks_with_other_extractors_are_refused(tmp_path: Path, port: int) -> N
 
 
 def test_training_goes_on_without_the_scorer(tmp_path: Path) -> None:
+    (tmp_path / "ex.py").write_text(EXTRACTORS)
     flags = ["--iterations", "100000", "--log-interval", "1", "--eval-interval", "50"]
-    running = training(tmp_path, "train", "--threads", "1", "--eval-samples", "100", *flags)
+    flags += ["--eval-samples", "100", "--extractor", "ex.py:Pixels", "--threads", "1"]
+    running = training(tmp_path, "train", *flags)
     wait_until(lambda: bool(read_events(running.folder, "scores")), "the first scores")
     (scorer,) = psutil.Process(running.server()).children()
     scorer.kill()
@@ -261,6 +263,6 @@ def test_ctrl_c_while_the_last_generator_is_scored(tmp_path: Path) -> None:
     wait_until(lambda: log.exists() and '"iteration": 40' in log.read_text(), "the last iteration")
     assert process.poll() is None
     os.kill(process.pid, signal.SIGINT)
-    ended = finish(process, timeout=20)
+    ended = finish(process)
     assert ended.status == 130, ended
     assert read_status(tmp_path / "run")["iteration"] == 40

@@ -3,7 +3,6 @@
 import os
 import shlex
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from tests.processes import (
     MDGAN,
     Training,
     finish,
-    read_events,
     read_status,
     run_here,
     start,
@@ -39,10 +37,8 @@ def check_left_whole(running: Training, state: str) -> None:
 )
 def test_launcher_is_asked_to_stop(tmp_path: Path, number: signal.Signals) -> None:
     running = training(tmp_path, *LONG)
-    begin = time.monotonic()
     running.process.send_signal(number)
-    result = finish(running.process, timeout=20)
-    assert time.monotonic() - begin < 5
+    result = finish(running.process)
     assert result.status == 128 + number, result
     stopped_at = read_status(running.folder)["iteration"]
     assert f"stopped when asked to: {stopped_at} of 100000 iterations" in result.output
@@ -50,10 +46,10 @@ def test_launcher_is_asked_to_stop(tmp_path: Path, number: signal.Signals) -> No
     check_left_whole(running, "stopped")
 
 
-def test_ctrl_c_in_a_terminal_reaches_everybody_at_once(tmp_path: Path) -> None:
+def test_ctrl_c_in_a_terminal_reaches_all_processes_at_once(tmp_path: Path) -> None:
     running = training(tmp_path, *LONG)
     os.killpg(running.process.pid, signal.SIGINT)
-    result = finish(running.process, timeout=20)
+    result = finish(running.process)
     assert result.status == 130, result
     assert "stopped when asked to" in result.output
     assert "lost rank" not in result.errors
@@ -63,43 +59,24 @@ def test_ctrl_c_in_a_terminal_reaches_everybody_at_once(tmp_path: Path) -> None:
 def test_launcher_is_killed(tmp_path: Path) -> None:
     running = training(tmp_path, *LONG)
     running.process.kill()
-    finish(running.process, timeout=20)
+    finish(running.process)
     check_left_whole(running, "stopped")
 
 
 def test_server_is_killed(tmp_path: Path) -> None:
     running = training(tmp_path, *LONG)
     os.kill(running.server(), signal.SIGKILL)
-    result = finish(running.process, timeout=20)
+    result = finish(running.process)
     assert result.status == 128 + signal.SIGKILL
     assert "rank 0 was killed by signal 9" in result.errors
     assert "Traceback" not in result.errors
-
-
-def test_training_goes_on_without_a_killed_worker(tmp_path: Path) -> None:
-    flags = ["--iterations", "400", "--swap-interval", "7", "--log-interval", "5"]
-    running = training(tmp_path, "train", "--threads", "1", *flags)
-    os.kill(running.hosts()[1], signal.SIGKILL)
-    result = finish(running.process, timeout=60)
-    assert result.status == 0, result
-    assert "lost rank(s) 2: its connection closed; 3 worker(s) left" in result.errors
-    (lost,) = read_events(running.folder, "lost")
-    assert lost["workers"] == [2]
-    after = [
-        event
-        for event in read_events(running.folder, "swap")
-        if event["iteration"] > lost["iteration"]
-    ]
-    assert after
-    assert all(event["exact"] and "2" not in event["given"] for event in after)
-    check_left_whole(running, "finished")
 
 
 def test_all_workers_killed(tmp_path: Path) -> None:
     running = training(tmp_path, *LONG, "--patience", "0.5")
     for host in running.hosts():
         os.kill(host, signal.SIGKILL)
-    result = finish(running.process, timeout=20)
+    result = finish(running.process)
     assert result.status == 1
     assert "waiting 0.5 s for one to come back, or to join (mdgan join)" in result.errors
     assert "and none came within 0.5 s" in result.errors
@@ -113,7 +90,7 @@ def test_one_process_is_asked_to_stop(tmp_path: Path, command: str) -> None:
     running = training(tmp_path, *flags, *LONG[1:])
     wait_until(lambda: running.has_reached(10), "ten iterations")
     running.process.send_signal(signal.SIGINT)
-    result = finish(running.process, timeout=20)
+    result = finish(running.process)
     assert result.status == 130, result
     assert "stopped when asked to" in result.output
     check_left_whole(running, "stopped")

@@ -156,6 +156,16 @@ def test_a_run_that_is_going_is_left_alone(tmp_path: Path, state: str) -> None:
     here = {"machine": socket.gethostname(), "process": os.getpid()}
     run = make_run(tmp_path / "run", 20, state=state, **here)
     assert f"still running (process {os.getpid()}); stop it first" in refusal(run)
+
+
+def test_a_run_goes_on_though_its_dead_process_still_has_a_number(tmp_path: Path) -> None:
+    """As in a container whose first process does not reap orphans."""
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    here = {"machine": socket.gethostname(), "process": process.pid}
+    run = make_run(tmp_path / "run", 20, state="running", **here)
+    assert continuation(run, SETTINGS).manifest.iteration == 20
+    process.wait()
     assert continuation(run, SETTINGS, taking_over=True).manifest.iteration == 20
     for over in ("finished", "stopped", "failed"):
         run.write_status({"state": over, **here})

@@ -1,6 +1,5 @@
 import socket
 import threading
-import time
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -232,7 +231,5 @@ def test_giving_up_while_nobody_answers() -> None:
         bound.bind(("127.0.0.1", 0))
         connect = connector(plan(), (1,), bound.getsockname()[1], LIMITS, interrupted)
         threading.Timer(0.2, interrupted.set).start()
-        begin = time.monotonic()
         with pytest.raises(Interrupted):
-            connect(hello(1), 30)
-        assert time.monotonic() - begin < 2
+            connect(hello(1), 1e6)

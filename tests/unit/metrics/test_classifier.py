@@ -11,6 +11,7 @@ from mdgan.data.dataset_file import load
 from mdgan.data.partitioner import Partitioner
 from mdgan.errors import BadInput
 from mdgan.metrics.classifier import NUM_FEATURES, Classifier, train_classifier
+from mdgan.metrics.classifier_cache import cached_classifier
 from mdgan.metrics.extractor import Extractor
 from tests.unit.metrics.small import MoreStripes, OneClass, Stripes
 
@@ -18,7 +19,8 @@ from tests.unit.metrics.small import MoreStripes, OneClass, Stripes
 @pytest.fixture(scope="module")
 def digits() -> Extractor:
     dataset = load("digits", None)
-    return train_classifier("digits", dataset.open(Path()), dataset.open_held_out(Path()))
+    # Other tests of this process score digits, too.
+    return cached_classifier(dataset, dataset.open(Path()), dataset.open_held_out(Path()))
 
 
 def everything(source: Partitioner) -> Tensor:

@@ -3,7 +3,6 @@
 import errno
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 from functools import partial
@@ -12,12 +11,15 @@ import pytest
 
 from mdgan.storage.background import BackgroundWriter
 
+LONG = 60.0
+"""Seconds in which any machine writes next to nothing."""
+
 
 @pytest.fixture
 def writer() -> Iterator[BackgroundWriter]:
     writer = BackgroundWriter()
     yield writer
-    writer.close(10)
+    writer.close(LONG)
 
 
 def never(error: OSError) -> None:
@@ -32,7 +34,7 @@ def test_jobs_are_done_in_order_and_in_another_thread(writer: BackgroundWriter) 
 
     for number in range(5):
         assert writer.submit(partial(job, number), never)
-        assert writer.drain(10)
+        assert writer.drain(LONG)
     assert [number for number, _ in done] == list(range(5))
     assert threading.get_ident() not in {thread for _, thread in done}
 
@@ -43,18 +45,17 @@ def test_a_slow_disk_costs_jobs_and_no_time(writer: BackgroundWriter) -> None:
 
     def slow() -> None:
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(LONG)
         done.append("slow")
 
     assert writer.submit(slow, never)
-    assert begun.wait(10)
-    before = time.monotonic()
+    assert begun.wait(LONG)
     assert writer.submit(lambda: done.append("waiting"), never)
     assert not writer.submit(lambda: done.append("one too many"), never)
     assert not writer.drain(0.01)
-    assert time.monotonic() - before < 5
+    assert done == []
     go_on.set()
-    assert writer.drain(10)
+    assert writer.drain(LONG)
     assert done == ["slow", "waiting"]
 
 
@@ -66,10 +67,10 @@ def test_a_full_disk_is_told_and_writing_goes_on(writer: BackgroundWriter) -> No
         raise OSError(errno.ENOSPC, "No space left on device")
 
     assert writer.submit(fail, lambda error: told.append(error.errno))
-    assert writer.drain(10)
+    assert writer.drain(LONG)
     assert told == [errno.ENOSPC]
     assert writer.submit(lambda: done.append(1), never)
-    assert writer.drain(10)
+    assert writer.drain(LONG)
     assert done == [1]
 
 
@@ -87,8 +88,8 @@ def test_any_other_failure_reaches_the_thread_that_trains_once(
 
     assert writer.submit(fail, handle)
     with pytest.raises(ZeroDivisionError):
-        writer.drain(10)
-    assert writer.drain(10)
+        writer.drain(LONG)
+    assert writer.drain(LONG)
     assert writer.submit(lambda: None, never)
 
 
@@ -101,12 +102,12 @@ def test_closing_finishes_what_was_begun() -> None:
         done.append(1)
 
     assert writer.submit(slow, never)
-    assert begun.wait(10)
+    assert begun.wait(LONG)
     assert writer.submit(lambda: done.append(2), never)
-    assert writer.close(10)
+    assert writer.close(LONG)
     assert done == [1, 2]
     assert not writer.submit(lambda: done.append(3), never)
-    assert writer.close(10)
+    assert writer.close(LONG)
     assert done == [1, 2]
 
 
@@ -114,14 +115,12 @@ def test_closing_does_not_wait_for_ever() -> None:
     writer, go_on = BackgroundWriter(), threading.Event()
 
     def stuck() -> None:
-        go_on.wait(30)
+        go_on.wait()
 
     assert writer.submit(stuck, never)
-    before = time.monotonic()
     assert not writer.close(0.05)
-    assert time.monotonic() - before < 10
     go_on.set()
-    assert writer.close(10)
+    assert writer.close(LONG)
 
 
 def test_what_is_written_is_not_kept(writer: BackgroundWriter) -> None:
@@ -134,7 +133,7 @@ def test_what_is_written_is_not_kept(writer: BackgroundWriter) -> None:
     state = State()
     watch = weakref.ref(state)
     assert writer.submit(state.write, never)
-    assert writer.drain(10)
+    assert writer.drain(LONG)
     del state
     gc.collect()
     assert watch() is None

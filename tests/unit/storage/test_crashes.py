@@ -35,9 +35,10 @@ begin = time.monotonic()
 for iteration in range(1, 6):
     save(iteration, 1)
 one_save = (time.monotonic() - begin) / 5
-told = 5
+told, generation = 5, 1
 newest, interrupted = [], 0
-for generation in range(2, rounds + 2):
+while generation <= rounds or interrupted <= rounds // 10:  # some must be interrupted
+    generation += 1
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -45,11 +46,13 @@ for generation in range(2, rounds + 2):
             save(iteration, generation)
             os.write(writer, b"%d\\n" % iteration)
     os.close(writer)
-    time.sleep(random.uniform(0, 4 * one_save))  # the moment of the kill is what is drawn here
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
     with open(reader) as pipe:
-        committed = [int(line) for line in pipe.read().split()] or [told]
+        # Some commits are waited for, so that there are some however slow the disk is.
+        committed = [told, *(int(pipe.readline()) for _ in range(generation % 3))]
+        time.sleep(random.uniform(0, 2 * one_save))  # the moment of the kill is what is drawn here
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        committed += map(int, pipe)
     manifest, passed_over = checkpoints.newest()
     assert manifest is not None, (seed, passed_over)
     # Nothing that was committed is lost; the one after may just have been.
@@ -63,7 +66,7 @@ for generation in range(2, rounds + 2):
     interrupted += bool(leftovers or passed_over)
     told = manifest.iteration
     newest.append(told)
-save(told + 1, rounds + 2)
+save(told + 1, generation + 1)
 folder = checkpoints.folder_of(0).parent
 print(json.dumps({
     "newest": newest,
@@ -79,8 +82,7 @@ def kill(folder: Path, rounds: int, seed: int) -> None:
     assert told.returncode == 0, told.stderr
     result = json.loads(told.stdout)
     assert result["newest"] == sorted(result["newest"])
-    assert result["newest"][-1] > 5 + rounds // 10, "some commits were made"
-    assert result["interrupted"] > rounds // 10, "some were interrupted"
+    assert result["newest"][-1] >= 5 + rounds, "some commits were made"
     last = result["newest"][-1] + 1
     committed = {name.partition("/")[0] for name in result["left"] if "manifest" in name}
     assert len(committed) == 2

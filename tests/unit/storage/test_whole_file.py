@@ -122,11 +122,11 @@ def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 ENDS_WHILE_IT_WRITES = """
-import sys, threading, time
+import sys, threading
 from pathlib import Path
 from mdgan.storage.whole_file import exit_between_files, whole_file, write_whole
 
-writes = threading.Event()
+writes, waits = threading.Event(), threading.Event()
 
 def end():
     writes.wait()
@@ -136,7 +136,7 @@ threading.Thread(target=end, daemon=True).start()
 with whole_file(Path(sys.argv[1]) / "file") as file:
     file.write(b"the first half, ")
     writes.set()
-    time.sleep(0.5)
+    waits.wait(None if sys.argv[2] == "0" else 0.5)
     file.write(b"and the second")
 while True:
     write_whole(Path(sys.argv[1]) / "another", b"")

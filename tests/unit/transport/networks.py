@@ -30,7 +30,7 @@ LONG = 20.0
 SOON = 0.05
 """Seconds to see that nothing comes."""
 
-QUICK = Timeouts(connect=10.0, farewell=1.0, link=5.0, swap=10.0, answer=20.0)
+QUICK = Timeouts(connect=10.0, farewell=3.0, link=5.0, swap=10.0, answer=20.0)
 
 
 def admit_all(_hello: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,7 +1,6 @@
 import math
 import queue
 import threading
-import time
 from typing import cast
 
 import pytest
@@ -20,10 +19,30 @@ def limit() -> Until:
 AHEAD = 5000.0
 
 
+class Clock:
+    """Stands in for the module `time`: it moves only while messages are on their journey."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(clock, "time", made)
+    return made
+
+
 class QueueLink:
     """One end of a link made of queues, which may take its time."""
 
-    def __init__(self, put: "queue.Queue[Message]", get: "queue.Queue[Message]") -> None:
+    def __init__(
+        self, put: "queue.Queue[Message]", get: "queue.Queue[Message]", time: Clock
+    ) -> None:
+        self._time = time
         self._put = put
         self._get = get
         self.delays_seconds: list[float] = []
@@ -31,7 +50,7 @@ class QueueLink:
 
     def send(self, message: Message) -> int:
         if self.delays_seconds:
-            time.sleep(self.delays_seconds.pop(0))  # the journey
+            self._time.now += self.delays_seconds.pop(0)
         self._put.put(message)
         return 0
 
@@ -41,10 +60,15 @@ class QueueLink:
         return message, 0
 
 
-def pair() -> tuple[QueueLink, QueueLink]:
+@pytest.fixture
+def pair(time: Clock) -> tuple[QueueLink, QueueLink]:
+    """The host's end, and the server's."""
     there: queue.Queue[Message] = queue.Queue()
     back: queue.Queue[Message] = queue.Queue()
-    return QueueLink(there, back), QueueLink(back, there)
+    return QueueLink(there, back, time), QueueLink(back, there, time)
+
+
+Pair = tuple[QueueLink, QueueLink]
 
 
 def offset(host: QueueLink, server: QueueLink) -> float:
@@ -57,7 +81,7 @@ def offset(host: QueueLink, server: QueueLink) -> float:
         def receive(self, until: Until) -> tuple[Message, int]:
             return server.receive(until)
 
-    shifted = cast(Link, Ahead(queue.Queue(), queue.Queue()))
+    shifted = cast(Link, Ahead(queue.Queue(), queue.Queue(), Clock()))
     thread = threading.Thread(target=clock.tell_clock, args=(shifted, limit()))
     thread.start()
     found = clock.ask_clock(cast(Link, host), limit())
@@ -66,25 +90,27 @@ def offset(host: QueueLink, server: QueueLink) -> float:
     return found
 
 
-def test_the_offset_is_found() -> None:
-    assert offset(*pair()) == pytest.approx(AHEAD, abs=0.02)
+def test_the_offset_is_found(pair: Pair) -> None:
+    host, server = pair
+    host.delays_seconds, server.delays_seconds = [0.1] * 5, [0.1] * 5
+    assert offset(host, server) == pytest.approx(AHEAD)
 
 
-def test_slow_answers_do_not_spoil_it_while_one_is_quick() -> None:
-    host, server = pair()
+def test_slow_answers_do_not_spoil_it_while_one_is_quick(pair: Pair) -> None:
+    host, server = pair
     server.delays_seconds = [0.1, 0.2, 0.0, 0.1, 0.2]
-    assert offset(host, server) == pytest.approx(AHEAD, abs=0.04)
+    assert offset(host, server) == pytest.approx(AHEAD)
 
 
-def test_a_lopsided_journey_costs_half_of_it_at_most() -> None:
-    host, server = pair()
+def test_a_lopsided_journey_costs_half_of_it(pair: Pair) -> None:
+    host, server = pair
     server.delays_seconds = [0.1] * 5
-    assert AHEAD - 0.08 < offset(host, server) < AHEAD + 0.001
+    assert offset(host, server) == pytest.approx(AHEAD - 0.05)
 
 
 @pytest.mark.parametrize("now", [None, "soon", True, 3, math.nan, math.inf])
-def test_a_server_that_does_not_tell_its_time(now: object) -> None:
-    host, server = pair()
+def test_a_server_that_does_not_tell_its_time(pair: Pair, now: object) -> None:
+    host, server = pair
     server.send(Message(Kind.CLOCK, 0, {"now": now}))
     with pytest.raises(LinkBroken, match="time"):
         clock.ask_clock(cast(Link, host), limit())

@@ -28,7 +28,9 @@ from tests.unit.transport.networks import (
     value_of,
 )
 
-HASTY = replace(QUICK, farewell=0.05, link=0.1, swap=0.3)
+HASTY = replace(QUICK, farewell=0.5, link=1.0, swap=2.0)
+PATIENT = replace(QUICK, link=1e4, swap=2e4, answer=3e4)
+"""What waits for so long does not wait for its time to be up."""
 PLACES = pytest.mark.parametrize("place", [TcpNetwork, MemoryPlace])
 
 
@@ -228,14 +230,18 @@ def test_an_exchange_may_be_one_way_round(network: Network) -> None:
     assert found == {1: 3.0, 2: 1.0, 3: 2.0}
 
 
-@pytest.fixture
-def pair(network: Network) -> tuple[HostTransport, HostTransport, dict[int, Any]]:
-    """A giver, 1, and a taker, 2."""
+Pair = tuple[HostTransport, HostTransport, dict[int, Any]]
+
+
+def giver_and_taker(network: Network) -> Pair:
+    """A giver, 1, a taker, 2, and where they hand out parcels."""
     hosts = {number: network.join(number, {}) for number in (1, 2)}
     return hosts[1], hosts[2], listening(network, hosts)
 
 
-Pair = tuple[HostTransport, HostTransport, dict[int, Any]]
+@pytest.fixture
+def pair(network: Network) -> Pair:
+    return giver_and_taker(network)
 
 
 def test_an_exchange_of_nothing_is_nothing(pair: Pair) -> None:
@@ -254,28 +260,30 @@ def test_a_giver_that_is_late_is_waited_for(pair: Pair) -> None:
     assert value_of(found[0]) == 4.0
 
 
-def test_a_dead_giver_is_noticed_at_once(pair: Pair) -> None:
-    giver, taker, addresses = pair
+@PLACES
+def test_a_dead_giver_is_noticed_at_once(place: type[Network]) -> None:
+    network = place(PATIENT)
+    giver, taker, addresses = giver_and_taker(network)
     giver.close()
-    begin = time.monotonic()
     lost = taker.exchange(4, {}, [1], addresses)[1]
     assert isinstance(lost, Lost)
     assert lost.peer == 1
-    assert time.monotonic() - begin < 1
+    network.close()
 
 
-def test_a_giver_that_ends_while_it_is_waited_for(pair: Pair) -> None:
-    giver, taker, addresses = pair
+@PLACES
+def test_a_giver_that_ends_while_it_is_waited_for(place: type[Network]) -> None:
+    network = place(PATIENT)
+    giver, taker, addresses = giver_and_taker(network)
     found: list[object] = []
 
     def end() -> None:
         time.sleep(0.2)  # the taker is waiting, or will be: both must end at once
         giver.close()
 
-    begin = time.monotonic()
     in_threads(end, lambda: found.append(taker.exchange(4, {}, [1], addresses)[1]))
     assert isinstance(found[0], Lost)
-    assert time.monotonic() - begin < 2
+    network.close()
 
 
 def test_a_giver_that_has_nothing_for_this_taker(pair: Pair) -> None:

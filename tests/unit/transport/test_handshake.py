@@ -1,6 +1,5 @@
 import socket
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -204,20 +203,20 @@ def test_there_is_one_deadline_for_everything(end: End) -> None:
     """Not one for each byte: who sends slowly gains nothing."""
     here, there = connected()
     stop = threading.Event()
+    sent: list[int] = []
 
     def trickle() -> None:
         for byte in greeting(bytes(NONCE_BYTES)):
-            here.send(bytes([byte]))
-            if stop.wait(0.05):
+            sent.append(here.send(bytes([byte])))
+            if stop.wait(0.5):
                 return
 
     with here, there:
         thread = threading.Thread(target=trickle)
         thread.start()
-        begin = time.monotonic()
         with pytest.raises(HandshakeFailed, match="did not answer in time"):
-            end(there, KEY, Until(0.3))
-        assert 0.25 < time.monotonic() - begin < 1.0
+            end(there, KEY, Until(0.8))
+        assert len(sent) < GREETING_BYTES
         stop.set()
         thread.join(LONG)
 
@@ -227,10 +226,8 @@ def test_an_interruption_ends_it() -> None:
     interrupted = threading.Event()
     with here, there:
         threading.Timer(0.1, interrupted.set).start()
-        begin = time.monotonic()
         with pytest.raises(Interrupted):
-            as_client(there, KEY, Until(LONG, interrupted))
-        assert time.monotonic() - begin < 2
+            as_client(there, KEY, Until(1e6, interrupted))
 
 
 def test_messages_have_one_size() -> None:

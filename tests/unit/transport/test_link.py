@@ -23,6 +23,8 @@ from tests.unit.transport.sockets import announce, connected, in_child, linked, 
 
 LARGE = 4 << 20
 """Elements of a tensor that no connection's buffers hold."""
+PATIENCE = 2.0
+"""Seconds of silence for which no process is kept waiting by others, however busy the machine."""
 
 
 def read_all(connection: socket.socket, num_bytes: int) -> bytes:
@@ -84,10 +86,8 @@ def test_many_threads_may_send() -> None:
 
 def test_a_receiver_that_stands_still_does_not_stop_the_sender() -> None:
     with linked() as (link, other):
-        begin = time.monotonic()
         for number in range(2):
             link.send(note(number, float(number), size=LARGE))
-        assert time.monotonic() - begin < 5
         assert not link.flush(0.05)
         peer = Link(other, dict.fromkeys(Kind, 1 << 30), LONG)
         for number in range(2):
@@ -149,58 +149,55 @@ def test_a_peer_that_closes_in_the_middle_is_gone(length: int) -> None:
             link.receive()
 
 
-def test_a_peer_that_is_killed_is_noticed_at_once() -> None:
+def test_a_peer_that_is_killed_is_noticed_by_its_closed_connection() -> None:
     ours, theirs = connected()
     with in_child(partial(time.sleep, 60)) as child:
         theirs.close()
-        link = Link(ours, ACCEPTS, 30.0)
+        link = Link(ours, ACCEPTS, 1e6)
         link.send(note(1, size=LARGE))
         threading.Timer(0.2, os.kill, (child, signal.SIGKILL)).start()
-        begin = time.monotonic()
         with pytest.raises(LinkBroken, match="its connection closed"):
             link.receive()
-        assert time.monotonic() - begin < 1.2
         link.close()
 
 
 def pulse_for_ever(connection: socket.socket) -> None:
-    pulses = Pulses(0.8)
-    pulses.add(Link(connection, ACCEPTS, 0.8), None)
-    time.sleep(60)
+    pulses = Pulses(PATIENCE)
+    pulses.add(Link(connection, ACCEPTS, PATIENCE), None)
+    time.sleep(1000)
 
 
 def test_a_stopped_peer_is_noticed_when_the_time_is_up_and_not_before() -> None:
     ours, theirs = connected()
     with in_child(partial(pulse_for_ever, theirs)) as child:
         theirs.close()
-        link = Link(ours, ACCEPTS, 0.8)
-        caught: list[float] = []
+        link = Link(ours, ACCEPTS, PATIENCE)
+        caught: list[str] = []
 
         def receive() -> None:
-            with pytest.raises(LinkBroken, match=r"silent for 0\.8 s"):
+            with pytest.raises(LinkBroken) as broken:
                 link.receive()
-            caught.append(time.monotonic())
+            caught.append(str(broken.value))
 
         thread = threading.Thread(target=receive)
         thread.start()
-        thread.join(1.7)  # twice the time: its pulses keep it alive
-        assert thread.is_alive()
+        thread.join(1.5 * PATIENCE)  # its pulses keep it alive
+        assert caught == []
         os.kill(child, signal.SIGSTOP)
-        stopped = time.monotonic()
         thread.join(LONG)
-        assert 0.5 < caught[0] - stopped < 1.5
+        assert caught == [f"silent for {PATIENCE:g} s"]
         link.close()
 
 
 def test_a_slow_message_is_no_silence() -> None:
     content = raw(note(1, 1.0))
-    with linked(liveness_seconds=0.4) as (link, other):
+    with linked(liveness_seconds=PATIENCE) as (link, other):
 
         def trickle() -> None:
-            for byte in content[:20]:  # for 0.6 s in all, and never silent for 0.4
+            for byte in content[:12]:
                 other.sendall(bytes([byte]))
-                time.sleep(0.03)
-            other.sendall(content[20:])
+                time.sleep(PATIENCE / 8)
+            other.sendall(content[12:])
 
         found: list[float] = []
         in_threads(trickle, lambda: found.append(value_of(link.receive()[0])))
@@ -270,43 +267,41 @@ def test_tensors_are_received_into_their_own_place() -> None:
         assert len(storages) == 1  # views of one body
 
 
-def test_pulses_go_only_where_nothing_else_does() -> None:
-    pulses = Pulses(0.4)
-    with linked() as (busy, busy_end), linked() as (idle, idle_end):
-        pulses.add(busy, None)
-        pulses.add(idle, None)
-        for _ in range(40):
-            busy.send(note(1))
-            time.sleep(0.01)
-        busy_end.setblocking(False)
-        idle_end.setblocking(False)
-        sent, pulsed = busy_end.recv(1 << 20), idle_end.recv(1 << 20)
-    pulses.stop()
-    size = len(raw(messages.pulse()))
-    assert sent == raw(note(1)) * 40
-    assert pulsed == raw(messages.pulse()) * (len(pulsed) // size)
-    assert 3 <= len(pulsed) // size <= 9
-
-
-def test_a_peer_that_is_less_patient_gets_more_pulses() -> None:
-    pulses = Pulses(60)
+def test_a_pulse_goes_only_where_nothing_else_went_lately() -> None:
     with linked() as (link, other):
-        pulses.add(link, 0.4)
-        three = 3 * raw(messages.pulse())
-        assert read_all(other, len(three)) == three
-    pulses.stop()
+        link.send(note(1))
+        link.pulse(1000)
+        link.pulse(0.0)
+        sent = raw(note(1)) + raw(messages.pulse())
+        link.end(LONG)
+        assert read_all(other, 1 << 16) == sent
 
 
-@pytest.mark.parametrize("liveness", [None, "soon", -1, 0.0, float("nan"), [], 1e300])
-def test_no_word_of_a_peer_makes_pulses_a_flood(liveness: object) -> None:
-    pulses = Pulses(1.0)
+@pytest.mark.parametrize(
+    ("seconds", "peers_seconds", "least_seconds"),
+    [
+        (0.4, None, 0.05),
+        (60, 0.4, 0.05),  # a peer that is less patient gets more pulses
+        (1.0, -1, 0.02),  # and never a flood of them
+        (1.0, 0.0, 0.02),
+        (1.0, "soon", 0.125),
+        (1.0, float("nan"), 0.125),
+        (1.0, [], 0.125),
+        (1.0, 1e300, 0.125),
+    ],
+)
+def test_pulses_leave_again_and_again_but_not_too_often(
+    seconds: float, peers_seconds: object, least_seconds: float
+) -> None:
+    pulses, num_bytes = Pulses(seconds), len(raw(messages.pulse()))
     with linked() as (link, other):
-        pulses.add(link, liveness)
-        time.sleep(0.3)
-        other.settimeout(0.01)
+        begin = time.monotonic()
+        pulses.add(link, peers_seconds)
+        assert read_all(other, 3 * num_bytes) == 3 * raw(messages.pulse())
+        pulses.stop()
+        other.setblocking(False)
         try:
-            count = len(other.recv(1 << 20)) // len(raw(messages.pulse()))
-        except TimeoutError:
-            count = 0
-    pulses.stop()
-    assert count <= 16
+            more = len(other.recv(1 << 20)) // num_bytes
+        except BlockingIOError:
+            more = 0
+        assert 3 + more <= (time.monotonic() - begin) / least_seconds + 1

@@ -70,28 +70,24 @@ def live(address: tuple[str, int], liveness: float) -> None:
     timeouts = replace(QUICK, liveness=liveness)
     accepts, asked = ACCEPTS, threading.Event()
     TcpHostTransport([address], TOKEN, {"host": 4}, accepts, accepts, timeouts, None, asked, LONG)
-    time.sleep(60)
+    time.sleep(1000)
 
 
-def test_a_host_that_is_killed_is_lost_within_a_second(network: TcpNetwork) -> None:
+def test_a_host_that_is_killed_is_lost_by_its_closed_connection(network: TcpNetwork) -> None:
     with in_child(partial(live, network.address, 30.0)) as child:
         assert isinstance(network.server.receive(LONG), Joined)
         network.server.send(4, note(1, size=1 << 22))  # more than it will have read
         os.kill(child, signal.SIGKILL)
-        begin = time.monotonic()
         assert network.server.receive(LONG) == Lost(4, "its connection closed")
-        assert time.monotonic() - begin < 1
 
 
 def test_a_host_that_stands_still_is_lost_when_the_time_is_up() -> None:
-    network = TcpNetwork(replace(QUICK, liveness=0.8))
+    network = TcpNetwork(replace(QUICK, liveness=2.0))
     with in_child(partial(live, network.address, 30.0)) as child:
         assert isinstance(network.server.receive(LONG), Joined)
-        assert network.server.receive(2.0) is None  # it has nothing to say, but it lives
+        assert network.server.receive(3.0) is None  # it has nothing to say, but it lives
         os.kill(child, signal.SIGSTOP)
-        begin = time.monotonic()
-        assert network.server.receive(LONG) == Lost(4, "silent for 0.8 s")
-        assert 0.5 < time.monotonic() - begin < 1.5
+        assert network.server.receive(LONG) == Lost(4, "silent for 2 s")
     network.close()
 
 
@@ -100,10 +96,8 @@ def test_a_host_that_stands_still_does_not_hold_up_the_server(network: TcpNetwor
         assert isinstance(network.server.receive(LONG), Joined)
         hosts = joined(network, 1)
         os.kill(child, signal.SIGSTOP)
-        begin = time.monotonic()
         for _ in range(5):
             network.server.send(4, note(1, size=1 << 20))
-        assert time.monotonic() - begin < 2
         echo(network, hosts[1], 1)
 
 
@@ -143,15 +137,15 @@ def test_a_host_that_vanishes_while_it_joins_is_told(network: TcpNetwork) -> Non
     assert event.reason.startswith("it did not come in")
 
 
-def test_both_ends_close_quickly_and_leave_no_thread(network: TcpNetwork) -> None:
+def test_both_ends_wait_for_nothing_when_they_close_and_leave_no_thread(
+    network: TcpNetwork,
+) -> None:
     before = set(threading.enumerate())
-    other = TcpNetwork(replace(QUICK, farewell=10.0, link=11.0, swap=12.0))
+    other = TcpNetwork(replace(QUICK, farewell=1e4, link=2e4, swap=3e4, answer=4e4))
     hosts = joined(other, 1, 2)
     echo(other, hosts[1], 1)
-    begin = time.monotonic()
     in_threads(other.server.close, *(host.close for host in hosts.values()))
-    assert time.monotonic() - begin < 3
-    wait_until(lambda: set(threading.enumerate()) <= before, "their threads end", seconds=5)
+    wait_until(lambda: set(threading.enumerate()) <= before, "their threads end")
 
 
 def test_a_server_that_dies_is_noticed_by_hosts(network: TcpNetwork) -> None:
@@ -160,13 +154,11 @@ def test_a_server_that_dies_is_noticed_by_hosts(network: TcpNetwork) -> None:
 
     def serve() -> None:
         TcpServerTransport(listener, TOKEN, admit_all, lambda _: ACCEPTS, QUICK)
-        time.sleep(60)
+        time.sleep(1000)
 
     with in_child(serve) as child:
         host = host_of(network, addresses=[address])
         os.kill(child, signal.SIGKILL)
-        begin = time.monotonic()
         assert host.receive(LONG) == Lost(SERVER, "its connection closed")
-        assert time.monotonic() - begin < 1
         host.close()
     listener.close()

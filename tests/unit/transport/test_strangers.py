@@ -1,12 +1,12 @@
 """Who may not come in, and does not disturb those who are."""
 
-import contextlib
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -113,23 +113,23 @@ def test_who_stays_half_way_is_turned_away_when_the_time_is_up(
     network = TcpNetwork()
     with socket.create_connection(network.address) as stranger:
         stranger.sendall(greeting(bytes(NONCE_BYTES))[:bytes_from_stranger])
-        begin = time.monotonic()
         assert is_closed(stranger)
-        assert 0.2 < time.monotonic() - begin < 2
     assert refusal(network) == "127.0.0.1: it did not answer in time"
     network.close()
 
 
 def test_a_hello_that_trickles_in_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HANDSHAKE_SECONDS", 0.4)
+    monkeypatch.setattr(door, "HANDSHAKE_SECONDS", 2.0)
     network = TcpNetwork()
     with let_in(network.address, TOKEN) as slow:
-        begin = time.monotonic()
-        with contextlib.suppress(OSError):  # it was closed
-            for byte in raw(messages.hello({"purpose": "ask", "padding": "x" * 500})):
+
+        def trickle() -> None:
+            for byte in raw(messages.hello({"purpose": "ask", "padding": "x" * 50_000})):
                 slow.send(bytes([byte]))
                 time.sleep(0.02)
-        assert time.monotonic() - begin < 3
+
+        with pytest.raises(OSError, match=r"Broken pipe|reset"):  # long before all is sent
+            trickle()
     network.close()
 
 
@@ -226,19 +226,20 @@ def test_a_flood_of_half_open_joins_disturbs_nobody(network: TcpNetwork) -> None
     late.close()
 
 
-def test_a_flood_makes_a_line_a_second_with_a_count() -> None:
+def test_a_flood_makes_a_line_a_second_with_a_count(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     complaints = door.Complaints(told.append)
+    now = time.monotonic()
+    monkeypatch.setattr(door, "time", SimpleNamespace(monotonic=lambda: now))
     for number in range(500):
         complaints.add(f"line {number}")
+    now += 0.9
+    complaints.flush()
     assert told == ["line 0"]
-
-    def has_told_again() -> bool:
-        complaints.flush()
-        return len(told) > 1
-
-    wait_until(has_told_again, "a second has passed")
+    now += 0.2
+    complaints.flush()
     assert told[1:] == ["line 499 (and 498 more)"]
+    now += 1000
     complaints.flush()
     assert len(told) == 2
 

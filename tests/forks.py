@@ -1,0 +1,298 @@
+"""A process that has imported all of mdgan, and whose forks run its commands.
+
+Importing torch takes seconds of a core; a fork of a process that has done so takes milliseconds. So
+tests start their commands as forks of one such process, which all test processes of a session
+share. From its fork on, a command is what a user's command is: a process in
+a session of its own, with its own folder, environment and output.
+
+This side of a connection asks with a line of JSON and two pipes for the output. The other side
+answers with two lines: the command's process, and its exit status when it is over.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+MDGAN = [sys.executable, "-m", "mdgan"]
+_REPOSITORY = Path(__file__).resolve().parent.parent
+_LOOK_SECONDS = 1.0
+_MOST_BYTES = 1 << 20
+_MOST_FILES = 4096
+_NETWORK_NAMESPACE = 0x40000000  # CLONE_NEWNET
+
+
+class ForkedCommand:
+    """An mdgan command under way; serves as a `subprocess.Popen` does.
+
+    Args:
+        arguments: of `mdgan`.
+        cwd: the folder in which it runs.
+        variables: its whole environment.
+        network: the network namespace in which it runs; none for that of the tests.
+        merged: whether its errors appear among what it prints.
+
+    Attributes:
+        pid: its process, which leads a session.
+        returncode: its exit status; negative for a signal, None while it is not known to be over.
+        stdout: what it prints.
+        stderr: what it prints as errors.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        cwd: Path,
+        variables: Mapping[str, str],
+        *,
+        network: str = "",
+        merged: bool = False,
+    ) -> None:
+        self.returncode: int | None = None
+        request = {
+            "arguments": list(arguments),
+            "cwd": str(cwd),
+            "variables": dict(variables),
+            "network": network,
+        }
+        output, stdout = os.pipe()
+        errors, stderr = (os.dup(output), os.dup(stdout)) if merged else os.pipe()
+        with contextlib.closing(_connect(variables)) as connection:
+            content = json.dumps(request).encode() + b"\n"
+            socket.send_fds(connection, [content], [stdout, stderr])
+            self._told = connection.makefile()
+        os.close(stdout)
+        os.close(stderr)
+        self.stdout: IO[str] = os.fdopen(output)
+        self.stderr: IO[str] = os.fdopen(errors)
+        if merged:
+            self.stderr.close()
+        self.pid = int(self._told.readline())
+
+    def poll(self) -> int | None:
+        """The exit status, if it is over."""
+        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
+            self._take_status()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal, unless it is over."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Asks it to stop."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kills it."""
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Waits until it is over; its exit status."""
+        if self.returncode is None:
+            self._take_status()
+        assert self.returncode is not None
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Waits until nobody can print any more and the command is over.
+
+        Raises:
+            subprocess.TimeoutExpired: the time is up; may be called again.
+        """
+        if not hasattr(self, "_printed"):
+            self._printed = ["", ""]
+            self._readers = [
+                threading.Thread(target=self._read, args=(place,), daemon=True) for place in (0, 1)
+            ]
+            for reader in self._readers:
+                reader.start()
+        deadline = time.monotonic() + (threading.TIMEOUT_MAX if timeout is None else timeout)
+        for reader in self._readers:
+            reader.join(max(0.0, deadline - time.monotonic()))
+            if reader.is_alive():
+                raise subprocess.TimeoutExpired("mdgan", timeout or 0.0)
+        self.wait()
+        return self._printed[0], self._printed[1]
+
+    def _read(self, place: int) -> None:
+        with (self.stdout, self.stderr)[place] as stream:
+            self._printed[place] = stream.read()
+
+    def _take_status(self) -> None:
+        with self._told:
+            self.returncode = int(self._told.readline())
+
+
+def _connect(variables: Mapping[str, str]) -> socket.socket:
+    """A connection to the session's forking process, which is started if there is none."""
+    # Processes of pytest-xdist are children of the one that a user has started.
+    session = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    path = Path(tempfile.gettempdir()) / f"mdgan-tests-{session}"
+    connection = socket.socket(socket.AF_UNIX)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            connection.connect(str(path))
+        except OSError:
+            path.unlink(missing_ok=True)
+            _start(path, session, variables)
+            connection.connect(str(path))
+    return connection
+
+
+def _start(path: Path, session: int, variables: Mapping[str, str]) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(128)
+        os.set_inheritable(listener.fileno(), True)
+        program = "import sys; from tests.forks import main; main(*sys.argv[1:])"
+        command = [sys.executable, "-c", program, str(path), str(session)]
+        here = {"PYTHONPATH": os.pathsep.join([str(_REPOSITORY), variables.get("PYTHONPATH", "")])}
+        os.posix_spawn(
+            sys.executable,
+            [*command, str(listener.fileno())],
+            {**variables, **here},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)
+            ],
+        )
+
+
+def main(path: str, session: str, listener: str) -> None:
+    """Serves until the pytest of the session is over."""
+    with contextlib.suppress(OSError):
+        os.setsid()
+    import_all()
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy every shared page that it touches
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps those who mind commands
+    with socket.socket(fileno=int(listener)) as listening:
+        while _is_alive(int(session)):
+            if not select.select([listening], [], [], _LOOK_SECONDS)[0]:
+                continue
+            connection, _ = listening.accept()
+            if os.fork() == 0:
+                listening.close()
+                _mind(connection)
+            connection.close()
+    for suffix in ("", ".lock"):
+        Path(path + suffix).unlink(missing_ok=True)
+
+
+def import_all() -> None:
+    """Imports whatever a command may need; the rest it imports by itself."""
+    from mdgan.cli.environment import prepare_environment
+
+    prepare_environment(many_processes=True)
+    import mdgan
+
+    modules = [found.name for found in pkgutil.walk_packages(mdgan.__path__, "mdgan.")]
+    for name in [*modules, "torch._dynamo", "safetensors.torch", "sklearn.datasets"]:
+        if not name.endswith("__main__"):
+            with contextlib.suppress(ImportError):  # what is not installed is not needed
+                importlib.import_module(name)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _mind(connection: socket.socket) -> NoReturn:
+    """Forks a command, and tells what becomes of it."""
+    status = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        request, pipes = _receive(connection)
+        child = os.fork()
+        if child == 0:
+            connection.close()
+            _become(request, pipes)
+        for pipe in pipes:
+            os.close(pipe)
+        connection.sendall(b"%d\n" % child)
+        _, ended = os.waitpid(child, 0)
+        with contextlib.suppress(OSError):  # the test may be over
+            connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(ended))
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
+    request, pipes, _, _ = socket.recv_fds(connection, _MOST_BYTES, 2)
+    while not request.endswith(b"\n"):
+        request += connection.recv(_MOST_BYTES)
+    return request, pipes
+
+
+def _become(request: bytes, pipes: list[int]) -> NoReturn:
+    """Is the command from here on."""
+    os.setsid()
+    for number, pipe in enumerate(pipes, 1):
+        os.dup2(pipe, number)
+    asked = json.loads(request)
+    if asked["network"]:
+        _enter(Path("/var/run/netns") / asked["network"])
+    os.chdir(asked["cwd"])
+    _run(asked["arguments"], asked["variables"])
+
+
+def _enter(namespace: Path) -> None:
+    """As `ip netns exec` does."""
+    with namespace.open() as file:
+        if ctypes.CDLL(None).setns(file.fileno(), _NETWORK_NAMESPACE) != 0:
+            raise OSError(f"cannot enter {namespace}")
+
+
+def _run(arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
+    """Runs a command where all but memory is as in a new process."""
+    from mdgan import cli
+
+    os.closerange(3, _MOST_FILES)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A thread of the process that was forked may have held the locks of the old ones.
+    sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), write_through=True)
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.path[0] = str(Path.cwd())
+    sys.argv = [*MDGAN[:1], *arguments]
+    # For commands that start others.
+    subprocess.Popen = _ForkingPopen  # type: ignore[assignment, misc] # only what mdgan needs
+    cli._STARTED = time.monotonic()
+    cli.run()
+
+
+class _ForkingPopen(subprocess.Popen[Any]):
+    """Where mdgan starts mdgan: a fork that does not go on to import everything anew."""
+
+    def __init__(self, command: Sequence[str], **options: Any) -> None:
+        if list(command[: len(MDGAN)]) == MDGAN:
+            variables = options.get("env") or dict(os.environ)
+            options["preexec_fn"] = partial(_run, command[len(MDGAN) :], variables)
+        super().__init__(command, **options)
