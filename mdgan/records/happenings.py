@@ -1,6 +1,6 @@
 """What a run records of workers that come, go or do not answer."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -63,8 +63,3 @@ def happening(record: Mapping[str, Any]) -> Happening | None:
         return typed(record, Happening)
     except ValueError:
         return None
-
-
-def happenings(records: Iterable[Mapping[str, Any]]) -> list[Happening]:
-    """What happened to workers, in order."""
-    return [found for record in records if (found := happening(record)) is not None]

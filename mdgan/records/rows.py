@@ -5,7 +5,6 @@ is ignored, and a row with an impossible value is left out as a whole.
 """
 
 import json
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
@@ -166,41 +165,31 @@ class Round(Row, frozen=True):
     Attributes:
         iteration: the local iterations that a worker could have done by the end of the round.
         number: its number, from 0.
-        answered: the workers that took part.
+        took_part: the workers that took part, in increasing order.
         shares: their weights in the average, in the same order; they sum to 1.
-        told_asked: the workers that were asked.
+        asked: the workers that were asked, in increasing order.
         iterations: worker → local iterations that it did.
         batch_sizes: worker → samples in each of its batches.
         aborted: whether the model stayed as it was.
     """
 
     number: Count
-    answered: tuple[Rank, ...] = field(name="took_part")
+    took_part: tuple[Rank, ...]
     shares: tuple[float, ...] = field(name="weights")
-    told_asked: tuple[Rank, ...] = field(name="asked", default=())
+    asked: tuple[Rank, ...] = ()
     iterations: dict[Rank, int] = {}
     batch_sizes: dict[Rank, int] = {}
     aborted: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError unless every worker that took part has a weight."""
-        if len(self.shares) != len(self.answered):
+        if len(self.shares) != len(self.took_part):
             raise ValueError("as many weights as workers")
 
     @cached_property
-    def weights(self) -> Mapping[int, float]:
+    def weights(self) -> dict[int, float]:
         """Worker → its weight in the average, of those that took part."""
-        return dict(zip(self.answered, self.shares, strict=True))
-
-    @cached_property
-    def asked(self) -> tuple[int, ...]:
-        """The workers that were asked, in increasing order."""
-        return tuple(sorted({*self.told_asked, *self.answered}))
-
-    @property
-    def took_part(self) -> tuple[int, ...]:
-        """The workers that took part, in increasing order."""
-        return tuple(sorted(self.weights))
+        return dict(zip(self.took_part, self.shares, strict=True))
 
     @property
     def counted(self) -> tuple[int, ...]:

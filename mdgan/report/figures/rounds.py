@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from mdgan.records.rows import Round
 from mdgan.records.values import chosen_evenly, count, said
 from mdgan.report.figures.picture import Panel, Picture, only
 from mdgan.report.figures.shapes import Rectangle, rectangles
@@ -28,6 +27,7 @@ from mdgan.report.figures.style import (
 from mdgan.report.numbers.groups import Curve, Group, groups, said_bands
 from mdgan.report.numbers.rounds import (
     SEEN_OFTEN,
+    Round,
     kl_of_seen,
     rounds_of,
     rounds_until_seen,

@@ -5,7 +5,6 @@ from itertools import pairwise
 
 from matplotlib.figure import Figure
 
-from mdgan.records.rows import Swap
 from mdgan.records.values import count
 from mdgan.report.figures.picture import Panel, Picture, only
 from mdgan.report.figures.shapes import heat_map
@@ -13,6 +12,7 @@ from mdgan.report.figures.style import IDLE, INK, iteration_axis, new_figure
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.swaps import (
     Origin,
+    Swap,
     discriminator_paths,
     exactness,
     swap_counts,

@@ -57,26 +57,28 @@ def outlier_threshold(values: Sequence[float]) -> float:
 
 
 class Summary(NamedTuple):
-    """Some durations in four numbers.
+    """Some durations in five numbers.
 
     Attributes:
         mean: their mean.
         low: a tenth of them are shorter.
         middle: half of them are shorter.
         high: a tenth of them are longer.
+        longest: the longest.
     """
 
     mean: float
     low: float
     middle: float
     high: float
+    longest: float
 
 
 def summary(values: Sequence[float]) -> Summary | None:
-    """Four numbers for some durations, or None for no durations."""
+    """Five numbers for some durations, or None for no durations."""
     if not values:
         return None
-    return Summary(fmean(values), *np.quantile(values, (0.1, 0.5, 0.9)).tolist())
+    return Summary(fmean(values), *np.quantile(values, (0.1, 0.5, 0.9, 1.0)).tolist())
 
 
 class Envelope(NamedTuple):

@@ -1,8 +1,11 @@
 """A few of the sample grids of a run."""
 
-import struct
 from collections.abc import Sequence
+from io import BytesIO
+from itertools import islice
 from typing import NamedTuple
+
+from PIL import Image
 
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.values import chosen_evenly
@@ -10,8 +13,6 @@ from mdgan.report.numbers.groups import Group
 from mdgan.report.numbers.subject import Subject
 
 MOST_FRAMES = 12
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_END = b"IEND\xaeB`\x82"
 
 
 class Frame(NamedTuple):
@@ -38,23 +39,19 @@ def film(run: RecordedRun) -> list[Frame]:
 
 def last_frames(found: Sequence[Group]) -> list[tuple[Group, Subject, Frame]]:
     """The last sample grid of every configuration, of the first of its runs that has one."""
-    frames = []
+    frames: list[tuple[Group, Subject, Frame]] = []
     for group in found:
-        for subject in group.members:
-            last = max(subject.run.samples, default=None)
-            frame = None if last is None else _frame(subject.run, last)
-            if frame is not None:
-                frames.append((group, subject, frame))
-                break
+        sampled = (subject for subject in group.members if subject.run.samples)
+        last = ((subject, _frame(subject.run, max(subject.run.samples))) for subject in sampled)
+        frames += islice(((group, subject, frame) for subject, frame in last if frame), 1)
     return frames
 
 
 def _frame(run: RecordedRun, iteration: int) -> Frame | None:
     try:
         png = run.samples[iteration].read_bytes()
-    except OSError:
+        with Image.open(BytesIO(png), formats=["PNG"]) as picture:
+            picture.load()
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         return None
-    if not (png.startswith(_SIGNATURE) and png.endswith(_END)):
-        return None
-    width, height = struct.unpack(">II", png[16:24])
-    return Frame(iteration, png, width, height)
+    return Frame(iteration, png, *picture.size)

@@ -1,9 +1,11 @@
 """How long each operation takes in an average iteration."""
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from mdgan.records.recorded_run import RecordedSpan, Trace
+
+Key = TypeVar("Key", bound=Hashable)
 
 SERVER_ORDER = (
     *("generate", "real half", "fake half", "local step", "send", "wait", "aggregate", "step"),
@@ -24,12 +26,12 @@ def role_operations(
 ) -> dict[str, float]:
     """Seconds an iteration by operation, of one role; empty if it did not record any of them."""
     recorded = [iteration for iteration in iterations if iteration in spans]
-    totals = _totals(span for iteration in recorded for span in spans[iteration])
-    return {name: seconds / len(recorded) for name, seconds in totals.items()}
+    done = [(span.name, span.seconds) for iteration in recorded for span in spans[iteration]]
+    return {name: total / len(recorded) for name, total in _totals(done).items()}
 
 
 def worker_operations(
-    hosts: Iterable[Trace], iterations: Collection[int]
+    hosts: Sequence[Trace], iterations: Collection[int]
 ) -> tuple[dict[str, float], int]:
     """Seconds an iteration by operation, mean over the workers.
 
@@ -43,24 +45,14 @@ def worker_operations(
     Returns:
         Seconds by operation, and the number of iterations that any host recorded.
     """
-    of_hosts: Counter[str] = Counter()
-    of_workers: Counter[str] = Counter()
-    host_iterations = worker_iterations = 0
-    seen: set[int] = set()
-    for trace in hosts:
-        recorded = [iteration for iteration in iterations if iteration in trace.spans]
-        spans = [span for iteration in recorded for span in trace.spans[iteration]]
-        of_hosts.update(_totals(span for span in spans if span.worker == 0))
-        of_workers.update(_totals(span for span in spans if span.worker != 0))
-        host_iterations += len(recorded)
-        worker_iterations += sum(
-            len({span.worker for span in trace.spans[iteration]} - {0}) for iteration in recorded
-        )
-        seen.update(recorded)
-    means = {name: seconds / host_iterations for name, seconds in of_hosts.items()}
-    for name, seconds in of_workers.items():
-        means[name] = means.get(name, 0.0) + seconds / worker_iterations
-    return means, len(seen)
+    recorded = [(i, host.spans[i]) for host in hosts for i in iterations if i in host.spans]
+    num_by_workers = len({(i, s.worker) for i, spans in recorded for s in spans if s.worker})
+    done = [((s.name, s.worker > 0), s.seconds) for _, spans in recorded for s in spans]
+    means: dict[str, float] = {}
+    for (name, by_worker), total in _totals(done).items():
+        times = num_by_workers if by_worker else len(recorded)
+        means[name] = means.get(name, 0.0) + total / times
+    return means, len({i for i, _ in recorded})
 
 
 def within_rounds(host: Trace, server: Trace) -> Trace:
@@ -95,8 +87,8 @@ def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
     return [name for name in order if name in present] + sorted(present - set(order))
 
 
-def _totals(spans: Iterable[RecordedSpan]) -> Counter[str]:
-    totals: Counter[str] = Counter()
-    for span in spans:
-        totals[span.name] += span.seconds  # type: ignore[assignment]  # a Counter adds floats too
+def _totals(done: Iterable[tuple[Key, float]]) -> dict[Key, float]:
+    totals: dict[Key, float] = {}
+    for key, seconds in done:
+        totals[key] = totals.get(key, 0.0) + seconds
     return totals

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from math import inf, log
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.rows import Round
+from mdgan.records.rows import Round as Round
 from mdgan.report.numbers.attendance import holdings
 
 SEEN_OFTEN = 500

@@ -16,13 +16,10 @@ from mdgan.report.numbers.attendance import Attendance, attendance
 from mdgan.report.numbers.durations import iteration_durations, outlier_threshold
 from mdgan.report.numbers.operations import within_rounds
 
-_NOT_OF_THE_CONFIGURATION = frozenset(
-    (
-        *("seed", "out", "ranks", "master_addr", "master_port"),
-        *("network_interface", "join_token", "insecure"),
-    )
+_WHERE = frozenset(
+    ("out", "ranks", "master_addr", "master_port", "network_interface", "join_token", "insecure")
 )
-_WHERE_AND_HOW_OFTEN = _NOT_OF_THE_CONFIGURATION - {"seed"} | frozenset(
+_HOW_OFTEN = frozenset(
     (
         *("data_dir", "datasets_dir", "connect_timeout", "liveness_timeout", "patience"),
         *("sample_interval", "log_interval", "eval_interval", "eval_samples", "held_out"),
@@ -30,7 +27,6 @@ _WHERE_AND_HOW_OFTEN = _NOT_OF_THE_CONFIGURATION - {"seed"} | frozenset(
         *("checkpoint_interval", "checkpoint_keep", "checkpoint_to_server"),
     )
 )
-"""Settings that need not tell runs apart."""
 _MOST_PHRASES = 3
 _LONGEST_LABEL = 42
 _SEEDED = re.compile(r"(.+)-seed([0-9]+)")
@@ -152,8 +148,7 @@ def subjects(runs: Sequence[RecordedRun]) -> list[Subject]:
 
 def configuration(run: RecordedRun) -> str:
     """A text that is the same for runs that differ only in the seed and in where they ran."""
-    kept = {name: x for name, x in run.config.items() if name not in _NOT_OF_THE_CONFIGURATION}
-    return _as_text(kept)
+    return _as_text({k: value for k, value in run.config.items() if k not in _WHERE | {"seed"}})
 
 
 def configuration_names(runs: Sequence[RecordedRun]) -> list[str]:
@@ -183,7 +178,7 @@ def labels(runs: Sequence[RecordedRun]) -> list[str]:
         keys = [
             key
             for key in differing_settings([runs[n].config for n in same])
-            if key not in _WHERE_AND_HOW_OFTEN and key != "world_size"
+            if key not in _WHERE | _HOW_OFTEN | {"world_size"}
         ]
         for n in same:
             said = [_phrase(key, runs[n].config.get(key)) for key in keys[:_MOST_PHRASES]]
@@ -211,22 +206,17 @@ def _as_text(value: Any) -> str:
 
 
 def _kind(run: RecordedRun) -> str:
-    algorithm, workers = (
-        shown(run.config.get("algorithm")),
-        count(num_workers(run.config), "worker"),
-    )
     if is_alone(run.traces):
-        return algorithm
-    return f"{algorithm}, {workers}" if run.unit == "round" else workers
+        return shown(run.config.get("algorithm"))
+    workers = count(num_workers(run.config), "worker")
+    return f"{shown(run.config.get('algorithm'))}, {workers}" if run.unit == "round" else workers
 
 
-_PLAIN = frozenset(
-    (
-        *("algorithm", "dataset", "partition", "generator_loss", "transport", "device"),
-        "aggregation",
-    )
-)
-_SYMBOLS = {"batch_size": "b =", "kappa": "κ =", "local_steps": "L =", "iterations": "I ="}
+_PREFIXES = {
+    **{"batch_size": "b =", "kappa": "κ =", "local_steps": "L =", "iterations": "I ="},
+    **{"algorithm": "", "dataset": "", "partition": "", "generator_loss": "", "transport": ""},
+    **{"device": "", "aggregation": ""},
+}
 
 
 def _phrase(key: str, value: Any) -> str:
@@ -234,11 +224,7 @@ def _phrase(key: str, value: Any) -> str:
         epochs = " epochs" if key == "swap_epochs" else ""
         every = f"swap every {shown(value)}{epochs}" if value else "no swap"
         return "" if value is None else every
-    return (
-        shown(value)
-        if key in _PLAIN
-        else f"{_SYMBOLS.get(key, key.replace('_', ' '))} {shown(value)}"
-    )
+    return f"{_PREFIXES.get(key, key.replace('_', ' '))} {shown(value)}".strip()
 
 
 def _shortened(text: str) -> str:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.rows import Swap
+from mdgan.records.rows import Swap as Swap
 from mdgan.records.values import count, said_list
 
 Origin = tuple[int, int]

@@ -59,9 +59,9 @@ def test_equal_durations_have_no_outliers() -> None:
     assert outlier_threshold([]) == inf
 
 
-def test_four_numbers() -> None:
-    assert summary([float(n) for n in range(11)]) == (5.0, 1.0, 5.0, 9.0)
-    assert summary([4.0]) == (4.0, 4.0, 4.0, 4.0)
+def test_five_numbers() -> None:
+    assert summary([float(n) for n in range(11)]) == (5.0, 1.0, 5.0, 9.0, 10.0)
+    assert summary([4.0]) == (4.0, 4.0, 4.0, 4.0, 4.0)
     assert summary([]) is None
 
 
