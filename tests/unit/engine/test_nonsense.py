@@ -160,7 +160,7 @@ def test_whatever_a_host_sends_the_others_go_on(desk: Desk, message: Message) ->
     fields=st.dictionaries(
         st.sampled_from(["workers", "summed"]), json_values | st.sampled_from([[2], [[2]]])
     ),
-    values=st.dictionaries(st.sampled_from(["feedback.values", "sums.values", "losses"]), tensors),
+    values=st.dictionaries(st.sampled_from(["answers.values", "sums.values", "losses"]), tensors),
 )
 def test_whatever_a_host_answers_the_others_are_heard(
     desk: Desk, fields: dict[str, Any], values: dict[str, Tensor]

@@ -35,8 +35,7 @@ def make_run(folder: Path, *iterations: int, **status: Any) -> RunDirectory:
         manifest = Manifest(
             iteration=iteration,
             generation=1,
-            num_swaps=iteration // 10,
-            swap_every=10,
+            progress={"num_swaps": iteration // 10, "swap_every": 10},
             seconds=0.5,
             workers=(),
             files={"server": stored},

@@ -110,10 +110,10 @@ def test_a_host_and_a_server_find_each_other_with_a_token(token: Path) -> None:
     b, shape = made.experiment.batch_size, made.dataset.shape
     server.send(1, Message(BATCHES, 1, {}, {"batches": torch.zeros(2, b, *shape)}))
     assert isinstance(host.receive(10), Received)
-    host.send(Message(FEEDBACK, 1, {}, {"feedback.values": torch.zeros(1, b, *shape)}))
+    host.send(Message(FEEDBACK, 1, {}, {"answers.values": torch.zeros(1, b, *shape)}))
     assert isinstance(server.receive(10), Received)
     # Feedback for one more worker than the host has is too large.
-    host.send(Message(FEEDBACK, 1, {}, {"feedback.values": torch.zeros(40, b, *shape)}))
+    host.send(Message(FEEDBACK, 1, {}, {"answers.values": torch.zeros(40, b, *shape)}))
     lost = server.receive(10)
     assert isinstance(lost, Lost)
     assert "a FEEDBACK message of" in lost.reason
