@@ -32,9 +32,7 @@ def test_it_arrives_answers_and_ends(server: PlayedServer) -> None:
         server.send(batches(i, workers))
         feedback = server.take(FEEDBACK)
         assert (feedback.iteration, feedback.fields["workers"]) == (i, [1, 2])
-        for row, worker in zip(
-            feedback.tensors["answers.values"], reference.values(), strict=True
-        ):
+        for row, worker in zip(feedback.tensors["answers.values"], reference.values(), strict=True):
             assert small.same_bits(row, answer(worker, i))
     assert server.stop() is None
     assert server.waited == [LONG]
@@ -104,9 +102,7 @@ def test_cut_off_it_comes_back_as_itself(server: PlayedServer) -> None:
     assert first["key"]
     assert second == {**first, "generation": 1}
     server.send(batches(2, workers))
-    assert small.same_bits(
-        server.take(FEEDBACK).tensors["answers.values"][0], answer(reference, 2)
-    )
+    assert small.same_bits(server.take(FEEDBACK).tensors["answers.values"][0], answer(reference, 2))
     server.cut()
     server.take(Kind.READY)
     assert server.hellos[-1]["generation"] == 2
