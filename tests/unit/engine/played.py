@@ -100,7 +100,7 @@ class Played:
                     return event.message
                 if event.message.kind == Kind.CHECKPOINT:
                     self.obey(event.message)
-        raise AssertionError(f"no {kind.name} within {LONG} s, only {self.told()}")
+        raise AssertionError(f"no {kind} within {LONG} s, only {self.told()}")
 
     def lost(self) -> str:
         """Waits until the server has ended the link; returns why."""

@@ -83,7 +83,7 @@ class PlayedServer:
     def send(self, message: Message) -> None:
         self.network.server.send(self.number, message)
 
-    def take(self, kind: str, *, besides: Kind = Kind.SPANS) -> Message:
+    def take(self, kind: str, *, besides: str = Kind.SPANS) -> Message:
         """The next message, which must be of a kind; some others are passed over."""
         deadline = time.monotonic() + LONG
         while (left := deadline - time.monotonic()) > 0:
@@ -91,7 +91,7 @@ class PlayedServer:
             if isinstance(event, Received) and event.message.kind not in (Kind.SPANS, besides):
                 assert event.message.kind == kind, event.message
                 return event.message
-        raise AssertionError(f"no {kind.name}")
+        raise AssertionError(f"no {kind}")
 
     def cut(self) -> None:
         """Breaks the link, and both ends see it."""

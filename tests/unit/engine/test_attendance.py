@@ -37,7 +37,7 @@ def counts(made: Stage) -> dict[str, Any]:
 
 def test_everything_is_counted_by_worker(stage: MakeStage) -> None:
     made = stage()
-    attendance = Attendance(made.observer)
+    attendance = Attendance(made.members, made.observer)
     attendance.answered([1, 2])
     attendance.answered([2])
     attendance.late(3, [1])
@@ -57,7 +57,7 @@ def test_a_short_delay_is_recorded_and_not_told(
     stage: MakeStage, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = stage()
-    attendance = Attendance(made.observer)
+    attendance = Attendance(made.members, made.observer)
     attendance.late(3, [1, 2])
     clock.now += 0.5
     attendance.tell_of_absent()
@@ -71,7 +71,7 @@ def test_a_long_delay_is_told_once_and_so_is_its_end(
     stage: MakeStage, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = stage()
-    attendance = Attendance(made.observer)
+    attendance = Attendance(made.members, made.observer)
     attendance.late(3, [1])
     clock.now += 1.5
     attendance.tell_of_absent()
@@ -112,9 +112,13 @@ def test_a_late_worker_that_goes_is_no_longer_missed(
 def test_nobody_is_said_to_be_late_who_is_gone(
     stage: MakeStage, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    attendance = Attendance(stage().observer)
+    made = stage()
+    for host in (made.play(1), made.play(2)):
+        made.members.joined(host.number, host.hello)
+    attendance = Attendance(made.members, made.observer)
     attendance.late(3, [1, 2])
-    attendance.gone([1])
+    made.members.lose(1)
+    attendance.settle()
     clock.now += 1.5
     attendance.tell_of_absent()
     assert "rank 1 " not in (said := capsys.readouterr().err)

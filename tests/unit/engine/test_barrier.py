@@ -220,12 +220,12 @@ NO_WORKERS: list[Any] = [
     *([], [1], [7], [2, 2], ["2"], [None], [[2]], [{"a": 1}], {"2": 2}, "2", 2, None),
 ]
 NO_ANSWERS: list[tuple[dict[str, Any], dict[str, Tensor]]] = [
-    *(({"workers": [2]}, {"feedback.values": wrong, "losses": LOSSES}) for wrong in NO_FEEDBACKS),
-    *(({"workers": [2]}, {"feedback.values": IMAGES, "losses": wrong}) for wrong in NO_LOSSES),
-    *(({"workers": wrong}, {"feedback.values": IMAGES, "losses": LOSSES}) for wrong in NO_WORKERS),
-    ({}, {"feedback.values": IMAGES, "losses": LOSSES}),
+    *(({"workers": [2]}, {"answers.values": wrong, "losses": LOSSES}) for wrong in NO_FEEDBACKS),
+    *(({"workers": [2]}, {"answers.values": IMAGES, "losses": wrong}) for wrong in NO_LOSSES),
+    *(({"workers": wrong}, {"answers.values": IMAGES, "losses": LOSSES}) for wrong in NO_WORKERS),
+    ({}, {"answers.values": IMAGES, "losses": LOSSES}),
     ({"workers": [2]}, {"losses": LOSSES}),
-    ({"workers": [2]}, {"feedback.values": IMAGES}),
+    ({"workers": [2]}, {"answers.values": IMAGES}),
     ({"workers": [2]}, {}),
 ]
 
@@ -251,7 +251,7 @@ def test_an_answer_for_two_workers_counts_for_ones_own_alone(stage: MakeStage) -
     one, liar = made.begin_with((1,), (2,))
     liar.take(BATCHES)
     feedback = torch.stack([1e3 * feedback_of(1, 1), feedback_of(2, 1)])
-    tensors = {"feedback.values": feedback, "losses": torch.zeros(2, 2)}
+    tensors = {"answers.values": feedback, "losses": torch.zeros(2, 2)}
     liar.send(messages.Message(FEEDBACK, 1, {"workers": [1, 2]}, tensors))
     one.answer(1)
     made.finished(one, liar)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdgan.engine.server.deadline import Deadline
+from mdgan.engine.settings import DeadlineRule
 
 
 def test_without_a_limit_everybody_is_waited_for() -> None:
@@ -28,7 +29,7 @@ def test_a_factor_knows_nothing_at_first() -> None:
 
 @given(st.lists(st.floats(0.001, 100), min_size=1, max_size=60), st.floats(0.5, 9))
 def test_a_factor_is_of_the_median(times: list[float], factor: float) -> None:
-    deadline = Deadline(0.0, factor, 0.5)
+    deadline = Deadline(DeadlineRule(0.0, factor), 0.5)
     for answer_seconds in times:
         deadline.learn([answer_seconds])
     assert deadline.limit_seconds() == pytest.approx(factor * median(times))
@@ -55,10 +56,10 @@ def test_what_is_long_past_is_forgotten() -> None:
     ],
 )
 def test_the_quorum_is_of_those_who_live(quorum: float, num_live: int, least: int) -> None:
-    assert Deadline(1.0, 0.0, quorum).least(num_live) == least
-    assert Deadline(0.0, 2.0, quorum).least(num_live) == least
+    assert Deadline(DeadlineRule(1.0, 0.0), quorum).least(num_live) == least
+    assert Deadline(DeadlineRule(0.0, 2.0), quorum).least(num_live) == least
 
 
 @given(st.floats(0, 1, exclude_min=True), st.integers(1, 2000))
 def test_a_quorum_can_always_be_reached_and_is_somebody(quorum: float, num_live: int) -> None:
-    assert 1 <= Deadline(1.0, 0.0, quorum).least(num_live) <= num_live
+    assert 1 <= Deadline(DeadlineRule(1.0, 0.0), quorum).least(num_live) <= num_live

@@ -9,6 +9,7 @@ from torch import Tensor
 from mdgan import messages
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.errors import BadInput, Interrupted
+from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.messages import FEEDBACK, SWAPPED
 from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Kind
@@ -31,9 +32,7 @@ def test_it_arrives_answers_and_ends(server: PlayedServer) -> None:
         server.send(batches(i, workers))
         feedback = server.take(FEEDBACK)
         assert (feedback.iteration, feedback.fields["workers"]) == (i, [1, 2])
-        for row, worker in zip(
-            feedback.tensors["feedback.values"], reference.values(), strict=True
-        ):
+        for row, worker in zip(feedback.tensors["answers.values"], reference.values(), strict=True):
             assert small.same_bits(row, answer(worker, i))
     assert server.stop() is None
     assert server.waited == [LONG]
@@ -103,9 +102,7 @@ def test_cut_off_it_comes_back_as_itself(server: PlayedServer) -> None:
     assert first["key"]
     assert second == {**first, "generation": 1}
     server.send(batches(2, workers))
-    assert small.same_bits(
-        server.take(FEEDBACK).tensors["feedback.values"][0], answer(reference, 2)
-    )
+    assert small.same_bits(server.take(FEEDBACK).tensors["answers.values"][0], answer(reference, 2))
     server.cut()
     server.take(Kind.READY)
     assert server.hellos[-1]["generation"] == 2
@@ -120,7 +117,7 @@ def test_cut_off_in_a_swap_it_has_a_whole_discriminator(server: PlayedServer) ->
     server.take(FEEDBACK)
     reference = make_worker(1)
     answer(reference, 1)
-    server.send(messages.swap(1, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
+    server.send(mdgan_messages.swap(1, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
     server.cut()
     server.take(Kind.READY, besides=SWAPPED)
     assert server.stop() is None

@@ -1,16 +1,28 @@
+import math
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 from mdgan import messages
+from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
-from mdgan.engine import message_sizes as schema
-from mdgan.families.mdgan import messages as iteration_messages
-from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK, Form
+from mdgan.engine import message_sizes
+from mdgan.engine.answers import pack_answers
+from mdgan.families import registry
+from mdgan.families.federated.messages import ROUND, UPDATE, order, update_form
+from mdgan.families.federated.settings import FederatedSettings
+from mdgan.families.federated.training_load import Load
+from mdgan.families.mdgan import messages as mdgan_messages
+from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK, feedback_form
+from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
+from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState
 from mdgan.messages import Kind, Message
 from mdgan.transport.wire import HEADER_BYTES, encoded_bytes
@@ -27,6 +39,10 @@ class Samples(Partitioner):
 
     def images(self, indices: torch.Tensor) -> torch.Tensor:
         return self._images[indices]
+
+
+def generator() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, math.prod(SHAPE)), nn.Unflatten(1, SHAPE))
 
 
 def model() -> nn.Module:
@@ -53,7 +69,11 @@ def worker(num_samples: int) -> Worker:
     return made
 
 
-SIZES = schema.Sizes(SHAPE, BATCH, schema.state_bytes(model()))
+DATASET = DatasetFile(
+    "noise", Path("noise.py"), "", SHAPE, 4, lambda _: Samples(9), None, generator, model, {}
+)
+SETTINGS = MDGANSettings(batch_size=BATCH)
+SIZES = registry.algorithm("mdgan").build().message_sizes(SETTINGS, DATASET)
 
 
 def body_bytes(message: Message) -> int:
@@ -64,15 +84,15 @@ def body_bytes(message: Message) -> int:
 @pytest.mark.parametrize("verdicts", [False, True])
 def test_feedback_fits_and_little_more_does(num_workers: int, verdicts: bool) -> None:
     workers = range(10**6, 10**6 + num_workers)
-    feedback = iteration_messages.feedback(
+    feedback = mdgan_messages.feedback(
         10**12,
         {worker: torch.zeros(BATCH, *SHAPE) for worker in workers},
         {worker: torch.zeros(2) for worker in workers},
         dict.fromkeys(workers, 0),
-        Form((BATCH, *SHAPE), sums=False, verdicts=verdicts),
+        feedback_form(replace(SETTINGS, aggregation="f2u" if verdicts else "median"), SHAPE),
         dict.fromkeys(workers, torch.zeros(BATCH)),
     )
-    most = schema.from_host(SIZES, [100] * num_workers)[FEEDBACK]
+    most = message_sizes.from_host(SIZES, [100] * num_workers)[FEEDBACK]
     spare = (64 + 4 * BATCH) * num_workers + (8 << 10)
     assert body_bytes(feedback) <= most < body_bytes(feedback) + spare
 
@@ -81,39 +101,58 @@ def test_feedback_fits_and_little_more_does(num_workers: int, verdicts: bool) ->
 def test_states_of_workers_fit(num_samples: int) -> None:
     states = {n: worker(num_samples).state() for n in (1, 2)}
     state = messages.state(5, states, "checkpoint")
-    assert body_bytes(state) <= schema.from_host(SIZES, [num_samples] * 2)[Kind.STATE]
+    assert body_bytes(state) <= message_sizes.from_host(SIZES, [num_samples] * 2)[Kind.STATE]
     adopt = messages.adopt(5, states)
-    assert body_bytes(adopt) <= schema.from_server(SIZES, [num_samples] * 2)[Kind.ADOPT]
+    assert body_bytes(adopt) <= message_sizes.from_server(SIZES, [num_samples] * 2)[Kind.ADOPT]
 
 
 def test_discriminators_fit() -> None:
     states = {n: worker(BATCH).discriminator.state() for n in range(1, 6)}
-    parcel = messages.discriminators(5, states)
-    assert body_bytes(parcel) <= schema.between_hosts(SIZES, 5)[DISCRIMINATORS]
+    parcel = mdgan_messages.discriminators(5, states)
+    assert body_bytes(parcel) <= SIZES.between_hosts(5)[DISCRIMINATORS]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 50])
 def test_batches_fit_whatever_kappa_is(num_workers: int) -> None:
     assignment = {n: (2 * n, 2 * n + 1) for n in range(num_workers)}
     generated = torch.zeros(2 * num_workers, BATCH, *SHAPE)
-    sent = iteration_messages.batches(7, generated, assignment, swap_follows=True, last=False)
-    assert body_bytes(sent) <= schema.from_server(SIZES, [1] * num_workers)[BATCHES]
+    sent = mdgan_messages.batches(7, generated, assignment, swap_follows=True, last=False)
+    assert body_bytes(sent) <= message_sizes.from_server(SIZES, [1] * num_workers)[BATCHES]
+
+
+@pytest.mark.parametrize("num_workers", [1, 40])
+@pytest.mark.parametrize("codec", ["fp32", "int8", "topk:0.5"])
+def test_models_of_a_federated_round_fit(num_workers: int, codec: str) -> None:
+    settings = FederatedSettings(wire_models=codec)
+    sizes = registry.algorithm(settings.algorithm).build().message_sizes(settings, DATASET)
+    vector = ModelVector(generator(), model())
+    form = update_form(settings.wire_models, vector)
+    workers = range(10**6, 10**6 + num_workers)
+    answers = {worker: vector.read() for worker in workers}
+    losses = {worker: torch.zeros(2) for worker in workers}
+    singly = {worker: worker for worker in workers}
+    update = pack_answers(10**12, answers, losses, singly, form)
+    assert body_bytes(update) <= message_sizes.from_host(sizes, [100] * num_workers)[UPDATE]
+    loads = dict.fromkeys(workers, Load(10**9, 10**6))
+    weights = dict.fromkeys(workers, 1 / 3)
+    asked = order(10**12, vector.read(), loads, weights)
+    assert body_bytes(asked) <= message_sizes.from_server(sizes, [100] * num_workers)[ROUND]
 
 
 def test_what_only_the_other_side_sends_is_not_accepted() -> None:
-    host, server = schema.from_host(SIZES, [10]), schema.from_server(SIZES, [10])
+    host, server = message_sizes.from_host(SIZES, [10]), message_sizes.from_server(SIZES, [10])
     assert not host.keys() & server.keys()
-    assert list(schema.between_hosts(SIZES, 1)) == [DISCRIMINATORS]
+    assert list(SIZES.between_hosts(1)) == [DISCRIMINATORS]
     never = {Kind.HELLO, Kind.WELCOME, Kind.REFUSED, Kind.CLOCK, Kind.GENERATOR, Kind.SCORES}
     assert not never & {*host, *server}
 
 
 def test_no_host_is_believed_to_have_any_number_of_samples() -> None:
-    honest = schema.from_host(SIZES, [1000])[Kind.STATE]
-    assert schema.from_host(SIZES, [-(10**30)])[Kind.STATE] <= honest
-    assert schema.from_host(SIZES, [10**30])[Kind.STATE] < 5 << 30
+    honest = message_sizes.from_host(SIZES, [1000])[Kind.STATE]
+    assert message_sizes.from_host(SIZES, [-(10**30)])[Kind.STATE] <= honest
+    assert message_sizes.from_host(SIZES, [10**30])[Kind.STATE] < 5 << 30
 
 
 def test_sums_over_real_samples_fit() -> None:
     d = 2048  # inception's features
-    assert 2 * 8 * d * (d + 1) < schema.from_host(SIZES, [10])[Kind.REAL] < 1 << 29
+    assert 2 * 8 * d * (d + 1) < message_sizes.from_host(SIZES, [10])[Kind.REAL] < 1 << 29

@@ -1,6 +1,7 @@
 """Messages that make no sense cost their sender its place, never the server its life."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing import Pipe
 from typing import Any
 
@@ -8,25 +9,21 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mdgan.engine.server.reception import Reception
 from torch import Tensor
 
 from mdgan import messages
-from mdgan.engine.server.attendance import Attendance
-from mdgan.engine.server.barrier import Collector
 from mdgan.engine.server.checkpoints import Standing
-from mdgan.engine.server.deadline import Deadline
 from mdgan.engine.server.scoring import Scoring
-from mdgan.engine.server.screening import Screening
-from mdgan.families.mdgan.messages import FEEDBACK, SWAPPED
-from mdgan.families.mdgan.server_swaps import Swapping
+from mdgan.engine.settings import RunSettings
+from mdgan.families.federated.messages import ROUND, UPDATE
+from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK, SWAP, SWAPPED
+from mdgan.families.mdgan.server_swaps import ServerSwaps
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import Received
 from mdgan.transport.channel import Channel
 from tests.processes import wait_until
-from tests.unit.engine.played import FORM, Played, answer_of
+from tests.unit.engine.played import Played, answer_of
 from tests.unit.engine.stage import Stage, make_worker
-from tests.unit.gan import small
 
 MakeStage = Callable[..., Stage]
 thorough = settings(
@@ -35,37 +32,20 @@ thorough = settings(
 HONEST, LIAR, TAKER = 1, 2, 3
 
 
-class Desk:
-    """The server's front desk without the server: nothing happens between two calls."""
+class FrontDesk:
+    """The server's desk without the server: nothing happens between two calls."""
 
-    def __init__(self, made: Stage, scoring: Scoring) -> None:
+    def __init__(self, made: Stage) -> None:
         self.made = made
-        transport, roster, observer = made.network.server, made.members, made.observer
-        attendance = Attendance(observer)
-        self.swapping = Swapping(made.experiment, transport, roster, observer)
-        self.reception = Reception(
-            transport, roster, self.swapping, made.saving, scoring, attendance, observer
-        )
-        self.collector = Collector(
-            transport,
-            roster,
-            self.reception,
-            Deadline(None, 0.5),
-            Screening((small.BATCH_SIZE, *small.SHAPE), 1000),
-            attendance,
-            made.timeouts,
-            small.CPU,
-            FORM,
-        )
+        self.engine = made.server._engine
+        self.swaps = ServerSwaps("pairs", 0)
+        self.engine.desk.handlers[SWAPPED] = partial(self.swaps.note, self.engine)
+        self.engine.desk.settling.append(partial(self.swaps.settle, self.engine))
         self.honest = made.play(HONEST).ready()
         self.liar = made.play(LIAR).ready()
-        self.hear()
-        roster.begin()
+        self.engine.poll()
+        made.members.begin()
         self.iteration = 0
-
-    def hear(self) -> None:
-        while (event := self.made.network.server.receive(0.0)) is not None:
-            self.reception.take(event)
 
     def begin_iteration(self) -> None:
         """A swap and a newcomer are under way, and the liar is here."""
@@ -74,24 +54,26 @@ class Desk:
         if LIAR not in self.made.members.hosts():
             self.liar = self.made.play(LIAR).ready()
         self.newcomer = self.made.play(TAKER).lacks_everything()
-        self.hear()
-        self.swapping.order(self.iteration)
+        self.engine.poll()
+        self.swaps.order(self.iteration, self.engine)
 
     def end_iteration(self) -> None:
         self.newcomer.die()
-        self.hear()
+        self.engine.poll()
         assert self.made.members.hosts()[HONEST] == [HONEST]
 
     def send(self, host: Played, message: Message) -> None:
         host.send(message)
-        self.hear()
+        self.engine.poll()
 
 
 @pytest.fixture
-def desk(stage: MakeStage) -> Iterator[Desk]:
+def desk(stage: MakeStage) -> Iterator[FrontDesk]:
     first, second = Pipe()
-    made = stage(checkpoints=1, iterations=10**6, to_server=True)
-    yield Desk(made, Scoring(Channel(first), 10, 100))
+    scoring = Scoring(Channel(first), RunSettings(iterations=100, eval_interval=10))
+    yield FrontDesk(
+        stage(checkpoints=1, iterations=10**6, to_server=True, strikes=1000, scoring=scoring)
+    )
     for connection in (first, second):
         connection.close()
 
@@ -120,7 +102,7 @@ names = st.sampled_from(
     ["2/model.1.weight", "2/", "/", "", "1/x", "3/x", "x/y", "first.total", "class_histogram"]
 )
 ROWS = [{"iteration": 1, "start": 0.5, "spans": [["wait", 0, 0, 1, 0]]}]
-SENSIBLE: dict[str, tuple[Kind, dict[str, Any]]] = {
+SENSIBLE: dict[str, tuple[str, dict[str, Any]]] = {
     "spans": (Kind.SPANS, {"rows": ROWS, "sent_bytes": {}, "received_bytes": {}}),
     "swapped": (SWAPPED, {"given": {"2": "a" * 64}, "taken": {"2": "a" * 64}}),
     "real": (Kind.REAL, {"reason": ""}),
@@ -130,7 +112,8 @@ SENSIBLE: dict[str, tuple[Kind, dict[str, Any]]] = {
     "copy": (Kind.STATE, {"purpose": "copy", "taker": 3}),
     "checkpoint": (Kind.STATE, {"purpose": "checkpoint", "taker": 0}),
     "left": (Kind.STATE, {"purpose": "leave", "taker": 0}),
-    **{kind.name: (kind, {}) for kind in Kind if kind not in (Kind.BYE, FEEDBACK)},
+    **{kind.value: (kind, {}) for kind in Kind if kind != Kind.BYE},
+    **{kind: (kind, {}) for kind in (BATCHES, SWAP, DISCRIMINATORS, SWAPPED, ROUND, UPDATE)},
 }
 
 
@@ -148,7 +131,7 @@ def nonsense(draw: st.DrawFn) -> Message:
 
 @thorough
 @given(message=nonsense())
-def test_whatever_a_host_sends_the_others_go_on(desk: Desk, message: Message) -> None:
+def test_whatever_a_host_sends_the_others_go_on(desk: FrontDesk, message: Message) -> None:
     desk.begin_iteration()
     desk.send(desk.liar, message)
     desk.made.saving.poll()
@@ -160,18 +143,18 @@ def test_whatever_a_host_sends_the_others_go_on(desk: Desk, message: Message) ->
     fields=st.dictionaries(
         st.sampled_from(["workers", "summed"]), json_values | st.sampled_from([[2], [[2]]])
     ),
-    values=st.dictionaries(st.sampled_from(["feedback.values", "sums.values", "losses"]), tensors),
+    values=st.dictionaries(st.sampled_from(["answers.values", "sums.values", "losses"]), tensors),
 )
 def test_whatever_a_host_answers_the_others_are_heard(
-    desk: Desk, fields: dict[str, Any], values: dict[str, Tensor]
+    desk: FrontDesk, fields: dict[str, Any], values: dict[str, Tensor]
 ) -> None:
     desk.begin_iteration()
     i = desk.iteration
     desk.liar.send(Message(FEEDBACK, i, fields, values))
     desk.honest.send(answer_of(HONEST, i))
     desk.made.members.owe({HONEST: [HONEST], LIAR: [LIAR]}, i)
-    answers = desk.collector.collect(i, {HONEST: [HONEST], LIAR: [LIAR]})
-    assert answers.feedbacks.keys() == {HONEST}
+    answers = desk.engine.barrier.collect(i, {HONEST: [HONEST], LIAR: [LIAR]})
+    assert answers.singles.keys() == {HONEST}
     desk.end_iteration()
 
 
@@ -201,16 +184,16 @@ WRONG_FIELDS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("name", "wrong"), WRONG_FIELDS, ids=range(len(WRONG_FIELDS)))
 def test_a_field_that_cannot_be_costs_its_sender_its_place(
-    desk: Desk, name: str, wrong: dict[str, Any]
+    desk: FrontDesk, name: str, wrong: dict[str, Any]
 ) -> None:
     desk.begin_iteration()
     liar = desk.newcomer if name == "ready" else desk.liar
     kind, fields = SENSIBLE[name]
     event = Received(liar.number, Message(kind, 1, {**fields, **wrong}), 0)
-    desk.reception.take(event)
+    desk.engine.desk.take(event)
     assert liar.number not in desk.made.members.hosts()
     reason = desk.made.events("lost")[0]["reason"]
-    assert reason.startswith(f"its {kind.name} message makes no sense (")
+    assert reason.startswith(f"its {kind} message makes no sense (")
     assert len(reason) < 200
     assert liar.lost()
     desk.end_iteration()
@@ -227,7 +210,7 @@ def test_a_field_that_cannot_be_costs_its_sender_its_place(
     ],
 )
 def test_a_field_that_is_missing_costs_its_sender_its_place(
-    desk: Desk, name: str, missing: str
+    desk: FrontDesk, name: str, missing: str
 ) -> None:
     desk.begin_iteration()
     liar = desk.newcomer if name == "ready" else desk.liar
@@ -254,7 +237,9 @@ WRONG_FILES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("files", WRONG_FILES, ids=str)
-def test_a_file_that_is_none_costs_its_sender_its_place(desk: Desk, files: dict[str, Any]) -> None:
+def test_a_file_that_is_none_costs_its_sender_its_place(
+    desk: FrontDesk, files: dict[str, Any]
+) -> None:
     order_checkpoint(desk, 1)
     desk.send(
         desk.liar, Message(Kind.CHECKPOINTED, 1, {"workers": [2], "files": files, "reason": ""})
@@ -266,7 +251,7 @@ def test_a_file_that_is_none_costs_its_sender_its_place(desk: Desk, files: dict[
 
 
 @pytest.mark.parametrize("number", [1, 3, 0, -2, 10**9])
-def test_files_of_others_do_not_count(desk: Desk, number: int) -> None:
+def test_files_of_others_do_not_count(desk: FrontDesk, number: int) -> None:
     order_checkpoint(desk, 1)
     name = f"worker-{number:04d}.safetensors"
     files = {str(number): {"name": name, "sha256": SHA, "num_bytes": 7}}
@@ -280,7 +265,7 @@ def test_files_of_others_do_not_count(desk: Desk, number: int) -> None:
     assert manifest.files["1"].sha256 != SHA
 
 
-def test_states_of_others_do_not_count(desk: Desk) -> None:
+def test_states_of_others_do_not_count(desk: FrontDesk) -> None:
     order_checkpoint(desk, 1)
     forged = {n: {"model.w": torch.zeros(3)} for n in (0, 1, 2, 3)}
     desk.send(desk.liar, messages.state(1, forged, "checkpoint"))
@@ -295,18 +280,18 @@ def test_states_of_others_do_not_count(desk: Desk) -> None:
     assert desk.made.saving.state_for(3) is None
 
 
-def order_checkpoint(desk: Desk, iteration: int) -> None:
+def order_checkpoint(desk: FrontDesk, iteration: int) -> None:
     made = desk.made
-    standing = Standing(iteration, 0, 0, 0.0)
+    standing = Standing(iteration, {}, 0.0)
     made.saving.order(standing, made.learner.state(), made.members.free(), made.network.server)
 
 
-def commit_honestly(desk: Desk, iteration: int) -> None:
+def commit_honestly(desk: FrontDesk, iteration: int) -> None:
     desk.send(desk.honest, messages.state(iteration, {1: make_worker(1).state()}, "checkpoint"))
     wait_until(lambda: iteration in desk.made.checkpoints.committed(), "the commit")
 
 
-def test_whoever_says_ready_twice_joins_once(desk: Desk) -> None:
+def test_whoever_says_ready_twice_joins_once(desk: FrontDesk) -> None:
     for _ in range(3):
         desk.send(desk.liar, messages.ready(1, [2]))
         desk.send(desk.liar, messages.ready(1, []))

@@ -61,7 +61,7 @@ def run(
     groups: tuple[tuple[int, ...], ...],
     disks: Callable[[int], Path] | None = None,
 ) -> Outcome:
-    steps = made.experiment.local_steps
+    steps = made.settings.local_steps
     workers = {n: make_worker(n, local_steps=steps) for group in groups for n in group}
     for worker in workers.values():
         made.disk_keeps_up(worker)

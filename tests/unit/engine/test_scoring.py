@@ -1,5 +1,5 @@
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
@@ -7,17 +7,23 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mdgan import messages
+from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.scoring import Scoring
+from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.messages import Kind
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.observe.run_observer import RunObserver
 from mdgan.records.run_directory import RunDirectory
+from mdgan.timeouts import Timeouts
+from mdgan.transport.base import Received
 from mdgan.transport.channel import Channel
+from mdgan.transport.memory import MemoryNetwork
+from tests.unit.engine.played import IDENTITY, LONG, Played
 
 GENERATOR = nn.Sequential(nn.Linear(3, 4), nn.Unflatten(1, (1, 2, 2)))
 RECORD = {
@@ -41,31 +47,6 @@ EXTRACTOR = Extractor(
 )
 
 
-@pytest.fixture
-def ends() -> Iterator[tuple[Channel, Channel]]:
-    first, second = Pipe()
-    yield Channel(first), Channel(second)
-    for connection in (first, second):
-        connection.close()
-
-
-def make_observer(tmp_path: Path) -> RunObserver:
-    """Made inside a test, so that it writes to the standard error that the test captures."""
-    observer = RunObserver(
-        RunDirectory.claim(tmp_path / "run"),
-        GENERATOR,
-        z_dim=3,
-        seed=0,
-        iterations=100,
-        sample_interval=0,
-        log_interval=10,
-        status={},
-        launched=0.0,
-    )
-    observer.begin({}, 0)
-    return observer
-
-
 def statistics(seed: int) -> RealStatistics:
     values = torch.randn(20, 3, generator=torch.Generator().manual_seed(seed)).double()
     found = RealStatistics.empty(EXTRACTOR)
@@ -73,126 +54,191 @@ def statistics(seed: int) -> RealStatistics:
     return found
 
 
-def events(tmp_path: Path) -> list[dict[str, Any]]:
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines if '"holdings"' not in line]
+class Bench:
+    """The server's end of scoring, with hosts and a scorer that the test plays."""
+
+    def __init__(self, folder: Path, here: Channel, scorer: Channel, interval: int) -> None:
+        self.folder = folder
+        self.scorer = scorer
+        self.members = Membership(range(1, 6), IDENTITY, {"generation": 1}, 60.0)
+        self.network = MemoryNetwork(Timeouts(), self.members.admit)
+        self.hosts: dict[int, Played] = {}
+        self.observer = RunObserver(
+            RunDirectory.claim(folder),
+            GENERATOR,
+            z_dim=3,
+            seed=0,
+            iterations=100,
+            sample_interval=0,
+            log_interval=10,
+            status={},
+            launched=0.0,
+        )
+        self.observer.begin({}, 0)
+        settings = RunSettings(iterations=100, eval_interval=interval)
+        self.scoring = Scoring(here, settings)
+        self.scoring.attach(self.members, self.observer)
+
+    def join(self, *hosts: int) -> None:
+        """Hosts of one worker each are ready to train."""
+        for host in hosts:
+            self.hosts[host] = Played(self.network, host)
+            self.members.joined(host, self.hosts[host].hello)
+            self.members.arrived(host)
+
+    def lose(self, *hosts: int) -> None:
+        for host in hosts:
+            self.members.lose(host)
+        self.scoring.settle()
+
+    def asked(self) -> list[int]:
+        """The hosts that are now sent the extractor."""
+        self.scoring.ask(self.network.server)
+        heard = {host: played.link.receive(0.0) for host, played in self.hosts.items()}
+        events = {host: event for host, event in heard.items() if event is not None}
+        assert all(
+            isinstance(event, Received) and event.message.kind == Kind.EXTRACTOR
+            for event in events.values()
+        )
+        return sorted(events)
+
+    def train(self, first: int, last: int) -> None:
+        """The server is done with some iterations."""
+        for i in range(first, last + 1):
+            self.scoring.after(i - 1, i, GENERATOR)
+
+    def tell(self, host: int, tensors: Mapping[str, Tensor], reason: str = "") -> None:
+        """A host tells of its data."""
+        self.scoring.note_real(host, messages.real(1, tensors, reason))
+
+    def events(self) -> list[dict[str, Any]]:
+        lines = (self.folder / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines if '"holdings"' not in line]
 
 
-def test_generators_are_handed_over_when_due(ends: tuple[Channel, Channel], tmp_path: Path) -> None:
-    observer = make_observer(tmp_path)
-    here, scorer = ends
-    scoring = Scoring(here, 30, 100)
-    for i in range(1, 101):
-        scoring.after(i - 1, i, GENERATOR, observer)
-    due = [scorer.receive(1) for _ in range(4)]
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
+    """Makes one inside a test, so that it writes to the standard error that the test captures."""
+    first, second = Pipe()
+
+    def make(*hosts: int, interval: int = 10) -> Bench:
+        made = Bench(tmp_path / "run", Channel(first), Channel(second), interval)
+        made.join(*hosts)
+        return made
+
+    yield make
+    for connection in (first, second):
+        connection.close()
+
+
+MakeBench = Callable[..., Bench]
+
+
+def test_generators_are_handed_over_when_due(bench: MakeBench) -> None:
+    made = bench(interval=30)
+    made.train(1, 100)
+    due = [made.scorer.receive(LONG) for _ in range(4)]
     assert [message.iteration for message in due if message is not None] == [30, 60, 90, 100]
     assert due[0] is not None
     assert due[0].kind == Kind.GENERATOR
     assert torch.equal(due[0].tensors["0.weight"], GENERATOR.state_dict()["0.weight"])
-    assert scorer.receive(0) is None
+    assert made.scorer.receive(0) is None
 
 
 def test_a_slow_scorer_skips_but_the_last_is_scored(
-    ends: tuple[Channel, Channel], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bench: MakeBench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    observer = make_observer(tmp_path)
-    here, scorer = ends
-    scoring = Scoring(here, 1, 100)
-    for i in range(1, 101):
-        scoring.after(i - 1, i, GENERATOR, observer)
+    made = bench(interval=1)
+    made.train(1, 100)
     assert "scoring takes longer than 1 iterations" in capsys.readouterr().err
-    handed = iter(lambda: scorer.receive(0), None)
+    handed = iter(lambda: made.scorer.receive(0), None)
     assert [message.iteration for message in handed if message is not None] == [1, 2, 3, 4, 100]
 
 
-def test_scores_are_recorded_once(
-    ends: tuple[Channel, Channel],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    observer = make_observer(tmp_path)
-    here, scorer = ends
-    scoring = Scoring(here, 10, 100)
-    scoring.after(9, 10, GENERATOR, observer)
-    scorer.send(messages.scores(10, RECORD))
-    scoring.finish(observer)
-    (recorded,) = events(tmp_path)
+def test_scores_are_recorded_once(bench: MakeBench, capsys: pytest.CaptureFixture[str]) -> None:
+    made = bench()
+    made.train(10, 10)
+    made.scorer.send(messages.scores(10, RECORD))
+    made.scoring.finish()
+    (recorded,) = made.events()
     assert recorded["event"] == "scores"
     assert recorded["scores"] == RECORD["scores"]
     assert "row" not in recorded
-    assert (tmp_path / "run" / "trace" / "scorer.jsonl").read_text().count("\n") == 1
+    assert (made.folder / "trace" / "scorer.jsonl").read_text().count("\n") == 1
     said = capsys.readouterr().err
     assert "scores: few samples" in said
     assert "scores: kid: no held-out split" in said
 
 
-def test_every_host_is_asked_once(ends: tuple[Channel, Channel], tmp_path: Path) -> None:
-    observer = make_observer(tmp_path)
-    here, scorer = ends
-    scoring = Scoring(here, 10, 100)
-    assert scoring.to_ask([1, 2]) == [], "there is no extractor yet"
-    scorer.send(messages.extractor({"kind": "file"}, {}))
-    scoring.poll(observer, 1.0)
-    assert scoring.to_ask([2, 1]) == [1, 2]
-    assert scoring.to_ask([1, 2, 5]) == [5]
+def test_every_host_is_asked_once(bench: MakeBench) -> None:
+    made = bench(1, 2)
+    assert made.asked() == [], "there is no extractor yet"
+    made.scorer.send(messages.extractor({"kind": "file"}, {}))
+    made.scoring.poll(LONG)
+    assert made.asked() == [1, 2]
+    made.join(5)
+    assert made.asked() == [5]
+    assert made.asked() == []
 
 
-def test_a_host_that_comes_back_is_asked_again_unless_it_has_told(
-    ends: tuple[Channel, Channel], tmp_path: Path
-) -> None:
-    observer = make_observer(tmp_path)
-    here, scorer = ends
-    scoring = Scoring(here, 10, 100)
-    scorer.send(messages.extractor({"kind": "file"}, {}))
-    scoring.poll(observer, 1.0)
-    assert scoring.to_ask([1, 2]) == [1, 2]
-    scoring.note_real(1, messages.real(1, statistics(1).tensors()), [1, 2], observer)
-    scoring.forget(1)
-    scoring.forget(2)
-    assert scoring.to_ask([1, 2]) == [2]
+def test_a_host_that_is_only_arriving_is_asked_later(bench: MakeBench) -> None:
+    made = bench(1, 2)
+    made.scorer.send(messages.extractor({"kind": "file"}, {}))
+    made.scoring.poll(LONG)
+    member = made.members.member(2)
+    assert member is not None
+    member.arriving = True
+    assert made.asked() == [1]
+    made.members.arrived(2)
+    assert made.asked() == [2]
 
 
-def test_statistics_that_are_none_are_refused_at_once(
-    ends: tuple[Channel, Channel], tmp_path: Path
-) -> None:
-    observer = make_observer(tmp_path)
-    here, scorer = ends
-    scoring = Scoring(here, 10, 100)
+def test_a_host_that_comes_back_is_asked_again_unless_it_has_told(bench: MakeBench) -> None:
+    made = bench(1, 2)
+    made.scorer.send(messages.extractor({"kind": "file"}, {}))
+    made.scoring.poll(LONG)
+    assert made.asked() == [1, 2]
+    made.tell(1, statistics(1).tensors())
+    made.lose(1, 2)
+    made.join(1, 2)
+    assert made.asked() == [2]
+
+
+def test_statistics_that_are_none_are_refused_at_once(bench: MakeBench) -> None:
+    made = bench(1, 2)
     whole = statistics(1).tensors()
     for wrong in ({}, {**whole, "first.total": torch.zeros(2)}, {"x": torch.zeros(2)}):
         with pytest.raises(BadInput, match="damaged statistics"):
-            scoring.note_real(2, messages.real(1, wrong), [1, 2], observer)
-    scoring.note_real(1, messages.real(1, whole), [1], observer)
-    message = scorer.receive(1)
+            made.tell(2, wrong)
+    made.lose(2)
+    made.tell(1, whole)
+    message = made.scorer.receive(LONG)
     assert message is not None
     assert RealStatistics.from_tensors(message.tensors).num_samples == 20
 
 
 def test_statistics_of_different_networks_are_not_added(
-    ends: tuple[Channel, Channel], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bench: MakeBench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    observer = make_observer(tmp_path)
-    scoring = Scoring(ends[0], 10, 100)
+    made = bench(1, 2)
     other = RealStatistics.empty(replace(EXTRACTOR, num_features=5))
-    scoring.note_real(1, messages.real(1, statistics(1).tensors()), [1, 2], observer)
-    scoring.note_real(2, messages.real(1, other.tensors()), [1, 2], observer)
-    assert not scoring.on
+    made.tell(1, statistics(1).tensors())
+    made.tell(2, other.tensors())
+    assert not made.scoring.on
     assert "scores are left out: statistics of 5 features" in capsys.readouterr().err
-    scoring.note_real(3, messages.real(1, {}), [3], observer)
+    made.join(3)
+    made.tell(3, {})
+    assert made.scoring.described(), "without scores nothing need be described"
 
 
-def test_the_scorer_gets_the_sum_when_all_hosts_have_told(
-    ends: tuple[Channel, Channel], tmp_path: Path
-) -> None:
-    observer = make_observer(tmp_path)
-    here, scorer = ends
-    scoring = Scoring(here, 10, 100)
-    scoring.note_real(3, messages.real(1, statistics(3).tensors()), [1, 3], observer)
-    assert not scoring.described([1, 3])
-    assert scorer.receive(0) is None
-    scoring.note_real(1, messages.real(1, statistics(1).tensors()), [1, 3], observer)
-    assert scoring.described([1, 3])
-    message = scorer.receive(1)
+def test_the_scorer_gets_the_sum_when_all_hosts_have_told(bench: MakeBench) -> None:
+    made = bench(1, 3)
+    made.tell(3, statistics(3).tensors())
+    assert not made.scoring.described()
+    assert made.scorer.receive(0) is None
+    made.tell(1, statistics(1).tensors())
+    assert made.scoring.described()
+    message = made.scorer.receive(LONG)
     assert message is not None
     found = RealStatistics.from_tensors(message.tensors)
     assert found.num_samples == 40
@@ -200,53 +246,55 @@ def test_the_scorer_gets_the_sum_when_all_hosts_have_told(
     assert all(torch.equal(found.tensors()[name], tensor) for name, tensor in wanted.items())
 
 
-def test_nobody_waits_for_a_host_that_is_lost(
-    ends: tuple[Channel, Channel], tmp_path: Path
-) -> None:
-    observer = make_observer(tmp_path)
-    here, scorer = ends
-    scoring = Scoring(here, 10, 100)
-    scoring.note_real(3, messages.real(1, statistics(3).tensors()), [1, 3], observer)
-    scoring.check_complete([3], observer)
-    message = scorer.receive(1)
+def test_nobody_waits_for_a_host_that_is_lost(bench: MakeBench) -> None:
+    made = bench(1, 3)
+    made.tell(3, statistics(3).tensors())
+    assert made.scorer.receive(0) is None
+    made.lose(1)
+    message = made.scorer.receive(LONG)
     assert message is not None
     assert message.kind == Kind.REAL
 
 
 @pytest.mark.parametrize("cause", ["no network", "no data", "gone", "all lost"])
 def test_scores_are_left_out_with_a_reason(
-    cause: str,
-    ends: tuple[Channel, Channel],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    cause: str, bench: MakeBench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    observer = make_observer(tmp_path)
-    here, scorer = ends
-    scoring = Scoring(here, 10, 100)
-    scoring.after(9, 10, GENERATOR, observer)
+    made = bench(2)
+    made.train(10, 10)
     if cause == "no network":
-        scorer.send(messages.extractor({"reason": cause}, {}))
+        made.scorer.send(messages.extractor({"reason": cause}, {}))
     elif cause == "no data":
-        scoring.note_real(2, messages.real(1, {}, cause), [2], observer)
+        made.tell(2, {}, cause)
     elif cause == "gone":
-        scorer.close()
+        made.scorer.close()
     else:
-        scoring.give_up_without_real(observer)
-    scoring.finish(observer)
-    assert not scoring.on
-    scoring.after(19, 20, GENERATOR, observer)
+        made.scoring.give_up_without_real()
+    made.scoring.finish()
+    assert not made.scoring.on
+    made.train(20, 20)
     reasons = {"gone": "the scorer is gone", "all lost": "no host has told of its data"}
     said = capsys.readouterr().err
     assert said.count("scores are left out") == 1
     assert reasons.get(cause, cause) in said
-    (recorded,) = events(tmp_path)
+    (recorded,) = made.events()
     assert recorded["event"] == "unscored"
 
 
-def test_whoever_asks_to_stop_does_not_wait(ends: tuple[Channel, Channel], tmp_path: Path) -> None:
-    observer = make_observer(tmp_path)
-    scoring = Scoring(ends[0], 10, 100)
-    scoring.after(9, 10, GENERATOR, observer)
-    scoring.abandon()
-    scoring.finish(observer)
-    assert scoring.on
+def test_where_the_scorer_has_the_data_itself_nobody_need_tell(bench: MakeBench) -> None:
+    made = bench()
+    first, second = Pipe()
+    with first, second:
+        settings = RunSettings(iterations=100, eval_interval=10)
+        scoring = Scoring(Channel(first), settings, real_is_known=True)
+        scoring.attach(made.members, made.observer)
+        scoring.give_up_without_real()
+        assert scoring.on
+
+
+def test_a_user_who_asks_to_stop_does_not_wait(bench: MakeBench) -> None:
+    made = bench()
+    made.train(10, 10)
+    made.scoring.abandon()
+    made.scoring.finish()
+    assert made.scoring.on

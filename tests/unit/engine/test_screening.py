@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from mdgan.engine.answers import AnswerForm
 from mdgan.engine.server.screening import Screening
 from mdgan.gan.randomness import generator_for
 from tests.unit.gan.small import BATCH_SIZE, SHAPE, make_worker
@@ -19,7 +20,8 @@ STRIKES = 3
 
 
 def make_screening(strikes: int = STRIKES) -> Screening:
-    return Screening((BATCH_SIZE, *SHAPE), strikes)
+    form = AnswerForm("FEEDBACK", (BATCH_SIZE, *SHAPE), beside={"verdicts": (BATCH_SIZE,)})
+    return Screening(form, strikes)
 
 
 def feedback(norm: float, seed: int = 0) -> Tensor:
@@ -231,14 +233,14 @@ VERDICTS = torch.linspace(-9, 9, BATCH_SIZE)
 )
 def test_verdicts_that_say_nothing_are_a_strike(verdicts: Tensor, reason: str) -> None:
     screening = informed()
-    assert screening.refuse(1, feedback(1.0), verdicts) == reason
+    assert screening.refuse(1, feedback(1.0), {"verdicts": verdicts}) == reason
     assert screening.strikes_of(1) == 1
-    assert screening.refuse(1, feedback(1.0), VERDICTS) is None
+    assert screening.refuse(1, feedback(1.0), {"verdicts": VERDICTS}) is None
     assert screening.refuse(1, feedback(1.0)) is None, "where nobody asks for them"
 
 
 def test_good_verdicts_do_not_excuse_bad_feedback() -> None:
     screening = informed()
-    assert screening.refuse(1, broken(math.nan), VERDICTS) == "NaN or Inf"
-    assert screening.refuse(1, broken(math.nan), VERDICTS / 0) is not None
+    assert screening.refuse(1, broken(math.nan), {"verdicts": VERDICTS}) == "NaN or Inf"
+    assert screening.refuse(1, broken(math.nan), {"verdicts": VERDICTS / 0}) is not None
     assert screening.strikes_of(1) == 2, "one answer is one strike"

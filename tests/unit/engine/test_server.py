@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from mdgan import messages
 from mdgan.engine.server.scoring import Scoring
+from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.messages import Kind
@@ -156,7 +157,8 @@ def test_who_comes_in_a_place_of_a_described_host_is_asked_for_its_data_again(
     """Else the end of training would wait for what nobody has been asked."""
     first, second = Pipe()
     scorer = Channel(second)
-    made = stage(num_workers=1, iterations=3, scoring=Scoring(Channel(first), 100, 100))
+    scoring = Scoring(Channel(first), RunSettings(iterations=100, eval_interval=100))
+    made = stage(num_workers=1, iterations=3, scoring=scoring)
     scorer.send(messages.extractor({"kind": "file"}, {}))
     (one,) = made.begin_with((1,))
     one.answer(1)

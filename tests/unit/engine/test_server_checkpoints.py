@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.server import checkpoints as module
-from mdgan.engine.server.checkpoints import Saving, Standing
+from mdgan.engine.server.checkpoints import ServerCheckpoints, Standing
 from mdgan.messages import Kind
 from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.manifest import Manifest
@@ -22,13 +22,22 @@ MakeStage = Callable[..., Stage]
 
 
 def standing(iteration: int, num_swaps: int = 0) -> Standing:
-    return Standing(iteration, num_swaps, 5, 0.5 * iteration)
+    return Standing(iteration, {"num_swaps": num_swaps, "swap_every": 5}, 0.5 * iteration)
 
 
 def order(made: Stage, iteration: int, *hosts: Played) -> None:
     carried = {host.number: list(host.workers) for host in hosts}
     state = made.learner.state()
     made.saving.order(standing(iteration), state, carried, made.network.server)
+
+
+def leave(made: Stage, worker: int, state: Mapping[str, Tensor]) -> None:
+    """A worker goes of its own accord, and leaves its state."""
+    host = made.play(worker)
+    made.members.joined(host.number, host.hello)
+    made.saving.note_states(host.number, messages.state(1, {worker: state}, "leave"))
+    made.members.lose(host.number)
+    host.die()
 
 
 def write(made: Stage, host: Played, iteration: int, folder: Path | None = None) -> StoredFile:
@@ -91,18 +100,17 @@ def test_without_an_interval_nothing_is_written_but_what_there_is_can_be_found(
     stage: MakeStage,
 ) -> None:
     made = stage(checkpoints=5, to_server=True)
-    made.saving.keep({1: make_worker(1).state()})
+    leave(made, 1, make_worker(1).state())
     order(made, 5)
     manifest = made.wait_for_checkpoint(5)
-    saving = Saving(
+    saving = ServerCheckpoints(
         made.checkpoints,
-        interval=0,
-        iterations=5,
-        to_server=False,
-        settings={},
-        fence=made.fence,
-        observer=made.observer,
-        committed=manifest,
+        made.make_settings({"iterations": 5, "checkpoint_interval": 0}),
+        {},
+        made.fence,
+        made.members,
+        made.observer,
+        manifest,
     )
     saving.save_alone(standing(7), made.learner.state())
     saving.close(LONG)
@@ -115,7 +123,7 @@ def test_without_an_interval_nothing_is_written_but_what_there_is_can_be_found(
 def test_a_run_without_workers_saves_itself(stage: MakeStage) -> None:
     made = stage(checkpoints=5)
     for i in (5, 10):
-        made.saving.save(standing(i), made.learner.state())
+        order(made, i)
         manifest = made.wait_for_checkpoint(i)
         assert manifest.files.keys() == {"server"}
     assert made.checkpoints.committed() == [5, 10]
@@ -223,7 +231,8 @@ def test_who_is_gone_is_not_waited_for(stage: MakeStage) -> None:
     one, two = made.play(1), made.play(2)
     order(made, 5, one, two)
     write(made, one, 5)
-    made.saving.lose([2])
+    made.members.lose(2)
+    made.saving.settle()
     assert made.wait_for_checkpoint(5).workers == (1,)
 
 
@@ -357,7 +366,7 @@ def test_alone_it_does_not_touch_a_checkpoint_that_is_on_its_way(
 def test_what_was_left_is_saved_until_its_rank_is_taken(stage: MakeStage) -> None:
     made = stage(checkpoints=5, to_server=True)
     state = make_worker(2, model_seed=3).state()
-    made.saving.keep({2: state})
+    leave(made, 2, state)
     order(made, 5)
     manifest = made.wait_for_checkpoint(5)
     assert manifest.workers == (2,)
@@ -372,7 +381,7 @@ def test_what_was_left_is_saved_until_its_rank_is_taken(stage: MakeStage) -> Non
 
 def test_what_was_left_never_replaces_what_its_successor_has(stage: MakeStage) -> None:
     made = stage(checkpoints=5)
-    made.saving.keep({1: make_worker(1, model_seed=3).state()})
+    leave(made, 1, make_worker(1, model_seed=3).state())
     made.saving.hold([1])
     one = made.play(1)
     order(made, 5, one)

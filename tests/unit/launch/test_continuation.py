@@ -9,19 +9,21 @@ from typing import Any
 
 import pytest
 import torch
-from mdgan.settings.config import as_settings
-from mdgan.settings.deployment import Deployment
-from mdgan.settings.experiment import Experiment
 from torch import Tensor
 
 from mdgan.errors import BadInput
+from mdgan.families.mdgan.messages import feedback_form
+from mdgan.families.mdgan.server import MDGANServer
+from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.launch.continuation import continuation
+from mdgan.launch.settings import LaunchSettings
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints
 from mdgan.storage.manifest import Manifest
 from mdgan.storage.state_file import write_state
+from tests.unit.gan import small
 
-SETTINGS = as_settings(Experiment(iterations=100), Deployment())
+SETTINGS = {**MDGANSettings(iterations=100).as_json(), **LaunchSettings().as_json()}
 STATE = {"generator.w": torch.arange(5.0), "noise": torch.arange(3, dtype=torch.uint8)}
 
 
@@ -116,18 +118,25 @@ def test_another_algorithm_is_another_run(tmp_path: Path) -> None:
     [
         ({}, 10),
         ({"seed": 7, "device": "cuda", "iterations": 500}, 10),
-        ({"swap_interval": 3}, None),
-        ({"swap_epochs": 2.0}, None),
-        ({"world_size": 9}, None),
-        ({"batch_size": 20}, None),
-        ({"data_dir": "elsewhere"}, None),
+        ({"swap_interval": 3}, 0),
+        ({"swap_epochs": 2.0}, 0),
+        ({"world_size": 9}, 0),
+        ({"batch_size": 20}, 0),
+        ({"partition": "sorted"}, 0),
+        ({"dataset": "cifar10"}, 0),
+        ({"data_dir": "elsewhere"}, 0),
     ],
 )
 def test_the_rhythm_of_swaps_stays_unless_something_moves_it(
-    tmp_path: Path, change: dict[str, Any], swap_every: int | None
+    tmp_path: Path, change: dict[str, Any], swap_every: int
 ) -> None:
+    """Where it is 0, the server works it out anew when training begins."""
     run = make_run(tmp_path / "run", 20)
-    assert continuation(run, {**SETTINGS, **change}).swap_every() == swap_every
+    settings = MDGANSettings.read({**SETTINGS, **change})
+    found = continuation(run, {**SETTINGS, **settings.as_json()})
+    part = MDGANServer(small.make_learner(), settings, feedback_form(settings, small.SHAPE))
+    part.go_on(found.manifest.progress, found.changed)
+    assert part.progress() == {"num_swaps": 2, "swap_every": swap_every}
 
 
 def test_a_state_that_changed_meanwhile_is_refused(tmp_path: Path) -> None:

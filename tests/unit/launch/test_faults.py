@@ -1,21 +1,22 @@
 """Planned faults: what is read, who is struck, when, and how often."""
 
+import json
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mdgan.errors import BadInput
+from mdgan.families import registry
 from mdgan.launch import faults as module
-from mdgan.launch import prepare as plan
+from mdgan.launch import prepare
 from mdgan.launch.faults import (
     FAULTS,
-    HOST_PHASES,
-    SERVER_PHASES,
     SIGNALS,
     Fault,
     FaultFolder,
@@ -27,6 +28,7 @@ from mdgan.launch.faults import (
 from mdgan.observe.tracer import OnPhase, Tracer
 from tests.processes import run_here
 
+ALL_SERVER_PHASES, ALL_HOST_PHASES = registry.all_phases()
 Struck = list[signal.Signals]
 
 
@@ -54,7 +56,7 @@ roles = st.just("server") | st.integers(1, 10**6).map("host-{}".format)
 @st.composite
 def some_fault(draw: st.DrawFn) -> Fault:
     role = draw(roles)
-    phases = SERVER_PHASES if role == "server" else HOST_PHASES
+    phases = ALL_SERVER_PHASES if role == "server" else ALL_HOST_PHASES
     action = draw(st.sampled_from(sorted(SIGNALS)))
     return Fault(role, action, draw(st.sampled_from(phases)), draw(st.integers(0, 10**6)))
 
@@ -147,21 +149,33 @@ def test_a_fault_strikes_only_one_process_of_a_role(struck: Struck, tmp_path: Pa
     assert struck == [signal.SIGKILL]
 
 
-def test_every_phase_is_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault can be planned for whatever is offered, and for each phase of every role."""
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"algorithm": "mdgan", "swap_interval": 2},
+        {"algorithm": "fl-gan", "round_iterations": 2},
+        {"algorithm": "standalone"},
+    ],
+    ids=lambda given: str(given["algorithm"]),
+)
+def test_every_phase_is_entered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
+    """A fault can be planned for each phase of every role, and for no other."""
     entered: dict[str, set[str]] = {}
 
     class Watching(Planned):
         def on_phase(self, role: str) -> Callable[[str, int], None]:
             return lambda phase, _: entered.setdefault(role, set()).add(phase.replace(" ", "-"))
 
-    monkeypatch.setattr(plan, "read_planned", Watching)
-    flags = ["--transport", "memory", "--world-size", "3", "--iterations", "8", "--batch-size", "4"]
-    every = ["--swap-interval", "2", "--checkpoint-interval", "4", "--workers-per-host", "1"]
-    result = run_here("train", *flags, *every, "--out", "run", cwd=tmp_path)
+    monkeypatch.setattr(prepare, "read_planned", Watching)
+    given |= {"world_size": 3, "iterations": 8, "batch_size": 4, "checkpoint_interval": 4}
+    (tmp_path / "given.json").write_text(json.dumps({**given, "eval_interval": 0}))
+    flags = ["--config", "given.json", "--transport", "memory", "--workers-per-host", "1"]
+    command = ["standalone"] if given["algorithm"] == "standalone" else ["train"]
+    result = run_here(*command, *flags, "--out", "run", cwd=tmp_path)
     assert result.status == 0, result
-    assert entered == {
-        "server": {*SERVER_PHASES},
-        "host-1": {*HOST_PHASES},
-        "host-2": {*HOST_PHASES},
-    }
+    settings = registry.read_settings([given])
+    server, host = registry.algorithm(settings.algorithm).phases(settings)
+    with_hosts = {"server": {*server}, "host-1": {*host}, "host-2": {*host}}
+    assert entered == (with_hosts if given["algorithm"] != "standalone" else {"server": {*server}})

@@ -1,13 +1,13 @@
 import socket
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from mdgan.settings.deployment import Deployment
 
 # torch exports it without saying so.
 from torch.distributed import TCPStore  # type: ignore[attr-defined] # see above
@@ -18,8 +18,9 @@ from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.launch import links
 from mdgan.launch.access import check_exposed, is_readable_by_others, read_token
 from mdgan.launch.links import connector, open_server
-from mdgan.launch.prepare import Plan, make_plan
+from mdgan.launch.prepare import Prepared, prepare
 from mdgan.launch.ranks import Torchrun
+from mdgan.launch.settings import LaunchSettings
 from mdgan.messages import Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Joined, Lost, Received
@@ -38,13 +39,13 @@ def token(tmp_path: Path) -> Path:
 
 
 def test_a_token_is_what_is_in_the_file_but_for_white_space_around_it(token: Path) -> None:
-    assert read_token(Deployment(join_token=str(token))) == SECRET.encode()
+    assert read_token(LaunchSettings(join_token=str(token))) == SECRET.encode()
     token.write_bytes(b"\xff\x00" * 20)
-    assert read_token(Deployment(join_token=str(token))) == b"\xff\x00" * 20
+    assert read_token(LaunchSettings(join_token=str(token))) == b"\xff\x00" * 20
 
 
 def test_without_a_file_there_is_no_token() -> None:
-    assert read_token(Deployment()) == b""
+    assert read_token(LaunchSettings()) == b""
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_without_a_file_there_is_no_token() -> None:
 def test_a_token_that_is_no_secret(token: Path, content: str | None, says: str) -> None:
     token.unlink() if content is None else token.write_text(content)
     with pytest.raises(BadInput) as caught:
-        read_token(Deployment(join_token=str(token)))
+        read_token(LaunchSettings(join_token=str(token)))
     assert says in str(caught.value)
     assert f"--join-token {token}" in str(caught.value)
     assert "mdgan token FILE" in str(caught.value)
@@ -67,27 +68,27 @@ def test_a_token_that_is_no_secret(token: Path, content: str | None, says: str) 
 @pytest.mark.parametrize(("mode", "others"), [(0o600, False), (0o640, True), (0o604, True)])
 def test_who_else_can_read_a_token(token: Path, mode: int, others: bool) -> None:
     token.chmod(mode)
-    assert is_readable_by_others(Deployment(join_token=str(token))) == others
-    assert not is_readable_by_others(Deployment())
+    assert is_readable_by_others(LaunchSettings(join_token=str(token))) == others
+    assert not is_readable_by_others(LaunchSettings())
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "192.168.7.3", "0.0.0.0", "::", "fe80::1%eth0"])
 def test_what_others_can_reach_needs_a_token(token: Path, address: str) -> None:
     with pytest.raises(BadInput) as caught:
-        check_exposed(["127.0.0.1", address], Deployment(master_addr="somewhere"))
+        check_exposed(["127.0.0.1", address], LaunchSettings(master_addr="somewhere"))
     for part in ("--master-addr somewhere", address, "--join-token FILE", "--insecure"):
         assert part in str(caught.value)
-    check_exposed([address], Deployment(join_token=str(token)))
-    check_exposed([address], Deployment(insecure=True))
+    check_exposed([address], LaunchSettings(join_token=str(token)))
+    check_exposed([address], LaunchSettings(insecure=True))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1"])
 def test_what_nobody_else_can_reach_needs_none(address: str) -> None:
-    check_exposed([address], Deployment())
+    check_exposed([address], LaunchSettings())
 
 
-def plan(**settings: Any) -> Plan:
-    return make_plan({"world_size": 3, "iterations": 10, "eval_interval": 0, **settings})
+def prepared(**settings: Any) -> Prepared:
+    return prepare({"world_size": 3, "iterations": 10, "eval_interval": 0, **settings})
 
 
 def admit(_hello: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -101,18 +102,18 @@ def hello(host: int) -> dict[str, Any]:
 def test_a_host_and_a_server_find_each_other_with_a_token(token: Path) -> None:
     listener = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
-    made = plan(join_token=str(token))
+    made = prepared(join_token=str(token))
     server = open_server(made, listener, admit, LIMITS)
     connect = connector(made, (1,), port, LIMITS, threading.Event())
     host = connect(hello(1), 10)
     assert isinstance(server.receive(10), Joined)
-    b, shape = made.experiment.batch_size, made.dataset.shape
+    b, shape = made.settings.batch_size, made.dataset.shape
     server.send(1, Message(BATCHES, 1, {}, {"batches": torch.zeros(2, b, *shape)}))
     assert isinstance(host.receive(10), Received)
-    host.send(Message(FEEDBACK, 1, {}, {"feedback.values": torch.zeros(1, b, *shape)}))
+    host.send(Message(FEEDBACK, 1, {}, {"answers.values": torch.zeros(1, b, *shape)}))
     assert isinstance(server.receive(10), Received)
     # Feedback for one more worker than the host has is too large.
-    host.send(Message(FEEDBACK, 1, {}, {"feedback.values": torch.zeros(40, b, *shape)}))
+    host.send(Message(FEEDBACK, 1, {}, {"answers.values": torch.zeros(40, b, *shape)}))
     lost = server.receive(10)
     assert isinstance(lost, Lost)
     assert "a FEEDBACK message of" in lost.reason
@@ -121,13 +122,13 @@ def test_a_host_and_a_server_find_each_other_with_a_token(token: Path) -> None:
 
 
 def test_the_servers_address_comes_first_then_its_standbys() -> None:
-    made = plan(master_addr="127.0.0.1,127.0.0.2", master_port=4000)
-    assert links.server_addresses(made.deployment) == [("127.0.0.1", 4000), ("127.0.0.2", 4000)]
-    assert links.server_addresses(made.deployment, 5000) == [
+    made = prepared(master_addr="127.0.0.1,127.0.0.2", master_port=4000)
+    assert links.server_addresses(made.launch) == [("127.0.0.1", 4000), ("127.0.0.2", 4000)]
+    assert links.server_addresses(made.launch, 5000) == [
         ("127.0.0.1", 5000),
         ("127.0.0.2", 5000),
     ]
-    assert links.server_addresses(plan().deployment) == [("127.0.0.1", 29500)]
+    assert links.server_addresses(prepared().launch) == [("127.0.0.1", 29500)]
 
 
 def other_address() -> str:
@@ -144,16 +145,16 @@ def test_nothing_that_others_can_reach_is_opened_without_a_token() -> None:
         socket.create_server((address, 0)) as listener,
         pytest.raises(BadInput, match="--insecure"),
     ):
-        open_server(plan(), listener, admit, LIMITS)
-    made = plan(master_addr=address)
+        open_server(prepared(), listener, admit, LIMITS)
+    made = prepared(master_addr=address)
     with pytest.raises(BadInput, match="--insecure"):
         connector(made, (1,), 4000, LIMITS, threading.Event())
-    connector(plan(master_addr=address, insecure=True), (1,), 4000, LIMITS, threading.Event())
+    connector(prepared(master_addr=address, insecure=True), (1,), 4000, LIMITS, threading.Event())
 
 
 def test_hosts_listen_where_they_are_told_to(token: Path) -> None:
     listener = listen("127.0.0.1", 0)
-    made = plan(join_token=str(token), network_interface="lo")
+    made = prepared(join_token=str(token), network_interface="lo")
     server = open_server(made, listener, admit, LIMITS)
     port = listener.getsockname()[1]
     host = connector(made, (2,), port, LIMITS, threading.Event())(hello(2), 10)
@@ -170,16 +171,14 @@ def agent() -> TCPStore:
     return TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), wait_for_workers=False)
 
 
-def under_torchrun(port: int, *, store_is_up: bool = True, attempt: str = "0") -> Plan:
-    from dataclasses import replace
-
+def under_torchrun(port: int, *, store_is_up: bool = True, attempt: str = "0") -> Prepared:
     torchrun = Torchrun(0, 3, 3, 0, "127.0.0.1", port, store_is_up, attempt)
-    return replace(plan(), torchrun=torchrun)
+    return replace(prepared(), torchrun=torchrun)
 
 
 def test_under_torchrun_hosts_are_told_in_its_store_where_the_server_is(agent: TCPStore) -> None:
     stale = under_torchrun(agent.port, attempt="0")
-    links._listen_beside_store(stale.torchrun, stale.deployment, LIMITS).close()  # type: ignore[arg-type] # it is set
+    links._listen_beside_store(stale.torchrun, stale.launch, LIMITS).close()  # type: ignore[arg-type] # it is set
     made = under_torchrun(agent.port, attempt="1")
     found: list[Any] = []
 
@@ -229,7 +228,7 @@ def test_giving_up_while_nobody_answers() -> None:
     interrupted = threading.Event()
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        connect = connector(plan(), (1,), bound.getsockname()[1], LIMITS, interrupted)
+        connect = connector(prepared(), (1,), bound.getsockname()[1], LIMITS, interrupted)
         threading.Timer(0.2, interrupted.set).start()
         with pytest.raises(Interrupted):
             connect(hello(1), 1e6)

@@ -3,11 +3,11 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from mdgan.settings.deployment import Deployment
-from mdgan.settings.experiment import Experiment
 
+from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.launch.ranks import LocalRanks, Torchrun, local_ranks, parse_ranks
+from mdgan.launch.settings import LaunchSettings
 
 quick = settings(deadline=None, max_examples=80)
 TORCHRUN = {
@@ -108,7 +108,7 @@ def test_what_is_written_is_what_is_read(ranks: set[int], data: st.DataObject) -
 
 
 @pytest.mark.parametrize(
-    ("deployment", "serves", "hosts", "everyone"),
+    ("launch", "serves", "hosts", "everyone"),
     [
         ({}, True, ((1,), (2,), (3,), (4,), (5,)), True),
         ({"workers_per_host": 1}, True, ((1,), (2,), (3,), (4,), (5,)), True),
@@ -125,9 +125,9 @@ def test_what_is_written_is_what_is_read(ranks: set[int], data: st.DataObject) -
     ],
 )
 def test_workers_share_processes_in_runs_of_consecutive_ranks(
-    deployment: dict[str, Any], serves: bool, hosts: tuple[tuple[int, ...], ...], everyone: bool
+    launch: dict[str, Any], serves: bool, hosts: tuple[tuple[int, ...], ...], everyone: bool
 ) -> None:
-    found = local_ranks(Experiment(world_size=6), Deployment(**deployment), None)
+    found = local_ranks(RunSettings(world_size=6), LaunchSettings(**launch), None)
     assert found == LocalRanks(serves=serves, hosts=hosts, everyone=everyone)
     assert found.num_processes == len(hosts) + serves
     assert found.workers() == [worker for host in hosts for worker in host]
@@ -136,8 +136,8 @@ def test_workers_share_processes_in_runs_of_consecutive_ranks(
 @quick
 @given(st.sets(st.integers(0, 19), min_size=1), st.integers(1, 8))
 def test_grouping_loses_nobody(ranks: set[int], carried: int) -> None:
-    deployment = Deployment(ranks=",".join(map(str, ranks)), workers_per_host=carried)
-    found = local_ranks(Experiment(world_size=20), deployment, None)
+    launch = LaunchSettings(ranks=",".join(map(str, ranks)), workers_per_host=carried)
+    found = local_ranks(RunSettings(world_size=20), launch, None)
     assert found.serves == (0 in ranks)
     assert found.workers() == sorted(ranks - {0})
     for host in found.hosts:
@@ -147,7 +147,7 @@ def test_grouping_loses_nobody(ranks: set[int], carried: int) -> None:
 
 def test_ranks_outside_the_world_are_refused() -> None:
     with pytest.raises(BadInput, match=r"--ranks 0\.\.9: rank 9 is outside 0\.\.4"):
-        local_ranks(Experiment(), Deployment(ranks="0..9"), None)
+        local_ranks(RunSettings(), LaunchSettings(ranks="0..9"), None)
 
 
 def test_without_torchrun_there_is_nothing_to_read() -> None:
@@ -220,9 +220,9 @@ def torchrun(process: int, num_processes: int = 4) -> Torchrun:
 def test_torchruns_processes_make_a_whole_world(carried: int) -> None:
     world_size = torchrun(0).world_size(carried)
     assert world_size == 1 + 3 * carried
-    experiment = Experiment(world_size=world_size)
-    deployment = Deployment(workers_per_host=carried)
-    found = [local_ranks(experiment, deployment, torchrun(process)) for process in range(4)]
+    run = RunSettings(world_size=world_size)
+    launch = LaunchSettings(workers_per_host=carried)
+    found = [local_ranks(run, launch, torchrun(process)) for process in range(4)]
     assert [ranks.serves for ranks in found] == [True, False, False, False]
     assert all(ranks.num_processes == 1 and not ranks.everyone for ranks in found)
     workers = [worker for ranks in found for worker in ranks.workers()]
@@ -230,12 +230,12 @@ def test_torchruns_processes_make_a_whole_world(carried: int) -> None:
 
 
 def test_one_worker_a_process_is_torchruns_default() -> None:
-    found = local_ranks(Experiment(world_size=4), Deployment(), torchrun(2))
+    found = local_ranks(RunSettings(world_size=4), LaunchSettings(), torchrun(2))
     assert found == LocalRanks(serves=False, hosts=((2,),), everyone=False)
 
 
 @pytest.mark.parametrize(
-    ("deployment", "world_size", "reason"),
+    ("launch", "world_size", "reason"),
     [
         ({"ranks": "0..3"}, 4, "--ranks 0..3: torchrun says"),
         ({"transport": "memory"}, 4, "--transport memory: needs one process"),
@@ -243,9 +243,9 @@ def test_one_worker_a_process_is_torchruns_default() -> None:
         ({"workers_per_host": 2}, 4, "which makes 7 ranks with --workers-per-host 2"),
     ],
 )
-def test_settings_that_contradict_torchrun_are_refused(
-    deployment: dict[str, Any], world_size: int, reason: str
+def test_runthat_contradict_torchrun_are_refused(
+    launch: dict[str, Any], world_size: int, reason: str
 ) -> None:
     with pytest.raises(BadInput) as caught:
-        local_ranks(Experiment(world_size=world_size), Deployment(**deployment), torchrun(1))
+        local_ranks(RunSettings(world_size=world_size), LaunchSettings(**launch), torchrun(1))
     assert reason in one_line(caught)

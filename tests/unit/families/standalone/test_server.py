@@ -1,0 +1,150 @@
+"""The baseline: the ordinary server with a part that has the data itself, and no hosts."""
+
+import errno
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mdgan.engine.parts import ServerPart
+from mdgan.engine.server import checkpoints as checkpoints_module
+from mdgan.engine.settings import RunSettings
+from mdgan.errors import Interrupted
+from mdgan.families.standalone.server import StandaloneServer
+from mdgan.families.standalone.settings import StandaloneSettings
+from mdgan.gan.local_gan import LocalGAN
+from mdgan.gan.losses import GENERATOR_LOSSES
+from mdgan.gan.randomness import RandomState, generator_for
+from mdgan.storage.manifest import SERVER
+from tests.unit.engine.stage import Stage, make_worker, same_state
+from tests.unit.gan import small
+
+
+def make_gan() -> LocalGAN:
+    generator = small.make_generator()
+    return LocalGAN(
+        generator,
+        small.adam(generator),
+        make_worker(1, local_steps=2),
+        z_dim=small.Z_DIM,
+        batch_size=small.BATCH_SIZE,
+        kappa=2,
+        generator_loss=GENERATOR_LOSSES["non-saturating"],
+        noise=generator_for(0, "noise"),
+        random_state=RandomState(1000, small.CPU),
+    )
+
+
+class Alone(Stage):
+    """A server without hosts.
+
+    Args:
+        folder: for the run.
+        how: as for `Stage`.
+    """
+
+    def __init__(self, folder: Path, **how: Any) -> None:
+        self.gan = make_gan()
+        super().__init__(folder, num_workers=0, **how)
+
+    def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
+        return StandaloneSettings.read({**given, "world_size": 2})
+
+    def bring(self) -> ServerPart:
+        return StandaloneServer(self.gan, [3, 9])
+
+    def trained(self) -> "Alone":
+        """Trains to the end."""
+        self.begin()
+        self.finished()
+        return self
+
+    def asked_to_stop_in(self, monkeypatch: pytest.MonkeyPatch, iteration: int) -> None:
+        """The user presses Ctrl-C while an iteration is computed."""
+        step, numbers = self.gan.step, count(1)
+
+        def stopped(*args: Any) -> Any:
+            if next(numbers) == iteration:
+                self.network.server.interrupt()
+            return step(*args)
+
+        monkeypatch.setattr(self.gan, "step", stopped)
+
+
+MakeAlone = Callable[..., Alone]
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[MakeAlone]:
+    """Makes servers without hosts, each in a folder of its own, and clears them away."""
+    made: list[Alone] = []
+    numbers = count(1)
+
+    def make(folder: Path | None = None, **how: Any) -> Alone:
+        made.append(Alone(folder or tmp_path / f"run-{next(numbers)}", **how))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_it_computes_what_both_models_compute_by_themselves(alone: MakeAlone) -> None:
+    made, reference = alone(iterations=4).trained(), make_gan()
+    for _ in range(4):
+        reference.step()
+    assert same_state(made.gan.state(), reference.state())
+    assert [record["iteration"] for record in made.metrics()] == [1, 2, 3, 4]
+
+
+def test_all_data_are_recorded_as_those_of_one_worker(alone: MakeAlone) -> None:
+    made = alone(iterations=1).trained()
+    (holdings,) = made.events("holdings")
+    assert holdings["workers"] == {"1": {"samples": 12, "classes": [3, 9]}}
+
+
+def test_it_goes_on_bit_for_bit(alone: MakeAlone) -> None:
+    whole = alone(iterations=6, checkpoints=3).trained()
+    manifest = whole.wait_for_checkpoint(6)
+    assert manifest.files.keys() == {SERVER}
+    shorter = alone(iterations=3, checkpoints=3).trained()
+    again = alone(shorter.folder, goes_on=True, iterations=6, checkpoints=3)
+    assert again.members.iteration == 3
+    again.trained()
+    assert same_state(again.gan.state(), whole.gan.state())
+
+
+@pytest.mark.parametrize("iteration", [1, 3])
+def test_asked_to_stop_it_saves_what_there_is(
+    alone: MakeAlone, monkeypatch: pytest.MonkeyPatch, iteration: int
+) -> None:
+    made = alone(iterations=6, checkpoints=1, keep=9)
+    made.asked_to_stop_in(monkeypatch, iteration)
+    made.begin()
+    assert isinstance(made.over(), Interrupted)
+    assert made.status()["state"] == "stopped"
+    assert made.status()["iteration"] == iteration
+    assert made.checkpoints.committed()[-1] == iteration
+
+
+def test_asked_to_stop_in_the_last_iteration_it_is_done(
+    alone: MakeAlone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = alone(iterations=2, checkpoints=2)
+    made.asked_to_stop_in(monkeypatch, 2)
+    made.trained()
+    assert made.status()["state"] == "finished"
+    assert made.wait_for_checkpoint(2).iteration == 2
+
+
+def test_a_full_disk_does_not_stop_it(alone: MakeAlone, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoints_module, "write_state", full)
+    made = alone(iterations=4, checkpoints=4).trained()
+    assert made.status()["state"] == "finished"
+    assert [event["iteration"] for event in made.events("unsaved")] == [0, 4]
+    assert made.checkpoints.committed() == []
