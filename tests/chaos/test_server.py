@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mdgan.launch.faults import FAULTS, SERVER_PHASES
+from mdgan.families.mdgan.entry import MDGAN as ENTRY
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.launch.faults import FAULTS
 from tests.chaos.staging import QUIET, check_left_whole, fault, stage
 from tests.processes import (
     MDGAN,
@@ -63,7 +65,7 @@ def kill(folder: Path, command: list[str], faults: str) -> Finished:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_server_is_killed_at_every_phase(tmp_path: Path) -> None:
-    check_goes_on(tmp_path, [*SERVER_PHASES])
+    check_goes_on(tmp_path, [*ENTRY.phases(MDGANSettings())[0]])
 
 
 def test_a_standby_takes_over(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mdgan.launch.faults import FAULTS, HOST_PHASES
+from mdgan.families.mdgan.entry import MDGAN as ENTRY
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.launch.faults import FAULTS
 from tests.chaos.staging import QUIET, check_left_whole, fault, free_port, stage, steps
 from tests.processes import MDGAN, Training, finish, read_events, start, wait_until
 
@@ -42,6 +44,9 @@ def check_killed(folder: Path, phases: Sequence[str]) -> None:
 
 def test_workers_are_killed_at_different_phases(tmp_path: Path) -> None:
     check_killed(tmp_path, ["swap", "local-step", "swapped", "report"])
+
+
+HOST_PHASES = ENTRY.phases(MDGANSettings())[1]
 
 
 @pytest.mark.slow

@@ -7,7 +7,14 @@ import sys
 from pathlib import Path
 
 from tests import processes, toy_family
-from tests.processes import Finished, finish, generator_bytes, read_events, start, wait_until
+from tests.processes import (
+    Finished,
+    finish,
+    generator_bytes,
+    read_events,
+    start_anew,
+    wait_until,
+)
 
 TOY = [sys.executable, "-m", "tests.toy_family"]
 FLAGS = [
@@ -23,7 +30,7 @@ def toy(*arguments: str, cwd: Path) -> Finished:
 
 
 def begin(*arguments: str, cwd: Path) -> "subprocess.Popen[str]":
-    return start([*TOY, *arguments], cwd, PYTHONPATH=str(processes.REPOSITORY))
+    return start_anew([*TOY, *arguments], cwd, PYTHONPATH=str(processes.REPOSITORY))
 
 
 def test_the_family_is_small() -> None:
