@@ -88,8 +88,7 @@ def first_manifest(stored: StoredFile) -> Manifest:
     return Manifest(
         iteration=1,
         generation=1,
-        num_swaps=2,
-        swap_every=30,
+        progress={"num_swaps": 2, "swap_every": 30},
         seconds=4.5,
         workers=(1, 3),
         files={"server": stored, "3": StoredFile("worker-0003.safetensors", "0" * 64, 7)},

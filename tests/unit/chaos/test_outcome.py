@@ -42,7 +42,7 @@ class Stage:
         checkpoints = Checkpoints(self.run.checkpoints, keep=1)
         file = write_state(checkpoints.folder_of(LAST), SERVER_FILE, {"x": torch.ones(1)})
         nothing: Any = {"settings": {}, "version": "0", "workers": (), "elsewhere": ()}
-        numbers: Any = {"generation": 1, "num_swaps": 0, "swap_every": 0, "seconds": 4.0}
+        numbers: Any = {"generation": 1, "progress": {}, "seconds": 4.0}
         checkpoints.commit(Manifest(iteration=LAST, files={"server": file}, **nothing, **numbers))
 
     def record(self, name: str, iteration: int, *workers: int, **details: Any) -> None:

@@ -24,8 +24,7 @@ def make_manifest(
     return Manifest(
         iteration=iteration,
         generation=generation,
-        num_swaps=3,
-        swap_every=50,
+        progress={"num_swaps": 3, "swap_every": 50},
         seconds=12.5,
         workers=tuple(workers),
         files={SERVER: STORED} if files is None else files,

@@ -27,7 +27,7 @@ def save(iteration, generation):
     files["1"] = write_state(folder, worker_file(1), state)
     checkpoints.prune_worker(1, checkpoints.committed(), iteration)
     checkpoints.commit(Manifest(
-        iteration=iteration, generation=generation, num_swaps=0, swap_every=0, seconds=0.0,
+        iteration=iteration, generation=generation, progress={}, seconds=0.0,
         workers=(1,), files=files, elsewhere=(), settings={}, version="1"))
 
 random.seed(seed)

@@ -48,8 +48,7 @@ worker_sets = st.sets(st.integers(1, 10_000), max_size=5)
         Manifest,
         iteration=st.integers(0),
         generation=st.integers(0),
-        num_swaps=st.integers(0),
-        swap_every=st.integers(0),
+        progress=st.dictionaries(st.text(), st.integers(0)),
         seconds=st.floats(0, allow_nan=False, allow_infinity=False),
         workers=st.just(()),
         files=st.just({"server": STORED}),
@@ -125,9 +124,14 @@ def test_deep_nesting_is_damaged() -> None:
     [
         *(
             ({name: value}, f"{name} cannot be")
-            for name in ("iteration", "generation", "num_swaps", "swap_every")
+            for name in ("iteration", "generation")
             for value in (-1, 1.5, True, "1", None)
         ),
+        *(
+            ({"progress": {"num_swaps": value}}, "progress cannot be")
+            for value in (-1, 1.5, True, "1", None, {})
+        ),
+        *(({"progress": value}, "progress cannot be") for value in ([], 3, None)),
         *(({"seconds": value}, "seconds cannot be") for value in (-0.5, "1", None, True)),
         *(({"seconds": value}, "seconds cannot be") for value in (float("inf"), float("nan"))),
         *(
@@ -166,6 +170,17 @@ def test_nothing_may_lack(name: str) -> None:
     record = record_of(make_manifest())
     del record[name]
     assert "the manifest" in refusal(sealed(record))
+
+
+def test_a_manifest_of_version_0_5_0_is_read() -> None:
+    record = record_of(make_manifest())
+    record |= record.pop("progress")
+    assert {"num_swaps", "swap_every"} <= record.keys()
+    assert Manifest.from_bytes(sealed(record)) == make_manifest()
+    for name in ("num_swaps", "swap_every"):
+        for value in (-1, 1.5, True, "1", None):
+            assert "progress cannot be" in refusal(sealed({**record, name: value}))
+        assert "lacks" in refusal(sealed({n: v for n, v in record.items() if n != name}))
 
 
 def test_a_newer_format_is_told_from_damage() -> None:
