@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from mdgan.messages import Kind, Message
+from mdgan.messages import Message
 from mdgan.transport.handshake import as_server
 from mdgan.transport.link import Link
 from mdgan.transport.until import Until

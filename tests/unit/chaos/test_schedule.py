@@ -106,14 +106,14 @@ def test_no_fault_waits_for_a_phase_that_never_comes(
 
 
 def test_a_seed_strikes_where_it_always_did() -> None:
-    assert SERVER_PHASES == (
+    assert (
         *("generate", "send", "wait", "aggregate", "step", "swap", "checkpoint"),
         *("write", "manifest"),
-    )
-    assert HOST_PHASES == (
+    ) == SERVER_PHASES
+    assert (
         *("receive", "real-half", "fake-half", "local-step", "feedback", "send", "swap"),
         *("swapped", "checkpoint", "write", "report"),
-    )
+    ) == HOST_PHASES
     drawn = draw_schedule(3, 5, KINDS, setting_of("mdgan", range(1, 7)))
     assert [(event.iteration, str(event)) for event in drawn] == [
         (224, "one more worker comes"),

@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mdgan.data.partition import SCHEMES, partition
-from mdgan.data.scheme import PARTITION_FORMS, parse_partition
+from mdgan.data.partition import partition
+from mdgan.data.scheme import parse_partition
 from mdgan.errors import BadInput
 
 quick = settings(deadline=None, max_examples=40)
