@@ -18,9 +18,15 @@ from torch import Tensor
 
 from mdgan.messages import Message
 
+<<<<<<< HEAD
 _KIND_BYTES = 20
 """So that a header is a multiple of 8 bytes, and tensors behind it are aligned."""
 _HEADER = struct.Struct(f"<4s{_KIND_BYTES}sqQQI")
+=======
+_KIND_BYTES = 16
+# Padded, so that tensors are aligned in a body that lies right behind its header.
+_HEADER = struct.Struct(f"<4s{_KIND_BYTES}sqQQI12x")
+>>>>>>> ut2
 _HEADER_CHECKSUM = struct.Struct("<I")
 _MAGIC = b"mdg3"
 HEADER_BYTES = _HEADER.size + _HEADER_CHECKSUM.size
@@ -31,7 +37,7 @@ MOST_FIELDS_BYTES = 1 << 24
 _ALIGNMENT = 16
 _MOST_DIMENSIONS = 16
 _MOST_ELEMENTS = 1 << 40
-_KIND = re.compile(rb"([A-Z_]{1,16})\0*")
+_KIND = re.compile(rb"[A-Z]{1,16}")
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -76,7 +82,14 @@ Frame = tuple[Tensor, Tensor]
 
 
 def encode(message: Message) -> Frame:
-    """A message as two fresh CPU tensors; the body's padding is zero."""
+    """A message as two fresh CPU tensors; the body's padding is zero.
+
+    Raises:
+        ValueError: its kind cannot be written.
+    """
+    kind = message.kind.encode()
+    if not _KIND.fullmatch(kind):
+        raise ValueError(f"{message.kind!r:.40}: a kind has one to {_KIND_BYTES} capital letters")
     text, starts, tensors_bytes = _layout(message)
     fields_bytes = len(text)
     body = torch.empty(fields_bytes + tensors_bytes, dtype=torch.uint8)
@@ -84,9 +97,7 @@ def encode(message: Message) -> Frame:
     for start, tensor in zip(starts, message.tensors.values(), strict=True):
         _place(body, fields_bytes + start, tensor)
     checksum = zlib.crc32(body.numpy().data)
-    packed = _HEADER.pack(
-        _MAGIC, message.kind.encode(), message.iteration, fields_bytes, len(body), checksum
-    )
+    packed = _HEADER.pack(_MAGIC, kind, message.iteration, fields_bytes, len(body), checksum)
     packed += _HEADER_CHECKSUM.pack(zlib.crc32(packed))
     return torch.frombuffer(bytearray(packed), dtype=torch.uint8), body
 
@@ -125,10 +136,10 @@ def decode_header(header: Tensor, accepts: Mapping[str, int] | None = None) -> H
         raise WireError(f"not a message of this version of mdgan (starts with {magic!r})")
     if checksum != zlib.crc32(packed[: _HEADER.size]):
         raise WireError("checksum of a header does not fit")
-    named = _KIND.fullmatch(kind)
-    if named is None:
+    named = kind.rstrip(b"\0")
+    if not _KIND.fullmatch(named):
         raise WireError(f"no kind of message: {kind!r}")
-    decoded = Header(named[1].decode(), *rest)
+    decoded = Header(named.decode(), *rest)
     if (
         not decoded.fields_bytes <= decoded.body_bytes <= MOST_BYTES
         or decoded.fields_bytes > MOST_FIELDS_BYTES

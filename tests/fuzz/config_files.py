@@ -11,15 +11,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
-from mdgan.settings.config import as_settings
-
 from mdgan.cli import main
 from mdgan.cli.options import read_layers
 from mdgan.errors import BadInput
 from mdgan.inspect.chrome_trace import chrome_trace
 from mdgan.inspect.evaluate import Question, evaluate_run
 from mdgan.launch.continuation import continuation
-from mdgan.launch.prepare import make_plan
+from mdgan.launch.prepare import prepare
 from mdgan.launch.resolve import resolve
 from mdgan.observe.live_view import follow
 from mdgan.records.recorded_run import RecordedRun
@@ -50,7 +48,7 @@ def read_any_config(data: bytes) -> None:
         path.write_bytes(data)
         layers = read_layers(path, {})
         resolve(layers, "mdgan")
-        make_plan(*layers)
+        prepare(*layers)
 
 
 def read_any_settings(settings: Mapping[str, Any]) -> None:
@@ -112,10 +110,9 @@ def resume_on(files: Mapping[str, bytes]) -> None:
     with damaged_run(files) as path, chdir(path.parent), refused_in_one_line():
         layers = read_layers(None, {"iterations": 9}, path)
         resolve(layers, "mdgan")
-        plan = make_plan(*layers, continues=path)
-        settings = as_settings(plan.experiment, plan.deployment)
+        prepared = prepare(*layers, continues=path)
         run = RunDirectory.open(path)
-        run.cut_after(continuation(run, settings).manifest.iteration)
+        run.cut_after(continuation(run, prepared.config).manifest.iteration)
 
 
 _USES: tuple[Callable[[Mapping[str, bytes]], None], ...] = (read_records, evaluate_on, resume_on)

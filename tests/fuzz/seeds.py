@@ -8,7 +8,7 @@ import torch
 from mdgan import messages
 from mdgan.messages import Message
 from mdgan.transport.handshake import client_proof, greeting
-from mdgan.transport.wire import encode
+from mdgan.transport.wire import HEADER_BYTES, decode_header, encode
 
 _NONCE = bytes(range(32))
 
@@ -21,7 +21,7 @@ def seeds(name: str) -> list[bytes]:
     )
     table = [["1/w", "float32", [2, 8], 0], ["1/b", "bool", [0], 64]]
     return {
-        "header": [_raw(message)[:40] for message in (hello, state)],
+        "header": [_raw(message)[:HEADER_BYTES] for message in (hello, state)],
         "body": [_with_cut(message) for message in (hello, state)],
         "table": [json.dumps(table).encode(), b"[]", b'[["w","int64",[8],0]]'],
         "greeting": [greeting(_NONCE), greeting(_NONCE, version=9)],
@@ -37,5 +37,4 @@ def _raw(message: Message) -> bytes:
 
 def _with_cut(message: Message) -> bytes:
     header, body = encode(message)
-    (fields_bytes,) = struct.unpack_from("<Q", bytes(header.numpy().data), 16)
-    return struct.pack("<H", fields_bytes) + bytes(body.numpy().data)
+    return struct.pack("<H", decode_header(header).fields_bytes) + bytes(body.numpy().data)

@@ -31,11 +31,12 @@ _SECONDS = 10.0
 
 
 def fuzz_header(content: bytes) -> None:
-    """The 40 bytes that announce a body, with and without a checksum that fits."""
+    """What announces a body, with and without a checksum that fits."""
     content = content.ljust(wire.HEADER_BYTES, b"\0")[: wire.HEADER_BYTES]
-    checked = content[:-4] + struct.pack("<I", zlib.crc32(content[:-4]))
-    named = b"mdg2" + content[4:-4]
-    for header in (content, checked, named + struct.pack("<I", zlib.crc32(named))):
+    begun = b"mdg3" + content[4:-4]
+    named = b"mdg3" + Kind.HELLO.encode().ljust(16, b"\0") + content[20:-4]
+    checked = [part + struct.pack("<I", zlib.crc32(part)) for part in (content[:-4], begun, named)]
+    for header in (content, *checked):
         with contextlib.suppress(wire.WireError):
             read = wire.decode_header(_tensor(header), {Kind.HELLO: HELLO_BYTES})
             assert read.kind == Kind.HELLO

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
-from mdgan.settings.deployment import Deployment
-from mdgan.settings.experiment import Experiment
 
+from mdgan.launch.resolve import known_settings
 from tests.fuzz import config_files
 
 DEEP = b"[" * 3000
 LONG = b'{"iterations": ' + b"9" * 5000 + b"}"
 HUGE = 10**400
 
-NAMES = [item.name for item in (*fields(Experiment), *fields(Deployment))]
+NAMES = sorted(known_settings())
 EVENTS = (
     *("holdings", "resumed", "joined", "left", "lost", "shut out", "late", "back", "refused"),
     *("swap", "scores", "unscored", "unsaved", "attendance"),

@@ -12,6 +12,7 @@ from tests.processes import (
     finish,
     generator_bytes,
     read_events,
+    run_here,
     start_anew,
     wait_until,
 )
@@ -57,12 +58,12 @@ def test_killed_and_resumed_over_processes_it_ends_as_in_one_process(tmp_path: P
     assert whole.status == 0, whole
     assert generator_bytes(tmp_path / "run") == generator_bytes(tmp_path / "whole")
 
-    # The tools know nothing of it and serve it all the same.
-    watched = toy("watch", "run", "--once", cwd=tmp_path)
+    # The tools, in a process in which it was never registered, serve it all the same.
+    watched = run_here("watch", "run", "--once", cwd=tmp_path)
     assert watched.status == 0, watched
     assert "finished" in watched.output
-    assert toy("trace", "run", cwd=tmp_path).status == 0
-    reported = toy("report", "run", "whole", cwd=tmp_path)
+    assert run_here("trace", "run", cwd=tmp_path).status == 0
+    reported = run_here("report", "run", cwd=tmp_path)
     assert reported.status == 0, reported
     assert "toy" in (tmp_path / "run" / "report.html").read_text()
 
@@ -89,4 +90,3 @@ def test_a_setting_of_its_own_is_a_flag_and_no_other_algorithm_takes_it(tmp_path
     refused = toy("train", "--toy-steps", "3", cwd=tmp_path)
     assert refused.status == 2
     assert "--toy-steps 3: mdgan has no use for it" in refused.errors
-    assert toy(*FLAGS, "--toy-steps", "0", "--dry-run", cwd=tmp_path).status == 2

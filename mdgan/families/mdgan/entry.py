@@ -1,6 +1,6 @@
 """MD-GAN's entry in the registry."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mdgan.families.contract import Algorithm
 from mdgan.families.mdgan.settings import NAME, MDGANSettings
@@ -10,9 +10,14 @@ from mdgan.families.mdgan.settings import NAME, MDGANSettings
 class _MDGAN(Algorithm[MDGANSettings]):
     def phases(self, settings: MDGANSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The phases of every iteration, and those of swaps if there are any."""
-        server, host = super().phases(settings)
         swaps = settings.num_workers > 1 and settings.swap_interval != 0
-        return server + ("swap",) * swaps, host + ("swap", "swapped") * swaps
+        # Before those of checkpoints: what `mdgan chaos` draws for a seed depends on the order.
+        extended = replace(
+            self,
+            server_phases=self.server_phases + ("swap",) * swaps,
+            host_phases=self.host_phases + ("swap", "swapped") * swaps,
+        )
+        return Algorithm.phases(extended, settings)
 
 
 MDGAN = _MDGAN(

@@ -1,7 +1,9 @@
 """What is drawn is decided by the seed, and is what was asked for."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,26 +11,40 @@ from hypothesis import strategies as st
 
 from mdgan.chaos.schedule import KINDS, Setting, draw_schedule
 from mdgan.errors import BadInput
-from mdgan.launch.faults import HOST_PHASES, ROUND_PHASES, SERVER_PHASES, as_variables, read_planned
+from mdgan.families import registry
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.launch.faults import as_variables, read_planned
 
+SERVER_PHASES, HOST_PHASES = registry.algorithm("mdgan").phases(MDGANSettings())
 some_kinds = st.lists(st.sampled_from(KINDS), min_size=1, unique=True)
+some_phases = registry.all_phases()
 settings = st.builds(
     Setting,
     iterations=st.integers(100, 5000),
     hosts=st.lists(st.integers(1, 50), min_size=1, unique=True),
     liveness_seconds=st.floats(1, 60),
-    swaps=st.booleans(),
-    checkpoints=st.booleans(),
+    server_phases=st.lists(st.sampled_from(some_phases[0]), min_size=1, unique=True),
+    host_phases=st.lists(st.sampled_from(some_phases[1]), min_size=1, unique=True),
 )
 
 
-def test_a_federated_run_is_struck_where_it_is() -> None:
-    setting = Setting(2000, range(1, 7), 5.0, swaps=False, checkpoints=True, rounds=True)
+def setting_of(algorithm: str, hosts: Sequence[int] = (1,), **given: Any) -> Setting:
+    entry = registry.algorithm(algorithm)
+    phases = entry.phases(entry.settings.read({"world_size": len(hosts) + 1, **given}))
+    return Setting(2000, hosts, 5.0, *phases)
+
+
+@pytest.mark.parametrize("algorithm", ["fl-gan", "fegan"])
+def test_a_federated_run_is_struck_where_it_is(algorithm: str) -> None:
+    setting = setting_of(algorithm, range(1, 7))
     drawn = [event for seed in range(40) for event in draw_schedule(seed, 20, KINDS, setting)]
     faults = [event.fault for event in drawn if event.fault is not None]
-    assert {fault.phase for fault in faults if fault.role != "server"} == {*ROUND_PHASES}
-    ours = {*SERVER_PHASES} - {"generate", "swap"}
-    assert {fault.phase for fault in faults if fault.role == "server"} == ours
+    assert {fault.phase for fault in faults if fault.role != "server"} == {
+        *("receive", "train", "send", "checkpoint", "write", "report")
+    }
+    assert {fault.phase for fault in faults if fault.role == "server"} == {
+        *("send", "wait", "aggregate", "step", "checkpoint", "write", "manifest")
+    }
 
 
 @given(st.integers(0, 10**6), st.integers(1, 40), some_kinds, settings)
@@ -59,7 +75,7 @@ def test_events_are_as_asked_for(
 
 
 def test_seeds_differ_and_every_phase_comes() -> None:
-    setting = Setting(2000, range(1, 7), 5.0, swaps=True, checkpoints=True)
+    setting = setting_of("mdgan", range(1, 7))
     drawn = [draw_schedule(seed, 20, KINDS, setting) for seed in range(200)]
     assert len({tuple(events) for events in drawn}) == 200
     faults = {event.fault for events in drawn for event in events if event.fault is not None}
@@ -70,17 +86,46 @@ def test_seeds_differ_and_every_phase_comes() -> None:
     assert min(halts) < 0.5 < 1 < 5 < max(halts) <= 7.5
 
 
-@pytest.mark.parametrize(("swaps", "checkpoints"), [(False, True), (True, False)])
-def test_no_fault_waits_for_a_phase_that_never_comes(swaps: bool, checkpoints: bool) -> None:
-    setting = Setting(2000, [1], 5.0, swaps=swaps, checkpoints=checkpoints)
-    events = draw_schedule(1, 1000, ["kill", "server"], setting)
+@pytest.mark.parametrize(
+    ("hosts", "given", "swaps", "checkpoints"),
+    [
+        ([1, 2], {}, True, True),
+        ([1, 2], {"swap_interval": 0}, False, True),
+        ([1], {}, False, True),
+        ([1, 2], {"checkpoint_interval": 0}, True, False),
+        ([1, 2], {"checkpoint_interval": 5000}, True, False),
+    ],
+)
+def test_no_fault_waits_for_a_phase_that_never_comes(
+    hosts: list[int], given: dict[str, int], swaps: bool, checkpoints: bool
+) -> None:
+    events = draw_schedule(1, 1000, ["kill", "server"], setting_of("mdgan", hosts, **given))
     phases = {event.fault.phase for event in events if event.fault is not None}
     assert ("swap" in phases) == ("swapped" in phases) == swaps
-    assert ("checkpoint" in phases) == ("write" in phases) == checkpoints
+    assert ("checkpoint" in phases) == ("write" in phases) == ("report" in phases) == checkpoints
+
+
+def test_a_seed_strikes_where_it_always_did() -> None:
+    assert (
+        *("generate", "send", "wait", "aggregate", "step", "swap", "checkpoint"),
+        *("write", "manifest"),
+    ) == SERVER_PHASES
+    assert (
+        *("receive", "real-half", "fake-half", "local-step", "feedback", "send", "swap"),
+        *("swapped", "checkpoint", "write", "report"),
+    ) == HOST_PHASES
+    drawn = draw_schedule(3, 5, KINDS, setting_of("mdgan", range(1, 7)))
+    assert [(event.iteration, str(event)) for event in drawn] == [
+        (224, "one more worker comes"),
+        (242, "host 3 is asked to leave at fake-half"),
+        (523, "host 4 is killed at report"),
+        (645, "the server is killed at checkpoint"),
+        (1387, "host 2 halts for 0.6 s at fake-half"),
+    ]
 
 
 def test_more_faults_than_iterations() -> None:
-    setting = Setting(20, [1], 5.0, swaps=False, checkpoints=False)
+    setting = Setting(20, [1], 5.0, ["send"], ["receive"])
     assert len(draw_schedule(0, 16, ["kill"], setting)) == 16
     with pytest.raises(BadInput, match="--faults 17: too many for 20 iterations; give at most 16"):
         draw_schedule(0, 17, ["kill"], setting)

@@ -18,7 +18,7 @@ from mdgan.compare.plan import (
     read_configurations,
 )
 from mdgan.errors import BadInput
-from mdgan.launch.machine import num_cores
+from mdgan.settings.machine import num_cores
 from tests.processes import Finished, run_here
 
 FLAGS = {"iterations": 12, "threads": 1}

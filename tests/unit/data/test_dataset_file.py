@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 
 from mdgan.data.dataset_file import (
     DatasetFile,
-    build_model,
+    check_defaults,
     check_models,
     find_all,
     load,
@@ -16,6 +16,8 @@ from mdgan.data.dataset_file import (
 )
 from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
+from mdgan.families import registry
+from mdgan.gan.build import build_model
 
 RECIPE = '''
 """Black and white bars: upright ones are class 0, level ones class 1."""
@@ -294,7 +296,12 @@ def test_defaults_are_taken_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["batch_sise", "device"])
 def test_defaults_with_an_unknown_key(key: str, tmp_path: Path) -> None:
-    message = refusal(changed("Z_DIM = 5", f"Z_DIM = 5\nDEFAULTS = {{'{key}': 4}}"), tmp_path)
+    bars = load_text(changed("Z_DIM = 5", f"Z_DIM = 5\nDEFAULTS = {{'{key}': 4}}"), tmp_path)
+    known = registry.algorithm("mdgan").settings().as_json(shared=True)
+    with pytest.raises(BadInput) as caught:
+        check_defaults(bars, known)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'bars.py'}: ")
     assert f"DEFAULTS has unknown key '{key}'" in message
     assert ("did you mean 'batch_size'?" in message) == (key == "batch_sise")
 

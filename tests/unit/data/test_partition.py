@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan.data.partition import partition
+from mdgan.data.scheme import parse_partition
 from mdgan.errors import BadInput
 
 quick = settings(deadline=None, max_examples=40)
@@ -54,7 +55,7 @@ def ample_cases(draw: st.DrawFn, samples_per_worker: int = 1) -> Case:
 
 
 def divide(case: Case, scheme: str, seed: int) -> list[Tensor]:
-    return partition(case.labels, scheme, case.num_workers, seed)
+    return partition(case.labels, parse_partition(scheme), case.num_workers, seed)
 
 
 def outcome(case: Case, scheme: str, seed: int) -> list[list[int]] | str:
@@ -227,12 +228,12 @@ def test_fegan_reaches_both_ends_of_its_ranges() -> None:
 @pytest.mark.parametrize("scheme", ["iid", "sorted", "shards:2", "dirichlet:1", "classes:1"])
 def test_more_workers_than_samples(scheme: str) -> None:
     with pytest.raises(BadInput, match="4 workers but only 3 samples"):
-        partition(torch.tensor([0, 1, 2]), scheme, 4, 0)
+        partition(torch.tensor([0, 1, 2]), parse_partition(scheme), 4, 0)
 
 
 def test_more_classes_than_there_are() -> None:
     with pytest.raises(BadInput, match="classes:4: the data has only 3 classes"):
-        partition(torch.tensor([0, 5, 9] * 10), "classes:4", 2, 0)
+        partition(torch.tensor([0, 5, 9] * 10), parse_partition("classes:4"), 2, 0)
 
 
 @pytest.mark.parametrize(

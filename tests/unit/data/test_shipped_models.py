@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from mdgan.data.dataset_file import build_model, check_models, load, num_parameters
+from mdgan.data.dataset_file import check_models, load, num_parameters
+from mdgan.gan.build import build_model
 
 SHIPPED = {
     "digits": (1, 8, 8),

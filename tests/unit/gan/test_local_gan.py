@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from mdgan.families.mdgan.aggregation import aggregate
-from mdgan.families.mdgan.algorithm import assign, resolve_kappa
-from mdgan.gan.local_gan import LocalGAN
+from mdgan.families.mdgan.algorithm import assign
+from mdgan.gan.local_gan import LocalGAN, resolve_kappa
 from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan.small import (

@@ -3,10 +3,10 @@ from math import log
 import pytest
 import torch
 import torch.nn.functional as F
-from mdgan.settings.experiment import Experiment
 from torch import Tensor
 
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, Term
+from mdgan.gan.settings import TrainingSettings
 
 TERMS: dict[str, Term] = {
     **{f"{name} real": loss.real for name, loss in DISCRIMINATOR_LOSSES.items()},
@@ -48,7 +48,7 @@ def some_logits(num: int = 64) -> Tensor:
 def test_every_loss_that_can_be_chosen_has_a_formula_here() -> None:
     assert FORMULAS.keys() == TERMS.keys()
     choices = {
-        name: Experiment.__dataclass_fields__[name].metadata["choices"]
+        name: TrainingSettings.__dataclass_fields__[name].metadata["kind"].choices
         for name in ("generator_loss", "discriminator_loss")
     }
     assert set(choices["generator_loss"]) == GENERATOR_LOSSES.keys()

@@ -24,7 +24,10 @@ from mdgan.transport.tcp import TcpHostTransport, TcpServerTransport
 from mdgan.transport.tcp_server import AcceptsFrom
 
 TOKEN = b"a secret of tests, shared"
-ACCEPTS = dict.fromkeys(Kind, 1 << 22)
+KINDS = (*Kind, "BATCHES", "FEEDBACK", "SWAP", "SWAPPED", "DISCRIMINATORS")
+"""Those of links and engine, and some of an algorithm."""
+ACCEPTS: dict[str, int] = dict.fromkeys(KINDS, 1 << 22)
+FROM_HOSTS = {"DISCRIMINATORS": 1 << 22}
 LONG = 20.0
 """Seconds in which anything that is to happen has happened, on any machine."""
 SOON = 0.05
@@ -78,7 +81,7 @@ class TcpNetwork:
             self.token,
             fields,
             ACCEPTS,
-            ACCEPTS,
+            FROM_HOSTS,
             self.timeouts,
             None,
             threading.Event(),
@@ -181,7 +184,7 @@ def host_of(
         token,
         {"host": 5, **(hello or {})},
         ACCEPTS,
-        ACCEPTS,
+        FROM_HOSTS,
         network.timeouts,
         None,
         interrupted or threading.Event(),

@@ -55,9 +55,9 @@ def raw(message: Message) -> bytes:
     return bytes(header.numpy().data) + bytes(body.numpy().data)
 
 
-def announce(kind: int, body_bytes: int) -> bytes:
+def announce(kind: str, body_bytes: int) -> bytes:
     """A header that is right in itself, whatever it announces."""
-    packed = wire._HEADER.pack(wire._MAGIC, kind, 1, 16, body_bytes, 0)
+    packed = wire._HEADER.pack(wire._MAGIC, kind.encode(), 1, 16, body_bytes, 0)
     return packed + wire._HEADER_CHECKSUM.pack(zlib.crc32(packed))
 
 

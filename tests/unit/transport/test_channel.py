@@ -11,6 +11,7 @@ from mdgan import messages
 from mdgan.messages import Kind, Message
 from mdgan.transport.channel import Channel, ChannelClosed
 from mdgan.transport.inbox import Inbox
+from tests.unit.transport.networks import LONG
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def test_messages_arrive_whole_and_in_order(ends: tuple[Channel, Channel]) -> No
     for i in range(3):
         here.send(messages.generator(i, {"w": torch.arange(5) + i}, {"seconds": 0.5}))
     for i in range(3):
-        message = there.receive(1)
+        message = there.receive(LONG)
         assert message is not None
         assert (message.kind, message.iteration, message.fields) == (
             *(Kind.GENERATOR, i, {"seconds": 0.5}),
@@ -35,12 +36,24 @@ def test_messages_arrive_whole_and_in_order(ends: tuple[Channel, Channel]) -> No
     assert there.receive(0) is None
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bfloat16, torch.bool])
+def test_tensors_of_every_size_of_number_arrive(
+    ends: tuple[Channel, Channel], dtype: torch.dtype
+) -> None:
+    here, there = ends
+    sent = torch.tensor([0, 1, 1], dtype=dtype)
+    here.send(messages.generator(1, {"a": torch.zeros(1, dtype=torch.uint8), "b": sent}, {}))
+    message = there.receive(LONG)
+    assert message is not None
+    assert torch.equal(message.tensors["b"], sent)
+
+
 def test_both_ways(ends: tuple[Channel, Channel]) -> None:
     here, there = ends
     here.send(messages.stop(1, "there"))
     there.send(messages.stop(2, "back"))
     for end, text in ((there, "there"), (here, "back")):
-        message = end.receive(1)
+        message = end.receive(LONG)
         assert message is not None
         assert message.fields["reason"] == text
 
@@ -49,15 +62,15 @@ def test_nobody_at_the_other_end(ends: tuple[Channel, Channel]) -> None:
     here, there = ends
     here.send(messages.stop(1, "last words"))
     here.close()
-    message = there.receive(1)
+    message = there.receive(LONG)
     assert message is not None
     assert message.fields["reason"] == "last words"
     with pytest.raises(ChannelClosed):
-        there.receive(1)
+        there.receive(LONG)
     with pytest.raises(ChannelClosed):
         there.send(messages.stop(1, ""))
     with pytest.raises(ChannelClosed):
-        here.receive(1)
+        here.receive(LONG)
 
 
 def test_who_sends_does_not_wait_for_a_busy_reader(ends: tuple[Channel, Channel]) -> None:

@@ -1,5 +1,6 @@
 """How a host looks for its server."""
 
+import logging
 import os
 import socket
 import threading
@@ -59,7 +60,8 @@ def test_an_older_server_is_left_alone() -> None:
             newer.close()
 
 
-def test_a_server_that_comes_later_is_waited_for(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_comes_later_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "mdgan")
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))  # ours, but nobody listens yet
     opened: list[TcpNetwork] = []
@@ -73,7 +75,7 @@ def test_a_server_that_comes_later_is_waited_for(capfd: pytest.CaptureFixture[st
     threading.Thread(target=serve, daemon=True).start()
     host = host_of(network, addresses=[listener.getsockname()])
     in_threads(host.close, opened[0].close, network.close)
-    assert capfd.readouterr().err == ""
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("answers", [b"", b"SSH-2.0-OpenSSH_9.6\r\n" * 3])

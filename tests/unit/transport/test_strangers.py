@@ -138,7 +138,7 @@ def test_a_hello_that_trickles_in_is_not_waited_for(monkeypatch: pytest.MonkeyPa
     [
         announce(Kind.HELLO, (1 << 20) + 1),
         announce("BATCHES", 100),
-        announce(99, 100),
+        announce("99", 100),
         raw(messages.hello({}))[:-1] + b"?",
         bytes(100),
     ],

@@ -1,6 +1,7 @@
 import contextlib
 import json
 import zlib
+from string import ascii_uppercase
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ def tensors(draw: st.DrawFn) -> Tensor:
 
 messages = st.builds(
     Message,
-    st.sampled_from(Kind),
+    st.sampled_from(Kind) | st.text(ascii_uppercase, min_size=1, max_size=16),
     st.integers(-(2**63), 2**63 - 1),
     st.dictionaries(st.text(), json_values, max_size=4),
     st.dictionaries(st.text(), tensors(), max_size=4),
@@ -96,10 +97,32 @@ def test_a_message_arrives_as_it_was_sent(message: Message) -> None:
 
 
 def test_all_headers_have_one_size() -> None:
+    kinds = (*Kind, "A", "DISCRIMINATORS", 16 * "Z")
     sizes = {
-        len(encode(Message(kind, iteration))[0]) for kind in Kind for iteration in (0, 2**63 - 1)
+        len(encode(Message(kind, iteration))[0]) for kind in kinds for iteration in (0, 2**63 - 1)
     }
     assert sizes == {HEADER_BYTES}
+
+
+WRONG_KINDS = ["", "feedback", "Swap", "SWAP2", "TWO WORDS", "TWO_WORDS", "Ü", "SWAP\n", "A\0B"]
+
+
+@pytest.mark.parametrize("kind", [*WRONG_KINDS, 17 * "A", 1000 * "A", "A\0"])
+def test_what_is_no_kind_is_not_written(kind: str) -> None:
+    with pytest.raises(ValueError, match="a kind has one to 16 capital letters"):
+        encode(Message(kind, 1))
+
+
+@pytest.mark.parametrize("kind", WRONG_KINDS)
+def test_what_is_no_kind_is_not_read(kind: str) -> None:
+    packed = wire._HEADER.pack(wire._MAGIC, kind.encode(), 1, 0, 0, 0)
+    packed += wire._HEADER_CHECKSUM.pack(zlib.crc32(packed))
+    with pytest.raises(WireError, match="no kind of message"):
+        decode_header(torch.frombuffer(bytearray(packed), dtype=torch.uint8))
+
+
+def test_tensors_of_a_body_right_behind_its_header_are_aligned() -> None:
+    assert HEADER_BYTES % 16 == 0
 
 
 @quick
@@ -180,7 +203,7 @@ def test_a_damaged_header_raises_nothing_else(message: Message, data: st.DataObj
 @given(st.binary(min_size=HEADER_BYTES, max_size=HEADER_BYTES))
 @example(bytes(HEADER_BYTES))
 @example(b"\xff" * HEADER_BYTES)
-@example(b"GET / HTTP/1.1\r\nHost: 10.0.0.1\r\nUser-Agent"[:HEADER_BYTES])
+@example((b"GET / HTTP/1.1\r\nHost: 10.0.0.1\r\n" * 3)[:HEADER_BYTES])
 def test_random_bytes_are_no_header(content: bytes) -> None:
     with pytest.raises(WireError):
         decode_header(torch.frombuffer(bytearray(content), dtype=torch.uint8))

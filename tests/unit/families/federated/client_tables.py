@@ -7,6 +7,7 @@ import torch
 from hypothesis import strategies as st
 
 from mdgan.data.partition import partition
+from mdgan.data.scheme import parse_partition
 
 Table = dict[int, list[int]]
 """Client → samples of each class, of any length."""
@@ -25,5 +26,5 @@ def square(table: Table) -> np.ndarray[Any, np.dtype[np.int64]]:
 def partition_table(scheme: str, seed: int, num_clients: int = 20) -> Table:
     """Ten classes of 180 samples."""
     labels = torch.arange(10).repeat_interleave(180)
-    parts = partition(labels, scheme, num_clients, seed)
+    parts = partition(labels, parse_partition(scheme), num_clients, seed)
     return {n: torch.bincount(labels[p], minlength=10).tolist() for n, p in enumerate(parts, 1)}

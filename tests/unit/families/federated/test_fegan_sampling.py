@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mdgan.families.algorithms import num_participants
 
+from mdgan.engine.settings import num_participants
 from mdgan.families.federated.fegan import (
     BalancedSampling,
     RandomSampling,

@@ -13,6 +13,7 @@ from mdgan.engine.server.checkpoints import Standing
 from mdgan.engine.server.scoring import Scoring
 from mdgan.families.federated.fl_gan import Client
 from mdgan.families.federated.messages import ROUND, read_order
+from mdgan.families.federated.settings import FederatedSettings
 from mdgan.records.milestones import passed
 from tests.unit.families.federated.rounds import (
     E,
@@ -62,7 +63,7 @@ def test_a_host_of_many_sends_their_sum_and_it_is_the_same(rounds: MakeRounds) -
     order = many.take(ROUND, E)
     answer = many.answer_to(order)
     assert answer.fields["summed"] == [[2, 3, 4, 5]]
-    assert "feedback.values" not in answer.tensors
+    assert "answers.values" not in answer.tensors
     many.send(answer)
     made.finished(one, many)
     assert made.has_become(mean_of({n: (0.2, models_of(n, E)) for n in range(1, 6)}))
@@ -275,7 +276,7 @@ def test_checkpoints_and_records_of_strides_over_the_interval(
     order, ordered = made.saving.order, []
 
     def take_down(standing: Standing, *how: Any) -> None:
-        ordered.append((standing.iteration, standing.num_swaps, standing.swap_every))
+        ordered.append((standing.iteration, dict(standing.progress)))
         order(standing, *how)
 
     monkeypatch.setattr(made.saving, "order", take_down)
@@ -284,7 +285,8 @@ def test_checkpoints_and_records_of_strides_over_the_interval(
     made.finished()
     assert [record["iteration"] for record in made.metrics()] == [3, 6, 9, 12, 15, 18, 20]
     # The rounds that reach or pass 0, 5, 10, 15 and 20, counted.
-    assert ordered == [(0, 0, 3), (6, 2, 3), (12, 4, 3), (15, 5, 3), (20, 7, 3)]
+    counted = [(0, 0), (6, 2), (12, 4), (15, 5), (20, 7)]
+    assert ordered == [(i, {"num_rounds": n, "round_length": 3}) for i, n in counted]
     assert made.checkpoints.newest()[0] is not None
 
 
@@ -292,11 +294,12 @@ def test_scores_of_strides_over_the_interval(rounds: MakeRounds) -> None:
     asked: list[tuple[int, int, Tensor]] = []
 
     class Scores(Scoring):
-        def after(self, before: int, iteration: int, generator: Any, observer: Any) -> None:
+        def after(self, before: int, iteration: int, generator: Any) -> None:
             if passed(4, before, iteration):
                 asked.append((before, iteration, made.vector().clone()))
 
-    made = rounds(num_workers=1, iterations=9, round_iterations=3, scoring=Scores(None, 0, 9))
+    scoring = Scores(None, FederatedSettings())
+    made = rounds(num_workers=1, iterations=9, round_iterations=3, scoring=scoring)
     (host,) = made.begin_playing((1,))
     made.finished(host)
     assert [(before, i) for before, i, _ in asked] == [(3, 6), (6, 9)]

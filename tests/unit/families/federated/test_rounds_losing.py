@@ -58,7 +58,7 @@ WRONG = {
 def answer_with(host: PlayedClients, vector: Tensor, iteration: int) -> None:
     """Answers a round with something instead of models."""
     host.take(ROUND, iteration)
-    tensors = {"losses": torch.zeros(1, 2), "feedback.values": vector[None]}
+    tensors = {"losses": torch.zeros(1, 2), "answers.values": vector[None]}
     host.send(Message(UPDATE, iteration, {"workers": [3], "summed": []}, tensors))
 
 
@@ -102,7 +102,7 @@ GARBAGE: dict[str, Callable[[Message], Message]] = {
         UPDATE,
         m.iteration,
         {"workers": [3, 3], "summed": []},
-        {"losses": torch.zeros(2, 2), "feedback.values": torch.zeros(2, 3, 1024)},
+        {"losses": torch.zeros(2, 2), "answers.values": torch.zeros(2, 3, 1024)},
     ),
 }
 
