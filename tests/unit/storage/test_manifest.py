@@ -123,7 +123,6 @@ def test_deep_nesting_is_damaged() -> None:
     ("change", "reason"),
     [
         *(
-<<<<<<< HEAD
             ({name: value}, name)
             for name in ("iteration", "generation")
             for value in (-1, 1.5, True, "1", None)
@@ -137,27 +136,6 @@ def test_deep_nesting_is_damaged() -> None:
         ({"version": 3}, "version"),
         ({"files": []}, "files"),
         ({"novelty": 1}, "novelty"),
-=======
-            ({name: value}, f"{name} cannot be")
-            for name in ("iteration", "generation")
-            for value in (-1, 1.5, True, "1", None)
-        ),
-        *(
-            ({"progress": {"num_swaps": value}}, "progress cannot be")
-            for value in (-1, 1.5, True, "1", None, {})
-        ),
-        *(({"progress": value}, "progress cannot be") for value in ([], 3, None)),
-        *(({"seconds": value}, "seconds cannot be") for value in (-0.5, "1", None, True)),
-        *(({"seconds": value}, "seconds cannot be") for value in (float("inf"), float("nan"))),
-        *(
-            ({name: value}, f"{name} cannot be")
-            for name in ("workers", "elsewhere")
-            for value in JUNK
-        ),
-        ({"settings": []}, "settings cannot be"),
-        ({"version": 3}, "version cannot be"),
-        ({"files": []}, "files cannot be"),
->>>>>>> ut2
         ({"files": {}}, "files belong to"),
         ({"files": {"1": STORED.as_record()}}, "files belong to"),
         ({"files": {"server": STORED.as_record(), "7": STORED.as_record()}}, "files belong to"),
@@ -187,7 +165,6 @@ def test_nothing_may_lack(name: str) -> None:
     assert "the manifest" in refusal(sealed(record))
 
 
-<<<<<<< HEAD
 def as_format_1(record: dict[str, Any]) -> dict[str, Any]:
     """What mdgan up to 0.5.0 would have written."""
     others = {name: value for name, value in record.items() if name != "progress"}
@@ -200,17 +177,6 @@ def test_a_manifest_of_format_1_is_read() -> None:
     assert Manifest.from_bytes(sealed(old)) == make_manifest()
     del old["swap_every"]
     assert "progress" in refusal(sealed(old))
-=======
-def test_a_manifest_of_version_0_5_0_is_read() -> None:
-    record = record_of(make_manifest())
-    record |= record.pop("progress")
-    assert {"num_swaps", "swap_every"} <= record.keys()
-    assert Manifest.from_bytes(sealed(record)) == make_manifest()
-    for name in ("num_swaps", "swap_every"):
-        for value in (-1, 1.5, True, "1", None):
-            assert "progress cannot be" in refusal(sealed({**record, name: value}))
-        assert "lacks" in refusal(sealed({n: v for n, v in record.items() if n != name}))
->>>>>>> ut2
 
 
 def test_a_newer_format_is_told_from_damage() -> None:

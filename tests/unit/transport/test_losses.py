@@ -46,13 +46,8 @@ def network() -> Iterator[TcpNetwork]:
     ("content", "says"),
     [
         (announce("FEEDBACK", 1 << 34), "a FEEDBACK message of 17179869184 bytes; at most"),
-<<<<<<< HEAD
         (announce(Kind.EXTRACTOR, 64), "EXTRACTOR message, which is not expected here"),
-        (announce(77, 64), "unknown kind of message 77"),
-=======
-        (announce(Kind.EXTRACTOR, 64), "EXTRACTOR message, which nobody expects here"),
         (announce("77", 64), "no kind of message: b'77"),
->>>>>>> ut2
         (raw(note(1))[:-1] + b"\1", "checksum of a DISCRIMINATORS message does not fit"),
         (bytes(1000), "not a message of this version of mdgan"),
     ],
@@ -74,24 +69,9 @@ def test_a_host_that_breaks_the_rules_is_lost_and_nobody_else(content: bytes, sa
 def live(address: tuple[str, int], liveness: float) -> None:
     """A host in a process of its own."""
     timeouts = replace(QUICK, liveness=liveness)
-<<<<<<< HEAD
-    accepts, asked = ACCEPTS, threading.Event()
-    TcpHostTransport([address], TOKEN, {"host": 4}, accepts, accepts, timeouts, None, asked, LONG)
+    asked, host = threading.Event(), {"host": 4}
+    TcpHostTransport([address], TOKEN, host, ACCEPTS, FROM_HOSTS, timeouts, None, asked, LONG)
     time.sleep(1000)
-=======
-    TcpHostTransport(
-        [address],
-        TOKEN,
-        {"host": 4},
-        ACCEPTS,
-        FROM_HOSTS,
-        timeouts,
-        None,
-        threading.Event(),
-        LONG,
-    )
-    time.sleep(60)
->>>>>>> ut2
 
 
 def test_a_host_that_is_killed_is_lost_by_its_closed_connection(network: TcpNetwork) -> None:
