@@ -1,217 +1,180 @@
 """How good the generator is."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from matplotlib.axes import Axes
 
 from mdgan.records.values import chosen_evenly, said, said_seconds
-from mdgan.report.figures.picture import Panel, Picture, only
-from mdgan.report.figures.style import (
-    SOFT,
+from mdgan.report.figures.charts import (
+    draw_line,
     iteration_axis,
     legend,
-    line_style,
-    log_y,
+    log_if_wide,
+    new_axes,
     new_figure,
-    run_colour,
-    time_axis,
-    wants_log,
 )
-from mdgan.report.numbers.costs import iterations_until, seconds_until
-from mdgan.report.numbers.groups import Cost, Curve, Group, curve, groups, said_bands
+from mdgan.report.figures.picture import Picture, Row, only, together
+from mdgan.report.figures.style import DASHED, SOFT, run_colour
+from mdgan.report.numbers.costs import iterations_until
+from mdgan.report.numbers.groups import Curve, Group, curve, said_bands
 from mdgan.report.numbers.scores import METRICS, not_comparable, reference, scores_of
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.numbers.table import Table
 
-NO_SCORES = "no scores are recorded (mdgan evaluate adds some)"
-_LOG_FROM_RATIO = 15
-_MOST_ROWS = 40
 SCORE_HEADER = ("run", "score", "iteration", "time", "value")
-_FOUR = ("precision", "recall", "density", "coverage")
+_MOST_ROWS = 40
+
+Curves: TypeAlias = Mapping[str, Curve]
+"""Metric → its values; only those that were measured."""
 
 
-def fid_against_iterations(subjects: Sequence[Subject]) -> Picture | str:
-    """FID against iterations, with the floor of real against real (figures 7.8 and E.6)."""
-    return _one_metric(subjects, "fid", ("floor", "fid"), "real against real")
+class Reference(NamedTuple):
+    """What real data gets.
 
-
-def fid_against_time(subjects: Sequence[Subject]) -> Picture | str:
-    """FID against training time."""
-    return _one_metric(subjects, "fid", ("floor", "fid"), "real against real", over_time=True)
-
-
-def kid_against_iterations(subjects: Sequence[Subject]) -> Picture | str:
-    """KID against iterations, with its standard deviation over subsets."""
-    return _one_metric(subjects, "kid", (), "")
-
-
-def inception_score(subjects: Sequence[Subject]) -> Picture | str:
-    """Inception score against iterations (figures 7.9 and E.7)."""
-    return _one_metric(subjects, "inception_score", ("real", "inception_score"), "real data")
-
-
-def precision_and_recall(subjects: Sequence[Subject]) -> Picture | str:
-    """Precision, recall, density and coverage against iterations."""
-    return small_multiples(subjects, _FOUR, columns=2)
-
-
-def small_multiples(
-    subjects: Sequence[Subject],
-    metrics: Sequence[str],
-    columns: int,
-    real: Sequence[tuple[str, ...]] = (),
-) -> Picture | str:
-    """Several metrics, an axes each, all runs in each.
-
-    Args:
-        subjects: the runs.
-        metrics: their names in the records.
-        columns: of axes.
-        real: for each metric, where the real data's value is recorded; empty for nowhere.
+    Attributes:
+        path: where records have it.
+        name: stands at the line.
     """
-    found = [metric for metric in metrics if any(scores_of(s.run, metric) for s in subjects)]
-    if not found:
-        return NO_SCORES
-    found_groups = groups(subjects)
-    num_rows = -(-len(found) // columns)
-    figure = new_figure(0.35 + 1.65 * num_rows)
-    grid = figure.subplots(num_rows, columns, sharex=True, squeeze=False)
-    rows: list[tuple[str, ...]] = []
-    for place, metric in enumerate(found):
-        axes = grid[place // columns][place % columns]
-        for group in found_groups:
-            draw_curve(axes, group, curve(group, metric, iterations_until))
-        where = real[metrics.index(metric)] if real else ()
-        top = 1.08 * max(x.value for s in subjects for x in scores_of(s.run, metric))
-        if where:
-            top = 1.2 * max([top, *references(axes, subjects, where, "real data")])
-        axes.set_title(METRICS[metric])
-        axes.set_ylim(0, top or 1)
-        axes.margins(x=0.03)
-        label = "iteration" if place + columns >= len(found) else ""
-        iteration_axis(axes, label, most_ticks=6 // columns)
-        rows += score_rows(subjects, metric)
-    for place in range(len(found), num_rows * columns):
-        grid[place // columns][place % columns].set_visible(False)
-    if len(found_groups) > 1:
-        legend(figure)
-    table = Table(SCORE_HEADER, chosen_evenly(rows, _MOST_ROWS))
-    return Picture([Panel("", figure)], last_values(subjects, found), table)
+
+    path: tuple[str, ...]
+    name: str
 
 
-def _one_metric(
-    subjects: Sequence[Subject],
-    metric: str,
-    real: tuple[str, ...],
-    real_name: str,
-    over_time: bool = False,
-) -> Picture | str:
-    cost: Cost = seconds_until if over_time else iterations_until
-    curves = [(group, curve(group, metric, cost)) for group in groups(subjects)]
-    curves = [(group, line) for group, line in curves if line.x]
-    if not curves:
-        return NO_SCORES
-    figure = new_figure(2.75)
-    axes = figure.add_subplot()
-    if over_time:
-        factor = time_axis(axes, max(x for _, line in curves for x in line.x))
-    else:
-        factor = 1.0
-        iteration_axis(axes)
-    for group, line in curves:
-        draw_curve(axes, group, line, factor)
-    floors = references(axes, subjects, real, real_name) if real else []
+REFERENCES = {
+    "fid": Reference(("floor", "fid"), "real against real"),
+    "inception_score": Reference(("real", "inception_score"), "real data"),
+    "classes_covered": Reference(("real", "classes"), "real data"),
+}
+
+
+def curves(*metrics: str) -> Callable[[Group], Curves | None]:
+    """Some metrics of a configuration against iterations; None if it has none of them."""
+
+    def against_iterations(group: Group) -> Curves | None:
+        every = {metric: curve(group, metric, iterations_until) for metric in metrics}
+        return {metric: line for metric, line in every.items() if line.x} or None
+
+    return against_iterations
+
+
+def one_metric(found: Sequence[tuple[Group, Curves]]) -> Picture:
+    """One metric against iterations, with what real data gets."""
+    ((metric, _),) = found[0][1].items()
+    figure, axes = new_axes()
+    iteration_axis(axes)
+    for group, lines in found:
+        draw_line(axes, group.first, group.label, lines[metric])
+    members = members_of(found)
+    floors = draw_references(axes, members, metric)
     axes.set_ylabel(METRICS[metric])
-    limit_scores(axes, metric, [line for _, line in curves], floors)
+    limit_scores(axes, metric, [lines[metric] for _, lines in found], floors)
     axes.margins(x=0.03)
-    if len(curves) > 1:
+    if len(found) > 1:
         legend(figure)
-    seen = last_values(subjects, [metric])
+    seen = last_values(found, [metric])
     if floors:
-        seen += f" {real_name.capitalize()}: {said_range(floors)}."
-    table = Table(SCORE_HEADER, chosen_evenly(score_rows(subjects, metric), _MOST_ROWS))
-    return Picture([Panel("", figure)], seen.strip(), table)
+        low, high = said(floors[0]), said(floors[-1])
+        of_real = low if low == high else f"{low} to {high}"
+        seen += f" {REFERENCES[metric].name.capitalize()}: {of_real}."
+    rows = score_rows(members, [metric])
+    return together(figure, seen, SCORE_HEADER, rows)
 
 
-def limit_scores(axes: Axes, metric: str, curves: Sequence[Curve], floors: Sequence[float]) -> None:
+def small_multiples(columns: int) -> Callable[[Sequence[tuple[Group, Curves]]], Picture]:
+    """Draws several metrics, an axes each, all runs in each."""
+
+    def draw(found: Sequence[tuple[Group, Curves]]) -> Picture:
+        metrics = [m for m in METRICS if any(m in lines for _, lines in found)]
+        num_rows = -(-len(metrics) // columns)
+        figure = new_figure(0.35 + 1.65 * num_rows)
+        grid = figure.subplots(num_rows, columns, sharex=True, squeeze=False)
+        for place, (axes, metric) in enumerate(zip(grid.flat, metrics, strict=False)):
+            known = [(group, lines[metric]) for group, lines in found if metric in lines]
+            for group, line in known:
+                draw_line(axes, group.first, group.label, line)
+            top = 1.08 * max(value for _, line in known for value in line.high)
+            floors = draw_references(axes, members_of(found), metric)
+            axes.set_title(METRICS[metric])
+            axes.set_ylim(0, 1.2 * max(top, *floors) if floors else top or 1)
+            axes.margins(x=0.03)
+            label = "iteration" if place + columns >= len(metrics) else ""
+            iteration_axis(axes, label, most_ticks=6 // columns)
+        for axes in list(grid.flat)[len(metrics) :]:
+            axes.set_visible(False)
+        if len(found) > 1:
+            legend(figure)
+        rows = score_rows(members_of(found), metrics)
+        return together(figure, last_values(found, metrics), SCORE_HEADER, rows)
+
+    return draw
+
+
+def members_of(found: Sequence[tuple[Group, object]]) -> list[Subject]:
+    """The runs of some configurations."""
+    return [subject for group, _ in found for subject in group.members]
+
+
+def limit_scores(axes: Axes, metric: str, lines: Sequence[Curve], floors: Sequence[float]) -> None:
     """Makes the y axis hold all curves and what real data gets: from 0 on, or logarithmic."""
-    values = [value for line in curves for value in line.middle]
-    if metric == "fid" and wants_log(values, _LOG_FROM_RATIO):
-        lowest = min([*values, *(floor for floor in floors if floor > 0)])
-        axes.set_ylim(0.8 * lowest, 1.2 * max(value for line in curves for value in line.high))
-        log_y(axes)
+    values = [value for line in lines for value in line.middle]
+    highest = max(value for line in lines for value in line.high)
+    lowest = min([*values, *(floor for floor in floors if floor > 0)])
+    if metric == "fid" and log_if_wide(axes, values):
+        axes.set_ylim(0.8 * lowest, 1.2 * highest)
     elif min(values) >= 0:
-        highest = max(value for line in curves for value in line.high)
         axes.set_ylim(0, 1.12 * max([highest, *floors]) or 1)
 
 
-def draw_curve(axes: Axes, group: Group, line: Curve, factor: float = 1.0) -> None:
-    """One configuration: a line, and a band where runs or subsets differ."""
-    if not line.x:
-        return
-    x = [value / factor for value in line.x]
-    if line.low != line.high:
-        colour = run_colour(group.first)
-        axes.fill_between(x, line.low, line.high, color=colour, alpha=0.2, linewidth=0)
-    axes.plot(x, line.middle, **line_style(group.first, len(x)), label=group.label)
-
-
-def references(
-    axes: Axes, subjects: Sequence[Subject], path: tuple[str, ...], name: str
+def draw_references(
+    axes: Axes, subjects: Sequence[Subject], metric: str, named: bool = True
 ) -> list[float]:
     """Dashed lines at what real data gets: one if all runs agree, else one a run.
 
     Args:
         axes: where.
         subjects: the runs.
-        path: where their records have it.
-        name: stands on the line; empty for nothing.
+        metric: one of which no record tells what real data gets is drawn without lines.
+        named: whether to say what the lines are.
 
     Returns:
-        The different values.
+        The different values, in increasing order.
     """
-    values = [(s, reference(s.run, *path)) for s in subjects]
-    known = [(subject, value) for subject, value in values if value is not None]
+    if metric not in REFERENCES:
+        return []
+    path, name = REFERENCES[metric]
+    known = [(s, value) for s in subjects if (value := reference(s.run, *path)) is not None]
     different = sorted({value for _, value in known})
     for value in different:
-        owners = [subject for subject, of_run in known if of_run == value]
-        colour = run_colour(owners[0]) if len(different) > 1 else SOFT
-        axes.axhline(value, color=colour, linestyle=(0, (6, 3)), linewidth=1.1)
-    if different and name:
-        middle = different[len(different) // 2]
+        owner = next(subject for subject, of_run in known if of_run == value)
+        colour = run_colour(owner) if len(different) > 1 else SOFT
+        axes.axhline(value, color=colour, linestyle=DASHED, linewidth=1.1)
+    if different and named:
         axes.annotate(
-            f"{name} {said(middle)}" if len(different) == 1 else name,
-            (0, max(different)),
+            f"{name} {said(different[0])}" if len(different) == 1 else name,
+            (0, different[-1]),
             xycoords=("axes fraction", "data"),
             xytext=(4, 3),
             textcoords="offset points",
-            ha="left",
             va="bottom",
             color=SOFT,
         )
     return different
 
 
-def said_range(values: Sequence[float]) -> str:
-    """One value, or the least and the greatest."""
-    low, high = said(min(values)), said(max(values))
-    return low if low == high else f"{low} to {high}"
-
-
-def last_values(subjects: Sequence[Subject], metrics: Sequence[str]) -> str:
+def last_values(found: Sequence[tuple[Group, object]], metrics: Sequence[str]) -> str:
     """The last scores of the only run; of several, what their lines are and what to beware of."""
     told = []
-    for subject in subjects:
+    for subject in members_of(found):
         last = [(metric, scores_of(subject.run, metric)) for metric in metrics]
         values = [f"{METRICS[m]} {said(scores[-1].value)}" for m, scores in last if scores]
         told.append(f"At the end: {', '.join(values)}")
-    beware = not_comparable([subject.run for subject in subjects])
-    return " ".join(filter(None, (only(told), said_bands(groups(subjects)), beware)))
+    beware = not_comparable([subject.run for subject in members_of(found)])
+    return " ".join(filter(None, (only(told), said_bands([g for g, _ in found]), beware)))
 
 
-def score_rows(subjects: Sequence[Subject], metric: str) -> list[tuple[str, ...]]:
-    """Every score of every run."""
-    return [
+def score_rows(subjects: Sequence[Subject], metrics: Sequence[str]) -> list[Row]:
+    """The scores of every run, or some of them where they are many."""
+    rows = [
         (
             subject.label,
             METRICS[metric],
@@ -219,6 +182,8 @@ def score_rows(subjects: Sequence[Subject], metric: str) -> list[tuple[str, ...]
             said_seconds(score.seconds),
             said(score.value, 4) + (f" ± {said(score.deviation, 2)}" if score.deviation else ""),
         )
+        for metric in metrics
         for subject in subjects
         for score in scores_of(subject.run, metric)
     ]
+    return chosen_evenly(rows, _MOST_ROWS)

@@ -1,17 +1,13 @@
 """Each run at a glance."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 
 from mdgan.observe.progress import duration
 from mdgan.records.happenings import LOST, SHUT_OUT
-from mdgan.records.values import (
-    count,
-    number_in,
-    said,
-    said_list,
-    said_seconds,
-)
+from mdgan.records.values import count, number_in, said, said_list, said_seconds
 from mdgan.report.numbers.attendance import said_in_all
 from mdgan.report.numbers.scores import (
     extractor,
@@ -23,55 +19,61 @@ from mdgan.report.numbers.scores import (
 from mdgan.report.numbers.subject import Subject, shown
 from mdgan.report.numbers.swaps import exactness, swaps_of
 from mdgan.report.numbers.units import a
-from mdgan.report.page.html import bullets, tag, text
-from mdgan.report.page.swatch import swatch
 
 _MOST_LOSSES = 3
-_STATES = {
-    "running": "running",
-    "finished": "finished",
-    "stopped": "stopped when asked to",
-    "failed": "failed",
-}
+
+Fact = tuple[str, str, str]
+"""What it is, its value, and what is said beside it."""
 
 
-def headline(subjects: Sequence[Subject]) -> str:
+@dataclass(frozen=True)
+class Card:
+    """What is said of a run.
+
+    Attributes:
+        position: decides its colour and marker.
+        label: what it is called.
+        state: as the run's status has it.
+        said_state: the same in words.
+        path: its folder.
+        facts: numbers.
+        measured: what its scores are from.
+        notices: what a reader should know, one line each.
+    """
+
+    position: int
+    label: str
+    state: str
+    said_state: str
+    path: Path
+    facts: Sequence[Fact]
+    measured: str
+    notices: Sequence[str]
+
+
+def cards(subjects: Sequence[Subject]) -> list[Card]:
     """A card for every run."""
-    cards = [_card(subject, several=len(subjects) > 1) for subject in subjects]
-    return tag("div", *cards, class_="cards" + (" single" if len(cards) == 1 else ""))
+    return [_card(subject) for subject in subjects]
 
 
-def _card(subject: Subject, several: bool) -> str:
-    run = subject.run
-    state = shown(run.status.get("state"))
-    title = tag("h3", swatch(subject) if several else "", text(subject.label))
-    badge = tag("span", text(_STATES.get(state, state)), class_="badge", data_state=state)
-    facts = [*_progress(subject), *_quality(subject)]
-    items = [
-        tag("div", tag("dt", text(name)), tag("dd", text(value), tag("small", text(more))))
-        for name, value, more in facts
-    ]
-    where = tag("p", text(run.path), class_="path")
-    return tag(
-        "article",
-        tag("header", title, badge),
-        where,
-        tag("dl", *items, class_="facts"),
+def _card(subject: Subject) -> Card:
+    state = shown(subject.run.status.get("state"))
+    return Card(
+        subject.position,
+        subject.label,
+        state,
+        "stopped when asked to" if state == "stopped" else state,
+        subject.run.path,
+        [*_progress(subject), *_quality(subject)],
         _measured(subject),
-        bullets(_notices(subject), class_="notices"),
-        class_="card run",
+        _notices(subject),
     )
 
 
-def _progress(subject: Subject) -> list[tuple[str, str, str]]:
-    run = subject.run
-    done, total = subject.done, number_in(run.config, "iterations")
-    seconds = max(
-        [
-            number_in(run.status, "seconds") or 0.0,
-            *(number_in(record, "seconds") or 0.0 for record in run.iterations[-1:]),
-        ]
-    )
+def _progress(subject: Subject) -> list[Fact]:
+    done, total = subject.done, number_in(subject.run.config, "iterations")
+    newest = [subject.run.status, *subject.run.iterations[-1:]]
+    seconds = max(number_in(record, "seconds") or 0.0 for record in newest)
     facts = [
         ("iterations", f"{done:,}", f"of {total:,.0f}" if total else ""),
         ("time", duration(seconds) if seconds >= 10 else said_seconds(seconds), ""),
@@ -83,65 +85,54 @@ def _progress(subject: Subject) -> list[tuple[str, str, str]]:
     return facts
 
 
-def _quality(subject: Subject) -> list[tuple[str, str, str]]:
+def _quality(subject: Subject) -> list[Fact]:
     run = subject.run
-    facts = []
-    floor = reference(run, "floor", "fid")
-    real = reference(run, "real", "inception_score")
-    for metric, name, more in (
+    floor, real = reference(run, "floor", "fid"), reference(run, "real", "inception_score")
+    classes = reference(run, "real", "classes")
+    named = (
         ("fid", "FID", f"real data {said(floor)}" if floor is not None else ""),
         ("inception_score", "inception score", f"real data {said(real)}" if real else ""),
         ("coverage", "coverage", ""),
-        ("classes_covered", "classes covered", _of_classes(subject)),
-    ):
-        score = last_score(run, metric)
-        if score is not None:
-            facts.append((name, said(score.value), more))
-    return facts
-
-
-def _of_classes(subject: Subject) -> str:
-    classes = reference(subject.run, "real", "classes")
-    return f"of {classes:.0f}" if classes else ""
+        ("classes_covered", "classes covered", f"of {classes:.0f}" if classes else ""),
+    )
+    last = [(last_score(run, metric), name, more) for metric, name, more in named]
+    return [(name, said(score.value), more) for score, name, more in last if score is not None]
 
 
 def _measured(subject: Subject) -> str:
     found, counts = extractor(subject.run), sample_counts(subject.run)
     if not found and not counts:
-        return tag("p", "Not scored.", class_="note")
+        return "Not scored."
     parts = []
     if "n" in counts:
         against = f" against {counts['n_real']:,} real" if "n_real" in counts else ""
         parts.append(f"{counts['n']:,} samples{against}")
     if found:
         digest = str(found.get("sha256", ""))[:12]
-        parts.append(f"features of {shown(found.get('name'))}" + (f" {digest}" if digest else ""))
+        parts.append(f"features of {shown(found.get('name'))} {digest}".strip())
     accuracy = number_in(found, "accuracy")
     if accuracy is not None:
         parts.append(f"which classifies {100 * accuracy:.1f} % of held-out data rightly")
-    return tag("p", text(f"Scored with {', '.join(parts)}."), class_="note")
+    return f"Scored with {', '.join(parts)}."
 
 
 def _notices(subject: Subject) -> list[str]:
+    run = subject.run
     notices = []
-    state = subject.run.status.get("state")
-    if state == "running":
+    if run.status.get("state") == "running":
         notices.append("It was not finished when this page was written; write it again for more.")
     notices += _faults(subject)
-    swaps = swaps_of(subject.run)
-    if swaps:
+    if swaps := swaps_of(run):
         told = exactness(swaps)
         notices.append(f"{told[0].upper()}{told[1:]}.")
     unfinite = [
         str(record.get("iteration"))
-        for record in subject.run.iterations
+        for record in run.iterations
         if "generator_loss" in record and record["generator_loss"] is None
     ]
     if unfinite:
         notices.append(f"The generator's loss was not finite in iteration {said_list(unfinite)}.")
-    notices += remarks(subject.run)
-    notices += [f"Damaged: {line}" for line in subject.run.damage]
-    return notices
+    return [*notices, *remarks(run), *(f"Damaged: {line}" for line in run.damage)]
 
 
 def _faults(subject: Subject) -> list[str]:
@@ -157,11 +148,9 @@ def _faults(subject: Subject) -> list[str]:
         f"Worker {worker} was {mark.kind} in {when} {iteration:,}: {mark.reason}"
         for iteration, worker, mark in gone[:_MOST_LOSSES]
     ]
-    said = said_in_all(subject.run, subject.attendance)
-    if said:
+    if said := said_in_all(subject.run, subject.attendance):
         notices.append(f"Workers: {said}.")
-    unsaved = subject.run.named("unsaved")
-    if unsaved:
+    if unsaved := subject.run.named("unsaved"):
         times = count(len(unsaved), "time")
         notices.append(f"Checkpoints went wrong {times}, the last: {unsaved[-1].get('reason')}")
     return notices
