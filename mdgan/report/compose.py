@@ -4,10 +4,9 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -19,7 +18,7 @@ from mdgan.report.entry import Entry, GroupedEntry
 from mdgan.report.figures.export import inline_svg, write_files
 from mdgan.report.figures.picture import Panel, Picture
 from mdgan.report.figures.style import styled
-from mdgan.report.glance import cards
+from mdgan.report.glance import facts, measured, notices
 from mdgan.report.numbers.groups import groups
 from mdgan.report.numbers.subject import (
     MOST_RUNS,
@@ -38,8 +37,7 @@ _COUNTED = re.compile(r"\{\w*unit", re.IGNORECASE)
 _ABOUT_THE_RUN = ("version", "dataset_file", "dataset_sha256")
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """One figure as it stands in the page.
 
     Attributes:
@@ -47,8 +45,7 @@ class Block:
         title: a few words.
         caption: what it shows and what is seen.
         paper: the numbers of the same figures in the paper; empty for none.
-        missing: why there is no picture; empty if there is one.
-        picture: the picture, if there is one.
+        picture: what was drawn, or in one line why nothing was.
         drawings: every panel and its SVG; none where the picture has strips.
     """
 
@@ -56,8 +53,7 @@ class Block:
     title: str
     caption: str
     paper: str
-    missing: str = ""
-    picture: Picture | None = None
+    picture: Picture | str
     drawings: Sequence[tuple[Panel, Markup]] = ()
 
 
@@ -84,7 +80,7 @@ def compose(
             for section in SECTIONS
         ]
     blocks = [block for _, of_section in chapters for block in of_section]
-    missing = {block.name: block.missing for block in blocks if block.missing}
+    missing = {block.name: block.picture for block in blocks if isinstance(block.picture, str)}
     return _page(named, chapters, written), len(blocks) - len(missing), missing
 
 
@@ -101,7 +97,7 @@ def _block(entry: Entry[Any, Any], every: Sequence[Subject], figures: Path | Non
     paper = "" if all(in_rounds) and is_counted else entry.paper  # it has no figures of rounds
     picture = _draw(entry, groups(every) if grouped else named)
     if isinstance(picture, str):
-        return Block(entry.name, title, caption, paper, missing=picture.format(**said))
+        return Block(entry.name, title, caption, paper, picture.format(**said))
     if figures is not None:
         for panel in picture.panels:
             label = re.sub(r"[^a-z0-9]+", "-", panel.label.lower()).strip("-") or "run"
@@ -117,7 +113,7 @@ def _block(entry: Entry[Any, Any], every: Sequence[Subject], figures: Path | Non
     seen = picture.seen[:1].upper() + picture.seen[1:]
     few = f"Of {len(every)} runs this shows the first of each configuration."
     caption = _joined(caption, seen, few if len(named) < len(every) else "")
-    return Block(entry.name, title, caption, paper, "", picture, drawings)
+    return Block(entry.name, title, caption, paper, picture, drawings)
 
 
 def _draw(entry: Entry[Any, Any], candidates: Sequence[Any]) -> Picture | str:
@@ -154,18 +150,18 @@ def _page(named: Sequence[Subject], chapters: Sequence[Any], written: datetime) 
     css, script = (
         environment.loader.get_source(environment, name)[0] for name in ("page.css", "page.js")
     )
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
+    environment.globals.update(facts=facts, measured=measured, notices=notices, shown=shown)
     datasets = dict.fromkeys(shown(subject.run.config.get("dataset")) for subject in named)
     what = named[0].label if len(named) == 1 else f"{len(named)} runs"
-    environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     return environment.get_template("page.html").render(
         title=f"{', '.join(datasets)}: {what}",
         written=f"{written:%d %B %Y, %H:%M}",
         running=any(subject.run.status.get("state") == "running" for subject in named),
         css=Markup(f":root{{{css_variables()}}}\n{css}"),
         script=Markup(script),
-        script_hash=digest,
-        cards=cards(named),
+        script_hash=hashlib.sha256(script.encode()).digest(),
+        runs=named,
         several=len(named) > 1,
         chapters=chapters,
         version=__version__,

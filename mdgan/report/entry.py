@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from mdgan.records.recorded_run import RecordedRun
 from mdgan.report.figures.picture import Picture
 from mdgan.report.numbers.groups import Group
 from mdgan.report.numbers.subject import Subject
@@ -34,6 +35,11 @@ TWO_WORKERS = Runs(
 )
 WITH_ROUNDS = Runs(lambda run: run.in_rounds, "no run here trains in rounds")
 SEVERAL = Runs(lambda _: True, "this compares several configurations", at_least=2)
+
+
+def recorded(numbers: Callable[[RecordedRun], Numbers]) -> Callable[[Subject], Numbers]:
+    """The numbers of a run that depend on nothing but what it recorded."""
+    return lambda subject: numbers(subject.run)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,5 @@
 """Each run at a glance."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 
 from mdgan.observe.progress import duration
@@ -26,48 +23,9 @@ Fact = tuple[str, str, str]
 """What it is, its value, and what is said beside it."""
 
 
-@dataclass(frozen=True)
-class Card:
-    """What is said of a run.
-
-    Attributes:
-        position: decides its colour and marker.
-        label: what it is called.
-        state: as the run's status has it.
-        said_state: the same in words.
-        path: its folder.
-        facts: numbers.
-        measured: what its scores are from.
-        notices: what a reader should know, one line each.
-    """
-
-    position: int
-    label: str
-    state: str
-    said_state: str
-    path: Path
-    facts: Sequence[Fact]
-    measured: str
-    notices: Sequence[str]
-
-
-def cards(subjects: Sequence[Subject]) -> list[Card]:
-    """A card for every run."""
-    return [_card(subject) for subject in subjects]
-
-
-def _card(subject: Subject) -> Card:
-    state = shown(subject.run.status.get("state"))
-    return Card(
-        subject.position,
-        subject.label,
-        state,
-        "stopped when asked to" if state == "stopped" else state,
-        subject.run.path,
-        [*_progress(subject), *_quality(subject)],
-        _measured(subject),
-        _notices(subject),
-    )
+def facts(subject: Subject) -> list[Fact]:
+    """How far a run is, and how good its generator."""
+    return [*_progress(subject), *_quality(subject)]
 
 
 def _progress(subject: Subject) -> list[Fact]:
@@ -99,7 +57,8 @@ def _quality(subject: Subject) -> list[Fact]:
     return [(name, said(score.value), more) for score, name, more in last if score is not None]
 
 
-def _measured(subject: Subject) -> str:
+def measured(subject: Subject) -> str:
+    """What its scores are from, in a sentence."""
     found, counts = extractor(subject.run), sample_counts(subject.run)
     if not found and not counts:
         return "Not scored."
@@ -116,23 +75,24 @@ def _measured(subject: Subject) -> str:
     return f"Scored with {', '.join(parts)}."
 
 
-def _notices(subject: Subject) -> list[str]:
+def notices(subject: Subject) -> list[str]:
+    """What a reader should know of a run, one line each."""
     run = subject.run
-    notices = []
+    told = []
     if run.status.get("state") == "running":
-        notices.append("It was not finished when this page was written; write it again for more.")
-    notices += _faults(subject)
+        told.append("It was not finished when this page was written; write it again for more.")
+    told += _faults(subject)
     if swaps := swaps_of(run):
-        told = exactness(swaps)
-        notices.append(f"{told[0].upper()}{told[1:]}.")
+        arrived = exactness(swaps)
+        told.append(f"{arrived[0].upper()}{arrived[1:]}.")
     unfinite = [
         str(record.get("iteration"))
         for record in run.iterations
         if "generator_loss" in record and record["generator_loss"] is None
     ]
     if unfinite:
-        notices.append(f"The generator's loss was not finite in iteration {said_list(unfinite)}.")
-    return [*notices, *remarks(run), *(f"Damaged: {line}" for line in run.damage)]
+        told.append(f"The generator's loss was not finite in iteration {said_list(unfinite)}.")
+    return [*told, *remarks(run), *(f"Damaged: {line}" for line in run.damage)]
 
 
 def _faults(subject: Subject) -> list[str]:
@@ -144,13 +104,13 @@ def _faults(subject: Subject) -> list[str]:
         if mark.kind in (LOST, SHUT_OUT)
     )
     when = "the round that ends at iteration" if subject.in_rounds else "iteration"
-    notices = [
+    told = [
         f"Worker {worker} was {mark.kind} in {when} {iteration:,}: {mark.reason}"
         for iteration, worker, mark in gone[:_MOST_LOSSES]
     ]
     if said := said_in_all(subject.run, subject.attendance):
-        notices.append(f"Workers: {said}.")
+        told.append(f"Workers: {said}.")
     if unsaved := subject.run.named("unsaved"):
         times = count(len(unsaved), "time")
-        notices.append(f"Checkpoints went wrong {times}, the last: {unsaved[-1].get('reason')}")
-    return notices
+        told.append(f"Checkpoints went wrong {times}, the last: {unsaved[-1].get('reason')}")
+    return told

@@ -6,17 +6,10 @@ from typing import Any, TypeAlias
 from matplotlib.figure import Figure
 
 from mdgan.records.values import count
-from mdgan.report.figures.charts import (
-    MOST_TICKS,
-    heat_map,
-    legend,
-    new_axes,
-    some_names,
-)
+from mdgan.report.figures.charts import MOST_TICKS, heat_map, legend, new_axes, some_names
 from mdgan.report.figures.picture import Picture, Row, one_each, together
 from mdgan.report.figures.style import AXIS, IDLE, dot_style, run_colour
 from mdgan.report.numbers.attendance import holdings
-from mdgan.report.numbers.scores import histograms
 from mdgan.report.numbers.subject import Subject
 
 _MOST_CLASSES = 200
@@ -27,11 +20,6 @@ Histograms: TypeAlias = tuple[int, list[float], list[float]]
 
 Holdings: TypeAlias = Mapping[int, list[int]]
 """Worker → how many samples of each class it holds."""
-
-
-def shares(subject: Subject) -> Histograms | None:
-    """How often each class is generated and how often it is real, in the newest scores."""
-    return histograms(subject.run)
 
 
 def class_histogram(found: Sequence[tuple[Subject, Histograms]]) -> Picture | str:

@@ -1,25 +1,18 @@
 """What iterations, or rounds, are spent on."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from mdgan.records.values import count, said_seconds, time_unit
 from mdgan.report.figures.charts import bar_chart
 from mdgan.report.figures.picture import Picture, only, together
 from mdgan.report.figures.style import operation_style
-from mdgan.report.numbers.operations import (
-    SERVER_ORDER,
-    STANDALONE_ORDER,
-    WORKER_ORDER,
-    in_order,
-    role_operations,
-    worker_operations,
-)
+from mdgan.report.numbers import operations as numbers
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.numbers.units import a, plural, unit_of
 
-ORDER = tuple(dict.fromkeys(STANDALONE_ORDER[:4] + SERVER_ORDER + WORKER_ORDER))
-"""Of the operations of all roles."""
+ORDER = tuple(dict.fromkeys(("generate", *numbers.WORKER_ORDER[:-3], *numbers.SERVER_ORDER)))
+"""Of the operations of all roles, as they follow one another."""
 
 
 class Means(NamedTuple):
@@ -34,36 +27,24 @@ class Means(NamedTuple):
     over: int
 
 
-Chosen = Callable[[Subject], Collection[int]]
-"""Which iterations of a run count."""
-
-
-def ordinary(subject: Subject) -> Collection[int]:
-    """The iterations that are no outliers."""
-    return subject.ordinary
-
-
-def outliers(subject: Subject) -> Collection[int]:
-    """The iterations that took unusually long."""
-    return subject.outliers
-
-
-def of_generator(chosen: Chosen) -> Callable[[Subject], Means | None]:
-    """Means of the role that owns the generator, over some iterations."""
+def of_generator(in_outliers: bool = False) -> Callable[[Subject], Means | None]:
+    """Means of the role that owns the generator, over outliers or over all others."""
 
     def means(subject: Subject) -> Means | None:
-        trace, iterations = subject.main_trace, chosen(subject)
-        seconds = role_operations(trace.spans, iterations) if trace else {}
-        return Means(seconds, len(iterations)) if seconds else None
+        chosen = subject.outliers if in_outliers else subject.ordinary
+        trace = subject.main_trace
+        seconds = numbers.role_operations(trace.spans, chosen) if trace else {}
+        return Means(seconds, len(chosen)) if seconds else None
 
     return means
 
 
-def of_workers(chosen: Chosen) -> Callable[[Subject], Means | None]:
-    """Means of one worker, over the workers and some iterations."""
+def of_workers(in_outliers: bool = False) -> Callable[[Subject], Means | None]:
+    """Means of one worker, over the workers, and over outliers or over all others."""
 
     def means(subject: Subject) -> Means | None:
-        found = Means(*worker_operations(subject.hosts, chosen(subject)))
+        chosen = subject.outliers if in_outliers else subject.ordinary
+        found = Means(*numbers.worker_operations(subject.hosts, chosen))
         return found if found.seconds else None
 
     return means
@@ -71,11 +52,11 @@ def of_workers(chosen: Chosen) -> Callable[[Subject], Means | None]:
 
 def operations(found: Sequence[tuple[Subject, Means]]) -> Picture:
     """One bar an operation for one run; one stacked bar a run for several."""
-    names = in_order({name for _, means in found for name in means.seconds}, ORDER)
+    names = numbers.in_order({name for _, means in found for name in means.seconds}, ORDER)
     if len(found) == 1:
-        ((_, means),) = found
-        factor, unit = time_unit(means.seconds.values())
-        groups = [("", [(name, {name: means.seconds[name] / factor}) for name in names])]
+        seconds = found[0][1].seconds
+        factor, unit = time_unit(seconds.values())
+        groups = [("", [(name, {name: seconds[name] / factor}) for name in names])]
     else:
         factor, unit = time_unit(sum(means.seconds.values()) for _, means in found)
         groups = [
@@ -85,22 +66,16 @@ def operations(found: Sequence[tuple[Subject, Means]]) -> Picture:
     units = unit_of([subject for subject, _ in found])
     label = f"mean time in {a(units)} [{unit}]"
     figure = bar_chart(groups, names, operation_style, label, with_legend=len(found) > 1)
-    rows = [
-        (
-            subject.label,
-            *(said_seconds(means.seconds.get(name)) for name in names),
-            said_seconds(sum(means.seconds.values())),
-            f"{means.over:,}",
-        )
-        for subject, means in found
-    ]
+    rows = []
+    for subject, means in found:
+        cells = [*map(means.seconds.get, names), sum(means.seconds.values())]
+        rows.append((subject.label, *map(said_seconds, cells), f"{means.over:,}"))
     header = ("run", *names, "together", plural(units))
     return together(figure, only([_said(*pair) for pair in found]), header, rows)
 
 
 def _said(subject: Subject, means: Means) -> str:
     name, seconds = max(means.seconds.items(), key=lambda item: item[1])
-    total = sum(means.seconds.values())
-    share = f"{100 * seconds / total:.0f} %" if total else "0 %"
+    share = 100 * seconds / (sum(means.seconds.values()) or 1)
     over = count(means.over, subject.unit)
-    return f"{name} takes longest, {said_seconds(seconds)} ({share}), mean of {over}"
+    return f"{name} takes longest, {said_seconds(seconds)} ({share:.0f} %), mean of {over}"

@@ -29,31 +29,17 @@ class Panel(NamedTuple):
     note: str = ""
 
 
-class Still(NamedTuple):
-    """One picture of a strip.
-
-    Attributes:
-        frame: the picture.
-        label: of the run that made it.
-        beneath: what stands under it.
-    """
-
-    frame: Frame
-    label: str
-    beneath: str
-
-
 class Strip(NamedTuple):
     """Pictures in a row, which can be enlarged.
 
     Attributes:
         what: for those who cannot see it.
-        stills: the pictures.
+        stills: the pictures; of each the label of the run that made it, and what stands beneath.
         subject: the run that they are of; None if they are of several.
     """
 
     what: str
-    stills: Sequence[Still]
+    stills: Sequence[tuple[Frame, str, str]]
     subject: Subject | None = None
 
 

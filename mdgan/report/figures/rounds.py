@@ -1,7 +1,7 @@
 """Rounds: who took part with what weight, and what the server has seen."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import ceil, isfinite
 from statistics import fmean
 
@@ -10,30 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from mdgan.records.values import chosen_evenly, count, said
-from mdgan.report.figures.charts import (
-    Rectangle,
-    count_axis,
-    draw_line,
-    iteration_axis,
-    lane_chart,
-    lane_legend,
-    legend,
-    log_if_wide,
-    new_axes,
-    rectangles,
-    some_names,
-)
+from mdgan.report.figures import charts
 from mdgan.report.figures.picture import Picture, Row, one_each, only, together
 from mdgan.report.figures.style import DASHED, INK, SOFT, dot_style, run_colour
+from mdgan.report.numbers import rounds as numbers
 from mdgan.report.numbers.groups import Curve, Group, said_bands
-from mdgan.report.numbers.rounds import (
-    SEEN_OFTEN,
-    Round,
-    kl_of_seen,
-    rounds_of,
-    rounds_until_seen,
-    seen_of,
-)
+from mdgan.report.numbers.rounds import SEEN_OFTEN, Round
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.palette import PRESENCE
 
@@ -47,38 +29,21 @@ _MADE_OF = {"took part": "took part", "asked in vain": "late", "aborted": "refus
 _EVERY_CLASS = f"Rounds until every class was seen {SEEN_OFTEN} times"
 
 
-def of_run(subject: Subject) -> list[Round]:
-    """The rounds of a run."""
-    return rounds_of(subject.run)
-
-
 def who_took_part(found: Sequence[tuple[Subject, list[Round]]]) -> Picture:
     """Which workers took part in which rounds: worker against round."""
-    rows = [row for subject, rounds in found for row in _worker_rows(subject, rounds)]
+    rows = []
+    for subject, rounds in found:
+        asked = Counter(worker for one in rounds for worker in one.asked)
+        for n in sorted({*subject.workers, *asked}):
+            weights = [one.weights[n] for one in rounds if n in one.counted]
+            mean = said(fmean(weights)) if weights else "–"
+            times = (f"{asked[n]:,}", f"{len(weights):,}")
+            rows.append((subject.label, f"worker {n}", *times, mean, said(sum(weights))))
     header = ("run", "worker", "asked", "took part", "weight, mean", "weight, in all")
-    return one_each(found, _draw_map, lambda _, rounds: _said_rounds(rounds), header, rows)
+    return one_each(found, _draw_map, _said_rounds, header, rows)
 
 
-def _worker_rows(subject: Subject, rounds: Sequence[Round]) -> list[Row]:
-    asked = Counter(worker for one in rounds for worker in one.asked)
-    weights: defaultdict[int, list[float]] = defaultdict(list)
-    for one in rounds:
-        for worker in one.counted:
-            weights[worker].append(one.weights[worker])
-    return [
-        (
-            subject.label,
-            f"worker {worker}",
-            f"{asked[worker]:,}",
-            f"{len(weights[worker]):,}",
-            said(fmean(weights[worker])) if weights[worker] else "–",
-            said(sum(weights[worker])),
-        )
-        for worker in sorted({*subject.workers, *asked})
-    ]
-
-
-def _said_rounds(rounds: Sequence[Round]) -> str:
+def _said_rounds(_subject: Subject, rounds: Sequence[Round]) -> str:
     sizes = [len(one.counted) for one in rounds]
     size = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
     aborted = sum(one.aborted for one in rounds)
@@ -91,33 +56,28 @@ def _draw_map(subject: Subject, rounds: Sequence[Round]) -> Figure:
     workers = chosen_evenly(workers, _MOST_LANES)
     height = 0.75 + min(6.0, max(0.09, 3.2 / len(workers)) * len(workers))
     names = [str(worker) for worker in workers]
-    figure, axes = lane_chart(height, names, (0.5, len(rounds) + 0.5))
+    figure, axes = charts.lane_chart(height, names, (0.5, len(rounds) + 0.5))
     boxes = _boxes(rounds, workers)
-    for (name, level), lane in boxes.items():
+    for (name, level), lane in sorted(boxes.items()):
         colour = PRESENCE[_MADE_OF[name]].light
-        rectangles(axes, lane, facecolor=colour, alpha=level / _LEVELS, linewidth=0)
-    some_names(axes.set_yticks, names)
+        charts.rectangles(axes, lane, facecolor=colour, alpha=level / _LEVELS, linewidth=0)
+    charts.some_names(axes.set_yticks, names)
     axes.set_ylabel("worker")
-    iteration_axis(axes, "round", most_ticks=10)
+    charts.iteration_axis(axes, "round", most_ticks=10)
     present = {name for name, _ in boxes}
-    lane_legend(
-        figure,
-        [
-            Patch(facecolor=PRESENCE[colour].light, label=name)
-            for name, colour in _MADE_OF.items()
-            if name in present
-        ],
-    )
+    shown = [name for name in _MADE_OF if name in present]
+    handles = [Patch(facecolor=PRESENCE[_MADE_OF[name]].light, label=name) for name in shown]
+    charts.lane_legend(figure, handles)
     return figure
 
 
 def _boxes(
     rounds: Sequence[Round], workers: Sequence[int]
-) -> dict[tuple[str, int], list[Rectangle]]:
+) -> dict[tuple[str, int], list[charts.Rectangle]]:
     """Rectangles by what they show and how strongly: the share of a stretch of rounds."""
     size = ceil(len(rounds) / _MOST_STRETCHES)
     lanes = {worker: y for y, worker in enumerate(workers)}
-    boxes: defaultdict[tuple[str, int], list[Rectangle]] = defaultdict(list)
+    boxes: defaultdict[tuple[str, int], list[charts.Rectangle]] = defaultdict(list)
     gap = 0.08 if len(rounds) <= _MOST_STRETCHES / 2 else 0.0
     for begin in range(0, len(rounds), size):
         stretch = rounds[begin : begin + size]
@@ -138,7 +98,7 @@ def _what(one: Round, worker: int) -> str:
 
 def weights(found: Sequence[tuple[Subject, list[Round]]]) -> Picture | str:
     """The weight of every worker that took part, against rounds."""
-    figure, axes = new_axes()
+    figure, axes = charts.new_axes()
     rows = []
     for subject, rounds in found:
         used = [(n, one) for n, one in enumerate(rounds, start=1) if one.counted]
@@ -146,8 +106,8 @@ def weights(found: Sequence[tuple[Subject, list[Round]]]) -> Picture | str:
             continue
         chosen = chosen_evenly(used, _MOST_DOTS)
         dots = [(n, one.weights[worker]) for n, one in chosen for worker in one.counted]
-        style = {**dot_style(subject), "alpha": 0.6, "markersize": 3}
-        axes.plot(*zip(*chosen_evenly(dots, _MOST_DOTS), strict=True), **style, label=subject.label)
+        x, y = zip(*chosen_evenly(dots, _MOST_DOTS), strict=True)
+        axes.plot(x, y, **dot_style(subject) | {"markersize": 3}, alpha=0.6, label=subject.label)
         equal = fmean(1 / len(one.counted) for _, one in used)
         axes.axhline(equal, color=run_colour(subject), linestyle=DASHED, linewidth=1)
         every = [weight for _, one in used for weight in one.weights.values()]
@@ -156,80 +116,77 @@ def weights(found: Sequence[tuple[Subject, list[Round]]]) -> Picture | str:
         return "every round was aborted"
     axes.set(ylim=(0, None), ylabel="weight in the average")
     axes.margins(x=0.03)
-    iteration_axis(axes, "round")
+    charts.iteration_axis(axes, "round")
     if len(rows) > 1:
-        legend(figure)
+        charts.legend(figure)
     seen = only([f"Weights from {least} to {greatest}" for _, least, _, greatest in rows])
     return together(figure, seen, ("run", "least weight", "equal weight", "greatest weight"), rows)
 
 
-def classes_seen(group: Group) -> Curve:
+def classes_seen(group: Group) -> Curve | None:
     """Samples of a class seen after every round: mean, least and greatest of classes and runs."""
-    found = [seen_of(subject.run) for subject in group.members]
-    return _band([[[0] * len(real), *seen] for seen, real in found if seen], 0)
+    found = [numbers.seen_of(subject.run) for subject in group.members]
+    return _band([[[0] * len(real), *seen] for seen, real in found if real], first=0)
 
 
-def kl_seen(group: Group) -> Curve:
-    """KL after every round in which it is finite in all runs: mean, least, greatest."""
-    every = [kl for subject in group.members if (kl := kl_of_seen(subject.run))]
-    return _band([[[value] for value in of_run] for of_run in every], 1)
+def kl_seen(group: Group) -> Curve | None:
+    """KL after every round in which it is finite in all runs: mean, least and greatest."""
+    every = [kl for subject in group.members if (kl := numbers.kl_of_seen(subject.run))]
+    return _band([[[value] for value in of_run] for of_run in every], first=1)
 
 
-def _band(every: Sequence[Sequence[Sequence[float]]], first: int) -> Curve:
-    """For every run and round some values, and the number of the first round."""
+def _band(every: Sequence[Sequence[Sequence[float]]], first: int) -> Curve | None:
+    """A line through what is finite.
+
+    Args:
+        every: for every run and every round some values.
+        first: the number of the first round.
+
+    Returns:
+        None for no runs.
+    """
     line = Curve([], [], [], [])
     for number, after in enumerate(zip(*every, strict=False), start=first):
         values = [float(value) for of_run in after for value in of_run]
         if all(map(isfinite, values)):
-            line.x.append(float(number))
-            line.low.append(min(values))
-            line.middle.append(fmean(values))
-            line.high.append(max(values))
-    return line
+            both = (number, min(values), fmean(values), max(values))
+            for series, value in zip(line, both, strict=True):
+                series.append(float(value))
+    return line if every else None
 
 
-def _draw_groups(
-    found: Sequence[tuple[Group, Curve]], mark: Callable[[Axes, Group], None]
-) -> Figure:
-    figure, axes = new_axes()
+def _draw_groups(found: Sequence[tuple[Group, Curve]]) -> tuple[Figure, Axes]:
+    figure, axes = charts.new_axes()
     for group, line in found:
-        draw_line(axes, group.first, group.label, line)
-        mark(axes, group)
+        charts.draw_line(axes, group.first, group.label, line)
     axes.set_xlim(0, None)
-    iteration_axis(axes, "round")
-    return figure
+    charts.iteration_axis(axes, "round")
+    if len(found) > 1:
+        charts.legend(figure)
+    return figure, axes
 
 
 def samples_seen(found: Sequence[tuple[Group, Curve]]) -> Picture:
     """Samples of a class that the server has seen, against rounds."""
-    figure = _draw_groups(found, _mark_reached)
-    axes = figure.axes[0]
-    axes.axhline(SEEN_OFTEN, color=SOFT, linestyle=DASHED, linewidth=1.1, zorder=1)
-    count_axis(axes, "samples of a class seen")
-    if len(found) > 1:
-        legend(figure)
+    figure, axes = _draw_groups(found)
+    axes.axhline(SEEN_OFTEN, color=SOFT, linestyle=DASHED, linewidth=1.1)
+    charts.count_axis(axes, "samples of a class seen")
     rows = []
-    for subject in (subject for group, _ in found for subject in group.members):
-        seen = seen_of(subject.run)[0]
-        last = seen[-1] if seen else []
-        extremes = (f"{min(last):,}", f"{max(last):,}") if last else ("–", "–")
-        reached = rounds_until_seen(subject.run)
-        often = "never" if reached is None else f"{reached:,}"
-        rows.append((subject.label, f"{len(rounds_of(subject.run)):,}", *extremes, often))
+    for group, _ in found:
+        every = [numbers.rounds_until_seen(subject.run) for subject in group.members]
+        known = [reached for reached in every if reached is not None]
+        if len(known) == len(every):  # a mean of those that got there would flatter the others
+            colour, x = run_colour(group.first), fmean(known)
+            axes.axvline(x, color=colour, linewidth=1, linestyle=":")
+            axes.plot(x, SEEN_OFTEN, "D", color=colour, markeredgecolor=INK, markersize=6, zorder=4)
+        for subject, reached in zip(group.members, every, strict=True):
+            seen = numbers.seen_of(subject.run)[0]
+            last = (f"{min(seen[-1]):,}", f"{max(seen[-1]):,}") if seen else ("–", "–")
+            often = "never" if reached is None else f"{reached:,}"
+            rows.append((subject.label, f"{len(numbers.rounds_of(subject.run)):,}", *last, often))
     told = "; ".join(f"{row[0]}: {row[-1]}" if len(rows) > 1 else row[-1] for row in rows)
     header = ("run", "rounds", "least seen class", "most seen class", _EVERY_CLASS)
     return together(figure, f"{_EVERY_CLASS}: {told}.", header, rows)
-
-
-def _mark_reached(axes: Axes, group: Group) -> None:
-    """Where every class was seen often, mean over the runs; nothing if not all got there."""
-    reached = [rounds_until_seen(subject.run) for subject in group.members]
-    known = [rounds for rounds in reached if rounds is not None]
-    if len(known) == len(reached):
-        colour = run_colour(group.first)
-        axes.axvline(fmean(known), color=colour, linewidth=1, linestyle=":")
-        axes.plot(fmean(known), SEEN_OFTEN, "D", color=colour, markersize=6, zorder=4,
-                  markeredgecolor=INK, markeredgewidth=0.8)  # fmt: skip
 
 
 def divergence(found: Sequence[tuple[Group, Curve]]) -> Picture | str:
@@ -237,24 +194,17 @@ def divergence(found: Sequence[tuple[Group, Curve]]) -> Picture | str:
     values = [value for _, line in found for value in line.middle]
     if not values:
         return "in no run has the server seen every class yet"
-    figure = _draw_groups(found, lambda _axes, _group: None)
-    axes = figure.axes[0]
+    figure, axes = _draw_groups(found)
     axes.set_ylabel("KL(real ‖ seen) [nats]")
-    if not log_if_wide(axes, values):
+    if not charts.log_if_wide(axes, values):
         axes.set_ylim(0, 1.1 * max(high for _, line in found for high in line.high) or 1)
-    if len(found) > 1:
-        legend(figure)
     rows: list[Row] = []
-    begins_late = False
     for subject in (subject for group, _ in found for subject in group.members):
-        kl = kl_of_seen(subject.run)
-        begins_late |= not (kl and isfinite(kl[0]))
-        rows += [
-            (subject.label, f"{n:,}", said(kl[n - 1]) if isfinite(kl[n - 1]) else "∞")
-            for n in chosen_evenly(range(1, len(kl) + 1), 6)
-        ]
+        kl = [said(x) if isfinite(x) else "∞" for x in numbers.kl_of_seen(subject.run)]
+        numbered = list(enumerate(kl, start=1))
+        rows += [(subject.label, f"{n:,}", value) for n, value in chosen_evenly(numbered, 6)]
     late = "A line begins where every class has been seen; before that it is infinite."
-    bands = said_bands([group for group, _ in found])
-    seen = f"{late if begins_late else ''} {bands}"
+    begins_late = any(line.x[:1] != [1.0] for _, line in found)
+    seen = f"{late if begins_late else ''} {said_bands([group for group, _ in found])}"
     rows = chosen_evenly(rows, _MOST_ROWS)
     return together(figure, seen, ("run", "after round", "KL [nats]"), rows)

@@ -9,19 +9,14 @@ from matplotlib.image import imread
 
 from mdgan.records.values import chosen_evenly, count
 from mdgan.report.figures.charts import new_figure
-from mdgan.report.figures.picture import Picture, Still, Strip, one_each, together
+from mdgan.report.figures.picture import Picture, Strip, one_each, together
 from mdgan.report.figures.style import WIDE_INCHES
-from mdgan.report.numbers.film import Frame, film, last_frames
+from mdgan.report.numbers.film import Frame, last_frames
 from mdgan.report.numbers.groups import Group
 from mdgan.report.numbers.subject import Subject
 
 _MOST_FRAMES = 5
 _FEWEST_COLUMNS, _MOST_COLUMNS = 4, 6
-
-
-def frames_of(subject: Subject) -> list[Frame]:
-    """The sample grids of a run, few enough to look at."""
-    return film(subject.run)
 
 
 def samples_over_time(found: Sequence[tuple[Subject, list[Frame]]]) -> Picture:
@@ -35,7 +30,7 @@ def samples_over_time(found: Sequence[tuple[Subject, list[Frame]]]) -> Picture:
     strips = [
         Strip(
             f"Samples of {subject.label}",
-            [Still(frame, subject.label, f"iteration {frame.iteration:,}") for frame in frames],
+            [(frame, subject.label, f"iteration {frame.iteration:,}") for frame in frames],
             subject,
         )
         for subject, frames in found
@@ -67,7 +62,7 @@ def samples_side_by_side(found: Sequence[tuple[Group, tuple[Subject, Frame]]]) -
     rows = [(g.label, subject.label, f"{frame.iteration:,}") for g, (subject, frame) in found]
     several_seeds = any(len(group.members) > 1 for group, _ in found)
     seen = "Of several seeds it is the first." if several_seeds else ""
-    stills = [Still(frame, group.label, group.label) for group, (_, frame) in found]
+    stills = [(frame, group.label, group.label) for group, (_, frame) in found]
     strips = [Strip("Samples of every configuration", stills)]
     picture = together(figure, seen, ("configuration", "run", "iteration"), rows)
     return replace(picture, strips=strips)

@@ -22,13 +22,9 @@ _MOST_MARKERS = 12
 
 _SETTINGS: dict[Any, Any] = {
     "font.size": 8.5,
-    "axes.labelsize": 8.5,
     "axes.titlesize": 8.5,
     "axes.titlelocation": "left",
     "axes.titlecolor": INK,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "legend.fontsize": 8.5,
     "legend.frameon": False,
     "legend.borderpad": 0.0,
     "legend.borderaxespad": 0.2,
@@ -59,7 +55,6 @@ _SETTINGS: dict[Any, Any] = {
     "figure.constrained_layout.h_pad": 0.03,
     "figure.constrained_layout.w_pad": 0.03,
     "svg.fonttype": "none",
-    "path.simplify": True,
 }
 
 

@@ -8,24 +8,12 @@ from typing import Any, NamedTuple, TypeAlias
 from matplotlib.figure import Figure
 
 from mdgan.records.values import count
-from mdgan.report.figures.charts import (
-    MOST_TICKS,
-    heat_map,
-    iteration_axis,
-    new_axes,
-    some_names,
-)
+from mdgan.report.figures.charts import MOST_TICKS, heat_map, iteration_axis, new_axes, some_names
 from mdgan.report.figures.picture import Picture, Row, one_each
 from mdgan.report.figures.style import COLOURS, IDLE, INK, MARKERS
+from mdgan.report.numbers import swaps as numbers
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.numbers.swaps import (
-    Origin,
-    Swap,
-    discriminator_paths,
-    exactness,
-    swap_counts,
-    swaps_of,
-)
+from mdgan.report.numbers.swaps import Origin, Swap
 from mdgan.report.palette import OTHER
 
 _MOST_PATHS = 40
@@ -52,7 +40,7 @@ class Swaps(NamedTuple):
 
 def of_run(subject: Subject) -> Swaps | None:
     """The swaps of a run; None if no discriminator was to move."""
-    swaps = swaps_of(subject.run)
+    swaps = numbers.swaps_of(subject.run)
     swapped = {worker for swap in swaps for move in swap.moves.items() for worker in move}
     return Swaps(swaps, sorted(swapped | set(subject.workers))) if swapped else None
 
@@ -65,16 +53,20 @@ def who_gave_to_whom(found: Sequence[tuple[Subject, Swaps]]) -> Picture | str:
     rows = [
         (subject.label, f"worker {giver}", f"worker {taker}", f"{times:,}")
         for subject, (swaps, _) in drawn
-        for (giver, taker), times in sorted(swap_counts(swaps).items())
+        for (giver, taker), times in sorted(numbers.swap_counts(swaps).items())
     ]
     header = ("run", "discriminator of", "went to", "times")
     return one_each(
-        drawn, _draw_matrix, lambda _, found: exactness(found.swaps), header, rows[:_MOST_ROWS]
+        drawn,
+        _draw_matrix,
+        lambda _, found: numbers.exactness(found.swaps),
+        header,
+        rows[:_MOST_ROWS],
     )
 
 
 def _draw_matrix(_subject: Subject, found: Swaps) -> Figure:
-    workers, counts = found.workers, swap_counts(found.swaps)
+    workers, counts = found.workers, numbers.swap_counts(found.swaps)
     matrix = [[counts[giver, taker] for taker in workers] for giver in workers]
     figure, axes = new_axes(min(4.3, 0.75 + 0.4 * len(workers)))
     heat_map(axes, matrix, written=len(workers) <= MOST_TICKS)
@@ -106,7 +98,7 @@ def where_discriminators_were(found: Sequence[tuple[Subject, Swaps]]) -> Picture
 
 def _paths(subject: Subject, swaps: list[Swap]) -> Paths:
     stays = {worker.worker: worker.stays for worker in subject.attendance}
-    paths = discriminator_paths(stays, swaps)
+    paths = numbers.discriminator_paths(stays, swaps)
     return {origin: path for origin, path in paths.items() if any(path)}
 
 

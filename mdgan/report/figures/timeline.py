@@ -12,18 +12,10 @@ from mdgan.report.figures.charts import Rectangle, lane_chart, lane_legend, rect
 from mdgan.report.figures.operations import ORDER
 from mdgan.report.figures.picture import Picture, one_each
 from mdgan.report.figures.style import GRID, IDLE, operation_style
+from mdgan.report.numbers import timeline as numbers
 from mdgan.report.numbers.operations import in_order
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.numbers.timeline import (
-    MOST_LANES,
-    Lane,
-    Timeline,
-    durations_while_scoring,
-    scoring_window,
-    timeline,
-    typical_iteration,
-    typical_window,
-)
+from mdgan.report.numbers.timeline import MOST_LANES, Lane, Timeline
 from mdgan.report.numbers.units import plural
 
 _LANE_HEIGHT = 0.7
@@ -32,20 +24,20 @@ _LEGEND_COLUMNS = 7
 
 def ten(subject: Subject) -> Timeline | None:
     """Ten typical iterations or rounds in a row."""
-    window = typical_window(subject)
-    return timeline(subject, *window) if window else None
+    window = numbers.typical_window(subject)
+    return numbers.timeline(subject, *window) if window else None
 
 
 def one(subject: Subject) -> Timeline | None:
     """One typical iteration or round out of these ten."""
-    chosen = typical_iteration(subject)
-    return timeline(subject, chosen, chosen) if chosen is not None else None
+    chosen = numbers.typical_iteration(subject)
+    return numbers.timeline(subject, chosen, chosen) if chosen is not None else None
 
 
 def scoring(subject: Subject) -> Timeline | None:
     """Up to ten iterations or rounds while a generator was scored."""
-    window = scoring_window(subject)
-    return timeline(subject, *window) if window else None
+    window = numbers.scoring_window(subject)
+    return numbers.timeline(subject, *window) if window else None
 
 
 def timelines(found: Sequence[tuple[Subject, Timeline]]) -> Picture:
@@ -73,7 +65,7 @@ def timelines_while_scoring(found: Sequence[tuple[Subject, Timeline]]) -> Pictur
 
 
 def _cost(subject: Subject) -> str:
-    beside, alone = durations_while_scoring(subject)
+    beside, alone = numbers.durations_while_scoring(subject)
     if not beside or not alone:
         return ""
     return (

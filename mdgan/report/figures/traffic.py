@@ -8,21 +8,11 @@ from mdgan.report.figures.picture import Picture, only, together
 from mdgan.report.figures.style import kind_style
 from mdgan.report.numbers.operations import in_order
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.numbers.traffic import KIND_ORDER, Rate, server_rate, worker_rate
+from mdgan.report.numbers.traffic import KIND_ORDER, Rate
 from mdgan.report.numbers.units import a, unit_of
 
 _LEAST_SHARE = 0.01
 _WAYS = ("sent", "received")
-
-
-def of_server(subject: Subject) -> Rate | None:
-    """Bytes an iteration or round of the server."""
-    return server_rate(subject.run)
-
-
-def of_worker(subject: Subject) -> Rate | None:
-    """Bytes an iteration or round of one worker, mean over the workers."""
-    return worker_rate(subject.run)
 
 
 def moved_bytes(found: Sequence[tuple[Subject, Rate]]) -> Picture:
