@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from mdgan import __version__
 from mdgan.records.recorded_run import RecordedRun
@@ -54,7 +53,7 @@ class Block(NamedTuple):
     caption: str
     paper: str
     picture: Picture | str
-    drawings: Sequence[tuple[Panel, Markup]] = ()
+    drawings: Sequence[tuple[Panel, str]] = ()
 
 
 def compose(
@@ -101,15 +100,14 @@ def _block(entry: Entry[Any, Any], every: Sequence[Subject], figures: Path | Non
     if figures is not None:
         for panel in picture.panels:
             label = re.sub(r"[^a-z0-9]+", "-", panel.label.lower()).strip("-") or "run"
-            write_files(
-                panel.figure, figures, f"{entry.name}-{label}" if panel.label else entry.name
-            )
+            name = f"{entry.name}-{label}" if panel.label else entry.name
+            write_files(panel.figure, figures, name)
     drawings = []
     for number, panel in enumerate(() if picture.strips else picture.panels):
         name = f"{entry.name}-{number}" if panel.label else entry.name
         about = f"{title}, {panel.label}" if panel.label else title
         about = _joined(f"{about}.", caption, picture.seen)
-        drawings.append((panel, Markup(inline_svg(panel.figure, name, about))))
+        drawings.append((panel, inline_svg(panel.figure, name, about)))
     seen = picture.seen[:1].upper() + picture.seen[1:]
     few = f"Of {len(every)} runs this shows the first of each configuration."
     caption = _joined(caption, seen, few if len(named) < len(every) else "")
@@ -117,12 +115,8 @@ def _block(entry: Entry[Any, Any], every: Sequence[Subject], figures: Path | Non
 
 
 def _draw(entry: Entry[Any, Any], candidates: Sequence[Any]) -> Picture | str:
-    first = [c if isinstance(c, Subject) else c.first for c in candidates]
-    fitting = [
-        candidate
-        for candidate, subject in zip(candidates, first, strict=True)
-        if entry.runs.fits(subject)
-    ]
+    fits = entry.runs.fits
+    fitting = [one for one in candidates if fits(one if isinstance(one, Subject) else one.first)]
     if len(fitting) < entry.runs.at_least:
         return entry.runs.otherwise
     found = [(one, numbers) for one in fitting if (numbers := entry.of(one))]
@@ -158,8 +152,8 @@ def _page(named: Sequence[Subject], chapters: Sequence[Any], written: datetime) 
         title=f"{', '.join(datasets)}: {what}",
         written=f"{written:%d %B %Y, %H:%M}",
         running=any(subject.run.status.get("state") == "running" for subject in named),
-        css=Markup(f":root{{{css_variables()}}}\n{css}"),
-        script=Markup(script),
+        css=f":root{{{css_variables()}}}\n{css}",
+        script=script,
         script_hash=hashlib.sha256(script.encode()).digest(),
         runs=named,
         several=len(named) > 1,

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from mdgan.records.happenings import JOINED, LATE, LEFT, LOST, REFUSED, RESUMED, SHUT_OUT
 from mdgan.records.values import count
@@ -65,20 +63,16 @@ def _draw(subject: Subject, every: Sequence[Attendance]) -> Figure:
     boxes: dict[str, list[charts.Rectangle]] = {name: [] for name in (_TOOK_PART, LATE, REFUSED)}
     for y, worker in enumerate(workers):
         _add_lane(boxes, worker, y, last)
-    handles: list[Artist] = []
     for name, lane in boxes.items():
-        colour = PRESENCE[name].light
-        charts.rectangles(axes, lane, facecolor=colour, linewidth=0)
         label = "was there" if subject.in_rounds and name == _TOOK_PART else name
-        handles += [Patch(facecolor=colour, label=label)] if lane else []
-    handles += _draw_marks(axes, workers, last)
-    lines: list[Artist] = [
-        axes.axvline(x, color=INK, linewidth=1.2, linestyle=(0, (4, 2)), label=RESUMED)
-        for x in numbers.resumptions(subject.run)
-    ]
+        charts.rectangles(axes, lane, facecolor=PRESENCE[name].light, linewidth=0, label=label)
+    _draw_marks(axes, workers, last)
+    style: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (4, 2))}
+    for k, x in enumerate(numbers.resumptions(subject.run)):
+        axes.axvline(x, **style, label=RESUMED if k == 0 else None)
     axes.set_ylabel("worker")
     charts.iteration_axis(axes, most_ticks=10)
-    charts.lane_legend(figure, handles + lines[:1])
+    charts.lane_legend(figure)
     return figure
 
 
@@ -98,9 +92,8 @@ def _add_lane(
                 boxes[name].append((share.begin, bottom, share.end - share.begin, height))
 
 
-def _draw_marks(axes: Axes, workers: Sequence[Attendance], last: int) -> list[Artist]:
-    """How workers came and went; returns what the legend shows."""
-    handles: list[Artist] = []
+def _draw_marks(axes: Axes, workers: Sequence[Attendance], last: int) -> None:
+    """How workers came and went."""
     edge: dict[str, Any] = {"markeredgecolor": SURFACES["card"].light, "markeredgewidth": 0.8}
     style = {"color": INK, "markersize": 8, "clip_on": False, "zorder": 3, **edge}
     for kind, marker in _MARKERS.items():
@@ -112,5 +105,4 @@ def _draw_marks(axes: Axes, workers: Sequence[Attendance], last: int) -> list[Ar
         ]
         if points:
             x, y_values = zip(*points, strict=True)
-            handles += axes.plot(x, y_values, marker, label=kind, **style)
-    return handles
+            axes.plot(x, y_values, marker, label=kind, **style)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
@@ -26,6 +25,7 @@ Bars: TypeAlias = Sequence[tuple[str, Sequence[tuple[str, Mapping[str, float]]]]
 """Groups of bars: a heading, and for each bar what stands beside it and how long its parts are."""
 
 MOST_TICKS = 20
+_MOST_COLUMNS = 4
 _LETTERS_AN_INCH = 14
 _LETTERS_OF_HANDLE = 8
 _INCHES_A_LEGEND_ROW = 0.17
@@ -50,13 +50,13 @@ def new_axes(height: float = 2.75, wide: bool = False) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def legend(figure: Figure, axes: Axes | None = None, columns: int = 4) -> None:
+def legend(figure: Figure, axes: Axes | None = None) -> None:
     """Puts the legend above the axes, where it covers no data; the figure grows with it."""
     handles, labels = (axes or figure.axes[0]).get_legend_handles_labels()
     if not handles:
         return
     room = figure.get_figwidth() * _LETTERS_AN_INCH
-    fits = next((n for n in range(columns, 1, -1) if _legend_width(labels, n) <= room), 1)
+    fits = next((n for n in range(_MOST_COLUMNS, 1, -1) if _legend_width(labels, n) <= room), 1)
     rows = -(-len(labels) // fits)
     figure.set_figheight(figure.get_figheight() + _INCHES_A_LEGEND_ROW * (rows - 1))
     figure.legend(handles, labels, loc="outside upper left", ncols=fits)
@@ -145,9 +145,8 @@ def bar_chart(
         whiskers: for every bar, from where to where a thin line reaches; none by default.
         with_legend: whether to name the parts.
     """
-    height = sum(
-        bool(heading) * _INCHES_A_HEADING + len(bars) * _INCHES_A_BAR for heading, bars in groups
-    )
+    headings = _INCHES_A_HEADING * sum(bool(heading) for heading, _ in groups)
+    height = headings + _INCHES_A_BAR * sum(len(members) for _, members in groups)
     figure, axes = new_axes(height + (0.8 if with_legend else 0.5))
     places: list[float] = []
     y = 0.0
@@ -199,15 +198,11 @@ def lane_chart(
     return figure, axes
 
 
-def lane_legend(figure: Figure, handles: Sequence[Artist], columns: int = 8) -> None:
-    """A legend above the lanes."""
-    figure.legend(
-        handles=handles,
-        loc="outside upper left",
-        ncols=columns,
-        labelcolor=SOFT,
-        handlelength=1.6,
-    )
+def lane_legend(figure: Figure, columns: int = 8) -> None:
+    """A legend above the lanes, with all that has a label."""
+    handles, _ = figure.axes[0].get_legend_handles_labels()
+    style: dict[str, Any] = {"ncols": columns, "labelcolor": SOFT, "handlelength": 1.6}
+    figure.legend(handles=handles, loc="outside upper left", **style)
 
 
 def some_names(set_ticks: Callable[..., Any], names: Sequence[Any], most: int = MOST_TICKS) -> None:

@@ -7,7 +7,6 @@ from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from mdgan.records.values import chosen_evenly, count, said
 from mdgan.report.figures import charts
@@ -58,16 +57,17 @@ def _draw_map(subject: Subject, rounds: Sequence[Round]) -> Figure:
     names = [str(worker) for worker in workers]
     figure, axes = charts.lane_chart(height, names, (0.5, len(rounds) + 0.5))
     boxes = _boxes(rounds, workers)
-    for (name, level), lane in sorted(boxes.items()):
+    for (name, level), lane in boxes.items():
         colour = PRESENCE[_MADE_OF[name]].light
         charts.rectangles(axes, lane, facecolor=colour, alpha=level / _LEVELS, linewidth=0)
+    for name in _MADE_OF:  # the legend shows them at their strongest, and only those that are there
+        nothing = [(0, 0, 0, 0)] if any(name == shown for shown, _ in boxes) else []
+        colour = PRESENCE[_MADE_OF[name]].light
+        charts.rectangles(axes, nothing, facecolor=colour, linewidth=0, label=name)
     charts.some_names(axes.set_yticks, names)
     axes.set_ylabel("worker")
     charts.iteration_axis(axes, "round", most_ticks=10)
-    present = {name for name, _ in boxes}
-    shown = [name for name in _MADE_OF if name in present]
-    handles = [Patch(facecolor=PRESENCE[_MADE_OF[name]].light, label=name) for name in shown]
-    charts.lane_legend(figure, handles)
+    charts.lane_legend(figure)
     return figure
 
 
