@@ -148,7 +148,8 @@ def _limit(axes: Axes, metric: str, lines: Sequence[Curve], real: Sequence[float
         lowest = min([*values, *(value for value in real if value > 0)])
         axes.set_ylim(0.8 * lowest, 1.2 * highest)
     elif min(values) >= 0:
-        axes.set_ylim(0, 1.12 * max([highest, *real]) or 1)
+        room_for_name = [1.15 * value for value in real]
+        axes.set_ylim(0, 1.12 * max([highest, *room_for_name]) or 1)
 
 
 def _draw_references(

@@ -10,7 +10,7 @@ from mdgan.records.values import count, said_seconds, time_unit
 from mdgan.report.figures.charts import Rectangle, lane_chart, lane_legend, rectangles
 from mdgan.report.figures.operations import ORDER
 from mdgan.report.figures.picture import Picture, one_each
-from mdgan.report.figures.style import IDLE, operation_style
+from mdgan.report.figures.style import GRID, IDLE, operation_style
 from mdgan.report.numbers import timeline as numbers
 from mdgan.report.numbers.operations import in_order
 from mdgan.report.numbers.subject import Subject
@@ -107,7 +107,7 @@ def _draw(_subject: Subject, lines: Timeline) -> Figure:
     figure, axes = lane_chart(height, [lane.label for lane in lines.lanes], (0, length))
     lanes = range(len(lines.lanes))
     background = [(0.0, y - _LANE_HEIGHT / 2, length, _LANE_HEIGHT) for y in lanes]
-    rectangles(axes, background, facecolor=IDLE, linewidth=0, label="idle")
+    rectangles(axes, background, facecolor=IDLE, edgecolor=GRID, linewidth=0.8, label="idle")
     for name in names:
         rectangles(axes, by_operation[name], **operation_style(name), label=name)
     axes.set_xlabel(f"time [{unit}]")
