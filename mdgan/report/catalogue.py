@@ -94,6 +94,11 @@ QUALITY = Section("quality", "Quality", (
         caption="Kernel distance to the real features, unbiased for few samples, lower is better; "
         "the band of a single run is one standard deviation.",
     ),
+    Entry(
+        name="class-histogram", title="Classes generated",
+        of=recorded(histograms), missing=NO_CLASSES, draw=classes.class_histogram,
+        caption="How often each class is generated, against how often it occurs in real data.",
+    ),
     GroupedEntry(
         name="precision-recall", title="Precision, recall, density, coverage",
         of=scores.curves("precision", "recall", "density", "coverage"),
@@ -106,11 +111,6 @@ QUALITY = Section("quality", "Quality", (
         of=scores.curves("classes_covered", "class_kl"), missing=NO_CLASSES, draw=scores.scores(),
         caption="How many classes the generator makes, and how far their frequencies are from the "
         "real ones (0 is equal).",
-    ),
-    Entry(
-        name="class-histogram", title="Classes generated",
-        of=recorded(histograms), missing=NO_CLASSES, draw=classes.class_histogram,
-        caption="How often each class is generated, against how often it occurs in real data.",
     ),
     Entry(
         name="losses", title="Losses",

@@ -99,7 +99,7 @@ def _what(one: Round, worker: int) -> str:
 def weights(found: Sequence[tuple[Subject, list[Round]]]) -> Picture | str:
     """The weight of every worker that took part, against rounds."""
     figure, axes = charts.new_axes()
-    rows = []
+    rows, greatest = [], 0.0
     for subject, rounds in found:
         used = [(n, one) for n, one in enumerate(rounds, start=1) if one.counted]
         if not used:
@@ -112,14 +112,15 @@ def weights(found: Sequence[tuple[Subject, list[Round]]]) -> Picture | str:
         axes.axhline(equal, color=run_colour(subject), linestyle=DASHED, linewidth=1)
         every = [weight for _, one in used for weight in one.weights.values()]
         rows.append((subject.label, said(min(every)), said(equal), said(max(every))))
+        greatest = max(greatest, *every)
     if not rows:
         return "every round was aborted"
-    axes.set(ylim=(0, None), ylabel="weight in the average")
+    axes.set(ylim=(0, 1.06 * greatest or 1), ylabel="weight in the average")
     axes.margins(x=0.03)
     charts.iteration_axis(axes, "round")
     if len(rows) > 1:
         charts.legend(figure)
-    seen = only([f"Weights from {least} to {greatest}" for _, least, _, greatest in rows])
+    seen = only([f"Weights from {least} to {most}" for _, least, _, most in rows])
     return together(figure, seen, ("run", "least weight", "equal weight", "greatest weight"), rows)
 
 
