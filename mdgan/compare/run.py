@@ -12,7 +12,7 @@ from mdgan.compare.plan import Configuration, jobs_at_once, list_trainings, read
 from mdgan.compare.schedule import Schedule
 from mdgan.compare.table import as_table, measure
 from mdgan.errors import BadInput
-from mdgan.report.build import PAGE_NAME, check_matplotlib, write_report
+from mdgan.report.build import PAGE_NAME, check_plots_extra, write_report
 from mdgan.storage.whole_file import write_whole
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def run_comparison(
     Raises:
         BadInput: a training cannot work; none was started and nothing was written.
     """
-    check_matplotlib()
+    check_plots_extra()
     configurations = read_configurations(files, flags, seeds[0], paper_scale=paper_scale)
     trainings = list_trainings(configurations, seeds, out, resume=resume)
     for warning in dict.fromkeys(line for each in configurations for line in each.warnings):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,16 +33,17 @@ class Report:
     damage: tuple[str, ...]
 
 
-def check_matplotlib() -> None:
-    """Makes sure that figures can be drawn.
+def check_plots_extra() -> None:
+    """Makes sure that figures can be drawn and the page can be written.
 
     Raises:
-        BadInput: matplotlib is not installed.
+        BadInput: matplotlib or jinja2 is not installed.
     """
-    try:
-        import matplotlib.figure  # noqa: F401 - whether it is there at all
-    except ImportError as error:
-        raise BadInput("reports need matplotlib: pip install 'mdgan[plots]'") from error
+    for library, module in (("matplotlib", "matplotlib.figure"), ("jinja2", "jinja2")):
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise BadInput(f"reports need {library}: pip install 'mdgan[plots]'") from error
 
 
 def write_report(
@@ -55,10 +57,10 @@ def write_report(
         figures: a folder for every figure as PNG and as SVG.
 
     Raises:
-        BadInput: matplotlib is not installed, a folder is no run or is given twice, or a file
-            cannot be written.
+        BadInput: matplotlib or jinja2 is not installed, a folder is no run or is given twice, or
+            a file cannot be written.
     """
-    check_matplotlib()
+    check_plots_extra()
     from mdgan.report.compose import compose
 
     runs = _read(paths)

@@ -22,63 +22,42 @@ class Colour(NamedTuple):
     dark: str
 
 
+# fmt: off
 SURFACES = {
-    "page": Colour("#f4f3ef", "#101418"),
-    "card": Colour("#fffffe", "#181e24"),
+    "page": Colour("#f4f3ef", "#101418"), "card": Colour("#fffffe", "#181e24"),
 }
-
 INKS = {
-    "ink": Colour("#1b2229", "#e7eaec"),
-    "soft": Colour("#56616c", "#a3aeb8"),
+    "ink": Colour("#1b2229", "#e7eaec"), "soft": Colour("#56616c", "#a3aeb8"),
 }
-
 LINES = {
-    "grid": Colour("#e4e3dd", "#2a323a"),
-    "axis": Colour("#a8aaa8", "#5b6670"),
+    "grid": Colour("#e4e3dd", "#2a323a"), "axis": Colour("#a8aaa8", "#5b6670"),
     "idle": Colour("#efeee9", "#222a31"),
 }
-
 RUNS = {
-    "c1": Colour("#0072b2", "#5ab4ea"),
-    "c2": Colour("#d55e00", "#f58a3c"),
-    "c3": Colour("#008a65", "#2fc79a"),
-    "c4": Colour("#b4558c", "#e09ac4"),
-    "c5": Colour("#a87400", "#edb22e"),
-    "c6": Colour("#2b88bd", "#8fd0f7"),
-    "c7": Colour("#7b7300", "#e6dc4a"),
-    "c8": Colour("#4c5661", "#b9c3cc"),
+    "c1": Colour("#0072b2", "#5ab4ea"), "c2": Colour("#d55e00", "#f58a3c"),
+    "c3": Colour("#008a65", "#2fc79a"), "c4": Colour("#b4558c", "#e09ac4"),
+    "c5": Colour("#a87400", "#edb22e"), "c6": Colour("#2b88bd", "#8fd0f7"),
+    "c7": Colour("#7b7300", "#e6dc4a"), "c8": Colour("#4c5661", "#b9c3cc"),
 }
-
 OPERATIONS = {
-    "generate": Colour("#e09a00", "#f0b033"),
-    "send": Colour("#3f9fd6", "#56b4e9"),
-    "wait": Colour("#c7ccd1", "#46505a"),
-    "receive": Colour("#c6cbd0", "#47515b"),
-    "aggregate": Colour("#c0669a", "#d98fbd"),
-    "step": Colour("#cf5a00", "#ee7d2b"),
-    "real half": Colour("#00679f", "#3f93cb"),
-    "fake half": Colour("#7a62b0", "#a48fd6"),
-    "local step": Colour("#8f3b00", "#b0683c"),
-    "feedback": Colour("#00805d", "#23b98c"),
-    "train": Colour("#4b4fb8", "#8f94ec"),
-    "swap": Colour("#8d8400", "#f0e442"),
-    "evaluate": Colour("#3e7a1e", "#8cc96a"),
-    "checkpoint": Colour("#7a6652", "#b39d86"),
+    "generate": Colour("#e09a00", "#f0b033"), "send": Colour("#3f9fd6", "#56b4e9"),
+    "wait": Colour("#c7ccd1", "#46505a"), "receive": Colour("#c6cbd0", "#47515b"),
+    "aggregate": Colour("#c0669a", "#d98fbd"), "step": Colour("#cf5a00", "#ee7d2b"),
+    "real half": Colour("#00679f", "#3f93cb"), "fake half": Colour("#7a62b0", "#a48fd6"),
+    "local step": Colour("#8f3b00", "#b0683c"), "feedback": Colour("#00805d", "#23b98c"),
+    "train": Colour("#4b4fb8", "#8f94ec"), "swap": Colour("#8d8400", "#f0e442"),
+    "evaluate": Colour("#3e7a1e", "#8cc96a"), "checkpoint": Colour("#7a6652", "#b39d86"),
 }
-
 KINDS = {
-    "batches": Colour("#3e9ed5", "#57b5ea"),
-    "feedback message": Colour("#00815e", "#24ba8d"),
-    "discriminators": Colour("#8e8501", "#f1e543"),
-    "round": Colour("#7b63b1", "#a590d7"),
+    "batches": Colour("#3e9ed5", "#57b5ea"), "feedback message": Colour("#00815e", "#24ba8d"),
+    "discriminators": Colour("#8e8501", "#f1e543"), "round": Colour("#7b63b1", "#a590d7"),
     "update": Colour("#a87501", "#edb32f"),
 }
-
 PRESENCE = {
-    "took part": Colour("#5a92bd", "#41769e"),
-    "late": Colour("#cd7600", "#f5b53d"),
+    "took part": Colour("#5a92bd", "#41769e"), "late": Colour("#cd7600", "#f5b53d"),
     "refused": Colour("#a3357f", "#ea8fcf"),
 }
+# fmt: on
 
 HEAT = Colour("#0b76b5", "#4aa8e0")
 OTHER = Colour("#6f7a84", "#8c98a3")

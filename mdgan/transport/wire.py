@@ -18,9 +18,9 @@ from torch import Tensor
 
 from mdgan.messages import Message
 
-_KIND_BYTES = 20
-"""So that a header is a multiple of 8 bytes, and tensors behind it are aligned."""
-_HEADER = struct.Struct(f"<4s{_KIND_BYTES}sqQQI")
+_KIND_BYTES = 16
+# Padded, so that tensors are aligned in a body that lies right behind its header.
+_HEADER = struct.Struct(f"<4s{_KIND_BYTES}sqQQI12x")
 _HEADER_CHECKSUM = struct.Struct("<I")
 _MAGIC = b"mdg3"
 HEADER_BYTES = _HEADER.size + _HEADER_CHECKSUM.size

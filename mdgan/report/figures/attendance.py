@@ -1,29 +1,19 @@
 """Who took part when."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from mdgan.records.happenings import JOINED, LATE, LEFT, LOST, REFUSED, RESUMED, SHUT_OUT
 from mdgan.records.values import count
-from mdgan.report.figures.picture import Panel, Picture, only
-from mdgan.report.figures.shapes import Rectangle, rectangles
-from mdgan.report.figures.style import INK, SOFT, iteration_axis, new_figure
-from mdgan.report.numbers.attendance import (
-    COUNTED,
-    Attendance,
-    eventful,
-    most_eventful,
-    resumptions,
-    said_in_all,
-    said_story,
-    thinned,
-)
+from mdgan.report.figures import charts
+from mdgan.report.figures.picture import Picture, one_each
+from mdgan.report.figures.style import INK
+from mdgan.report.numbers import attendance as numbers
+from mdgan.report.numbers.attendance import Attendance
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.numbers.table import Table
 from mdgan.report.palette import PRESENCE, SURFACES
 
 _MOST_LANES = 30
@@ -32,92 +22,63 @@ _MOST_MARKS = 100
 _BAR_HEIGHT = 0.62
 _LEAST_HEIGHT = 0.16
 """Of what a worker missed, so that one iteration among many can be seen."""
-_LEGEND_COLUMNS = 8
-_DASHES = (0, (4, 2))
-_TOOK_PART, _WAS_THERE = "took part", "was there"
+_TOOK_PART = "took part"
 _MARKERS = {LOST: "X", SHUT_OUT: "s", LEFT: "<", JOINED: ">"}
 
 
-def who_took_part(subjects: Sequence[Subject]) -> Picture | str:
+def of_run(subject: Subject) -> Sequence[Attendance]:
+    """When the workers of a run were there, if anything out of the ordinary happened."""
+    workers = subject.attendance
+    return workers if workers and numbers.eventful(subject.run, workers) else []
+
+
+def who_took_part(found: Sequence[tuple[Subject, Sequence[Attendance]]]) -> Picture:
     """When each worker took part, and what it missed."""
-    distributed = [subject for subject in subjects if not subject.standalone]
-    if not distributed:
-        return "the standalone baseline has no workers"
-    found = [s for s in distributed if s.attendance and eventful(s.run, s.attendance)]
-    if not found:
-        return "no worker was lost, late, refused or joined, and no run was resumed"
-    several = len(found) > 1
-    panels, told = [], []
-    for subject in found:
-        said = _said(subject)
-        told.append(said)
-        label, note = (subject.label, said) if several else ("", "")
-        panels.append(Panel(label, _draw(subject), note))
-    rows = [row for subject in found for row in _rows(subject)]
-    return Picture(panels, only(told), Table(("run", "worker", *COUNTED, "what happened"), rows))
+    rows = []
+    for subject, workers in found:
+        for worker in workers:
+            counts = (f"{worker.counts[what]:,}" for what in numbers.COUNTED)
+            story = numbers.said_story(worker, _last(workers)) or "–"
+            rows.append((subject.label, f"worker {worker.worker}", *counts, story))
+    header = ("run", "worker", *numbers.COUNTED, "what happened")
+    return one_each(found, _draw, _said, header, rows)
 
 
-def _said(subject: Subject) -> str:
-    left_out = max(0, len(subject.attendance) - _MOST_LANES)
+def _said(subject: Subject, workers: Sequence[Attendance]) -> str:
+    left_out = len(workers) - _MOST_LANES
     more = count(left_out, "more worker is", "more workers are")
-    room = f"; {more} left out of the drawing" if left_out else ""
-    return said_in_all(subject.run, subject.attendance) + room
-
-
-def _rows(subject: Subject) -> list[tuple[str, ...]]:
-    last = _last(subject.attendance)
-    return [
-        (
-            subject.label,
-            f"worker {worker.worker}",
-            *(f"{worker.counts[what]:,}" for what in COUNTED),
-            said_story(worker, last) or "–",
-        )
-        for worker in subject.attendance
-    ]
+    room = f"; {more} left out of the drawing" if left_out > 0 else ""
+    return numbers.said_in_all(subject.run, workers) + room
 
 
 def _last(workers: Sequence[Attendance]) -> int:
     return max((end for worker in workers for _, end in worker.stays), default=1)
 
 
-def _draw(subject: Subject) -> Figure:
-    last = _last(subject.attendance)
-    workers = most_eventful(subject.attendance, _MOST_LANES)
-    figure = new_figure(0.62 + 0.25 * len(workers), wide=True)
-    axes = figure.add_subplot()
-    boxes: dict[str, list[Rectangle]] = {name: [] for name in (_TOOK_PART, LATE, REFUSED)}
+def _draw(subject: Subject, every: Sequence[Attendance]) -> Figure:
+    last = _last(every)
+    workers = numbers.most_eventful(every, _MOST_LANES)
+    names = [str(worker.worker) for worker in workers]
+    figure, axes = charts.lane_chart(0.62 + 0.25 * len(workers), names, (0, last))
+    boxes: dict[str, list[charts.Rectangle]] = {name: [] for name in (_TOOK_PART, LATE, REFUSED)}
     for y, worker in enumerate(workers):
         _add_lane(boxes, worker, y, last)
     for name, lane in boxes.items():
-        rectangles(axes, lane, facecolor=PRESENCE[name].light, linewidth=0)
-    labels = {_TOOK_PART: _WAS_THERE} if subject.in_rounds else {}
-    handles: list[Artist] = [
-        Patch(facecolor=PRESENCE[name].light, label=labels.get(name, name))
-        for name, lane in boxes.items()
-        if lane
-    ]
-    handles += _draw_marks(axes, workers, last)
-    if begins := resumptions(subject.run):
-        lines = [axes.axvline(x, color=INK, linewidth=1.2, linestyle=_DASHES) for x in begins]
-        lines[0].set_label(RESUMED)
-        handles.append(lines[0])
-    axes.set_yticks(range(len(workers)), [str(worker.worker) for worker in workers])
-    axes.set(xlim=(0, last), ylim=(len(workers) - 0.5, -0.5), ylabel="worker")
-    axes.grid(visible=False)
-    axes.spines["left"].set_visible(False)
-    iteration_axis(axes, most_ticks=10)
-    figure.legend(
-        handles=handles,
-        loc="outside upper left",
-        ncols=_LEGEND_COLUMNS,
-        labelcolor=SOFT,
-        handlelength=1.6,
-    )
+        label = "was there" if subject.in_rounds and name == _TOOK_PART else name
+        charts.rectangles(axes, lane, facecolor=PRESENCE[name].light, linewidth=0, label=label)
+    _draw_marks(axes, workers, last)
+    style: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (4, 2))}
+    for k, x in enumerate(numbers.resumptions(subject.run)):
+        axes.axvline(x, **style, label=RESUMED if k == 0 else None)
+    axes.set_ylabel("worker")
+    charts.iteration_axis(axes, most_ticks=10)
+    charts.lane_legend(figure)
     return figure
 
 
-def _add_lane(boxes: dict[str, list[Rectangle]], worker: Attendance, y: int, last: int) -> None:
+def _add_lane(
+    boxes: dict[str, list[charts.Rectangle]], worker: Attendance, y: int, last: int
+) -> None:
     """One worker's bar; what it missed stands on it, as high as the share that it missed."""
     floor = y + _BAR_HEIGHT / 2
     for begin, end in worker.stays:
@@ -131,27 +92,17 @@ def _add_lane(boxes: dict[str, list[Rectangle]], worker: Attendance, y: int, las
                 boxes[name].append((share.begin, bottom, share.end - share.begin, height))
 
 
-def _draw_marks(axes: Axes, workers: Sequence[Attendance], last: int) -> list[Artist]:
-    """How workers came and went; returns what the legend shows."""
-    handles: list[Artist] = []
-    places: dict[str, list[tuple[int, int]]] = {kind: [] for kind in _MARKERS}
-    for y, worker in enumerate(workers):
-        for mark in thinned(worker.marks, last, _MOST_MARKS):
-            places[mark.kind].append((mark.iteration, y))
-    for kind, points in places.items():
+def _draw_marks(axes: Axes, workers: Sequence[Attendance], last: int) -> None:
+    """How workers came and went."""
+    edge: dict[str, Any] = {"markeredgecolor": SURFACES["card"].light, "markeredgewidth": 0.8}
+    style = {"color": INK, "markersize": 8, "clip_on": False, "zorder": 3, **edge}
+    for kind, marker in _MARKERS.items():
+        points = [
+            (mark.iteration, y)
+            for y, worker in enumerate(workers)
+            for mark in numbers.thinned(worker.marks, last, _MOST_MARKS)
+            if mark.kind == kind
+        ]
         if points:
             x, y_values = zip(*points, strict=True)
-            (line,) = axes.plot(
-                x,
-                y_values,
-                _MARKERS[kind],
-                label=kind,
-                color=INK,
-                markeredgecolor=SURFACES["card"].light,
-                markeredgewidth=0.8,
-                markersize=8,
-                clip_on=False,
-                zorder=3,
-            )
-            handles.append(line)
-    return handles
+            axes.plot(x, y_values, marker, label=kind, **style)

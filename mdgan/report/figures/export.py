@@ -3,6 +3,7 @@
 import io
 import re
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,10 +13,9 @@ from matplotlib.figure import Figure
 from mdgan.report.palette import VARIABLE_OF
 from mdgan.storage.whole_file import write_whole
 
-_XLINK = "{http://www.w3.org/1999/xlink}"
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}\b")
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}(?:e-\d+)?")
-_REFERENCE = re.compile(r"url\(#([^)]+)\)")
+_REFERENCE = re.compile(r"(?<=url\(#)[^)]+")
 _PIXELS_PER_POINT = 96 / 72
 _PNG_DOTS_PER_INCH = 200
 
@@ -34,18 +34,22 @@ def inline_svg(figure: Figure, name: str, said: str) -> str:
         for child in list(parent):
             if _plain(child.tag) in ("metadata", "style"):
                 parent.remove(child)
-    referenced = _referenced(root)
+    referenced = {
+        found
+        for element in root.iter()
+        for key, value in element.attrib.items()
+        for found in (_REFERENCE.findall(value) or [_plain(key) == "href" and value[1:]])
+    }
     for element in root.iter():
         element.tag = _plain(element.tag)
         element.text, element.tail = (element.text or "").strip(), ""
         if element.tag == "text":
             element.attrib["style"] = _without_font_family(element.attrib.get("style", ""))
-        _rewrite_attributes(element, name, referenced)
-    pixels = _PIXELS_PER_POINT
+        element.attrib = _rewritten(element.attrib, name, referenced)
     root.attrib = {
         "viewBox": f"0 0 {width:g} {height:g}",
-        "width": f"{width * pixels:.0f}",
-        "height": f"{height * pixels:.0f}",
+        "width": f"{width * _PIXELS_PER_POINT:.0f}",
+        "height": f"{height * _PIXELS_PER_POINT:.0f}",
         "role": "img",
         "aria-label": said,
     }
@@ -78,36 +82,26 @@ def _plain(tag: str) -> str:
     return tag.rpartition("}")[2]
 
 
-def _referenced(root: ElementTree.Element) -> set[str]:
-    found: set[str] = set()
-    for element in root.iter():
-        for key, value in element.attrib.items():
-            if key == f"{_XLINK}href" and value.startswith("#"):
-                found.add(value[1:])
-            found.update(_REFERENCE.findall(value))
-    return found
-
-
-def _rewrite_attributes(element: ElementTree.Element, name: str, referenced: set[str]) -> None:
-    style = element.attrib.pop("style", "")
+def _rewritten(
+    attributes: dict[str, str], name: str, referenced: Collection[str | bool]
+) -> dict[str, str]:
+    """Attributes with the ids and the colours of the page."""
+    style = attributes.get("style", "")
     kept: dict[str, str] = {}
-    for key, value in element.attrib.items():
-        if key == "id":
-            if value in referenced:
-                kept["id"] = f"{name}-{value}"
-        elif key == f"{_XLINK}href":
-            kept["href"] = f"#{name}-{value[1:]}" if value.startswith("#") else value
-        elif key in ("fill", "stroke"):  # variables count in styles only
+    for key, value in attributes.items():
+        if key in ("fill", "stroke"):  # variables count in styles only
             style += f"; {key}: {value}"
-        else:
+        elif _plain(key) == "href":
+            kept["href"] = f"#{name}-{value[1:]}" if value.startswith("#") else value
+        elif key == "id" and value in referenced:
+            kept[key] = f"{name}-{value}"
+        elif key not in ("id", "style"):
             kept[key] = _shortened(value)
     if style:
         kept["style"] = _COLOUR.sub(
             lambda match: VARIABLE_OF.get(match[0].lower(), match[0]), style.strip("; ")
         )
-    for key, value in kept.items():
-        kept[key] = _REFERENCE.sub(rf"url(#{name}-\1)", value)
-    element.attrib = kept
+    return {key: _REFERENCE.sub(rf"{name}-\g<0>", value) for key, value in kept.items()}
 
 
 def _without_font_family(style: str) -> str:

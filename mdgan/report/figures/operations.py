@@ -1,135 +1,81 @@
-"""What iterations are spent on."""
+"""What iterations, or rounds, are spent on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from mdgan.records.values import count, said_seconds, time_unit
-from mdgan.report.figures.bars import heights, lying_bars
-from mdgan.report.figures.durations import NO_TRACE, nothing_slow
-from mdgan.report.figures.picture import Panel, Picture, only
-from mdgan.report.figures.style import legend, new_figure, operation_style
-from mdgan.report.numbers.operations import (
-    SERVER_ORDER,
-    STANDALONE_ORDER,
-    WORKER_ORDER,
-    in_order,
-    role_operations,
-    worker_operations,
-)
+from mdgan.report.figures.charts import bar_chart
+from mdgan.report.figures.picture import Picture, only, together
+from mdgan.report.figures.style import operation_style
+from mdgan.report.numbers import operations as numbers
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.numbers.table import Table
 from mdgan.report.numbers.units import a, plural, unit_of
 
-_NO_WORKERS = "the standalone baseline has no server and no workers"
-
-Row = tuple[Subject, Mapping[str, float], int]
-"""A run, seconds an iteration or round by operation, and over how many."""
+ORDER = tuple(dict.fromkeys(("generate", *numbers.WORKER_ORDER[:-3], *numbers.SERVER_ORDER)))
+"""Of the operations of all roles, as they follow one another."""
 
 
-def server_operations(subjects: Sequence[Subject]) -> Picture | str:
-    """Mean time of each operation on the server (figure 7.6)."""
-    return _main_role([s for s in subjects if not s.standalone], SERVER_ORDER, _NO_WORKERS)
+class Means(NamedTuple):
+    """Where the time of a role goes.
+
+    Attributes:
+        seconds: of an iteration or round by operation, never empty.
+        over: how many iterations or rounds it is the mean of.
+    """
+
+    seconds: Mapping[str, float]
+    over: int
 
 
-def standalone_operations(subjects: Sequence[Subject]) -> Picture | str:
-    """Mean time of each operation of the baseline (figure E.5)."""
-    alone = [subject for subject in subjects if subject.standalone]
-    return _main_role(alone, STANDALONE_ORDER, "no standalone run is in this report")
+def of_generator(in_outliers: bool = False) -> Callable[[Subject], Means | None]:
+    """Means of the role that owns the generator, over outliers or over all others."""
 
-
-def server_operations_in_outliers(subjects: Sequence[Subject]) -> Picture | str:
-    """Mean time of each operation on the server in the slowest iterations (figure 8.1)."""
-    distributed = [subject for subject in subjects if not subject.standalone]
-    if not distributed:
-        return _NO_WORKERS
-    if not any(subject.durations for subject in distributed):
-        return NO_TRACE
-    rows = [_main_row(subject, subject.outliers) for subject in distributed]
-    return _picture([row for row in rows if row[1]], SERVER_ORDER) or nothing_slow(distributed)
-
-
-def worker_operations_in_outliers(subjects: Sequence[Subject]) -> Picture | str:
-    """Mean time of each operation on the workers in the slowest iterations (figure 8.2)."""
-    return _workers(subjects, in_outliers=True)
-
-
-def workers_operations(subjects: Sequence[Subject]) -> Picture | str:
-    """Mean time of each operation on the workers (figure 7.7)."""
-    return _workers(subjects, in_outliers=False)
-
-
-def _main_role(subjects: Sequence[Subject], order: Sequence[str], nobody: str) -> Picture | str:
-    if not subjects:
-        return nobody
-    rows = [_main_row(subject, subject.ordinary) for subject in subjects]
-    return _picture([row for row in rows if row[1]], order) or NO_TRACE
-
-
-def _main_row(subject: Subject, iterations: set[int]) -> Row:
-    trace = subject.main_trace
-    means = role_operations(trace.spans, iterations) if trace else {}
-    return subject, means, len(iterations)
-
-
-def _workers(subjects: Sequence[Subject], in_outliers: bool) -> Picture | str:
-    distributed = [subject for subject in subjects if not subject.standalone]
-    if not distributed:
-        return _NO_WORKERS
-    if not any(subject.hosts for subject in distributed):
-        return "no trace of a host is there"
-    rows = []
-    for subject in distributed:
+    def means(subject: Subject) -> Means | None:
         chosen = subject.outliers if in_outliers else subject.ordinary
-        means, recorded = worker_operations(subject.hosts, chosen)
-        if means:
-            rows.append((subject, means, recorded))
-    nothing = (
-        f"{nothing_slow(distributed)} while workers were recorded" if in_outliers else NO_TRACE
-    )
-    return _picture(rows, WORKER_ORDER) or nothing
+        trace = subject.main_trace
+        seconds = numbers.role_operations(trace.spans, chosen) if trace else {}
+        return Means(seconds, len(chosen)) if seconds else None
+
+    return means
 
 
-def _picture(rows: Sequence[Row], order: Sequence[str]) -> Picture | None:
+def of_workers(in_outliers: bool = False) -> Callable[[Subject], Means | None]:
+    """Means of one worker, over the workers, and over outliers or over all others."""
+
+    def means(subject: Subject) -> Means | None:
+        chosen = subject.outliers if in_outliers else subject.ordinary
+        found = Means(*numbers.worker_operations(subject.hosts, chosen))
+        return found if found.seconds else None
+
+    return means
+
+
+def operations(found: Sequence[tuple[Subject, Means]]) -> Picture:
     """One bar an operation for one run; one stacked bar a run for several."""
-    if not rows:
-        return None
-    names = in_order({name for _, means, _ in rows for name in means}, order)
-    if len(rows) == 1:
-        means = rows[0][1]
-        factor, unit = time_unit(means.values())
-        groups = [("", [(name, {name: means[name] / factor}) for name in names])]
+    names = numbers.in_order({name for _, means in found for name in means.seconds}, ORDER)
+    if len(found) == 1:
+        seconds = found[0][1].seconds
+        factor, unit = time_unit(seconds.values())
+        groups = [("", [(name, {name: seconds[name] / factor}) for name in names])]
     else:
-        factor, unit = time_unit(sum(means.values()) for _, means, _ in rows)
+        factor, unit = time_unit(sum(means.seconds.values()) for _, means in found)
         groups = [
-            (subject.label, [("", {name: seconds / factor for name, seconds in means.items()})])
-            for subject, means, _ in rows
+            (subject.label, [("", {name: s / factor for name, s in means.seconds.items()})])
+            for subject, means in found
         ]
-    figure = new_figure(heights(groups) + (0.45 if len(rows) == 1 else 0.85))
-    axes = figure.add_subplot()
-    lying_bars(axes, groups, names, operation_style)
-    axes.set_xlabel(f"mean time in {a(unit_of([s for s, _, _ in rows]))} [{unit}]")
-    if len(rows) > 1:
-        legend(figure)
-    return Picture([Panel("", figure)], only([_said(row) for row in rows]), _table(rows, names))
+    units = unit_of([subject for subject, _ in found])
+    label = f"mean time in {a(units)} [{unit}]"
+    figure = bar_chart(groups, names, operation_style, label, with_legend=len(found) > 1)
+    rows = []
+    for subject, means in found:
+        cells = [*map(means.seconds.get, names), sum(means.seconds.values())]
+        rows.append((subject.label, *map(said_seconds, cells), f"{means.over:,}"))
+    header = ("run", *names, "together", plural(units))
+    return together(figure, only([_said(*pair) for pair in found]), header, rows)
 
 
-def _said(row: Row) -> str:
-    subject, means, iterations = row
-    name = max(means, key=lambda operation: means[operation])
-    total = sum(means.values())
-    share = f"{100 * means[name] / total:.0f} %" if total else "0 %"
-    over = count(iterations, subject.unit)
-    return f"{name} takes longest, {said_seconds(means[name])} ({share}), mean of {over}"
-
-
-def _table(rows: Sequence[Row], names: Sequence[str]) -> Table:
-    cells = [
-        (
-            subject.label,
-            *(said_seconds(means.get(name)) for name in names),
-            said_seconds(sum(means.values())),
-            f"{iterations:,}",
-        )
-        for subject, means, iterations in rows
-    ]
-    counted = plural(unit_of([subject for subject, _, _ in rows]))
-    return Table(("run", *names, "together", counted), cells)
+def _said(subject: Subject, means: Means) -> str:
+    name, seconds = max(means.seconds.items(), key=lambda item: item[1])
+    share = 100 * seconds / (sum(means.seconds.values()) or 1)
+    over = count(means.over, subject.unit)
+    return f"{name} takes longest, {said_seconds(seconds)} ({share:.0f} %), mean of {over}"

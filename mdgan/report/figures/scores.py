@@ -1,224 +1,216 @@
-"""How good the generator is."""
+"""How good the generator is, and what that cost."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
-from mdgan.records.values import chosen_evenly, said, said_seconds
-from mdgan.report.figures.picture import Panel, Picture, only
-from mdgan.report.figures.style import (
-    SOFT,
-    iteration_axis,
-    legend,
-    line_style,
-    log_y,
-    new_figure,
-    run_colour,
-    time_axis,
-    wants_log,
-)
-from mdgan.report.numbers.costs import iterations_until, seconds_until
-from mdgan.report.numbers.groups import Cost, Curve, Group, curve, groups, said_bands
+from mdgan.records.values import chosen_evenly, said, said_seconds, size_unit
+from mdgan.report.figures import charts
+from mdgan.report.figures.picture import Picture, Row, only, together
+from mdgan.report.figures.style import DASHED, SOFT, run_colour
+from mdgan.report.numbers import costs as cost
+from mdgan.report.numbers.groups import Cost, Curve, Group, curve, said_bands
 from mdgan.report.numbers.scores import METRICS, not_comparable, reference, scores_of
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.numbers.table import Table
 
-NO_SCORES = "no scores are recorded (mdgan evaluate adds some)"
-_LOG_FROM_RATIO = 15
+_HEADER = ("run", "score", "iteration", "time", "value")
 _MOST_ROWS = 40
-SCORE_HEADER = ("run", "score", "iteration", "time", "value")
-_FOUR = ("precision", "recall", "density", "coverage")
+
+_REAL = {
+    "fid": (("floor", "fid"), "real against real"),
+    "inception_score": (("real", "inception_score"), "real data"),
+    "classes_covered": (("real", "classes"), "real data"),
+}
+"""Metric → where records have what real data gets, and what it is called."""
+
+Curves: TypeAlias = Mapping[str, Curve]
+"""Metric → its values; only those that were measured."""
 
 
-def fid_against_iterations(subjects: Sequence[Subject]) -> Picture | str:
-    """FID against iterations, with the floor of real against real (figures 7.8 and E.6)."""
-    return _one_metric(subjects, "fid", ("floor", "fid"), "real against real")
+def curves(*metrics: str) -> Callable[[Group], Curves]:
+    """Some metrics of a configuration against iterations."""
+
+    def against_iterations(group: Group) -> Curves:
+        every = {metric: curve(group, metric, cost.iterations_until) for metric in metrics}
+        return {metric: line for metric, line in every.items() if line.x}
+
+    return against_iterations
 
 
-def fid_against_time(subjects: Sequence[Subject]) -> Picture | str:
-    """FID against training time."""
-    return _one_metric(subjects, "fid", ("floor", "fid"), "real against real", over_time=True)
+def scores(columns: int = 1) -> Callable[[Sequence[tuple[Group, Curves]]], Picture]:
+    """Draws metrics against iterations, an axes each, all runs in each."""
+
+    def draw(found: Sequence[tuple[Group, Curves]]) -> Picture:
+        metrics = [metric for metric in METRICS if any(metric in lines for _, lines in found)]
+        num_rows = -(-len(metrics) // columns)
+        figure = charts.new_figure(2.75 if len(metrics) == 1 else 0.35 + 1.65 * num_rows)
+        grid = list(figure.subplots(num_rows, columns, sharex=True, squeeze=False).flat)
+        members, told = _members(found), []
+        for place, (axes, metric) in enumerate(zip(grid, metrics, strict=False)):
+            lines = [(group, known[metric]) for group, known in found if metric in known]
+            for group, line in lines:
+                charts.draw_line(axes, group.first, group.label, line)
+            real = _draw_references(axes, members, metric)
+            _limit(axes, metric, [line for _, line in lines], real)
+            axes.margins(x=0.03)
+            if len(metrics) == 1:
+                axes.set_ylabel(METRICS[metric])
+                told = [f"{_REAL[metric][1].capitalize()}: {_said_range(real)}."] if real else []
+            else:
+                axes.set_title(METRICS[metric])
+            label = "iteration" if place + columns >= len(metrics) else ""
+            charts.iteration_axis(axes, label, most_ticks=6 // columns)
+        for axes in grid[len(metrics) :]:
+            axes.set_visible(False)
+        if len(found) > 1:
+            charts.legend(figure)
+        seen = " ".join([_last_values(found, metrics), *told])
+        return together(figure, seen, _HEADER, _rows(members, metrics))
+
+    return draw
 
 
-def kid_against_iterations(subjects: Sequence[Subject]) -> Picture | str:
-    """KID against iterations, with its standard deviation over subsets."""
-    return _one_metric(subjects, "kid", (), "")
+def _iterations(axes: Axes, _most: float) -> float:
+    charts.iteration_axis(axes, most_ticks=5)
+    return 1.0
 
 
-def inception_score(subjects: Sequence[Subject]) -> Picture | str:
-    """Inception score against iterations (figures 7.9 and E.7)."""
-    return _one_metric(subjects, "inception_score", ("real", "inception_score"), "real data")
+def _bytes(name: str) -> Callable[[Axes, float], float]:
+    def prepare(axes: Axes, most: float) -> float:
+        factor, unit = size_unit([most])
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.set_xlabel(f"{name} [{unit}]")
+        return factor
+
+    return prepare
 
 
-def precision_and_recall(subjects: Sequence[Subject]) -> Picture | str:
-    """Precision, recall, density and coverage against iterations."""
-    return small_multiples(subjects, _FOUR, columns=2)
+_COSTS: tuple[tuple[Cost, Callable[[Axes, float], float]], ...] = (
+    (cost.iterations_until, _iterations),
+    (cost.seconds_until, charts.time_axis),
+    (cost.worker_bytes_until, _bytes("moved by a worker")),
+    (cost.server_bytes_until, _bytes("moved by the server")),
+)
+"""What a score may be held against, and how its axis is made: from the greatest value to a unit."""
 
 
-def small_multiples(
-    subjects: Sequence[Subject],
-    metrics: Sequence[str],
-    columns: int,
-    real: Sequence[tuple[str, ...]] = (),
-) -> Picture | str:
-    """Several metrics, an axes each, all runs in each.
+def costs(metric: str) -> Callable[[Group], list[Curve]]:
+    """A metric of a configuration against iterations, time, bytes of a worker and of the server."""
 
-    Args:
-        subjects: the runs.
-        metrics: their names in the records.
-        columns: of axes.
-        real: for each metric, where the real data's value is recorded; empty for nowhere.
-    """
-    found = [metric for metric in metrics if any(scores_of(s.run, metric) for s in subjects)]
-    if not found:
-        return NO_SCORES
-    found_groups = groups(subjects)
-    num_rows = -(-len(found) // columns)
-    figure = new_figure(0.35 + 1.65 * num_rows)
-    grid = figure.subplots(num_rows, columns, sharex=True, squeeze=False)
-    rows: list[tuple[str, ...]] = []
-    for place, metric in enumerate(found):
-        axes = grid[place // columns][place % columns]
-        for group in found_groups:
-            draw_curve(axes, group, curve(group, metric, iterations_until))
-        where = real[metrics.index(metric)] if real else ()
-        top = 1.08 * max(x.value for s in subjects for x in scores_of(s.run, metric))
-        if where:
-            top = 1.2 * max([top, *references(axes, subjects, where, "real data")])
-        axes.set_title(METRICS[metric])
-        axes.set_ylim(0, top or 1)
-        axes.margins(x=0.03)
-        label = "iteration" if place + columns >= len(found) else ""
-        iteration_axis(axes, label, most_ticks=6 // columns)
-        rows += score_rows(subjects, metric)
-    for place in range(len(found), num_rows * columns):
-        grid[place // columns][place % columns].set_visible(False)
-    if len(found_groups) > 1:
-        legend(figure)
-    table = Table(SCORE_HEADER, chosen_evenly(rows, _MOST_ROWS))
-    return Picture([Panel("", figure)], last_values(subjects, found), table)
+    def against_costs(group: Group) -> list[Curve]:
+        lines = [curve(group, metric, of_score) for of_score, _ in _COSTS]
+        return lines if any(line.x for line in lines) else []
+
+    return against_costs
 
 
-def _one_metric(
-    subjects: Sequence[Subject],
-    metric: str,
-    real: tuple[str, ...],
-    real_name: str,
-    over_time: bool = False,
-) -> Picture | str:
-    cost: Cost = seconds_until if over_time else iterations_until
-    curves = [(group, curve(group, metric, cost)) for group in groups(subjects)]
-    curves = [(group, line) for group, line in curves if line.x]
-    if not curves:
-        return NO_SCORES
-    figure = new_figure(2.75)
-    axes = figure.add_subplot()
-    if over_time:
-        factor = time_axis(axes, max(x for _, line in curves for x in line.x))
-    else:
-        factor = 1.0
-        iteration_axis(axes)
-    for group, line in curves:
-        draw_curve(axes, group, line, factor)
-    floors = references(axes, subjects, real, real_name) if real else []
-    axes.set_ylabel(METRICS[metric])
-    limit_scores(axes, metric, [line for _, line in curves], floors)
-    axes.margins(x=0.03)
-    if len(curves) > 1:
-        legend(figure)
-    seen = last_values(subjects, [metric])
-    if floors:
-        seen += f" {real_name.capitalize()}: {said_range(floors)}."
-    table = Table(SCORE_HEADER, chosen_evenly(score_rows(subjects, metric), _MOST_ROWS))
-    return Picture([Panel("", figure)], seen.strip(), table)
+def compared(metric: str) -> Callable[[Sequence[tuple[Group, list[Curve]]]], Picture]:
+    """Draws a metric against these four."""
+
+    def draw(found: Sequence[tuple[Group, list[Curve]]]) -> Picture:
+        figure = charts.new_figure(2.7, wide=True)
+        row = figure.subplots(1, len(_COSTS), sharey=True)
+        members = _members(found)
+        for place, (axes, (_, prepare)) in enumerate(zip(row, _COSTS, strict=True)):
+            most = max((x for _, lines in found for x in lines[place].x), default=0.0)
+            factor = prepare(axes, most)
+            real = _draw_references(axes, members, metric, named=place == 0)
+            for group, lines in found:
+                charts.draw_line(axes, group.first, group.label, lines[place], factor)
+            if most:
+                axes.set_xlim(0, 1.03 * most / factor)
+            else:
+                axes.text(0.5, 0.5, "not counted", transform=axes.transAxes, ha="center")
+                axes.set_xticks([])
+        row[0].set_ylabel(METRICS[metric])
+        known = [line for _, lines in found for line in lines if line.x]
+        _limit(row[0], metric, known, real)
+        charts.legend(figure, row[0])
+        rows = _rows(members, [metric])
+        seen = _last_values(found, [metric])
+        return together(figure, seen, _HEADER, rows)
+
+    return draw
 
 
-def limit_scores(axes: Axes, metric: str, curves: Sequence[Curve], floors: Sequence[float]) -> None:
+def _members(found: Sequence[tuple[Group, object]]) -> list[Subject]:
+    """The runs of some configurations."""
+    return [subject for group, _ in found for subject in group.members]
+
+
+def _limit(axes: Axes, metric: str, lines: Sequence[Curve], real: Sequence[float]) -> None:
     """Makes the y axis hold all curves and what real data gets: from 0 on, or logarithmic."""
-    values = [value for line in curves for value in line.middle]
-    if metric == "fid" and wants_log(values, _LOG_FROM_RATIO):
-        lowest = min([*values, *(floor for floor in floors if floor > 0)])
-        axes.set_ylim(0.8 * lowest, 1.2 * max(value for line in curves for value in line.high))
-        log_y(axes)
+    values = [value for line in lines for value in line.middle]
+    highest = max(value for line in lines for value in line.high)
+    if metric == "fid" and charts.log_if_wide(axes, values):
+        lowest = min([*values, *(value for value in real if value > 0)])
+        axes.set_ylim(0.8 * lowest, 1.2 * highest)
     elif min(values) >= 0:
-        highest = max(value for line in curves for value in line.high)
-        axes.set_ylim(0, 1.12 * max([highest, *floors]) or 1)
+        room_for_name = [1.15 * value for value in real]
+        axes.set_ylim(0, 1.12 * max([highest, *room_for_name]) or 1)
 
 
-def draw_curve(axes: Axes, group: Group, line: Curve, factor: float = 1.0) -> None:
-    """One configuration: a line, and a band where runs or subsets differ."""
-    if not line.x:
-        return
-    x = [value / factor for value in line.x]
-    if line.low != line.high:
-        colour = run_colour(group.first)
-        axes.fill_between(x, line.low, line.high, color=colour, alpha=0.2, linewidth=0)
-    axes.plot(x, line.middle, **line_style(group.first, len(x)), label=group.label)
-
-
-def references(
-    axes: Axes, subjects: Sequence[Subject], path: tuple[str, ...], name: str
+def _draw_references(
+    axes: Axes, subjects: Sequence[Subject], metric: str, named: bool = True
 ) -> list[float]:
     """Dashed lines at what real data gets: one if all runs agree, else one a run.
 
     Args:
         axes: where.
         subjects: the runs.
-        path: where their records have it.
-        name: stands on the line; empty for nothing.
+        metric: without lines where no record tells what real data gets.
+        named: whether to say what the lines are.
 
     Returns:
-        The different values.
+        The different values, in increasing order.
     """
-    values = [(s, reference(s.run, *path)) for s in subjects]
-    known = [(subject, value) for subject, value in values if value is not None]
+    path, name = _REAL.get(metric, ((), ""))
+    known = [
+        (s, value) for s in subjects if path and (value := reference(s.run, *path)) is not None
+    ]
     different = sorted({value for _, value in known})
     for value in different:
-        owners = [subject for subject, of_run in known if of_run == value]
-        colour = run_colour(owners[0]) if len(different) > 1 else SOFT
-        axes.axhline(value, color=colour, linestyle=(0, (6, 3)), linewidth=1.1)
-    if different and name:
-        middle = different[len(different) // 2]
+        owner = next(subject for subject, of_run in known if of_run == value)
+        colour = run_colour(owner) if len(different) > 1 else SOFT
+        axes.axhline(value, color=colour, linestyle=DASHED, linewidth=1.1)
+    if different and named:
         axes.annotate(
-            f"{name} {said(middle)}" if len(different) == 1 else name,
-            (0, max(different)),
+            f"{name} {said(different[0])}" if len(different) == 1 else name,
+            (0, different[-1]),
             xycoords=("axes fraction", "data"),
             xytext=(4, 3),
             textcoords="offset points",
-            ha="left",
             va="bottom",
             color=SOFT,
         )
     return different
 
 
-def said_range(values: Sequence[float]) -> str:
-    """One value, or the least and the greatest."""
-    low, high = said(min(values)), said(max(values))
+def _said_range(values: Sequence[float]) -> str:
+    low, high = said(values[0]), said(values[-1])
     return low if low == high else f"{low} to {high}"
 
 
-def last_values(subjects: Sequence[Subject], metrics: Sequence[str]) -> str:
+def _last_values(found: Sequence[tuple[Group, object]], metrics: Sequence[str]) -> str:
     """The last scores of the only run; of several, what their lines are and what to beware of."""
     told = []
-    for subject in subjects:
+    for subject in _members(found):
         last = [(metric, scores_of(subject.run, metric)) for metric in metrics]
-        values = [f"{METRICS[m]} {said(scores[-1].value)}" for m, scores in last if scores]
+        values = [f"{METRICS[m]} {said(known[-1].value)}" for m, known in last if known]
         told.append(f"At the end: {', '.join(values)}")
-    beware = not_comparable([subject.run for subject in subjects])
-    return " ".join(filter(None, (only(told), said_bands(groups(subjects)), beware)))
+    beware = not_comparable([subject.run for subject in _members(found)])
+    return " ".join(filter(None, (only(told), said_bands([g for g, _ in found]), beware)))
 
 
-def score_rows(subjects: Sequence[Subject], metric: str) -> list[tuple[str, ...]]:
-    """Every score of every run."""
-    return [
-        (
-            subject.label,
-            METRICS[metric],
-            f"{score.iteration:,}",
-            said_seconds(score.seconds),
-            said(score.value, 4) + (f" ± {said(score.deviation, 2)}" if score.deviation else ""),
-        )
-        for subject in subjects
-        for score in scores_of(subject.run, metric)
-    ]
+def _rows(subjects: Sequence[Subject], metrics: Sequence[str]) -> list[Row]:
+    """The scores of every run, or some of them where they are many."""
+    rows = []
+    for metric in metrics:
+        for subject in subjects:
+            for iteration, seconds, value, deviation in scores_of(subject.run, metric):
+                spread = f" ± {said(deviation, 2)}" if deviation else ""
+                row = (subject.label, METRICS[metric], f"{iteration:,}", said_seconds(seconds))
+                rows.append((*row, said(value, 4) + spread))
+    return chosen_evenly(rows, _MOST_ROWS)

@@ -1,60 +1,40 @@
 """What travels."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
-from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.values import said_bytes, size_unit
-from mdgan.report.figures.bars import heights, lying_bars
-from mdgan.report.figures.picture import Panel, Picture, only
-from mdgan.report.figures.style import kind_style, legend, new_figure
+from mdgan.report.figures.charts import bar_chart
+from mdgan.report.figures.picture import Picture, only, together
+from mdgan.report.figures.style import kind_style
 from mdgan.report.numbers.operations import in_order
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.numbers.table import Table
-from mdgan.report.numbers.traffic import KIND_ORDER, Rate, server_rate, worker_rate
+from mdgan.report.numbers.traffic import KIND_ORDER, Rate
 from mdgan.report.numbers.units import a, unit_of
 
 _LEAST_SHARE = 0.01
 _WAYS = ("sent", "received")
 
 
-def server_bytes(subjects: Sequence[Subject]) -> Picture | str:
-    """Bytes an iteration or round of the server (figure 7.3)."""
-    return _picture(subjects, server_rate)
-
-
-def worker_bytes(subjects: Sequence[Subject]) -> Picture | str:
-    """Bytes an iteration or round of one worker, mean over the workers (figure 7.4)."""
-    return _picture(subjects, worker_rate)
-
-
-def _picture(
-    subjects: Sequence[Subject], rate_of: Callable[[RecordedRun], Rate | None]
-) -> Picture | str:
-    rates = [(s, rate_of(s.run)) for s in subjects if not s.standalone]
-    found = [(subject, rate) for subject, rate in rates if rate is not None]
-    if not found:
-        alone = all(subject.standalone for subject in subjects)
-        return "a standalone run sends nothing" if alone else "no bytes are counted yet"
-    greatest = max(sum(way.values()) for _, rate in found for way in rate)
+def moved_bytes(found: Sequence[tuple[Subject, Rate]]) -> Picture:
+    """Bytes by direction and kind of message."""
+    ways = [way for _, rate in found for way in rate]
+    greatest = max(sum(way.values()) for way in ways)
     factor, unit = size_unit([greatest])
-    kinds = in_order({kind for _, rate in found for way in rate for kind in way}, KIND_ORDER)
-    visible = [
-        kind
-        for kind in kinds
-        if any(way.get(kind, 0.0) > _LEAST_SHARE * greatest for _, rate in found for way in rate)
-    ]
+    kinds = in_order({kind for way in ways for kind in way}, KIND_ORDER)
+    least = _LEAST_SHARE * greatest
+    visible = [kind for kind in kinds if any(way.get(kind, 0.0) > least for way in ways)]
     groups = [
         (
             subject.label if len(found) > 1 else "",
-            [(name, _scaled(way, factor)) for name, way in zip(_WAYS, rate, strict=True)],
+            [
+                (name, {kind: size / factor for kind, size in way.items()})
+                for name, way in zip(_WAYS, rate, strict=True)
+            ],
         )
         for subject, rate in found
     ]
-    figure = new_figure(heights(groups) + 0.75)
-    axes = figure.add_subplot()
-    lying_bars(axes, groups, visible, kind_style)
-    axes.set_xlabel(f"{unit} {a(unit_of([s for s, _ in found]))}")
-    legend(figure)
+    label = f"{unit} {a(unit_of([subject for subject, _ in found]))}"
+    figure = bar_chart(groups, visible, kind_style, label, with_legend=True)
     rows = [
         (
             f"{subject.label}, {name}",
@@ -69,9 +49,4 @@ def _picture(
         f"{said_bytes(sum(rate.received.values()))} received {a(subject.unit)}"
         for subject, rate in found
     ]
-    table = Table(("run and direction", *kinds, "together"), rows)
-    return Picture([Panel("", figure)], only(seen), table)
-
-
-def _scaled(sizes: Mapping[str, float], factor: float) -> dict[str, float]:
-    return {kind: size / factor for kind, size in sizes.items()}
+    return together(figure, only(seen), ("run and direction", *kinds, "together"), rows)

@@ -6,6 +6,7 @@ from PIL import Image
 
 from mdgan.errors import BadInput
 from mdgan.report.build import write_report
+from mdgan.report.catalogue import SECTIONS
 from tests.unit.observe.fake_run import FakeRun
 
 
@@ -18,7 +19,7 @@ def test_the_report_of_one_run_lies_in_its_folder(run: Path) -> None:
     report = write_report([run])
     assert report.path == run / "report.html"
     assert report.path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert report.num_figures + len(report.missing) == 36
+    assert report.num_figures + len(report.missing) == sum(len(s.entries) for s in SECTIONS)
     assert report.damage == ()
     assert write_report([run]).num_figures == report.num_figures
 
@@ -67,13 +68,16 @@ def test_a_place_that_cannot_be_written_is_named(run: Path, tmp_path: Path) -> N
         write_report([run], figures=tmp_path / "file")
 
 
-def test_without_matplotlib_the_way_out_is_named(
-    run: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("library", "module"), [("matplotlib", "matplotlib.figure"), ("jinja2", "jinja2")]
+)
+def test_without_a_library_the_way_out_is_named(
+    run: Path, library: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(BadInput) as caught:
         write_report([run])
-    assert str(caught.value) == "reports need matplotlib: pip install 'mdgan[plots]'"
+    assert str(caught.value) == f"reports need {library}: pip install 'mdgan[plots]'"
 
 
 def test_damage_is_handed_on(run: Path) -> None:

@@ -1,14 +1,14 @@
 import re
 from xml.etree import ElementTree
 
+from mdgan.report.figures.charts import legend, new_axes
 from mdgan.report.figures.export import inline_svg
-from mdgan.report.figures.style import legend, new_figure, operation_style, styled
+from mdgan.report.figures.style import operation_style, styled
 
 
 def drawing(name: str) -> str:
     with styled():
-        figure = new_figure(2)
-        axes = figure.add_subplot()
+        figure, axes = new_axes(2)
         axes.plot([1, 2, 3], [1.123456, 2, 3], label="a & b", marker="o", color="#0072b2")
         axes.barh([1], [2], **operation_style("send"))
         axes.set_title('id="x" #0072b2 url(#y)')

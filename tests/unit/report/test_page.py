@@ -43,7 +43,7 @@ def test_one_run_has_all_figures_that_need_no_other(tmp_path: Path) -> None:
     path = FakeRun(iterations=60, slow=frozenset({25}), lost={3: 40}).write(tmp_path / "run")
     html, missing = page_of(path)
     page = check(html, missing)
-    assert missing.keys() == {"duration-workers", "operations-standalone", *COMPARED, *ROUNDS}
+    assert missing.keys() == {"duration-workers", "operations-alone", *COMPARED, *ROUNDS}
     assert "Worker 3 was lost in iteration 40: connection closed by peer" in page.text
     assert "All discriminators of 4 swaps arrived bit for bit." in page.text
     assert "7488d73850bf" in page.text
@@ -154,8 +154,8 @@ def test_a_run_of_many_workers_and_faults_is_drawn(tmp_path: Path) -> None:
 def test_a_standalone_run_says_what_it_does_not_have(tmp_path: Path) -> None:
     html, missing = page_of(FakeRun(workers=0, iterations=20).write(tmp_path / "run"))
     check(html, missing)
-    assert missing["operations-server"] == "the standalone baseline has no server and no workers"
-    assert missing["bytes-server"] == "a standalone run sends nothing"
+    assert missing["operations-server"] == "no run here has a server and workers"
+    assert missing["bytes-server"] == "no run here has a server and workers"
     assert missing["swap-matrix"] == "there are no two workers to swap"
 
 

@@ -1,0 +1,256 @@
+"""What several figures draw alike: axes, lines with bands, lanes, bars, rectangles, heat maps."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from mdgan.records.values import measured, time_unit
+from mdgan.report.figures.style import INK, NARROW_INCHES, SOFT, WIDE_INCHES, line_style, run_colour
+from mdgan.report.numbers.durations import Envelope
+from mdgan.report.numbers.groups import Curve
+from mdgan.report.numbers.subject import Subject
+from mdgan.report.palette import HEAT
+
+Rectangle: TypeAlias = tuple[float, float, float, float]
+"""x, y, width, height."""
+
+Bars: TypeAlias = Sequence[tuple[str, Sequence[tuple[str, Mapping[str, float]]]]]
+"""Groups of bars: a heading, and for each bar what stands beside it and how long its parts are."""
+
+MOST_TICKS = 20
+_MOST_COLUMNS = 4
+_LETTERS_AN_INCH = 14
+_LETTERS_OF_HANDLE = 8
+_INCHES_A_LEGEND_ROW = 0.17
+_LOG_FROM_RATIO = 15
+_INCHES_A_BAR = 0.27
+_INCHES_A_HEADING = 0.2
+_ROOM_FOR_VALUES = 1.15
+_LEVELS = 24
+_FAINTEST, _STRONGEST = 0.06, 0.72
+_MOST_WRITTEN = 400
+_GAP = 0.06
+
+
+def new_figure(height: float, wide: bool = False) -> Figure:
+    """An empty figure, `height` inches high."""
+    return Figure(figsize=(WIDE_INCHES if wide else NARROW_INCHES, height), layout="constrained")
+
+
+def new_axes(height: float = 2.75, wide: bool = False) -> tuple[Figure, Axes]:
+    """A figure, `height` inches high, that is one drawing."""
+    figure = new_figure(height, wide)
+    return figure, figure.add_subplot()
+
+
+def legend(figure: Figure, axes: Axes | None = None) -> None:
+    """Puts the legend above the axes, where it covers no data; the figure grows with it."""
+    handles, labels = (axes or figure.axes[0]).get_legend_handles_labels()
+    if not handles:
+        return
+    room = figure.get_figwidth() * _LETTERS_AN_INCH
+    fits = next((n for n in range(_MOST_COLUMNS, 1, -1) if _legend_width(labels, n) <= room), 1)
+    rows = -(-len(labels) // fits)
+    figure.set_figheight(figure.get_figheight() + _INCHES_A_LEGEND_ROW * (rows - 1))
+    figure.legend(handles, labels, loc="outside upper left", ncols=fits)
+
+
+def _legend_width(labels: Sequence[str], columns: int) -> int:
+    """In letters; a legend is filled column by column, the first ones being one longer."""
+    height, longer = divmod(len(labels), columns)
+    ends = [n * height + min(n, longer) for n in range(columns + 1)]
+    longest = [max(map(len, labels[start:end]), default=0) for start, end in pairwise(ends)]
+    return sum(longest) + _LETTERS_OF_HANDLE * min(columns, len(labels))
+
+
+def iteration_axis(axes: Axes, label: str = "iteration", most_ticks: int = 6) -> None:
+    """Whole numbers with separators along x."""
+    axes.xaxis.set_major_locator(MaxNLocator(most_ticks, integer=True, min_n_ticks=1))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    axes.set_xlabel(label)
+
+
+def time_axis(axes: Axes, longest_seconds: float) -> float:
+    """Names the unit of time along x and returns how many seconds it has."""
+    factor, unit = time_unit([longest_seconds])
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.set_xlabel(f"training time [{unit}]")
+    return factor
+
+
+def count_axis(axes: Axes, label: str) -> None:
+    """Numbers with separators along y, from 0 on."""
+    axes.set(ylim=(0, None), ylabel=label)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
+
+
+def log_if_wide(axes: Axes, values: Sequence[float], ratio: float = _LOG_FROM_RATIO) -> bool:
+    """Makes y logarithmic if the values span so much that a linear axis would flatten most."""
+    if not values or min(values) <= 0 or max(values) <= ratio * min(values):
+        return False
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    subs = (1.0, 2.0, 5.0) if high / low < 1000 else (1.0,)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.10g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    return True
+
+
+def draw_line(
+    axes: Axes, subject: Subject, label: str, line: Curve | Envelope, factor: float = 1.0,
+    **style: Any,
+) -> None:  # fmt: skip
+    """A line in the style of a run, and a band where the least and the greatest value differ.
+
+    Args:
+        axes: where.
+        subject: the run whose colour and marker it has.
+        label: in the legend.
+        line: its points.
+        factor: by which x is divided.
+        style: for matplotlib's `plot`, besides the style of the run.
+    """
+    if not line.x:
+        return
+    x = [value / factor for value in line.x]
+    if line.low != line.high:
+        colour = run_colour(subject)
+        axes.fill_between(x, line.low, line.high, color=colour, alpha=0.2, linewidth=0)
+    axes.plot(x, line.middle, **line_style(subject, len(x)), label=label, **style)
+
+
+def bar_chart(
+    groups: Bars,
+    parts: Sequence[str],
+    style: Callable[[str], dict[str, Any]],
+    label: str,
+    whiskers: Sequence[tuple[float, float]] = (),
+    with_legend: bool = False,
+) -> Figure:
+    """Lying stacked bars with the sum at their ends; long names stand above them, not beside.
+
+    Args:
+        groups: the bars.
+        parts: in which order they are stacked.
+        style: how a part looks.
+        label: of the axis.
+        whiskers: for every bar, from where to where a thin line reaches; none by default.
+        with_legend: whether to name the parts.
+    """
+    headings = _INCHES_A_HEADING * sum(bool(heading) for heading, _ in groups)
+    height = headings + _INCHES_A_BAR * sum(len(members) for _, members in groups)
+    figure, axes = new_axes(height + (0.8 if with_legend else 0.5))
+    places: list[float] = []
+    y = 0.0
+    for heading, members in groups:
+        if heading:
+            axes.text(0, y - 0.05, heading, color=INK, va="center", ha="left")
+            y += (_INCHES_A_HEADING + _INCHES_A_BAR) / 2 / _INCHES_A_BAR
+        places += [y + k for k in range(len(members))]
+        y += len(members)
+        y += _INCHES_A_HEADING / _INCHES_A_BAR / 2 - 0.5 if heading else 0
+    bars = [bar for _, members in groups for _, bar in members]
+    lefts = [0.0] * len(bars)
+    for part in parts:
+        values = [bar.get(part, 0.0) for bar in bars]
+        axes.barh(places, values, left=lefts, height=0.72, label=part, **style(part))
+        lefts = [left + value for left, value in zip(lefts, values, strict=True)]
+    for place, whisker in zip(places, whiskers, strict=False):
+        axes.plot(whisker, [place, place], color=INK, linewidth=1, marker="|", markersize=5)
+    highs = [high for _, high in whiskers] or lefts
+    ends = [max(pair) for pair in zip(lefts, highs, strict=True)]
+    for place, total, end in zip(places, lefts, ends, strict=True):
+        axes.text(end + max(ends) / 60, place, measured(total), va="center", color=INK)
+    axes.set_yticks(places, [name for _, members in groups for name, _ in members])
+    axes.set(
+        ylim=(places[-1] + 0.5, -0.5), xlim=(0, _ROOM_FOR_VALUES * max(ends) or 1), xlabel=label
+    )
+    axes.grid(axis="x")
+    axes.grid(visible=False, axis="y")
+    if with_legend:
+        legend(figure)
+    return figure
+
+
+def lane_chart(
+    height: float, names: Sequence[str], length: tuple[float, float]
+) -> tuple[Figure, Axes]:
+    """An empty wide figure with a lane for each name, the first at the top.
+
+    Args:
+        height: in inches.
+        names: of the lanes.
+        length: from where to where x reaches.
+    """
+    figure, axes = new_axes(height, wide=True)
+    axes.set(xlim=length, ylim=(len(names) - 0.5, -0.5))
+    axes.set_yticks(range(len(names)), names)
+    axes.grid(visible=False)
+    axes.spines["left"].set_visible(False)
+    return figure, axes
+
+
+def lane_legend(figure: Figure, columns: int = 8) -> None:
+    """A legend above the lanes, with all that has a label."""
+    handles, _ = figure.axes[0].get_legend_handles_labels()
+    style: dict[str, Any] = {"ncols": columns, "labelcolor": SOFT, "handlelength": 1.6}
+    figure.legend(handles=handles, loc="outside upper left", **style)
+
+
+def some_names(set_ticks: Callable[..., Any], names: Sequence[Any], most: int = MOST_TICKS) -> None:
+    """Writes at most so many names beside their places, which are 0, 1, 2 and so on.
+
+    Args:
+        set_ticks: `set_xticks` or `set_yticks` of the axes.
+        names: of all places.
+        most: how many there is room for.
+    """
+    step = -(-len(names) // most) or 1
+    set_ticks(range(0, len(names), step), [str(name) for name in names[::step]])
+
+
+def rectangles(axes: Axes, boxes: Iterable[Rectangle], **style: Any) -> None:
+    """Draws rectangles of one look as one path: small files, and no seams."""
+    vertices: list[tuple[float, float]] = []
+    codes: list[Any] = []
+    for x, y, width, height in boxes:
+        vertices += [(x, y), (x + width, y), (x + width, y + height), (x, y + height), (x, y)]
+        codes += [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
+    if vertices:
+        axes.add_patch(PathPatch(Path(vertices, codes), **style))
+
+
+def heat_map(axes: Axes, values: Sequence[Sequence[float]], written: bool = True) -> None:
+    """Draws a matrix, row 0 at the top, darker for more; with the numbers if there is room.
+
+    Args:
+        axes: where.
+        values: rows of equal length, at least one, not negative.
+        written: whether to write whole numbers into the cells.
+    """
+    size = len(values) * len(values[0])
+    greatest = max(max(row) for row in values) or 1.0
+    gap = _GAP if size <= _MOST_WRITTEN else 0.0
+    levels: defaultdict[int, list[Rectangle]] = defaultdict(list)
+    for y, row in enumerate(values):
+        for x, value in enumerate(row):
+            if value > 0:
+                box = (x - 0.5 + gap / 2, y - 0.5 + gap / 2, 1 - gap, 1 - gap)
+                levels[max(1, round(_LEVELS * value / greatest))].append(box)
+                if written and size <= _MOST_WRITTEN:
+                    axes.text(x, y, f"{value:.0f}", ha="center", va="center")
+    for level, boxes in sorted(levels.items()):
+        opacity = _FAINTEST + (_STRONGEST - _FAINTEST) * level / _LEVELS
+        rectangles(axes, boxes, facecolor=HEAT.light, alpha=opacity, linewidth=0)
+    axes.set(xlim=(-0.5, len(values[0]) - 0.5), ylim=(len(values) - 0.5, -0.5))
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)

@@ -1,0 +1,116 @@
+"""Each run at a glance."""
+
+from statistics import fmean
+
+from mdgan.observe.progress import duration
+from mdgan.records.happenings import LOST, SHUT_OUT
+from mdgan.records.values import count, number_in, said, said_list, said_seconds
+from mdgan.report.numbers.attendance import said_in_all
+from mdgan.report.numbers.scores import (
+    extractor,
+    last_score,
+    reference,
+    remarks,
+    sample_counts,
+)
+from mdgan.report.numbers.subject import Subject, shown
+from mdgan.report.numbers.swaps import exactness, swaps_of
+from mdgan.report.numbers.units import a
+
+_MOST_LOSSES = 3
+
+Fact = tuple[str, str, str]
+"""What it is, its value, and what is said beside it."""
+
+
+def facts(subject: Subject) -> list[Fact]:
+    """How far a run is, and how good its generator."""
+    return [*_progress(subject), *_quality(subject)]
+
+
+def _progress(subject: Subject) -> list[Fact]:
+    done, total = subject.done, number_in(subject.run.config, "iterations")
+    newest = [subject.run.status, *subject.run.iterations[-1:]]
+    seconds = max(number_in(record, "seconds") or 0.0 for record in newest)
+    facts = [
+        ("iterations", f"{done:,}", f"of {total:,.0f}" if total else ""),
+        ("time", duration(seconds) if seconds >= 10 else said_seconds(seconds), ""),
+        ("speed", said(done / seconds) if seconds else "–", "it/s"),
+    ]
+    if subject.durations:
+        mean = fmean(subject.durations[i] for i in subject.ordinary)
+        facts.append((a(subject.unit), said_seconds(mean), "without outliers"))
+    return facts
+
+
+def _quality(subject: Subject) -> list[Fact]:
+    run = subject.run
+    floor, real = reference(run, "floor", "fid"), reference(run, "real", "inception_score")
+    classes = reference(run, "real", "classes")
+    named = (
+        ("fid", "FID", f"real data {said(floor)}" if floor is not None else ""),
+        ("inception_score", "inception score", f"real data {said(real)}" if real else ""),
+        ("coverage", "coverage", ""),
+        ("classes_covered", "classes covered", f"of {classes:.0f}" if classes else ""),
+    )
+    last = [(last_score(run, metric), name, more) for metric, name, more in named]
+    return [(name, said(score.value), more) for score, name, more in last if score is not None]
+
+
+def measured(subject: Subject) -> str:
+    """What its scores are from, in a sentence."""
+    found, counts = extractor(subject.run), sample_counts(subject.run)
+    if not found and not counts:
+        return "Not scored."
+    parts = []
+    if "n" in counts:
+        against = f" against {counts['n_real']:,} real" if "n_real" in counts else ""
+        parts.append(f"{counts['n']:,} samples{against}")
+    if found:
+        digest = str(found.get("sha256", ""))[:12]
+        parts.append(f"features of {shown(found.get('name'))} {digest}".strip())
+    accuracy = number_in(found, "accuracy")
+    if accuracy is not None:
+        parts.append(f"which classifies {100 * accuracy:.1f} % of held-out data rightly")
+    return f"Scored with {', '.join(parts)}."
+
+
+def notices(subject: Subject) -> list[str]:
+    """What a reader should know of a run, one line each."""
+    run = subject.run
+    told = []
+    if run.status.get("state") == "running":
+        told.append("It was not finished when this page was written; write it again for more.")
+    told += _faults(subject)
+    if swaps := swaps_of(run):
+        arrived = exactness(swaps)
+        told.append(f"{arrived[0].upper()}{arrived[1:]}.")
+    unfinite = [
+        str(record.get("iteration"))
+        for record in run.iterations
+        if "generator_loss" in record and record["generator_loss"] is None
+    ]
+    if unfinite:
+        told.append(f"The generator's loss was not finite in iteration {said_list(unfinite)}.")
+    return [*told, *remarks(run), *(f"Damaged: {line}" for line in run.damage)]
+
+
+def _faults(subject: Subject) -> list[str]:
+    """The first workers that were lost, everything that happened to workers, and to the disk."""
+    gone = sorted(
+        (mark.iteration, worker.worker, mark)
+        for worker in subject.attendance
+        for mark in worker.marks
+        if mark.kind in (LOST, SHUT_OUT)
+    )
+    when = "the round that ends at iteration" if subject.in_rounds else "iteration"
+    told = [
+        f"Worker {worker} was {mark.kind} in {when} {iteration:,}: {mark.reason}"
+        for iteration, worker, mark in gone[:_MOST_LOSSES]
+    ]
+    if said := said_in_all(subject.run, subject.attendance):
+        told.append(f"Workers: {said}.")
+    if unsaved := subject.run.named("unsaved"):
+        times = count(len(unsaved), "time")
+        told.append(f"Checkpoints went wrong {times}, the last: {unsaved[-1].get('reason')}")
+    return told
