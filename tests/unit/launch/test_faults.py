@@ -149,17 +149,20 @@ def test_a_fault_strikes_only_one_process_of_a_role(struck: Struck, tmp_path: Pa
     assert struck == [signal.SIGKILL]
 
 
+IN_MEMORY = ["--transport", "memory", "--workers-per-host", "1"]
+
+
 @pytest.mark.parametrize(
-    "given",
+    ("command", "given"),
     [
-        {"algorithm": "mdgan", "swap_interval": 2},
-        {"algorithm": "fl-gan", "round_iterations": 2},
-        {"algorithm": "standalone"},
+        (["train", *IN_MEMORY], {"algorithm": "mdgan", "swap_interval": 2}),
+        (["train", *IN_MEMORY], {"algorithm": "fl-gan", "round_iterations": 2}),
+        (["standalone"], {"algorithm": "standalone"}),
     ],
-    ids=lambda given: str(given["algorithm"]),
+    ids=["mdgan", "fl-gan", "standalone"],
 )
 def test_every_phase_is_entered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], given: dict[str, Any]
 ) -> None:
     """A fault can be planned for each phase of every role, and for no other."""
     entered: dict[str, set[str]] = {}
@@ -169,13 +172,12 @@ def test_every_phase_is_entered(
             return lambda phase, _: entered.setdefault(role, set()).add(phase.replace(" ", "-"))
 
     monkeypatch.setattr(prepare, "read_planned", Watching)
-    given |= {"world_size": 3, "iterations": 8, "batch_size": 4, "checkpoint_interval": 4}
-    (tmp_path / "given.json").write_text(json.dumps({**given, "eval_interval": 0}))
-    flags = ["--config", "given.json", "--transport", "memory", "--workers-per-host", "1"]
-    command = ["standalone"] if given["algorithm"] == "standalone" else ["train"]
-    result = run_here(*command, *flags, "--out", "run", cwd=tmp_path)
+    lengths = {"world_size": 3, "iterations": 8, "batch_size": 4, "checkpoint_interval": 4}
+    settings = registry.read_settings([{**given, **lengths}])
+    (tmp_path / "given.json").write_text(json.dumps({**given, **lengths}))
+    result = run_here(*command, "--config", "given.json", "--out", "run", cwd=tmp_path)
     assert result.status == 0, result
-    settings = registry.read_settings([given])
-    server, host = registry.algorithm(settings.algorithm).phases(settings)
-    with_hosts = {"server": {*server}, "host-1": {*host}, "host-2": {*host}}
-    assert entered == (with_hosts if given["algorithm"] != "standalone" else {"server": {*server}})
+    entry = registry.algorithm(settings.algorithm)
+    server, host = entry.phases(settings)
+    hosts = ["host-1", "host-2"] if entry.has_hosts else []
+    assert entered == {"server": {*server}, **{name: {*host} for name in hosts}}
