@@ -95,7 +95,7 @@ def test_junk_is_read_as_ranks_or_refused_in_one_line(text: str) -> None:
 
 @quick
 @given(st.sets(st.integers(0, 30), min_size=1), st.data())
-def test_what_is_written_is_what_is_read(ranks: set[int], data: st.DataObject) -> None:
+def test_ranks_are_read_as_they_are_written(ranks: set[int], data: st.DataObject) -> None:
     parts, left = [], sorted(ranks)
     while left:
         run = 1
@@ -135,7 +135,7 @@ def test_workers_share_processes_in_runs_of_consecutive_ranks(
 
 @quick
 @given(st.sets(st.integers(0, 19), min_size=1), st.integers(1, 8))
-def test_grouping_loses_nobody(ranks: set[int], carried: int) -> None:
+def test_grouping_loses_no_rank(ranks: set[int], carried: int) -> None:
     deployment = Deployment(ranks=",".join(map(str, ranks)), workers_per_host=carried)
     found = local_ranks(Experiment(world_size=20), deployment, None)
     assert found.serves == (0 in ranks)

@@ -51,7 +51,7 @@ def network() -> Iterator[TcpNetwork]:
         (bytes(1000), "not a message of this version of mdgan"),
     ],
 )
-def test_a_host_that_breaks_the_rules_is_lost_and_nobody_else(content: bytes, says: str) -> None:
+def test_a_host_that_breaks_the_rules_is_lost_and_no_other(content: bytes, says: str) -> None:
     expected = {Kind.FEEDBACK: 1 << 20, Kind.DISCRIMINATORS: 1 << 20}
     network = TcpNetwork(accepts_from=lambda _: expected)
     hosts = joined(network, 1, 2)
