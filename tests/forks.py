@@ -113,7 +113,7 @@ class ForkedCommand:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Waits until nobody can print any more and the command is over.
+        """Waits until the command is over and none of its processes can print any more.
 
         Raises:
             subprocess.TimeoutExpired: the time is up; may be called again.
@@ -199,7 +199,7 @@ def main(path: str, session: str, listener: str) -> None:
 
 
 def import_all() -> None:
-    """Imports whatever a command may need; the rest it imports by itself."""
+    """Imports all modules that a command may need."""
     from mdgan.cli.environment import prepare_environment
 
     prepare_environment(many_processes=True)

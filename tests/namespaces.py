@@ -59,7 +59,7 @@ def machines(count: int) -> Iterator[list[Machine]]:
 
 
 def pull_cable(machine: Machine) -> None:
-    """Cuts a machine off: nothing that is sent arrives, and nobody is told."""
+    """Cuts a machine off: nothing that is sent arrives, and neither end is told."""
     _ip("-n", machine.switch, "link", "set", machine.port, "down")
 
 
@@ -83,7 +83,7 @@ def limit_bandwidth(
 
 
 def listening_addresses(machine: Machine) -> set[str]:
-    """The addresses on which anybody listens on a machine."""
+    """The addresses on which processes of a machine listen."""
     answer = subprocess.run(
         [*machine.prefix, "ss", "-Hltn"], capture_output=True, text=True, check=True
     )

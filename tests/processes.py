@@ -101,7 +101,7 @@ def start_anew(command: list[str], cwd: Path, **changes: str) -> "subprocess.Pop
 
 
 def end_all() -> None:
-    """Ends whatever a test has started and, having failed, not waited for."""
+    """Ends the commands that a failed test has not waited for."""
     while _started:
         process = _started.pop()
         if process.poll() is None:
@@ -129,7 +129,7 @@ def finish(process: Process, timeout: float = 90) -> Finished:
 
 
 def session_members(leader: int) -> list[int]:
-    """The living processes of a session; the dead that nobody has reaped do not count."""
+    """The living processes of a session; dead ones that are not reaped yet do not count."""
     members = []
     for process in psutil.process_iter():
         try:

@@ -112,7 +112,7 @@ def steps(run: Path, worker: int) -> int:
 
 
 def check_left_whole(run: Path, iterations: int) -> None:
-    """By other means than the engine's: the run is done, whole, and nobody works on it any more."""
+    """Told without the engine: the run is done and whole, and no process works on it any more."""
     status = read_status(run)
     assert (status["state"], status["iteration"]) == ("finished", iterations)
     assert [path for path in run.rglob("*") if path.name.endswith(".tmp")] == []
@@ -147,7 +147,7 @@ def lines(played: Played) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

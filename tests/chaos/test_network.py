@@ -38,7 +38,7 @@ LIVENESS_SECONDS = 3.0
 
 @dataclass
 class Spread:
-    """A run on machines of its own: the server, workers 1 and 2, worker 3, who stands by.
+    """A run on machines of its own: the server, workers 1 and 2, worker 3, the standby.
 
     Attributes:
         machines: in that order.
@@ -70,7 +70,7 @@ class Spread:
         return read_events(self.run, name)
 
     def finish(self) -> list[Finished]:
-        """Waits for everybody, and checks what must hold after any fault."""
+        """Waits for all processes, and checks what must hold after any fault."""
         results = [finish(process) for process in (*self.processes, self.standby)]
         assert not any("Traceback" in result.errors for result in results), results
         check_left_whole(self.run, self.iterations)
@@ -84,7 +84,7 @@ class Spread:
 
 @contextmanager
 def spread(folder: Path, iterations: int, *flags: str) -> Iterator[Spread]:
-    """Starts a run on four machines; the workers come last, so that everybody sees it begin."""
+    """Starts a run on four machines; the workers come last, so that all see it begin."""
     assert run_here("token", "token", cwd=folder).status == 0
     with namespaces.machines(4) as machines:
         run, log = folder / "run", folder / "standby.log"
@@ -115,7 +115,7 @@ def spread(folder: Path, iterations: int, *flags: str) -> Iterator[Spread]:
 
 
 def test_a_cable_is_out_for_a_moment(tmp_path: Path) -> None:
-    """What was sent meanwhile is sent again by TCP: nobody is lost, nothing is done twice."""
+    """What was sent meanwhile is sent again by TCP: no worker is lost, nothing is done twice."""
     with spread(tmp_path, 100) as running:
         running.wait_for(20)
         namespaces.pull_cable(running.machines[2])
@@ -165,7 +165,7 @@ def test_the_servers_cable_is_out_and_a_standby_takes_over(tmp_path: Path) -> No
     assert old.status == 3, old
     assert "generation 2 has taken over" in old.errors
     assert [result.status for result in others] == [0, 0, 0]
-    # Everybody kept what it had learnt before: it was not reset to a checkpoint, nor is it a copy.
+    # Each worker kept what it had learnt: it was not reset to a checkpoint, nor is it a copy.
     (attendance,) = running.events("attendance")
     for worker in (1, 2, 3):
         before = running.steps(worker) - attendance["workers"][str(worker)]["answered"]

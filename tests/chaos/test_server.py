@@ -98,7 +98,7 @@ def test_a_standby_takes_over_and_a_second_one_from_it(tmp_path: Path, phase: st
 
 
 @pytest.mark.slow
-def test_halts_shorter_than_liveness_lose_nobody(tmp_path: Path) -> None:
+def test_halts_shorter_than_liveness_lose_no_worker(tmp_path: Path) -> None:
     flags = ["--checkpoint-interval", "50", "--liveness-timeout", "6", "--swap-interval", "5"]
     events = [fault("server:stop@wait:20", 3.0), fault("host-1:stop@swap:40", 2.0)]
     staged = stage(tmp_path, events, *flags, workers=3, iterations=60, standby=True)

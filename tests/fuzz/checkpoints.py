@@ -1,4 +1,4 @@
-"""Feeds the readers of checkpoints with bytes that nobody wrote; what it takes must be whole."""
+"""Feeds arbitrary bytes to the readers of checkpoints; what they accept must be whole."""
 
 import hashlib
 import json

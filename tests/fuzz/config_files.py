@@ -1,4 +1,4 @@
-"""Feeds whatever reads settings and records with bytes that nobody wrote."""
+"""Feeds arbitrary bytes to the readers of settings and records."""
 
 import json
 import resource
@@ -81,21 +81,21 @@ def damaged_run(files: Mapping[str, bytes]) -> Iterator[Path]:
 
 
 def report_on(files: Mapping[str, bytes]) -> None:
-    """Reports on a run of which some files were written by nobody."""
+    """Reports on a run with other contents in some files."""
     with damaged_run(files) as path, refused_in_one_line():
         shutil.rmtree(path / "trace")  # half of the figures, and most of the time
         write_report([path])
 
 
 def read_records(files: Mapping[str, bytes]) -> None:
-    """Looks in every other way at a run of which some files were written by nobody."""
+    """Looks in every other way at a run with other contents in some files."""
     with damaged_run(files) as path, refused_in_one_line(), redirect_stdout(StringIO()):
         follow(path, 1.0, once=True)
         chrome_trace(RecordedRun.read(path))
 
 
 def evaluate_on(files: Mapping[str, bytes]) -> None:
-    """Scores a run of which some files were written by nobody."""
+    """Scores a run with other contents in some files."""
     with (
         damaged_run(files) as path,
         chdir(path.parent),
@@ -106,7 +106,7 @@ def evaluate_on(files: Mapping[str, bytes]) -> None:
 
 
 def resume_on(files: Mapping[str, bytes]) -> None:
-    """Goes on with a run of which some files were written by nobody, up to where it would train."""
+    """Goes on with a run with other contents in some files, up to where it would train."""
     with damaged_run(files) as path, chdir(path.parent), refused_in_one_line():
         layers = read_layers(None, {"iterations": 9}, path)
         resolve(layers, "mdgan")

@@ -1,4 +1,4 @@
-"""Feeds the readers of data sets with bytes that nobody wrote."""
+"""Feeds arbitrary bytes to the readers of data sets."""
 
 import os
 import shutil
@@ -59,7 +59,7 @@ def damaged(name: str, file: str, data: bytes) -> Iterator[Path]:
 
 
 def read(name: str, file: str, data: bytes) -> None:
-    """Reads every sample of a data set of which one file was written by nobody."""
+    """Reads every sample of a data set with other contents in one file."""
     dataset = load(name, None)
     with damaged(name, file, data) as path:
         for held_out in (False, True)[: 1 + (dataset.held_out is not None)]:
@@ -87,7 +87,7 @@ def read_any_celeba(data: bytes) -> None:
 
 
 def read_any_picture(data: bytes) -> None:
-    """Reads a folder of pictures, one of which was written by nobody."""
+    """Reads a folder of pictures, one of which has these bytes."""
     _read_any("folder", b"\0" + data)
 
 
@@ -108,7 +108,7 @@ def load_file(text: bytes) -> None:
 
 
 def refusal(name: str, file: str, data: bytes) -> str:
-    """What is wrong with a data set of which one file was written by nobody."""
+    """The refusal of a data set with other contents in one file."""
     with damaged(name, file, data) as path:
         try:
             source = load(name, None).open(path)

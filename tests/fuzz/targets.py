@@ -73,7 +73,7 @@ def fuzz_greeting(content: bytes) -> None:
 
 
 def fuzz_handshake(content: bytes) -> None:
-    """Everything that a stranger says, to whoever listens and to whoever connects."""
+    """Both sides of a handshake, each with a stranger at the other end."""
     for end in (as_server, as_client):
         here, there = _pair()
         with here, there:
@@ -85,7 +85,7 @@ def fuzz_handshake(content: bytes) -> None:
 
 
 def fuzz_hello(content: bytes) -> None:
-    """What somebody says first who has proved that it knows the token."""
+    """The first message after a peer has proved that it knows the token."""
     here, there = _pair()
     link = Link(there, {Kind.HELLO: HELLO_BYTES}, _SECONDS)
     try:

@@ -100,7 +100,7 @@ def test_any_bytes_in_the_newest_checkpoint(data: bytes) -> None:
     checkpoints.find_newest(data)
 
 
-def test_what_the_fuzzing_begins_with_is_whole() -> None:
+def test_the_inputs_that_fuzzing_starts_from_are_whole() -> None:
     assert checkpoints.read_manifest(MANIFEST) == Manifest.from_bytes(MANIFEST)
     assert checkpoints.read_any_state(STATE) is not None
 

@@ -151,7 +151,7 @@ def test_any_run_is_reported_on(data: st.DataObject) -> None:
     config_files.report_on({name: json.dumps(data.draw(changed(name))).encode()})
 
 
-def test_what_the_fuzzing_begins_with_is_whole() -> None:
+def test_the_inputs_that_fuzzing_starts_from_are_whole() -> None:
     config_files.report_on({})
     config_files.read_records({})
     config_files.evaluate_on({})

@@ -181,7 +181,7 @@ def test_a_small_file_that_claims_to_be_large_is_refused(what: str) -> None:
     assert dataset_files.refusal(name, file, data)
 
 
-def test_what_the_fuzzing_begins_with_is_whole() -> None:
+def test_the_inputs_that_fuzzing_starts_from_are_whole() -> None:
     for name, files in dataset_files.FILES.items():
         for file in files:
             assert dataset_files.refusal(name, file, of_the_file(name, file)) == ""

@@ -1,4 +1,4 @@
-"""Whatever strangers send to a port is refused, and never by an error of another kind."""
+"""Bytes from strangers are refused, and never by an error of another kind."""
 
 import importlib.util
 import json

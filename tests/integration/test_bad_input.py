@@ -134,7 +134,7 @@ def test_an_address_that_others_reach_needs_a_token(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("standbys", ["127.0.0.1", "198.51.100.1,198.51.100.2"])
-def test_a_standby_that_nobody_would_find(
+def test_a_standby_that_no_host_would_find(
     capsys: pytest.CaptureFixture[str], empty_folder: Path, standbys: str
 ) -> None:
     line = refusal(capsys, "standby", "nowhere", "--master-addr", standbys)
@@ -150,7 +150,7 @@ def test_a_standby_that_nobody_would_find(
     assert "names no standby" in line or "none is an address of this machine" in line
 
 
-def test_joining_where_nobody_serves(capsys: pytest.CaptureFixture[str], port: int) -> None:
+def test_joining_where_there_is_no_server(capsys: pytest.CaptureFixture[str], port: int) -> None:
     line = refusal(capsys, "join", "--master-port", str(port), "--connect-timeout", "0.5")
     assert f"no server answers at 127.0.0.1:{port} after 0.5 s" in line
 

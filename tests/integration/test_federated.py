@@ -99,7 +99,7 @@ def test_both_models_travel_once_each_way(whole: Path) -> None:
     assert counts["sent_bytes"].keys() == {"ROUND", "STOP"}
 
 
-def test_what_comes_back_can_take_a_quarter(tmp_path: Path) -> None:
+def test_updates_can_take_a_quarter_of_the_bytes(tmp_path: Path) -> None:
     here(tmp_path, "run", "--algorithm", "fl-gan", "--wire-models", "int8", *LAYOUTS[ALONE])
     counts = traffic(tmp_path / "run")
     down, up = counts["sent_bytes"]["ROUND"], counts["received_bytes"]["UPDATE"]
@@ -157,7 +157,7 @@ def test_a_client_with_less_than_a_batch(tmp_path: Path) -> None:
 
 
 def write_pictures(folder: Path, count: int = 24) -> None:
-    """Pictures of two kinds that nobody has sorted."""
+    """Pictures of two kinds that are not sorted into folders."""
     folder.mkdir(parents=True)
     for number in range(count):
         shade = 250 - number if number % 2 else number
@@ -197,10 +197,12 @@ def test_samples_without_labels_are_grouped(tmp_path: Path) -> None:
     assert all(len(worker["classes"]) == 2 for worker in held["workers"].values())
     assert all(sum(worker["classes"]) == 6 for worker in held["workers"].values())
     taken = [event["took_part"] for event in rounds_of(tmp_path / "run")]
-    assert len({tuple(workers) for workers in taken}) == 3, "nobody twice before all were"
+    assert len({tuple(workers) for workers in taken}) == 3, (
+        "no worker is drawn twice before all were drawn once"
+    )
 
 
-def test_what_is_made_of_a_run_afterwards(tmp_path: Path, whole: Path) -> None:
+def test_commands_that_read_a_finished_run(tmp_path: Path, whole: Path) -> None:
     shutil.copytree(whole, tmp_path / "run")
     commands = [
         ("report", "run"),

@@ -63,7 +63,7 @@ CASES: list[tuple[str, list[str]]] = [
     ("--stale 1", ["--stale 1: fegan has no use"]),
     ("--wire-images bf16", ["--wire-images bf16: fegan has no use"]),
     ("--wire-feedback int8", ["--wire-feedback int8: fegan has no use"]),
-    # Three workers of one class each: some class is nobody's.
+    # Three workers of one class each: some class is missing.
     ("--world-size 4 --partition classes:1", ["no worker holds a sample of class", "--sampling"]),
 ]
 
@@ -99,7 +99,7 @@ def test_an_algorithm_that_is_none() -> None:
     assert "fegan" in line
 
 
-def test_pictures_that_nobody_has_sorted(empty_folder: Path) -> None:
+def test_pictures_that_are_not_sorted(empty_folder: Path) -> None:
     for rank in (1, 2):
         folder = empty_folder / "photos" / str(rank)
         folder.mkdir(parents=True)

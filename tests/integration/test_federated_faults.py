@@ -103,7 +103,7 @@ def test_a_killed_worker_is_not_missed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_another_joins_in_the_place_of_a_killed_one(tmp_path: Path) -> None:
+def test_another_joins_for_a_killed_one(tmp_path: Path) -> None:
     running = begin(tmp_path, "--participation", "1")
     lose_rank_2(running)
     address, _, port = read_status(running.folder)["listens"].rpartition(":")
@@ -111,9 +111,9 @@ def test_another_joins_in_the_place_of_a_killed_one(tmp_path: Path) -> None:
     guest = start(join, tmp_path)
     wait_until(lambda: bool(read_events(running.folder, "joined")), "a join")
     (joined,) = read_events(running.folder, "joined")
-    everybody = sorted({1, 3, 4, *joined["workers"]})
-    assert len(everybody) == 4
-    wait_until(lambda: took_part(running, joined, *everybody), "rounds with the guest")
+    present = sorted({1, 3, 4, *joined["workers"]})
+    assert len(present) == 4
+    wait_until(lambda: took_part(running, joined, *present), "rounds with the guest")
     running.process.terminate()
     for process in (running.process, guest):
         result = finish(process)

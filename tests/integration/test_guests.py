@@ -1,4 +1,4 @@
-"""Who comes in while training is under way, who goes, and who is kept out."""
+"""Hosts that join while training is under way, that leave, and that are kept out."""
 
 import os
 import signal

@@ -54,7 +54,7 @@ def check_swaps(folder: Path, last: int) -> None:
         assert event["exact"] is True, event
         assert all(event["taken"][str(t)] == event["given"][str(g)] for g, t in moves.items())
         if event is not found[0]:
-            assert moves.keys() <= holders, "somebody gave what it had not"
+            assert moves.keys() <= holders, "a worker gave what it did not have"
         else:
             holders = set(moves)
         holders = {moves.get(worker, worker) for worker in holders}
@@ -87,7 +87,7 @@ def test_any_spread_gives_the_same_generator(
         assert [e["moves"] for e in swaps(folder)] == [e["moves"] for e in swaps(folders[0])]
 
 
-def test_everybody_gets_a_discriminator_in_time(tmp_path: Path) -> None:
+def test_every_worker_gets_a_discriminator_in_time(tmp_path: Path) -> None:
     flags = [*QUICK, *PART, "--iterations", "40", "--participation", "0.2"]
     folder = in_memory(tmp_path, *flags, out="run")
     takers = {taker for event in swaps(folder) for _, taker in event["moves"]}
@@ -107,8 +107,8 @@ def server_bytes(folder: Path) -> tuple[int, int]:
 def test_the_server_sends_and_receives_that_fraction(tmp_path: Path) -> None:
     flags = [*QUICK, *PART, "--kappa", "2", "--workers-per-host", "1"]
     part = server_bytes(in_memory(tmp_path, *flags, out="part"))
-    everybody = in_memory(tmp_path, *flags, "--participation", "1", out="everybody")
-    assert part == pytest.approx([0.5 * count for count in server_bytes(everybody)], rel=0.01)
+    full = in_memory(tmp_path, *flags, "--participation", "1", out="full")
+    assert part == pytest.approx([0.5 * count for count in server_bytes(full)], rel=0.01)
 
 
 @pytest.mark.parametrize("stale", ["0", "1"])

@@ -147,7 +147,7 @@ def test_only_the_last_checkpoints_are_kept(tmp_path: Path, ended_at_10: Path) -
     assert kept == ["0000010", "0000015", "0000017"]
 
 
-def test_what_cannot_be_resumed(tmp_path: Path) -> None:
+def test_runs_that_cannot_be_resumed(tmp_path: Path) -> None:
     check_refused(here(tmp_path, "train", "--resume", "nowhere"), "nowhere: not a run")
     flags = ["--iterations", "4", "--out", "short"]
     assert here(tmp_path, *IN_MEMORY, *flags).status == 0

@@ -42,7 +42,7 @@ def test_swap_epochs_follows_the_shard_size(tmp_path: Path) -> None:
     quick = [*QUICK, *flags, "--swap-epochs", "0.5"]
     assert run_here("train", *quick, cwd=tmp_path).status == 0
     iterations = [event["iteration"] for event in read_events(tmp_path / "run", "swap")]
-    assert iterations == [2, 4, 6, 8, 10]  # 0.5 · 479 / 100 ≈ 2; nobody swaps after the last
+    assert iterations == [2, 4, 6, 8, 10]  # 0.5 · 479 / 100 ≈ 2; no swap after the last
 
 
 def test_no_swap_when_never(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def divide(case: Case, scheme: str, seed: int) -> list[Tensor]:
 
 
 def outcome(case: Case, scheme: str, seed: int) -> list[list[int]] | str:
-    """What everybody holds, or the refusal."""
+    """What each worker holds, or the refusal."""
     try:
         return [part.tolist() for part in divide(case, scheme, seed)]
     except BadInput as error:

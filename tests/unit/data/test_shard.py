@@ -162,7 +162,7 @@ def test_a_shard_of_another_size_is_left_as_it_is() -> None:
         {"more": torch.zeros(1)},
     ],
 )
-def test_what_is_no_state_is_refused_and_changes_nothing(change: dict[str, Tensor]) -> None:
+def test_a_wrong_state_is_refused_and_changes_nothing(change: dict[str, Tensor]) -> None:
     shard, untouched = make_shard(torch.arange(30)), make_shard(torch.arange(30))
     state = make_shard(torch.arange(30), seed=5).state()
     with pytest.raises((KeyError, RuntimeError)):

@@ -79,7 +79,7 @@ def test_every_format(suffix: str, folder: DatasetFile, tmp_path: Path) -> None:
     assert image.ge(0.97).all()
 
 
-def test_what_does_not_count(folder: DatasetFile, tmp_path: Path) -> None:
+def test_files_that_do_not_count(folder: DatasetFile, tmp_path: Path) -> None:
     save(tmp_path / "class" / "picture.png", (0, 0, 0))
     save(tmp_path / "class" / ".thumbnails" / "small.png", (0, 0, 0))
     save(tmp_path / ".hidden" / "picture.png", (0, 0, 0))

@@ -74,7 +74,7 @@ def test_it_goes_on_from_the_newest(tmp_path: Path) -> None:
     assert all(torch.equal(state[name], tensor) for name, tensor in STATE.items())
 
 
-def test_what_is_torn_is_passed_over_and_told(tmp_path: Path) -> None:
+def test_a_torn_checkpoint_is_passed_over_and_told(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 20, 40, 60)
     path = server_file(run, 60)
     path.write_bytes(path.read_bytes()[:-1])
@@ -101,7 +101,7 @@ def test_a_run_that_is_done_needs_more_iterations(tmp_path: Path) -> None:
     assert found.notes == ("iterations was 100, is 150",)
 
 
-def test_what_is_different_now_is_told_if_it_matters(tmp_path: Path) -> None:
+def test_changed_settings_are_told_if_they_matter(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 20)
     now = {**SETTINGS, "world_size": 9, "device": "cuda", "master_port": 1, "ranks": "0", "new": 3}
     assert continuation(run, now).notes == ("world_size was 5, is 9", "device was cpu, is cuda")
@@ -196,7 +196,7 @@ def test_a_process_that_got_the_number_later_is_another(tmp_path: Path) -> None:
     assert continuation(run, SETTINGS).manifest.iteration == 20
 
 
-def test_nobody_can_tell_of_a_process_on_another_machine(tmp_path: Path) -> None:
+def test_a_process_on_another_machine_cannot_be_checked(tmp_path: Path) -> None:
     there = {"machine": "another", "process": os.getpid()}
     run = make_run(tmp_path / "run", 20, state="running", **there)
     assert continuation(run, SETTINGS).manifest.iteration == 20

@@ -98,7 +98,7 @@ def test_malformed_faults_start_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("text", ["", "host-2:kill@swap:1", ";"])
-def test_nobody_is_watched_for_whom_no_fault_is_meant(text: str) -> None:
+def test_a_role_without_a_planned_fault_is_not_watched(text: str) -> None:
     assert planned(text, "host-1") is None
     assert planned(text, "server") is None
 
@@ -118,7 +118,7 @@ def test_a_span_strikes_at_its_beginning_once_and_not_before_its_iteration(struc
     assert struck == [signal.SIGKILL, signal.SIGSTOP]
 
 
-def test_who_watches_a_folder_says_when(struck: Struck, tmp_path: Path) -> None:
+def test_the_owner_of_the_folder_says_when(struck: Struck, tmp_path: Path) -> None:
     text = "host-1:leave@send:3;host-2:kill@send:3"
     first, second = (planned(text, role, tmp_path) for role in ("host-1", "host-2"))
     assert first is not None
@@ -131,7 +131,7 @@ def test_who_watches_a_folder_says_when(struck: Struck, tmp_path: Path) -> None:
     assert folder.struck() == {}
     folder.allow(0)
     second("send", 4)
-    assert struck == [], "what was allowed is meant for somebody else"
+    assert struck == [], "what was allowed is meant for another host"
     first("send", 5)
     first("send", 6)
     assert struck == [signal.SIGTERM]

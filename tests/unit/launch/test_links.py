@@ -66,14 +66,14 @@ def test_a_token_that_is_no_secret(token: Path, content: str | None, says: str) 
 
 
 @pytest.mark.parametrize(("mode", "others"), [(0o600, False), (0o640, True), (0o604, True)])
-def test_who_else_can_read_a_token(token: Path, mode: int, others: bool) -> None:
+def test_other_users_may_be_able_to_read_a_token(token: Path, mode: int, others: bool) -> None:
     token.chmod(mode)
     assert is_readable_by_others(LaunchSettings(join_token=str(token))) == others
     assert not is_readable_by_others(LaunchSettings())
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "192.168.7.3", "0.0.0.0", "::", "fe80::1%eth0"])
-def test_what_others_can_reach_needs_a_token(token: Path, address: str) -> None:
+def test_an_address_that_others_can_reach_needs_a_token(token: Path, address: str) -> None:
     with pytest.raises(BadInput) as caught:
         check_exposed(["127.0.0.1", address], LaunchSettings(master_addr="somewhere"))
     for part in ("--master-addr somewhere", address, "--join-token FILE", "--insecure"):
@@ -224,7 +224,7 @@ def test_under_torchrun_without_a_store_rank_0_is_at_its_port() -> None:
     server.close()
 
 
-def test_giving_up_while_nobody_answers() -> None:
+def test_giving_up_while_no_server_answers() -> None:
     interrupted = threading.Event()
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))

@@ -95,7 +95,7 @@ def test_junk_is_read_as_ranks_or_refused_in_one_line(text: str) -> None:
 
 @quick
 @given(st.sets(st.integers(0, 30), min_size=1), st.data())
-def test_what_is_written_is_what_is_read(ranks: set[int], data: st.DataObject) -> None:
+def test_ranks_are_read_as_they_are_written(ranks: set[int], data: st.DataObject) -> None:
     parts, left = [], sorted(ranks)
     while left:
         run = 1

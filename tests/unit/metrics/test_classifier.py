@@ -1,4 +1,4 @@
-"""The classifier learns in seconds, the same way every time, whatever the shape is."""
+"""The classifier learns in seconds, the same way every time, for images of any shape."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def test_same_seed_same_weights_and_random_numbers_are_left() -> None:
     assert train_classifier("stripes", Stripes(), MoreStripes(), seed=4).sha256 != first.sha256
 
 
-def test_what_it_says_of_itself() -> None:
+def test_a_classifier_tells_how_it_was_made() -> None:
     extractor = train_classifier("stripes", Stripes(), MoreStripes())
     assert extractor.describe() == {
         "name": "classifier of stripes",

@@ -1,4 +1,4 @@
-"""The second call reads what the first trained; whatever is wrong with the file, it trains."""
+"""The second call reads what the first trained; if anything is wrong with the file, it trains."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an extractor promises whatever its network is."""
+"""What an extractor promises for any network."""
 
 import json
 from collections.abc import Callable

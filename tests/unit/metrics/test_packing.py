@@ -52,7 +52,7 @@ def test_the_classifier_travels_with_its_weights(classifier: Extractor) -> None:
     assert torch.equal(there.probabilities, here.probabilities)
 
 
-def test_what_arrived_does_not_share_memory(classifier: Extractor) -> None:
+def test_a_received_extractor_does_not_share_memory(classifier: Extractor) -> None:
     fields, tensors = pack(classifier)
     tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     arrived = unpack(fields, tensors, None)

@@ -142,7 +142,7 @@ def test_round_trip_through_a_file(extractor: Extractor) -> None:
     assert back.num_classes == extractor.num_classes
 
 
-def test_what_came_over_the_wire_is_copied() -> None:
+def test_received_sums_are_copied() -> None:
     tensors = {
         name: tensor.clone() for name, tensor in told_of(with_classes(normal(9))).tensors().items()
     }

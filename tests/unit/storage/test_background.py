@@ -1,4 +1,4 @@
-"""Writing goes on beside training, and what goes wrong there is heard of."""
+"""Files are written beside training, and the training thread hears of failures."""
 
 import errno
 import gc
@@ -23,7 +23,7 @@ def writer() -> Iterator[BackgroundWriter]:
 
 
 def never(error: OSError) -> None:
-    raise AssertionError(f"nobody expects {error}")
+    raise AssertionError(f"not expected: {error}")
 
 
 def test_jobs_are_done_in_order_and_in_another_thread(writer: BackgroundWriter) -> None:
@@ -123,7 +123,7 @@ def test_closing_does_not_wait_for_ever() -> None:
     assert writer.close(LONG)
 
 
-def test_what_is_written_is_not_kept(writer: BackgroundWriter) -> None:
+def test_a_state_is_not_kept_after_it_was_written(writer: BackgroundWriter) -> None:
     """States are large."""
 
     class State:

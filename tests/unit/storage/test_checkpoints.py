@@ -1,4 +1,4 @@
-"""Whatever happens to the newest checkpoint, the one before is found."""
+"""If anything is wrong with the newest checkpoint, the one before is found."""
 
 import errno
 import json
@@ -185,7 +185,7 @@ def test_a_future_that_was_given_up_goes(checkpoints: Checkpoints) -> None:
     assert not checkpoints.folder_of(30).exists()
 
 
-def test_what_a_newer_server_may_be_writing_stays(checkpoints: Checkpoints) -> None:
+def test_files_that_a_newer_server_may_be_writing_stay(checkpoints: Checkpoints) -> None:
     write_state(checkpoints.folder_of(30), SERVER_FILE, make_state())
     save_checkpoint(checkpoints, 20)
     assert (checkpoints.folder_of(30) / SERVER_FILE).exists()
@@ -223,7 +223,7 @@ def test_a_full_disk_leaves_the_checkpoints_before(
     assert checkpoints.committed() == [20, 30, 40]
 
 
-def test_what_could_not_be_completed_is_discarded_and_what_counts_is_not(
+def test_an_incomplete_checkpoint_is_discarded_and_a_whole_one_is_not(
     checkpoints: Checkpoints,
 ) -> None:
     save_checkpoint(checkpoints, 10)

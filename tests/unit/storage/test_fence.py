@@ -40,7 +40,7 @@ def test_gaps_numbers_beyond_nine_and_foreign_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"host": "a"}', b"\xff", b"[" * 5000])
-def test_who_took_over_may_be_unknown(tmp_path: Path, content: bytes) -> None:
+def test_the_server_that_took_over_may_be_unknown(tmp_path: Path, content: bytes) -> None:
     fence = Fence.claim(tmp_path)
     (tmp_path / "generation-2.json").write_bytes(content)
     with pytest.raises(Fenced, match=r"^generation 2 has taken over$"):

@@ -15,7 +15,7 @@ from tests.unit.storage.small import STORED, make_manifest
 
 
 def sealed(record: dict[str, Any]) -> bytes:
-    """A manifest's file with the right checksum, whatever it says."""
+    """A manifest's file with the right checksum, and any contents."""
     record = {name: value for name, value in record.items() if name != "sha256"}
     canonical = json.dumps(record, sort_keys=True, separators=(",", ":"))
     return json.dumps({**record, "sha256": hashlib.sha256(canonical.encode()).hexdigest()}).encode()
@@ -106,7 +106,7 @@ def test_a_torn_manifest_is_damaged() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"null", b"7", b'"a"', b"{}", b"\xff\xfe", b"{" * 9])
-def test_what_is_no_manifest_is_damaged(data: bytes) -> None:
+def test_other_bytes_than_a_manifest_are_damaged(data: bytes) -> None:
     assert "the manifest" in refusal(data)
 
 
@@ -188,7 +188,7 @@ def test_a_newer_format_is_told_from_damage() -> None:
     assert not isinstance(refused.value, Newer)
 
 
-def test_what_could_not_be_read_back_is_not_written() -> None:
+def test_a_manifest_that_could_not_be_read_back_is_not_written() -> None:
     with pytest.raises(ValueError, match="workers without files"):
         make_manifest(elsewhere=[1]).as_bytes()
     with pytest.raises(ValueError, match="iteration"):

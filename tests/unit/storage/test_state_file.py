@@ -52,7 +52,7 @@ tensors = st.builds(
 
 @settings(deadline=None, max_examples=60)
 @given(st.dictionaries(st.text(max_size=8).filter(lambda name: name.isprintable()), tensors))
-def test_what_is_written_is_what_the_library_reads(
+def test_the_library_reads_what_was_written(
     tmp_path_factory: pytest.TempPathFactory, state: dict[str, Tensor]
 ) -> None:
     state.pop("__metadata__", None)
@@ -85,7 +85,7 @@ def test_strided_and_transposed_tensors_are_written_in_order(tmp_path: Path) -> 
     assert equal_states(read_state(tmp_path, stored), {k: v.clone() for k, v in state.items()})
 
 
-def test_what_was_read_outlives_its_file(tmp_path: Path) -> None:
+def test_a_state_outlives_the_file_it_was_read_from(tmp_path: Path) -> None:
     stored = write_state(tmp_path, "a", make_state())
     state = read_state(tmp_path, stored)
     (tmp_path / "a").unlink()
@@ -132,7 +132,7 @@ def test_a_flipped_bit_is_found(tmp_path_factory: pytest.TempPathFactory, bit: i
         check_file(folder, stored)
 
 
-def test_what_cannot_be_read_is_damaged(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_damaged(tmp_path: Path) -> None:
     stored = write_state(tmp_path, "a", make_state())
     (tmp_path / "a").unlink()
     with pytest.raises(Damaged, match="a: is not there"):

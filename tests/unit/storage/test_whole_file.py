@@ -49,7 +49,7 @@ def test_a_full_disk_leaves_no_half_of_a_first_file(
     assert everything_in(tmp_path) == {}
 
 
-def test_nobody_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_a_file_is_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     write_whole(path, b"old")
     seen = []

@@ -58,7 +58,7 @@ def test_both_ways(ends: tuple[Channel, Channel]) -> None:
         assert message.fields["reason"] == text
 
 
-def test_nobody_at_the_other_end(ends: tuple[Channel, Channel]) -> None:
+def test_the_other_end_is_closed(ends: tuple[Channel, Channel]) -> None:
     here, there = ends
     here.send(messages.stop(1, "last words"))
     here.close()
@@ -73,7 +73,7 @@ def test_nobody_at_the_other_end(ends: tuple[Channel, Channel]) -> None:
         here.receive(LONG)
 
 
-def test_who_sends_does_not_wait_for_a_busy_reader(ends: tuple[Channel, Channel]) -> None:
+def test_a_sender_does_not_wait_for_a_busy_reader(ends: tuple[Channel, Channel]) -> None:
     here, there = ends
     inbox: Inbox[Message] = Inbox()
     ended = threading.Event()

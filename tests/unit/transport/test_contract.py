@@ -41,7 +41,7 @@ def network(request: pytest.FixtureRequest) -> Iterator[Network]:
     opened.close()
 
 
-def test_who_joins_is_told_and_its_hello_is_passed_on(network: Network) -> None:
+def test_a_host_that_joins_is_told_and_its_hello_is_passed_on(network: Network) -> None:
     host = network.join(3, {"workers": [3, 4]})
     event = network.server.receive(LONG)
     assert isinstance(event, Joined)
@@ -53,7 +53,7 @@ def test_who_joins_is_told_and_its_hello_is_passed_on(network: Network) -> None:
 
 
 @PLACES
-def test_who_is_refused_is_told_why(place: type[Network]) -> None:
+def test_a_refused_host_is_told_why(place: type[Network]) -> None:
     def admit(hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
         return "rank 1 has joined already" if hello["host"] == 1 else {}
 
@@ -100,7 +100,7 @@ def test_both_ends_count_the_same(network: Network) -> None:
     assert list(hosts[1].traffic.sent) == ["FEEDBACK"]
 
 
-def test_what_is_changed_after_sending_arrives_unchanged(network: Network) -> None:
+def test_a_message_changed_after_sending_arrives_unchanged(network: Network) -> None:
     hosts = joined(network, 1)
     sent = note(1, 5.0, size=400_000)
     network.server.send(1, sent)
@@ -108,7 +108,7 @@ def test_what_is_changed_after_sending_arrives_unchanged(network: Network) -> No
     assert value_of(message_of(hosts[1].receive(LONG))) == 5.0
 
 
-def test_sending_to_nobody_does_nothing(network: Network) -> None:
+def test_sending_to_a_host_that_is_not_there_does_nothing(network: Network) -> None:
     assert network.server.send(9, note(1)) == 0
     assert network.server.traffic.sent.total() == 0
 
@@ -161,7 +161,7 @@ def test_a_dropped_host_is_gone_without_a_word_and_may_come_back(network: Networ
     assert message_of(network.server.receive(LONG)).iteration == 3
 
 
-def test_what_a_dropped_host_sent_before_does_not_count(network: Network) -> None:
+def test_messages_of_a_host_that_was_dropped_since_do_not_count(network: Network) -> None:
     hosts = joined(network, 1, 2)
     hosts[1].send(note(1))
     hosts[2].send(note(2))
@@ -293,7 +293,7 @@ def test_a_giver_that_has_nothing_for_this_taker(pair: Pair) -> None:
     assert lost == Lost(1, "it has nothing for this host")
 
 
-def test_what_is_laid_out_stays_for_one_more_exchange(pair: Pair) -> None:
+def test_parcels_stay_for_one_more_exchange(pair: Pair) -> None:
     giver, taker, addresses = pair
     for iteration in (4, 8, 12):
         giver.exchange(iteration, {2: note(iteration, float(iteration))}, [], addresses)
@@ -310,7 +310,7 @@ def test_a_parcel_is_a_copy(pair: Pair) -> None:
     assert value_of(taker.exchange(4, {}, [1], addresses)[1]) == 4.0
 
 
-def test_who_leaves_at_once_has_its_parcels_fetched_first(pair: Pair) -> None:
+def test_a_giver_that_leaves_at_once_has_its_parcels_fetched_first(pair: Pair) -> None:
     giver, taker, addresses = pair
     found: list[object] = []
     giver.exchange(4, {2: note(4, 4.0, size=300_000)}, [], addresses)
@@ -332,7 +332,7 @@ def test_a_giver_that_never_lays_out_is_lost_in_time_and_the_others_are_not(
     network.close()
 
 
-def test_who_is_not_known_is_lost(pair: Pair) -> None:
+def test_a_giver_without_an_address_is_lost(pair: Pair) -> None:
     _, taker, addresses = pair
     assert taker.exchange(4, {}, [9], {**addresses, 9: None})[9] == Lost(
         9, "its address is unknown"

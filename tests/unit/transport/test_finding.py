@@ -37,8 +37,8 @@ def test_a_host_that_is_refused_by_one_address_finds_the_other(network: TcpNetwo
 
     other = TcpNetwork(admit=admit)
     with socket.create_server(("127.0.0.1", 0)) as gone:
-        nobody = gone.getsockname()[:2]
-    host = host_of(network, addresses=[nobody, other.address, network.address])
+        deserted = gone.getsockname()[:2]
+    host = host_of(network, addresses=[deserted, other.address, network.address])
     assert isinstance(network.server.receive(LONG), Joined)
     host.close()
     other.close()
@@ -63,7 +63,7 @@ def test_an_older_server_is_left_alone() -> None:
 def test_a_server_that_comes_later_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "mdgan")
     listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))  # ours, but nobody listens yet
+    listener.bind(("127.0.0.1", 0))  # ours, but no server listens yet
     opened: list[TcpNetwork] = []
     network = TcpNetwork()
 

@@ -51,7 +51,7 @@ def meet(client_key: bytes, server_key: bytes) -> list[HandshakeFailed | None]:
 
 
 @pytest.mark.parametrize("key", [KEY, b"", b"x" * 4096])
-def test_who_shares_a_key_is_let_in(key: bytes) -> None:
+def test_a_client_with_the_key_is_let_in(key: bytes) -> None:
     assert meet(key, key) == [None, None]
 
 
@@ -64,7 +64,7 @@ def test_who_shares_a_key_is_let_in(key: bytes) -> None:
         (KEY + b"\0", KEY, "its join token is another one"),
     ],
 )
-def test_who_does_not_is_told_so(client: bytes, server: bytes, told: str) -> None:
+def test_a_client_with_another_key_is_told_so(client: bytes, server: bytes, told: str) -> None:
     at_client, at_server = meet(client, server)
     assert isinstance(at_server, WrongToken)
     assert str(at_server) == "its join token is wrong or missing"
@@ -73,7 +73,7 @@ def test_who_does_not_is_told_so(client: bytes, server: bytes, told: str) -> Non
 
 
 def play_server(proof: Callable[[bytes, bytes, bytes], bytes]) -> HandshakeFailed:
-    """What a client makes of a server that lets anybody in and proves itself as it can."""
+    """The client's answer to a server that lets every client in and proves itself as it can."""
     here, there = connected()
     with here, there:
         errors: list[HandshakeFailed] = []
@@ -193,7 +193,7 @@ def test_a_client_of_another_version_is_told_ours() -> None:
 
 @ENDS
 @pytest.mark.parametrize("length", [0, 1, GREETING_BYTES - 1, GREETING_BYTES])
-def test_who_closes_half_way_is_noticed(end: End, length: int) -> None:
+def test_a_peer_that_closes_half_way_is_noticed(end: End, length: int) -> None:
     error = answer_to(end, greeting(bytes(NONCE_BYTES))[:length])
     assert str(error) == "it closed the connection"
 

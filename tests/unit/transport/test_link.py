@@ -36,7 +36,7 @@ def read_all(connection: socket.socket, num_bytes: int) -> bytes:
     return content
 
 
-def test_what_is_sent_is_what_the_frame_format_says() -> None:
+def test_the_bytes_sent_are_those_of_the_frame_format() -> None:
     with linked() as (link, other):
         sent = note(3, 2.5, text="x")
         assert link.send(sent) == len(raw(sent))
@@ -107,7 +107,7 @@ def test_a_sender_ends_with_its_link_though_the_receiver_stands_still() -> None:
     wait_until(lambda: not has_writer(), "its writer has ended")
 
 
-def test_closing_wakes_whoever_receives() -> None:
+def test_closing_wakes_the_receiver() -> None:
     with linked() as (link, _):
         caught: list[Exception] = []
 
@@ -239,7 +239,7 @@ def test_what_is_too_large_or_not_expected_takes_no_memory(kind: str, size: int,
         assert resident_bytes() - before < 16 << 20
 
 
-def test_what_is_announced_takes_memory_only_as_it_comes() -> None:
+def test_an_announced_message_takes_memory_only_as_it_comes() -> None:
     with linked(accepts={Kind.EXTRACTOR: 1 << 30}) as (link, other):
         other.sendall(announce(Kind.EXTRACTOR, 1 << 30) + bytes(1000))
         other.close()

@@ -54,7 +54,7 @@ def test_a_giver_that_dies_while_it_gives(network: TcpNetwork) -> None:
     taker = network.join(2, {})
     assert isinstance(network.server.receive(LONG), Joined)
     frame = raw(note(4, size=1 << 18))
-    key = taker._peers_key  # type: ignore[attr-defined] # what a giver knows, too
+    key = taker._peers_key  # type: ignore[attr-defined] # which a giver knows as well
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def give_half() -> None:
@@ -81,7 +81,7 @@ def test_a_giver_that_dies_while_it_gives(network: TcpNetwork) -> None:
 )
 def test_a_giver_that_gives_something_else(network: TcpNetwork, answer: Message, says: str) -> None:
     taker = network.join(2, {})
-    key = taker._peers_key  # type: ignore[attr-defined] # what a giver knows, too
+    key = taker._peers_key  # type: ignore[attr-defined] # which a giver knows as well
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def give() -> None:

@@ -1,4 +1,4 @@
-"""Who may not come in, and does not disturb those who are."""
+"""Strangers are kept out, and do not disturb the hosts that are in."""
 
 import os
 import socket
@@ -52,7 +52,7 @@ def test_a_wrong_or_missing_token_is_refused(network: TcpNetwork, token: bytes, 
     echo(network, hosts[1], 1)
 
 
-def test_without_a_token_anybody_is_let_in() -> None:
+def test_without_a_token_every_host_is_let_in() -> None:
     network = TcpNetwork(token=b"")
     echo(network, joined(network, 1)[1], 1)
     network.close()
@@ -95,7 +95,7 @@ def record(listener: socket.socket, to: tuple[str, int], said: list[bytes]) -> N
     server.close()
 
 
-def test_random_bytes_are_refused_and_disturb_nobody(network: TcpNetwork) -> None:
+def test_random_bytes_are_refused_and_disturb_no_host(network: TcpNetwork) -> None:
     hosts = joined(network, 1)
     for content in (os.urandom(1000), b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" * 3, bytes(1 << 16)):
         with socket.create_connection(network.address) as stranger:
@@ -106,7 +106,7 @@ def test_random_bytes_are_refused_and_disturb_nobody(network: TcpNetwork) -> Non
 
 
 @pytest.mark.parametrize("bytes_from_stranger", [0, 1, GREETING_BYTES])
-def test_who_stays_half_way_is_turned_away_when_the_time_is_up(
+def test_a_stranger_that_stays_half_way_is_turned_away_when_the_time_is_up(
     monkeypatch: pytest.MonkeyPatch, bytes_from_stranger: int
 ) -> None:
     monkeypatch.setattr(door, "HANDSHAKE_SECONDS", 0.3)
@@ -143,7 +143,7 @@ def test_a_hello_that_trickles_in_is_not_waited_for(monkeypatch: pytest.MonkeyPa
         bytes(100),
     ],
 )
-def test_what_is_no_hello_is_refused_even_from_who_knows_the_token(
+def test_other_bytes_than_a_hello_are_refused_even_with_the_token(
     network: TcpNetwork, content: bytes
 ) -> None:
     with let_in(network.address, TOKEN) as stranger:
@@ -188,7 +188,7 @@ def test_an_error_of_who_decides_is_a_refusal_and_told_in_one_printable_line() -
     network.close()
 
 
-def test_a_flood_of_half_open_joins_disturbs_nobody(network: TcpNetwork) -> None:
+def test_a_flood_of_half_open_joins_disturbs_no_host(network: TcpNetwork) -> None:
     hosts = joined(network, 1)
     strangers: list[socket.socket] = []
     stop = threading.Event()
@@ -266,7 +266,7 @@ def test_no_file_left_does_not_end_the_door(
     assert len(hosts) == 2
 
 
-def test_nobody_comes_in_after_the_end(network: TcpNetwork) -> None:
+def test_no_host_comes_in_after_the_end(network: TcpNetwork) -> None:
     hosts = joined(network, 1)
     in_threads(network.server.close, hosts[1].close)
     with pytest.raises(BadInput, match="no server answers at"):

@@ -37,7 +37,7 @@ def test_both_ends_count_what_would_go_over_a_wire() -> None:
     assert host.traffic.received == network.server.traffic.sent
 
 
-def test_what_nobody_gets_is_not_counted() -> None:
+def test_messages_that_no_host_gets_are_not_counted() -> None:
     network = MemoryNetwork(QUICK, admit_all)
     assert network.server.send(7, note(1)) == 0
     network.join(1, {})
@@ -46,7 +46,7 @@ def test_what_nobody_gets_is_not_counted() -> None:
     assert network.server.traffic.sent.total() == 0
 
 
-def test_what_partners_exchange_is_counted_at_both() -> None:
+def test_an_exchange_is_counted_at_both_partners() -> None:
     network = MemoryNetwork(QUICK, admit_all)
     one, two = network.join(1, {}), network.join(2, {})
     parcel = note(4)

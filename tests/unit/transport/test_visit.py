@@ -44,7 +44,7 @@ def network() -> Iterator[TcpNetwork]:
     opened.close()
 
 
-def test_who_asks_is_answered_and_is_no_host(network: TcpNetwork) -> None:
+def test_a_process_that_asks_is_answered_and_is_no_host(network: TcpNetwork) -> None:
     answer = ask_server([network.address], TOKEN, {}, QUICK)
     assert answer["settings"] == {"seed": 7}
     assert answer["purpose"] == "ask"
@@ -52,7 +52,7 @@ def test_who_asks_is_answered_and_is_no_host(network: TcpNetwork) -> None:
     assert network.server.receive(SOON) is None
 
 
-def test_who_asks_may_be_refused(network: TcpNetwork) -> None:
+def test_a_process_that_asks_may_be_refused(network: TcpNetwork) -> None:
     with pytest.raises(BadInput, match="the server refused this host: you may not"):
         ask_server([network.address], TOKEN, {"who": "a foe"}, QUICK)
     assert network.server.receive(LONG) == Refused("you may not")
