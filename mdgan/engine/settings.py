@@ -9,7 +9,15 @@ from mdgan.errors import BadInput
 from mdgan.gan.settings import TrainingSettings
 from mdgan.metrics.settings import ScoreSettings
 from mdgan.observe.settings import RecordSettings
-from mdgan.settings.declare import number, parsed, setting, switch, text, whole
+from mdgan.settings.declare import (
+    number,
+    parsed,
+    setting,
+    shortest,
+    switch,
+    text,
+    whole,
+)
 
 _MOST_RANKS = 100_000
 _DEADLINE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(x?)")
@@ -28,7 +36,7 @@ class DeadlineRule(NamedTuple):
 
     def __str__(self) -> str:
         """As the command line has it."""
-        return f"{self.factor:g}x" if self.factor else f"{self.seconds:g}"
+        return f"{shortest(self.factor)}x" if self.factor else shortest(self.seconds)
 
 
 def parse_deadline(text: str) -> DeadlineRule:

@@ -43,7 +43,7 @@ def algorithm(name: str) -> Algorithm[Any]:
     Raises:
         BadInput: there is none.
     """
-    if name not in _ALGORITHMS:
+    if not isinstance(name, str) or name not in _ALGORITHMS:
         near = suggest(str(name), names())
         raise BadInput(f"--algorithm {name}: must be one of {', '.join(names())}{near}")
     return _ALGORITHMS[name]

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from mdgan.settings.declare import Kind, parsed
+from mdgan.settings.declare import Kind, parsed, shortest
 
 IMAGE_FORMS = "fp32, bf16, int8"
 CODEC_FORMS = f"{IMAGE_FORMS}, topk:F"
@@ -26,7 +26,7 @@ class CodecForm:
 
     def __str__(self) -> str:
         """As the command line has it."""
-        return f"topk:{self.fraction:g}" if self.name == "topk" else self.name
+        return f"topk:{shortest(self.fraction)}" if self.name == "topk" else self.name
 
     @property
     def is_exact(self) -> bool:

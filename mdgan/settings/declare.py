@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
+from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
@@ -26,6 +27,11 @@ def suggest(name: str, known: Collection[str]) -> str:
     """`; did you mean 'x'?` for the nearest known name, or nothing if none is near."""
     near = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def shortest(number: float) -> str:
+    """The shortest text that means exactly this number, without an exponent: 3, 0.5, 0.00001."""
+    return format(Decimal(repr(number)), "f").removesuffix(".0")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from mdgan.settings.declare import shortest
+
 LOAD_FORMS = "equal, measured, weak:FRACTION,memory, weak:FRACTION,speed"
 _LOAD = re.compile(r"equal|measured|weak:([0-9.eE+-]+),(memory|speed)")
 CLUSTER_FORMS = "none, kmeans:K, gmm:K"
@@ -26,7 +28,7 @@ class LoadForm:
 
     def __str__(self) -> str:
         """As the command line has it."""
-        return f"weak:{self.fraction:g},{self.what}" if self.what else self.name
+        return f"weak:{shortest(self.fraction)},{self.what}" if self.what else self.name
 
 
 def parse_load(text: str) -> LoadForm:

@@ -4,6 +4,8 @@ import re
 from math import inf
 from typing import NamedTuple
 
+from mdgan.settings.declare import shortest
+
 AGGREGATION_FORMS = "mean, median, trimmed-mean:F, krum:F, clip:C, f2u, f2a, f2a:LAMBDA"
 _FORM = re.compile(
     r"mean|median|(?:trimmed-mean|krum):[0-9]{1,9}|clip:[0-9.eE+-]+|f2u|f2a(?::[0-9.eE+-]+)?"
@@ -24,7 +26,7 @@ class AggregationRule(NamedTuple):
     def __str__(self) -> str:
         """As the command line has it."""
         plain = self.name in ("mean", "median", "f2u") or self == ("f2a", 1.0)
-        return self.name if plain else f"{self.name}:{self.parameter:g}"
+        return self.name if plain else f"{self.name}:{shortest(self.parameter)}"
 
     @property
     def needs_verdicts(self) -> bool:

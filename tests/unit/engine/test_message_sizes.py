@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,12 +83,14 @@ def body_bytes(message: Message) -> int:
 @pytest.mark.parametrize("verdicts", [False, True])
 def test_feedback_fits_and_little_more_does(num_workers: int, verdicts: bool) -> None:
     workers = range(10**6, 10**6 + num_workers)
+    rule = "f2u" if verdicts else "median"
+    settings = MDGANSettings.read({"batch_size": BATCH, "aggregation": rule, "world_size": 9})
     feedback = mdgan_messages.feedback(
         10**12,
         {worker: torch.zeros(BATCH, *SHAPE) for worker in workers},
         {worker: torch.zeros(2) for worker in workers},
         dict.fromkeys(workers, 0),
-        feedback_form(replace(SETTINGS, aggregation="f2u" if verdicts else "median"), SHAPE),
+        feedback_form(settings, SHAPE),
         dict.fromkeys(workers, torch.zeros(BATCH)),
     )
     most = message_sizes.from_host(SIZES, [100] * num_workers)[FEEDBACK]
@@ -123,7 +124,7 @@ def test_batches_fit_whatever_kappa_is(num_workers: int) -> None:
 @pytest.mark.parametrize("num_workers", [1, 40])
 @pytest.mark.parametrize("codec", ["fp32", "int8", "topk:0.5"])
 def test_models_of_a_federated_round_fit(num_workers: int, codec: str) -> None:
-    settings = FederatedSettings(wire_models=codec)
+    settings = FederatedSettings.read({"wire_models": codec})
     sizes = registry.algorithm(settings.algorithm).build().message_sizes(settings, DATASET)
     vector = ModelVector(generator(), model())
     form = update_form(settings.wire_models, vector)

@@ -3,18 +3,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mdgan.settings.config import as_settings, build_deployment, build_experiment, read_config_file
-from mdgan.settings.deployment import Deployment
-from mdgan.settings.experiment import Experiment
 
-from mdgan.errors import BadInput
+from mdgan.engine.settings import RunSettings
+from mdgan.families import registry
+from mdgan.families.federated.settings import FederatedSettings
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.standalone.settings import StandaloneSettings
+from mdgan.launch.resolve import known_settings
+from mdgan.launch.settings import LaunchSettings
+from mdgan.settings import config_file
+from tests.unit.settings.refusals import refused
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    return config_file.read_config_file(path, known_settings())
 
 
 def refusal(path: Path) -> str:
-    with pytest.raises(BadInput) as caught:
-        read_config_file(path)
-    text = str(caught.value)
-    assert len(text.splitlines()) == 1, text
+    text = refused(lambda: read_config_file(path))
     assert text.startswith(f"--config {path}: ")
     return text
 
@@ -106,64 +112,73 @@ def test_a_wrong_type_in_a_file_is_named(
     tmp_path: Path, settings: str, flag: str, value: str
 ) -> None:
     layer = read_config_file(written(tmp_path, settings))
-    with pytest.raises(BadInput) as caught:
-        (build_experiment(layer), build_deployment(layer))
-    assert str(caught.value).startswith(f"{flag} {value}: must be ")
-    assert "\n" not in str(caught.value)
+    text = refused(lambda: (registry.read_settings([layer]), LaunchSettings.read(layer)))
+    assert text.startswith(f"{flag} {value}: must be ")
 
 
 def test_null_means_not_given(tmp_path: Path) -> None:
     layer = read_config_file(written(tmp_path, '{"batch_size": null, "threads": null}'))
-    assert build_experiment(layer, {"batch_size": 3}).batch_size == 3
-    assert build_deployment(layer).threads == "auto"
+    assert registry.read_settings([layer, {"batch_size": 3}]).batch_size == 3
+    assert LaunchSettings.read(layer).threads == "auto"
 
 
 def test_a_flag_beats_the_file_and_the_file_the_dataset(tmp_path: Path) -> None:
     file = read_config_file(written(tmp_path, '{"batch_size": 2, "seed": 2}'))
     dataset = {"batch_size": 3, "seed": 3, "local_steps": 3}
-    experiment = build_experiment({"batch_size": 1}, file, dataset)
-    found = (experiment.batch_size, experiment.seed, experiment.local_steps)
-    assert (*found, experiment.iterations) == (1, 2, 3, Experiment().iterations)
+    found = registry.read_settings([{"batch_size": 1}, file], dataset)
+    assert (found.batch_size, found.seed, found.local_steps) == (1, 2, 3)
+    assert found.iterations == MDGANSettings().iterations
 
 
-@pytest.mark.parametrize(
-    ("experiment", "deployment"),
-    [
-        ({}, {}),
-        ({"swap_interval": 0, "kappa": 3, "seed": 2**63 - 1}, {"transport": "memory"}),
-        (
+RUNS: list[tuple[RunSettings, LaunchSettings]] = [
+    (MDGANSettings(), LaunchSettings()),
+    (
+        MDGANSettings(swap_interval=0, kappa=3, seed=2**63 - 1),
+        LaunchSettings(transport="memory"),
+    ),
+    (
+        MDGANSettings.read(
             {"swap_epochs": 0.1, "partition": "fegan:3,9", "generator_lr": 1e-7},
-            {"threads": 2, "ranks": "0..4", "master_port": 0, "data_dir": "data/{rank}/ü"},
+            {"data_dir": "data/{rank}/ü"},
         ),
-        (
+        LaunchSettings(threads=2, ranks="0..4", master_port=0),
+    ),
+    (
+        MDGANSettings.read(
             {"aggregation": "trimmed-mean:1", "world_size": 9},
-            {"deadline": "1.5x", "quorum": 0.75, "strikes": 1, "liveness_timeout": 4.5},
+            {"deadline": "1.5x", "quorum": 0.75, "strikes": 1},
         ),
-        (
-            {},
-            {
-                "master_addr": "10.0.0.1, 10.0.0.2",
-                "join_token": "~/token",
-                "insecure": True,
-                "patience": 0.0,
-                "checkpoint_interval": 0,
-                "checkpoint_keep": 9,
-                "checkpoint_to_server": True,
-            },
+        LaunchSettings(liveness_timeout=4.5),
+    ),
+    (
+        MDGANSettings(checkpoint_interval=0, checkpoint_keep=9, checkpoint_to_server=True),
+        LaunchSettings(
+            master_addr="10.0.0.1, 10.0.0.2", join_token="~/token", insecure=True, patience=0.0
         ),
-    ],
-)
+    ),
+    (
+        FederatedSettings.read(
+            {"round_iterations": 7, "sampling": "balanced", "weighting": "samples"},
+            {"training_load": "weak:0.3,memory", "clusters": "kmeans:3"},
+            {"wire_models": "topk:0.1", "deadline": "20", "on_deadline": "abort"},
+        ),
+        LaunchSettings(workers_per_host=3),
+    ),
+    (StandaloneSettings(kappa=2, precision="bf16"), LaunchSettings(device="auto")),
+]
+
+
+@pytest.mark.parametrize(("run", "launch"), RUNS, ids=range(len(RUNS)))
 def test_what_a_run_writes_can_be_read_back(
-    tmp_path: Path, experiment: dict[str, Any], deployment: dict[str, Any]
+    tmp_path: Path, run: RunSettings, launch: LaunchSettings
 ) -> None:
-    ran, where = Experiment(**experiment), Deployment(out="runs/a", **deployment)
-    layer = read_config_file(written(tmp_path, json.dumps(as_settings(ran, where))))
-    assert "out" not in layer
-    assert build_experiment(layer) == ran
-    assert build_deployment(layer) == Deployment(**deployment)
+    content = json.dumps({**run.as_json(), **launch.as_json()})
+    layer = read_config_file(written(tmp_path, content))
+    assert registry.read_settings([layer]) == run
+    assert LaunchSettings.read(layer) == launch
 
 
 def test_what_a_run_wrote_beats_the_defaults_of_the_dataset(tmp_path: Path) -> None:
-    ran = Experiment(swap_epochs=2.0)
-    layer = read_config_file(written(tmp_path, json.dumps(as_settings(ran, Deployment()))))
-    assert build_experiment(layer, {"swap_interval": 3, "batch_size": 99}) == ran
+    run = MDGANSettings(swap_epochs=2.0)
+    layer = read_config_file(written(tmp_path, json.dumps(run.as_json())))
+    assert registry.read_settings([layer], {"swap_interval": 3, "batch_size": 99}) == run

@@ -1,0 +1,46 @@
+"""What users are told of settings that cannot be used."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from mdgan.errors import BadInput
+from mdgan.families import registry
+from mdgan.settings.declare import Kind, Settings
+
+WRONG_TYPES: list[Any] = [[], {}, True, 0.5, 7, "text"]
+"""One value of each type that JSON knows."""
+
+
+def refused(read: Callable[[], object]) -> str:
+    """The one line that the user is told."""
+    with pytest.raises(BadInput) as caught:
+        read()
+    text = str(caught.value)
+    assert len(text.splitlines()) == 1, text
+    return text
+
+
+def refusal(kind: type[Settings], values: Mapping[str, Any]) -> str:
+    """The one line that the user is told of settings."""
+    return refused(lambda: kind(**values))
+
+
+def refusal_of(given: Mapping[str, Any]) -> str:
+    """The one line that the user of the command line is told."""
+    return refused(lambda: registry.read_settings([given]))
+
+
+def misfits(kind: type[Settings], value: object) -> list[str]:
+    """The names of the settings that are of another type than a value."""
+    types: dict[str, Kind] = {item.name: item.metadata["kind"] for item in fields(kind)}
+    is_whole = type(value) is int
+    names = [
+        name
+        for name, declared in types.items()
+        if type(value) is not declared.type and not (is_whole and declared.type is float)
+    ]
+    assert names
+    return names

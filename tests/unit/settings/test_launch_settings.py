@@ -1,0 +1,81 @@
+"""The settings of one machine."""
+
+from typing import Any
+
+import pytest
+
+from mdgan.launch.settings import LaunchSettings
+from mdgan.settings.declare import flag
+from tests.unit.settings.refusals import WRONG_TYPES, misfits, refusal
+
+BAD_VALUES: list[tuple[str, Any, str]] = [
+    ("workers_per_host", 0, "0"),
+    ("workers_per_host", "2", '"2"'),
+    ("transport", "carrier-pigeon", "carrier-pigeon"),
+    ("liveness_timeout", 0.0, "0.0"),
+    ("liveness_timeout", float("inf"), "inf"),
+    ("liveness_timeout", float("nan"), "nan"),
+    ("patience", -0.1, "-0.1"),
+    ("patience", float("inf"), "inf"),
+    ("patience", float("nan"), "nan"),
+    ("join_token", 7, "7"),
+    ("insecure", "yes", '"yes"'),
+    ("device", "tpu", "tpu"),
+    ("device", None, "None"),
+    ("ranks", [0, 1], "[0, 1]"),
+    ("master_addr", None, "null"),
+    ("master_port", -1, "-1"),
+    ("master_port", 65536, "65536"),
+    ("master_port", "29500", '"29500"'),
+    ("network_interface", 0, "0"),
+    ("threads", 0, "0"),
+    ("threads", "all", "all"),
+    ("connect_timeout", 0, "0.0"),
+    ("connect_timeout", -5.0, "-5.0"),
+    ("connect_timeout", float("nan"), "nan"),
+    ("connect_timeout", float("inf"), "inf"),
+    ("out", 5, "5"),
+]
+
+
+def test_the_defaults_are_valid() -> None:
+    assert LaunchSettings().transport == "tcp"
+
+
+@pytest.mark.parametrize(("name", "value", "shown"), BAD_VALUES)
+def test_a_bad_value_is_named_with_its_flag(name: str, value: Any, shown: str) -> None:
+    text = refusal(LaunchSettings, {name: value})
+    assert text.startswith(f"{flag(name)} ")
+    assert shown in text
+
+
+@pytest.mark.parametrize("value", WRONG_TYPES, ids=str)
+def test_every_setting_refuses_values_of_a_wrong_type(value: Any) -> None:
+    for name in misfits(LaunchSettings, value):
+        assert flag(name) in refusal(LaunchSettings, {name: value})
+
+
+def test_whole_numbers_are_taken_for_numbers_with_a_point() -> None:
+    assert type(LaunchSettings(connect_timeout=3).connect_timeout) is float
+
+
+def test_settings_of_a_run_are_passed_over() -> None:
+    layers = ({"threads": 2, "seed": 5}, {"threads": 3, "device": "cuda", "beta1": 0.0})
+    assert LaunchSettings.read(*layers) == LaunchSettings(threads=2, device="cuda")
+
+
+def test_nothing_of_it_must_be_equal_on_every_machine() -> None:
+    assert LaunchSettings().as_json(shared=True) == {}
+    assert LaunchSettings().as_json().keys() == LaunchSettings.names()
+
+
+def test_a_worker_need_not_wait_for_a_server_at_all() -> None:
+    assert LaunchSettings(patience=0).patience == 0.0
+
+
+def test_addresses_of_server_and_standbys() -> None:
+    assert LaunchSettings(master_addr="a, b,c").addresses() == ["a", "b", "c"]
+
+
+def test_ranks_make_no_sense_in_one_process() -> None:
+    assert "--ranks 0,1" in refusal(LaunchSettings, {"transport": "memory", "ranks": "0,1"})

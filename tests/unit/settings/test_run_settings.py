@@ -1,0 +1,299 @@
+"""The settings of a run: what each algorithm takes, and what it refuses."""
+
+from typing import Any
+
+import pytest
+
+from mdgan.engine.settings import RunSettings
+from mdgan.errors import BadInput
+from mdgan.families import registry
+from mdgan.families.federated.settings import FederatedSettings
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.standalone.settings import StandaloneSettings
+from mdgan.settings.declare import Settings, flag
+from tests.unit.settings.refusals import WRONG_TYPES, misfits, refusal, refusal_of, refused
+
+BAD_VALUES: list[tuple[str, Any, str]] = [
+    ("dataset", 7, "7"),
+    ("world_size", 1, "1"),
+    ("world_size", -4, "-4"),
+    ("world_size", "5", '"5"'),
+    ("world_size", True, "true"),
+    ("world_size", 5.0, "5.0"),
+    ("world_size", None, "null"),
+    ("iterations", 0, "0"),
+    ("iterations", -1, "-1"),
+    ("batch_size", 0, "0"),
+    ("batch_size", 2.5, "2.5"),
+    ("local_steps", 0, "0"),
+    ("kappa", 0, "0"),
+    ("kappa", -3, "-3"),
+    ("kappa", 5, "5"),
+    ("kappa", "many", "many"),
+    ("kappa", 2.0, "2.0"),
+    ("kappa", True, "true"),
+    ("swap_interval", -1, "-1"),
+    ("swap_interval", 1.5, "1.5"),
+    ("swap_interval", "auto", "auto"),
+    ("swap_epochs", 0, "0.0"),
+    ("swap_epochs", -1.0, "-1.0"),
+    ("swap_epochs", float("inf"), "inf"),
+    ("swap_epochs", float("nan"), "nan"),
+    ("swap_epochs", "1", '"1"'),
+    ("swap", "ring", "ring"),
+    ("generator_loss", "bce", "bce"),
+    ("discriminator_loss", "non-saturating", "non-saturating"),
+    ("generator_lr", 0.0, "0.0"),
+    ("generator_lr", -1e-3, "-0.001"),
+    ("generator_lr", float("inf"), "inf"),
+    ("generator_lr", float("nan"), "nan"),
+    ("generator_lr", "2e-4", '"2e-4"'),
+    ("discriminator_lr", 0, "0.0"),
+    ("discriminator_lr", True, "true"),
+    ("beta1", 1.0, "1.0"),
+    ("beta1", -0.1, "-0.1"),
+    ("beta2", 1, "1.0"),
+    ("beta2", float("nan"), "nan"),
+    ("partition", "random", "random"),
+    ("partition", 4, "4"),
+    ("seed", -1, "-1"),
+    ("seed", 2**63, str(2**63)),
+    ("seed", 0.0, "0.0"),
+    ("datasets_dir", 1, "1"),
+    ("data_dir", ["a"], '["a"]'),
+    ("deadline", "soon", "soon"),
+    ("deadline", "0", "0"),
+    ("deadline", "-1", "-1"),
+    ("deadline", "", ""),
+    ("deadline", "x", "x"),
+    ("deadline", "3 x", "3 x"),
+    ("deadline", "3X", "3X"),
+    ("deadline", "1e3", "1e3"),
+    ("deadline", "nan", "nan"),
+    ("deadline", "10000000", "10000000"),
+    ("deadline", "0x", "0x"),
+    ("deadline", 3.0, "3.0"),
+    ("quorum", 0.0, "0.0"),
+    ("quorum", -0.5, "-0.5"),
+    ("quorum", float("nan"), "nan"),
+    ("quorum", "0.5", '"0.5"'),
+    ("quorum", 1.01, "1.01"),
+    ("strikes", 0, "0"),
+    ("strikes", 1.5, "1.5"),
+    ("checkpoint_interval", -1, "-1"),
+    ("checkpoint_interval", True, "true"),
+    ("checkpoint_keep", 0, "0"),
+    ("checkpoint_to_server", 1, "1"),
+    ("sample_interval", -1, "-1"),
+    ("sample_interval", True, "true"),
+    ("eval_interval", -1, "-1"),
+    ("eval_samples", 1, "1"),
+    ("extractor", "inception", "inception"),
+    ("inception_weights", "weights.pth", "weights.pth"),
+    ("tensorboard", "yes", '"yes"'),
+    ("tensorboard", 1, "1"),
+    ("log_interval", 0, "0"),
+]
+
+
+def test_the_defaults_are_valid() -> None:
+    assert MDGANSettings().num_workers == 4
+    assert registry.read_settings([]) == MDGANSettings()
+    for name in registry.names():
+        assert registry.read_settings([{"algorithm": name}]).algorithm == name
+
+
+@pytest.mark.parametrize(("name", "value", "shown"), BAD_VALUES)
+def test_a_bad_value_is_named_with_its_flag(name: str, value: Any, shown: str) -> None:
+    text = refusal(MDGANSettings, {name: value})
+    assert text.startswith(f"{flag(name)} ")
+    assert shown in text
+
+
+@pytest.mark.parametrize("value", ["magic", 3, [], {}, True, 0.5])
+def test_an_algorithm_that_there_is_not(value: Any) -> None:
+    text = refusal_of({"algorithm": value})
+    assert text.startswith(f"--algorithm {value}: must be one of mdgan, fl-gan, fegan, standalone")
+
+
+def test_an_algorithm_that_is_nearly_one_is_suggested() -> None:
+    assert refusal_of({"algorithm": "mdgna"}).endswith("; did you mean 'mdgan'?")
+
+
+@pytest.mark.parametrize("name", ["algorithm", "partition", "swap", "generator_loss"])
+def test_a_value_with_a_line_break_is_still_refused_in_one_line(name: str) -> None:
+    assert f"{flag(name)} first second" in refusal_of({name: "first\nsecond"})
+
+
+@pytest.mark.parametrize("kind", [MDGANSettings, FederatedSettings, StandaloneSettings])
+@pytest.mark.parametrize("value", WRONG_TYPES, ids=str)
+def test_every_setting_refuses_values_of_a_wrong_type(kind: type[Settings], value: Any) -> None:
+    for name in misfits(kind, value):
+        assert flag(name) in refusal(kind, {name: value})
+
+
+def test_whole_numbers_are_taken_for_numbers_with_a_point() -> None:
+    found = MDGANSettings(generator_lr=1, swap_epochs=2)
+    assert type(found.generator_lr) is float
+    assert type(found.swap_epochs) is float
+
+
+def test_a_number_too_large_for_a_float_is_refused() -> None:
+    assert "--generator-lr" in refusal(MDGANSettings, {"generator_lr": 10**400})
+
+
+@pytest.mark.parametrize(
+    ("kappa", "world_size", "allowed"),
+    [
+        (1, 2, True),
+        (2, 2, True),
+        (3, 2, False),
+        (2, 3, True),
+        (3, 3, False),
+        (3, 4, True),
+        (4, 4, False),
+        (0, 9, False),
+        (-1, 9, False),
+        ("auto", 2, True),
+    ],
+)
+def test_kappa_may_be_up_to_the_number_of_workers_or_two(
+    kappa: Any, world_size: int, allowed: bool
+) -> None:
+    if allowed:
+        assert MDGANSettings(kappa=kappa, world_size=world_size).kappa == kappa
+    else:
+        text = refusal(MDGANSettings, {"kappa": kappa, "world_size": world_size})
+        assert text.startswith(f"--kappa {kappa}:")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kappa", "allowed"), [("mdgan", 3, True), ("mdgan", 4, False), ("fegan", 4, True)]
+)
+def test_with_participation_kappa_may_be_up_to_those_who_judge(
+    algorithm: str, kappa: int, allowed: bool
+) -> None:
+    given: dict[str, Any] = {
+        "kappa": kappa,
+        "world_size": 7,
+        "participation": 0.5,
+        "algorithm": algorithm,
+    }
+    if allowed:
+        assert registry.read_settings([given]).kappa == kappa
+    else:
+        assert "than 3 worker(s) at a time" in refusal_of(given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second"),
+    [
+        (MDGANSettings, {"swap_interval": 5}, {"swap_epochs": 2.0}),
+        (FederatedSettings, {"round_iterations": 5}, {"round_epochs": 2.0}),
+    ],
+)
+def test_only_one_rhythm_can_be_given(
+    kind: type[RunSettings], first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    (one,), (other,) = first, second
+    both = {**first, **second}
+    for text in (refusal(kind, both), refused(lambda: kind.read({}, both))):
+        assert text == f"{flag(one)} 5 and {flag(other)} 2.0: give one of them"
+
+
+@pytest.mark.parametrize(
+    ("flags", "file", "interval", "epochs"),
+    [
+        ({"swap_interval": 5}, {"swap_epochs": 2.0}, 5, None),
+        ({"swap_epochs": 2.0}, {"swap_interval": 5}, None, 2.0),
+        ({"swap_interval": 0}, {"swap_epochs": 2.0}, 0, None),
+        ({"swap_interval": None}, {"swap_epochs": 2.0}, None, 2.0),
+        ({"swap_interval": 7}, {"swap_interval": 5}, 7, None),
+    ],
+)
+def test_a_flag_for_the_swap_rhythm_overrides_the_other_one_in_the_file(
+    flags: dict[str, Any], file: dict[str, Any], interval: int | None, epochs: float | None
+) -> None:
+    found = MDGANSettings.read(flags, file, {"swap_epochs": 9.0})
+    assert found.swap_interval == interval
+    assert found.swap_epochs == epochs
+
+
+@pytest.mark.parametrize(
+    ("values", "mean_shard_size", "iterations"),
+    [
+        ({}, 450.0, 45),
+        ({"batch_size": 32}, 449.25, 14),
+        ({"swap_epochs": 0.5}, 450.0, 22),
+        ({"swap_epochs": 3.0, "batch_size": 100}, 450.0, 14),
+        ({"swap_epochs": 1e-9}, 450.0, 1),
+        ({"swap_interval": 17}, 450.0, 17),
+        ({"swap_interval": 0}, 450.0, 0),
+    ],
+)
+def test_swaps_come_every_m_e_over_b_iterations(
+    values: dict[str, Any], mean_shard_size: float, iterations: int
+) -> None:
+    assert MDGANSettings(**values).swap_every(mean_shard_size) == iterations
+
+
+def test_a_swap_rhythm_beyond_all_numbers_is_refused_or_never_comes() -> None:
+    try:
+        found = MDGANSettings(swap_epochs=1e308)
+    except BadInput:
+        return
+    assert found.swap_every(450.0) > found.iterations
+
+
+def test_an_earlier_layer_wins() -> None:
+    flags = {"batch_size": 1, "seed": None}
+    file = {"batch_size": 2, "seed": 22, "local_steps": 2}
+    dataset = {"batch_size": 3, "seed": 33, "local_steps": 3, "beta1": 0.25}
+    found = registry.read_settings([flags, file], dataset)
+    assert found.batch_size == 1
+    assert found.seed == 22
+    assert found.local_steps == 2
+    assert found.beta1 == 0.25
+    assert found.beta2 == 0.999
+
+
+@pytest.mark.parametrize(
+    ("values", "mean_shard_size", "iterations"),
+    [
+        ({}, 450.0, 45),
+        ({"batch_size": 32}, 449.25, 14),
+        ({"round_epochs": 0.5}, 450.0, 22),
+        ({"round_epochs": 1e-9}, 450.0, 1),
+        ({"round_iterations": 17}, 450.0, 17),
+    ],
+)
+def test_a_round_takes_m_e_over_b_iterations(
+    values: dict[str, Any], mean_shard_size: float, iterations: int
+) -> None:
+    assert FederatedSettings(**values).round_length(mean_shard_size) == iterations
+
+
+def test_what_the_algorithm_has_as_a_default_beats_that_of_the_dataset() -> None:
+    found = registry.read_settings([{"algorithm": "fegan"}], {"batch_size": 7, "beta1": 0.25})
+    assert isinstance(found, FederatedSettings)
+    assert (found.batch_size, found.beta1) == (50, 0.25)
+    assert (found.sampling, found.weighting, found.round_iterations) == ("balanced", "kl", 30)
+    given = registry.read_settings([{"algorithm": "fegan", "round_epochs": 2.0, "batch_size": 9}])
+    assert isinstance(given, FederatedSettings)
+    assert (given.batch_size, given.round_epochs, given.round_iterations) == (9, 2.0, None)
+
+
+def test_settings_of_a_machine_are_passed_over() -> None:
+    layers = ({"threads": 2, "seed": 5}, {"threads": 3, "device": "cuda", "beta1": 0.0})
+    assert registry.read_settings(layers) == MDGANSettings(seed=5, beta1=0.0)
+
+
+def test_falsy_flags_are_not_mistaken_for_absent_ones() -> None:
+    found = MDGANSettings.read({"beta1": 0.0, "swap_interval": 0}, {"beta1": 0.9})
+    assert found.beta1 == 0.0
+    assert found.swap_interval == 0
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(AttributeError):
+        MDGANSettings().seed = 3  # type: ignore[misc] # that it cannot be done is the point
