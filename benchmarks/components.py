@@ -17,18 +17,21 @@ from typing import Any
 
 import pytest
 import torch
-from mdgan.engine.learners import make_generator_learner, make_shard, make_worker
-from mdgan.settings.config import build_experiment
 from torch import Tensor
 
 from benchmarks.training import HERE
 from mdgan.data.dataset_file import load
+from mdgan.data.shard import Shard
+from mdgan.engine.answers import AnswerForm, read_answers
 from mdgan.engine.server.screening import Screening
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
-from mdgan.families.mdgan.messages import Form, batches, feedback, read_batches, read_feedback
+from mdgan.families.mdgan.build import make_generator_learner, make_worker
+from mdgan.families.mdgan.messages import FEEDBACK, batches, feedback, read_batches
+from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
-from mdgan.gan.codecs import parse_codec
+from mdgan.gan.codecs import FP32, Codec
+from mdgan.gan.randomness import generator_for
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.link import Link, LinkBroken
@@ -36,7 +39,7 @@ from mdgan.transport.wire import decode, decode_header, encode
 
 CPU = torch.device("cpu")
 KAPPA, BATCH, SHAPE, NUM_WORKERS = 4, 10, (3, 32, 32), 20
-FORM = Form((BATCH, *SHAPE))
+FORM = AnswerForm(FEEDBACK, (BATCH, *SHAPE))
 Benchmark = Callable[..., Any]
 
 
@@ -51,11 +54,11 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def learners() -> tuple[Worker, GeneratorLearner]:
     dataset = load("cifar10_noise", str(HERE / "datasets"))
-    experiment = build_experiment({"batch_size": BATCH}, dataset.defaults)
-    shard = make_shard(1, dataset.open(Path()), torch.arange(1000), 0)
-    worker = make_worker(1, dataset, experiment, shard, CPU)
+    settings = MDGANSettings.read({"batch_size": BATCH}, dataset.defaults)
+    shard = Shard(dataset.open(Path()), torch.arange(1000), generator_for(0, "shard", 1))
+    worker = make_worker(1, settings, dataset, shard, CPU)
     worker.learn(images(BATCH))
-    return worker, make_generator_learner(dataset, experiment, CPU)
+    return worker, make_generator_learner(settings, dataset, CPU)
 
 
 def images(*shape: int) -> Tensor:
@@ -105,14 +108,14 @@ def test_aggregate_20_workers(benchmark: Benchmark) -> None:
 
 
 def test_screen_20_workers(benchmark: Benchmark) -> None:
-    answers, screening = feedbacks(), Screening((BATCH, *SHAPE), 3)
+    answers, screening = feedbacks(), Screening(FORM, 3)
     benchmark(lambda: [screening.refuse(n, answer) for n, answer in answers.items()])
 
 
-@pytest.mark.parametrize("codec", ["bf16", "int8", "topk:0.05"])
-def test_codec_there_and_back(benchmark: Benchmark, codec: str) -> None:
-    how, given = parse_codec(codec), images(1, BATCH)
-    benchmark(lambda: how.decode(how.encode(given), FORM.sample_shape))
+@pytest.mark.parametrize("codec", [Codec("bf16"), Codec("int8"), Codec("topk", 0.05)], ids=str)
+def test_codec_there_and_back(benchmark: Benchmark, codec: Codec) -> None:
+    given = images(1, BATCH)
+    benchmark(lambda: codec.decode(codec.encode(given), FORM.shape))
 
 
 def test_encode_batches(benchmark: Benchmark) -> None:
@@ -122,7 +125,7 @@ def test_encode_batches(benchmark: Benchmark) -> None:
 
 def test_decode_batches(benchmark: Benchmark) -> None:
     header, body = encode(batches_message())
-    benchmark(lambda: read_batches(decode(decode_header(header), body), FORM))
+    benchmark(lambda: read_batches(decode(decode_header(header), body), FP32, FORM.shape))
 
 
 def test_a_host_of_50_workers_answers(benchmark: Benchmark) -> None:
@@ -132,7 +135,7 @@ def test_a_host_of_50_workers_answers(benchmark: Benchmark) -> None:
 
     def there_and_back() -> None:
         header, body = encode(feedback(1, answers, losses, judged, FORM))
-        read_feedback(decode(decode_header(header), body), FORM)
+        read_answers(decode(decode_header(header), body), FORM)
 
     benchmark(there_and_back)
 
@@ -162,7 +165,7 @@ def test_span(benchmark: Benchmark) -> None:
 
 
 NOTE = Message(Kind.SPANS, 1, {"text": "x" * 200}, {"numbers": torch.zeros(200)})
-ACCEPTS = {Kind.SPANS: 1 << 16}
+ACCEPTS: dict[str, int] = {Kind.SPANS: 1 << 16}
 
 
 def connected() -> tuple[socket.socket, socket.socket]:

@@ -9,7 +9,6 @@ divided by the time that an iteration of a whole run takes.
 """
 
 import multiprocessing
-import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -19,12 +18,15 @@ from typing import NamedTuple
 
 import click
 import torch
-from mdgan.engine.learners import make_generator_learner, make_shard, make_worker
-from mdgan.settings.config import build_experiment
 
 from benchmarks.training import HERE
 from mdgan.data.dataset_file import load
-from mdgan.families.mdgan.algorithm import resolve_kappa
+from mdgan.data.shard import Shard
+from mdgan.families.mdgan.build import make_generator_learner, make_worker
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.gan.local_gan import resolve_kappa
+from mdgan.gan.randomness import generator_for
+from mdgan.settings.machine import num_cores
 
 BATCH_SIZE = 10
 SECONDS = 4.0
@@ -53,7 +55,7 @@ def measure(dataset: str, num_workers: int, settings: Mapping[str, object] | Non
     Args:
         dataset: name of a dataset file.
         num_workers: N.
-        settings: of the experiment, besides b = 10.
+        settings: besides b = 10.
     """
     return arithmetic(dataset, num_workers, settings).limit(num_workers, num_cores())
 
@@ -76,24 +78,20 @@ def arithmetic(
     return Arithmetic(*(statistics.fmean(figures) for figures in zip(*each, strict=True)))
 
 
-def num_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def _on_one_core(
     name: str, num_workers: int, num_here: int, settings: dict[str, object]
 ) -> Arithmetic:
     torch.set_num_threads(1)
     dataset = load(name, str(HERE / "datasets"))
-    experiment = build_experiment({"batch_size": BATCH_SIZE, **settings}, dataset.defaults)
+    chosen = MDGANSettings.read({"batch_size": BATCH_SIZE, **settings}, dataset.defaults)
     source = dataset.open(Path())
     indices = torch.arange(min(1000, len(source)))
-    workers = [
-        make_worker(rank, dataset, experiment, make_shard(rank, source, indices, 0), CPU)
+    shards = {
+        rank: Shard(source, indices, generator_for(0, "shard", rank))
         for rank in range(1, max(1, num_here) + 1)
-    ]
-    learner = make_generator_learner(dataset, experiment, CPU)
+    }
+    workers = [make_worker(rank, chosen, dataset, shard, CPU) for rank, shard in shards.items()]
+    learner = make_generator_learner(chosen, dataset, CPU)
     images = learner.generate(2)
     kappa = resolve_kappa("auto", num_workers)
 

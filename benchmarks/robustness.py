@@ -22,9 +22,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is imported
 
 import click
 import torch
-from mdgan.engine.learners import make_generator_learner, make_shard, make_worker
-from mdgan.settings.config import build_experiment
-from mdgan.settings.experiment import Experiment
 from torch import nn
 
 from benchmarks.hostile import ATTACKS
@@ -36,10 +33,13 @@ from mdgan.engine.host.describing import describe_all
 from mdgan.engine.scorer import score_generator
 from mdgan.engine.server.screening import Screening
 from mdgan.families.mdgan.aggregation import Aggregation
-from mdgan.families.mdgan.aggregation_rules import parse_aggregation
-from mdgan.families.mdgan.algorithm import GeneratorLearner, assign, resolve_kappa
+from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
+from mdgan.families.mdgan.build import make_generator_learner, make_worker
+from mdgan.families.mdgan.messages import feedback_form
+from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.swap import draw_swap
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.randomness import derive_seed, generator_for
 from mdgan.metrics.classifier_cache import cached_classifier
 
@@ -74,14 +74,14 @@ def run(case: Case) -> Outcome:
     """Trains one case and scores generators on the way."""
     torch.set_num_threads(1)
     dataset = dataset_file.load("digits", None)
-    experiment = settings(case, dataset)
-    shards = make_shards(dataset, experiment)
-    workers = make_workers(case, dataset, experiment, shards)
-    learner = make_generator_learner(dataset, experiment, CPU)
+    settings = settings_of(case, dataset)
+    shards = make_shards(dataset, settings)
+    workers = make_workers(case, dataset, settings, shards)
+    learner = make_generator_learner(settings, dataset, CPU)
     apart = case.iterations // 5 // NUM_SCORED
     scored = {case.iterations - apart * number for number in range(NUM_SCORED)}
     fids, seconds, begin = [], 0.0, time.monotonic()
-    for i in train(experiment, dataset, learner, workers):
+    for i in train(settings, dataset, learner, workers):
         if i in scored:
             seconds += time.monotonic() - begin
             fids.append(fid(learner.generator, dataset, shards, case.seed))
@@ -89,30 +89,34 @@ def run(case: Case) -> Outcome:
     return Outcome(statistics.mean(fids), 1e3 * seconds / case.iterations)
 
 
-def settings(case: Case, dataset: DatasetFile) -> Experiment:
+def settings_of(case: Case, dataset: DatasetFile) -> MDGANSettings:
     given = {
         "world_size": NUM_WORKERS + 1,
         "batch_size": BATCH_SIZE,
         "iterations": case.iterations,
         "aggregation": case.rule,
         "kappa": case.kappa,
+        "partition": "iid",
         "seed": case.seed,
     }
-    return build_experiment(given, dataset.defaults)
+    return MDGANSettings.read(given, dataset.defaults)
 
 
-def make_shards(dataset: DatasetFile, experiment: Experiment) -> list[Shard]:
+def make_shards(dataset: DatasetFile, settings: MDGANSettings) -> list[Shard]:
     source = dataset.open(Path())
-    parts = partition(source.labels, "iid", NUM_WORKERS, experiment.seed)
-    return [make_shard(n, source, part, experiment.seed) for n, part in enumerate(parts, start=1)]
+    parts = partition(source.labels, settings.partition, NUM_WORKERS, settings.seed)
+    return [
+        Shard(source, part, generator_for(settings.seed, "shard", n))
+        for n, part in enumerate(parts, start=1)
+    ]
 
 
 def make_workers(
-    case: Case, dataset: DatasetFile, experiment: Experiment, shards: Sequence[Shard]
+    case: Case, dataset: DatasetFile, settings: MDGANSettings, shards: Sequence[Shard]
 ) -> dict[int, Worker]:
     """Ten honest workers, three of which, drawn from the seed, turn hostile."""
     workers = {
-        n: make_worker(n, dataset, experiment, shard, CPU) for n, shard in enumerate(shards, 1)
+        n: make_worker(n, settings, dataset, shard, CPU) for n, shard in enumerate(shards, 1)
     }
     drawn = torch.randperm(NUM_WORKERS, generator=generator_for(case.seed, "who is hostile"))
     for n in (drawn[:NUM_HOSTILE] + 1).tolist() if case.attack != HONEST else []:
@@ -121,18 +125,18 @@ def make_workers(
 
 
 def train(
-    experiment: Experiment,
+    settings: MDGANSettings,
     dataset: DatasetFile,
     learner: GeneratorLearner,
     workers: dict[int, Worker],
 ) -> Iterator[int]:
     """Hardy et al., Algorithm 1; yields the number of each iteration that is done."""
-    aggregation = Aggregation(parse_aggregation(experiment.aggregation, NUM_WORKERS))
-    screening = Screening((BATCH_SIZE, *dataset.shape), strikes=1)
-    kappa = resolve_kappa(experiment.kappa, NUM_WORKERS)
+    aggregation = Aggregation(settings.aggregation)
+    screening = Screening(feedback_form(settings, dataset.shape), strikes=1)
+    kappa = resolve_kappa(settings.kappa, NUM_WORKERS)
     assignment = assign(sorted(workers), kappa)
-    swap_every = experiment.swap_every(len(dataset.open(Path())) / NUM_WORKERS)
-    for i in range(1, experiment.iterations + 1):
+    swap_every = settings.swap_every(len(dataset.open(Path())) / NUM_WORKERS)
+    for i in range(1, settings.iterations + 1):
         generated = learner.generate(kappa)
         feedbacks, verdicts = {}, {}
         for n, worker in workers.items():
@@ -142,12 +146,12 @@ def train(
         aggregation.update_gradient(learner, feedbacks, assignment, kappa, verdicts=verdicts)
         learner.step()
         if i % swap_every == 0:
-            swap(experiment, workers, i // swap_every - 1)
+            swap(settings, workers, i // swap_every - 1)
         yield i
 
 
-def swap(experiment: Experiment, workers: dict[int, Worker], number: int) -> None:
-    moves = draw_swap(experiment.swap, experiment.seed, number, sorted(workers))
+def swap(settings: MDGANSettings, workers: dict[int, Worker], number: int) -> None:
+    moves = draw_swap(settings.swap, settings.seed, number, sorted(workers))
     states = {giver: workers[giver].discriminator.state() for giver in moves}
     for giver, taker in moves.items():
         workers[taker].discriminator.load_state(states[giver])

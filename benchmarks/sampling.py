@@ -13,6 +13,7 @@ import torch
 
 from mdgan.data.dataset_file import load
 from mdgan.data.partition import partition
+from mdgan.data.scheme import parse_partition
 from mdgan.families.federated.fegan import missing_classes, new_sampling
 
 _SEEN = 500
@@ -50,7 +51,7 @@ def main() -> None:
     for scheme in _PARTITIONS:
         found: list[tuple[int, int]] = []
         for seed in range(given.seeds):
-            parts = partition(labels, scheme, given.clients, seed)
+            parts = partition(labels, parse_partition(scheme), given.clients, seed)
             counts = {
                 client: torch.bincount(labels[part], minlength=num_classes).tolist()
                 for client, part in enumerate(parts, start=1)

@@ -12,15 +12,18 @@ from collections.abc import Mapping
 
 import click
 import torch
-from mdgan.engine.learners import make_shard, make_worker
-from mdgan.settings.config import build_experiment
 
 from benchmarks.training import HERE
 from mdgan.data.dataset_file import load
-from mdgan.families.mdgan.algorithm import assign, resolve_kappa
+from mdgan.data.shard import Shard
+from mdgan.families.mdgan.algorithm import assign
+from mdgan.families.mdgan.build import make_worker
+from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.worker import Worker
 from mdgan.families.mdgan.worker_group import OneByOne, WorkerGroup
+from mdgan.gan.local_gan import resolve_kappa
+from mdgan.gan.randomness import generator_for
 
 WARM_UP = 3
 SHARD = 100
@@ -31,13 +34,13 @@ def measure(
 ) -> Mapping[str, list[float]]:
     """Milliseconds a worker of every iteration that fits into the time, by form."""
     file = load(dataset, str(HERE / "datasets"))
-    settings = {"world_size": num_workers + 1, "batch_size": batch_size, "precision": precision}
-    experiment, source = build_experiment(settings), file.open(HERE)
+    given = {"world_size": num_workers + 1, "batch_size": batch_size, "precision": precision}
+    settings, source = MDGANSettings.read(given), file.open(HERE)
     where, ranks = torch.device(device), range(1, num_workers + 1)
 
     def workers() -> dict[int, Worker]:
-        shard = make_shard(1, source, torch.arange(SHARD), 0)
-        return {rank: make_worker(rank, file, experiment, shard, where) for rank in ranks}
+        shard = Shard(source, torch.arange(SHARD), generator_for(0, "shard", 1))
+        return {rank: make_worker(rank, settings, file, shard, where) for rank in ranks}
 
     groups: dict[str, WorkerGroup] = {
         "one by one": OneByOne(workers()),
