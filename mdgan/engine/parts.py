@@ -43,12 +43,14 @@ class ServerPart(ABC):
             must answer.
         copied: the prefix of those tensors of a worker's state that a newcomer may begin with a
             copy of; None if newcomers need none, since the next question brings all they need.
+        role: what timelines call the process; another name than `server` means that it is alone.
     """
 
     form: AnswerForm
     device: torch.device = torch.device("cpu")
     counts_busy: bool = True
     copied: str | None = None
+    role: str = "server"
 
     @property
     @abstractmethod

@@ -28,8 +28,8 @@ class Runs(NamedTuple):
 
 
 ANY = Runs(lambda _: True, "there is no run")
-WITH_WORKERS = Runs(lambda run: not run.standalone, "no run here has a server and workers")
-ALONE = Runs(lambda run: run.standalone, "every run here has a server and workers")
+WITH_WORKERS = Runs(lambda run: not run.alone, "no run here has a server and workers")
+ALONE = Runs(lambda run: run.alone, "every run here has a server and workers")
 TWO_WORKERS = Runs(
     lambda run: max(run.num_workers, len(run.workers)) > 1, "there are no two workers to swap"
 )

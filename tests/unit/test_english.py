@@ -40,7 +40,6 @@ NOT_YET = {
     "mdgan/data/dataset_file.py",
     "mdgan/gan/discriminator_learner.py",
     "mdgan/gan/exact_sum.py",
-    "mdgan/storage/manifest.py",
     "mdgan/transport/parcels.py",
 }
 """Files in these rooms that are still to be rewritten."""

@@ -186,7 +186,7 @@ class Server:
         traffic = self._transport.traffic
         rows = self._observer.tracer.take()
         moved = (traffic.sent, traffic.received) if traffic.sent or traffic.received else ()
-        self._observer.spans("server", self._iteration, rows, *moved)
+        self._observer.spans(self._part.role, self._iteration, rows, *moved)
 
     def _await_workers(self) -> None:
         """Waits until every expected rank is ready to train.

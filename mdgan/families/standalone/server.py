@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.parts import Advance, ServerPart
 from mdgan.engine.server.engine import Engine
+from mdgan.families.standalone.settings import NAME
 from mdgan.gan.local_gan import LocalGAN
 
 
@@ -21,6 +22,7 @@ class StandaloneServer(ServerPart):
     """
 
     form = AnswerForm("NONE", ())
+    role = NAME
 
     def __init__(self, gan: LocalGAN, class_counts: list[int]) -> None:
         self._gan = gan

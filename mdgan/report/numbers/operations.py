@@ -17,7 +17,6 @@ WORKER_ORDER = (
     *("receive", "train", "real half", "fake half", "local step", "feedback", "send", "swap"),
     "checkpoint",
 )
-STANDALONE_ORDER = SERVER_ORDER
 _WAITING = "receive"
 
 
