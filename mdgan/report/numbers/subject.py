@@ -55,8 +55,6 @@ class Subject:
         """Whether one role does everything, so that there are no hosts and no workers."""
         return is_alone(self.run.traces)
 
-    standalone = alone
-
     @cached_property
     def num_workers(self) -> int:
         """N at the start."""
