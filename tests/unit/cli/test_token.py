@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from mdgan.settings.deployment import Deployment
 
 from mdgan.cli.token import token
 from mdgan.errors import BadInput
 from mdgan.launch.access import read_token
+from mdgan.launch.settings import LaunchSettings
 
 
 def test_a_secret_of_its_own_is_written_for_its_owner_alone(
@@ -23,7 +23,7 @@ def test_a_secret_of_its_own_is_written_for_its_owner_alone(
         text = path.read_text()
         assert len(text.strip()) == 64
         assert int(text, 16) > 0
-        secrets.add(read_token(Deployment(join_token=str(path))))
+        secrets.add(read_token(LaunchSettings(join_token=str(path))))
     assert len(secrets) == 2
     assert text.strip() not in result.output
     assert capsys.readouterr().err == ""

@@ -84,7 +84,7 @@ def test_what_others_can_reach_needs_a_token(token: Path, address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1"])
-def test_what_nobody_else_can_reach_needs_none(address: str) -> None:
+def test_what_no_other_machine_can_reach_needs_none(address: str) -> None:
     check_exposed([address], LaunchSettings())
 
 
@@ -225,7 +225,7 @@ def test_under_torchrun_without_a_store_rank_0_is_at_its_port() -> None:
     server.close()
 
 
-def test_giving_up_while_nobody_answers() -> None:
+def test_giving_up_while_no_server_answers() -> None:
     interrupted = threading.Event()
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
