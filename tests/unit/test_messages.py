@@ -10,9 +10,9 @@ quick = settings(deadline=None, max_examples=60)
 
 
 def test_a_stop_says_why() -> None:
-    message = messages.stop(40, "somebody asked")
+    message = messages.stop(40, "the user asked")
     assert (message.kind, message.iteration) == (Kind.STOP, 40)
-    assert message.fields == {"reason": "somebody asked", "shut_out": False}
+    assert message.fields == {"reason": "the user asked", "shut_out": False}
     assert messages.stop(40, "a liar", shut_out=True).fields["shut_out"]
 
 
@@ -70,7 +70,7 @@ def test_states_come_back_by_worker(
 
 
 @pytest.mark.parametrize("name", ["weight", "x/weight", "/weight", ""])
-def test_a_state_of_nobody_is_refused_or_nobodys(name: str) -> None:
+def test_a_state_of_no_worker_is_refused(name: str) -> None:
     message = messages.Message(Kind.STATE, 3, {}, {name: torch.zeros(1)})
     with pytest.raises(ValueError, match="invalid literal"):
         messages.by_worker(message)

@@ -168,10 +168,10 @@ def generator_after(
         asked: likewise; by default those who answered.
     """
     learner, kappa = small.make_learner(), 2
-    for i, (present, everybody) in enumerate(zip(answered, asked or answered, strict=True), 1):
+    for i, (present, all_asked) in enumerate(zip(answered, asked or answered, strict=True), 1):
         learner.generate(kappa)
         feedbacks = {worker: feedback_of(worker, i) for worker in present}
-        learner.backward(aggregate(feedbacks, assign(everybody, kappa), kappa))
+        learner.backward(aggregate(feedbacks, assign(all_asked, kappa), kappa))
         learner.step()
     return weights(learner.generator)
 

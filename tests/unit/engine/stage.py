@@ -48,7 +48,7 @@ from tests.unit.gan import small
 
 
 class Noise(Partitioner):
-    """A data set that nobody has to download."""
+    """A data set that needs no download."""
 
     def __init__(self, seed: int, num_samples: int = SHARD_SIZE) -> None:
         self.labels = torch.zeros(num_samples, dtype=torch.int64)
@@ -109,7 +109,7 @@ class Actor(threading.Thread):
 
 
 class Stage:
-    """A server, the network, and whoever joins.
+    """A server, the network, and the hosts that join.
 
     Args:
         folder: for the run.
@@ -304,7 +304,7 @@ class Stage:
         return self.actor.over()
 
     def finished(self, *hosts: Played) -> None:
-        """Waits until everybody has ended well; played hosts serve until they are told to stop."""
+        """Waits until the server and all hosts have ended well; played hosts serve till then."""
         serving, deadline = list(hosts), time.monotonic() + LONG
         while serving:
             assert time.monotonic() < deadline, f"no STOP for {[host.told() for host in serving]}"

@@ -109,7 +109,7 @@ def test_a_late_worker_that_goes_is_no_longer_missed(
     assert "rank(s) 3" in said
 
 
-def test_nobody_is_said_to_be_late_who_is_gone(
+def test_a_worker_that_is_gone_is_not_said_to_be_late(
     stage: MakeStage, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = stage()

@@ -16,7 +16,7 @@ MakeStage = Callable[..., Stage]
 DEADLINE = 0.1
 
 
-def test_the_generator_learns_from_everybody(stage: MakeStage) -> None:
+def test_the_generator_learns_from_every_worker(stage: MakeStage) -> None:
     made = stage(iterations=3)
     one, two = made.begin_with((1,), (2,))
     for i in (1, 2, 3):
@@ -28,7 +28,7 @@ def test_the_generator_learns_from_everybody(stage: MakeStage) -> None:
     assert made.events("attendance")[0]["workers"] == {"1": {"answered": 3}, "2": {"answered": 3}}
 
 
-def test_without_a_deadline_everybody_is_waited_for(stage: MakeStage) -> None:
+def test_without_a_deadline_the_server_waits_for_every_worker(stage: MakeStage) -> None:
     made = stage(iterations=2)
     one, two = made.begin_with((1,), (2,))
     one.answer(1)
@@ -81,7 +81,7 @@ def test_a_late_answer_is_discarded_and_its_worker_takes_part_again(stage: MakeS
     assert made.events("attendance")[0]["workers"]["3"] == {"late": 1, "answered": 1}
 
 
-def test_an_answer_that_nobody_asked_for_counts_for_nothing(stage: MakeStage) -> None:
+def test_an_answer_to_no_question_counts_for_nothing(stage: MakeStage) -> None:
     made = stage(iterations=2)
     one, two = made.begin_with((1,), (2,))
     two.take(BATCHES, 1)
@@ -173,7 +173,7 @@ def test_who_is_late_for_too_long_is_lost_while_too_few_are_free(stage: MakeStag
     assert hung.number == 3
 
 
-def test_unusable_feedback_is_a_strike_and_harms_nobody(stage: MakeStage) -> None:
+def test_unusable_feedback_is_a_strike_and_harms_no_other_worker(stage: MakeStage) -> None:
     made = stage(iterations=3, strikes=2)
     one, liar = made.begin_with((1,), (2,))
     bad = feedback_of(2, 1).clone()
@@ -230,7 +230,7 @@ NO_ANSWERS: list[tuple[dict[str, Any], dict[str, Tensor]]] = [
 ]
 
 
-def test_whatever_is_no_answer_is_a_strike_and_harms_nobody(stage: MakeStage) -> None:
+def test_nonsense_for_an_answer_is_a_strike_and_harms_no_other_worker(stage: MakeStage) -> None:
     count = len(NO_ANSWERS)
     made = stage(iterations=count, strikes=count + 1)
     one, liar = made.begin_with((1,), (2,))
@@ -283,7 +283,7 @@ def test_of_a_hosts_workers_only_the_liar_is_shut_out(stage: MakeStage) -> None:
     assert both.told().count("STOP") == 1, "its host stays for the other worker"
 
 
-def test_if_nobodys_answer_can_be_used_the_iteration_is_done_again(stage: MakeStage) -> None:
+def test_if_no_answer_can_be_used_the_iteration_is_done_again(stage: MakeStage) -> None:
     made = stage(iterations=1)
     one, two = made.begin_with((1,), (2,))
     for host in (one, two):
@@ -297,7 +297,7 @@ def test_if_nobodys_answer_can_be_used_the_iteration_is_done_again(stage: MakeSt
 
 
 def test_an_absurd_answer_in_the_first_iteration_is_found_out(stage: MakeStage) -> None:
-    """Who is usual is known only when all have answered, whoever came first."""
+    """What is usual is known only when all have answered, in whichever order."""
     made = stage(num_workers=4, iterations=1, strikes=1)
     hosts = made.begin_with((1,), (2,), (3,), (4,))
     hosts[3].answer(1, feedbacks={4: 1e9 * feedback_of(4, 1)})

@@ -9,7 +9,7 @@ from mdgan.engine.server.deadline import Deadline
 from mdgan.engine.settings import DeadlineRule
 
 
-def test_without_a_limit_everybody_is_waited_for() -> None:
+def test_without_a_limit_the_server_waits_for_every_worker() -> None:
     deadline = Deadline(None, 0.1)
     deadline.learn([0.1] * 50)
     assert deadline.limit_seconds() == inf
@@ -61,5 +61,7 @@ def test_the_quorum_is_of_those_who_live(quorum: float, num_live: int, least: in
 
 
 @given(st.floats(0, 1, exclude_min=True), st.integers(1, 2000))
-def test_a_quorum_can_always_be_reached_and_is_somebody(quorum: float, num_live: int) -> None:
+def test_a_quorum_can_always_be_reached_and_is_at_least_one_worker(
+    quorum: float, num_live: int
+) -> None:
     assert 1 <= Deadline(DeadlineRule(1.0, 0.0), quorum).least(num_live) <= num_live

@@ -124,15 +124,15 @@ def test_cut_off_in_a_swap_it_has_a_whole_discriminator(server: PlayedServer) ->
     assert same_state(workers[1].state(), reference.state())
 
 
-def test_it_gives_up_when_nobody_comes(server: PlayedServer) -> None:
+def test_it_gives_up_when_no_server_comes(server: PlayedServer) -> None:
     server.starts({1: make_worker(1)}, patience=7.0)
     server.take(Kind.READY)
-    server.refuses = "nobody is here"
+    server.refuses = "no server is here"
     server.cut()
     error = server.actor.over()
     assert isinstance(error, ServerLost)
     assert "the cable is cut" in str(error)
-    assert "nobody is here" in str(error)
+    assert "no server is here" in str(error)
     assert server.waited == [LONG, 7.0]
 
 

@@ -162,7 +162,7 @@ def test_a_state_of_other_models_is_not_restored(tmp_path: Path) -> None:
     assert same_state(worker.state(), before)
 
 
-def test_files_that_nobody_needs_any_more_go(tmp_path: Path) -> None:
+def test_files_that_are_no_longer_needed_are_deleted(tmp_path: Path) -> None:
     keeper, worker = make_keeper(tmp_path), trained(1)
     for iteration in (2, 4, 6, 8, 10):
         saved(keeper, {1: worker}, iteration, kept=(2,))

@@ -43,8 +43,8 @@ def test_a_newcomer_gets_a_copy_and_takes_part_from_the_next_iteration(stage: Ma
             host.answer(i)
     made.finished(one, two, newcomer)
     assert newcomer.iterations() == [2, 3]
-    everybody = [[1, 2], [1, 2, 3], [1, 2, 3]]
-    assert made.has_learnt(generator_after(everybody))
+    answered = [[1, 2], [1, 2, 3], [1, 2, 3]]
+    assert made.has_learnt(generator_after(answered))
     (joined,) = made.events("joined")
     assert (joined["iteration"], joined["workers"]) == (1, [3])
     assert joined["holdings"] == {"3": {"samples": 12, "classes": [12]}}
@@ -105,7 +105,7 @@ def test_a_copy_that_does_not_fit_is_asked_of_another(stage: MakeStage) -> None:
     made.finished(one, two)
 
 
-def test_a_copy_from_whom_nobody_asked_is_not_passed_on(stage: MakeStage) -> None:
+def test_a_copy_that_the_server_has_not_asked_for_is_not_passed_on(stage: MakeStage) -> None:
     made = stage(iterations=1)
     one, liar = made.begin_with((1,), (2,))
     for host in (one, liar):
@@ -174,7 +174,7 @@ def test_who_comes_back_before_its_loss_is_known_replaces_itself(stage: MakeStag
     assert made.has_learnt(generator_after([[1], [1]])) is False, "X^1 was generated twice"
 
 
-def test_whoever_never_got_its_welcome_can_try_again(stage: MakeStage) -> None:
+def test_a_host_that_never_got_its_welcome_can_try_again(stage: MakeStage) -> None:
     """The link broke after the server had admitted it, and the server does not know yet."""
     made = stage(num_workers=1, iterations=1)
     said = hello(1)
@@ -285,7 +285,7 @@ def test_a_rank_that_was_left_goes_to_the_next_with_what_was_left(stage: MakeSta
     assert "COPY" not in one.told()
 
 
-def test_what_was_left_is_nobodys_once_its_rank_has_a_state_of_its_own(stage: MakeStage) -> None:
+def test_what_was_left_is_dropped_once_its_rank_has_a_state_of_its_own(stage: MakeStage) -> None:
     made = stage(iterations=2, to_server=True)
     one, two = made.begin_with((1,), (2,))
     one.take(BATCHES, 1)

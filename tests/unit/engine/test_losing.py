@@ -73,7 +73,7 @@ def test_from_many_to_one(stage: MakeStage) -> None:
     assert made.has_learnt(generator_after(left, [[1, 2, 3, 4], [1, 2, 3], [1, 2], [1]]))
 
 
-def test_before_everybody_has_come(stage: MakeStage) -> None:
+def test_before_every_worker_has_come(stage: MakeStage) -> None:
     made = stage(iterations=1)
     gone = made.play(2)
     made.begin(gone)
@@ -188,7 +188,9 @@ def test_while_a_checkpoint_is_open(stage: MakeStage) -> None:
     made.finished(one)
 
 
-def test_all_of_them_and_nobody_comes(stage: MakeStage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_of_them_and_no_worker_comes(
+    stage: MakeStage, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = stage(iterations=3, checkpoints=2, patience=0.2)
     one, two = made.begin_with((1,), (2,))
     for host in (one, two):
@@ -223,7 +225,7 @@ def test_all_of_them_and_one_comes_back(stage: MakeStage) -> None:
         host.die()
     made.wait_for_event("lost", 2)
     again = made.play(1).lacks_everything()
-    assert again.take(Kind.ADOPT).tensors == {}, "nobody holds a discriminator any more"
+    assert again.take(Kind.ADOPT).tensors == {}, "no worker holds a discriminator any more"
     again.ready()
     again.answer(1)
     again.answer(2)
@@ -231,7 +233,7 @@ def test_all_of_them_and_one_comes_back(stage: MakeStage) -> None:
     assert made.events("joined")[0]["workers"] == [1]
 
 
-def test_all_of_them_and_whoever_comes_back_is_told_of_the_last_checkpoint(
+def test_all_of_them_and_a_host_that_comes_back_is_told_of_the_last_checkpoint(
     stage: MakeStage,
 ) -> None:
     made = stage(iterations=3, checkpoints=2)

@@ -19,7 +19,7 @@ MALFORMED = "its hello is malformed; use the same version of mdgan everywhere"
 HOUR = 3600.0
 
 
-def make_roster(
+def make_members(
     num_workers: int = 4, *, return_seconds: float = HOUR, iteration: int = 0
 ) -> Membership:
     return Membership(range(1, num_workers + 1), IDENTITY, TOLD, return_seconds, iteration)
@@ -48,13 +48,13 @@ def refused(answer: Mapping[str, Any] | str) -> str:
 
 
 def join(
-    roster: Membership, *workers: int, samples: int = 100, ready: bool = True
+    members: Membership, *workers: int, samples: int = 100, ready: bool = True
 ) -> dict[str, Any]:
     said = hello(*workers, samples=samples)
-    welcomed(roster.admit(said))
-    roster.joined(workers[0], said)
+    welcomed(members.admit(said))
+    members.joined(workers[0], said)
     if ready:
-        roster.arrived(workers[0])
+        members.arrived(workers[0])
     return said
 
 
@@ -75,37 +75,37 @@ def test_a_hello_says_who_and_how_many() -> None:
 
 
 def test_equal_hosts_are_welcome() -> None:
-    roster = make_roster(iteration=7)
+    members = make_members(iteration=7)
     for workers in ((1, 2), (4,), (3,)):
-        told = welcomed(roster.admit(hello(*workers)))
+        told = welcomed(members.admit(hello(*workers)))
         assert told == {**TOLD, "iteration": 7, "checkpoint": None}
 
 
 def test_who_watches_and_who_asks_is_told_what_it_needs() -> None:
-    roster = make_roster()
-    assert roster.admit({"purpose": "watch"}) == TOLD
-    told = welcomed(roster.admit({"purpose": "ask"}))
+    members = make_members()
+    assert members.admit({"purpose": "watch"}) == TOLD
+    told = welcomed(members.admit({"purpose": "ask"}))
     assert told == {**TOLD, "identity": IDENTITY, "rank": 1}
 
 
 def test_ranks_that_will_come_back_to_a_new_server_are_not_given_away() -> None:
     def promised() -> object:
-        return welcomed(roster.admit({"purpose": "ask"}))["rank"]
+        return welcomed(members.admit({"purpose": "ask"}))["rank"]
 
-    roster = make_roster(return_seconds=0.2)
-    roster.checkpoint = {"iteration": 50, "files": {}}
+    members = make_members(return_seconds=0.2)
+    members.checkpoint = {"iteration": 50, "files": {}}
     assert promised() == 5
-    welcomed(roster.admit({**hello(1), "generation": 1}))
-    roster.joined(1, hello(1))
-    roster.begin()  # without the others, which may still come
+    welcomed(members.admit({**hello(1), "generation": 1}))
+    members.joined(1, hello(1))
+    members.begin()  # without the others, which may still come
     assert promised() == 6
     wait_until(lambda: promised() in (2, 3, 4), "they have not come in time")
 
 
 @pytest.mark.parametrize("purpose", [None, "", "ASK", 3, ["join"], {}])
 def test_another_purpose_is_none(purpose: object) -> None:
-    assert make_roster().admit({**hello(1), "purpose": purpose}) == MALFORMED
-    assert make_roster().admit({}) == MALFORMED
+    assert make_members().admit({**hello(1), "purpose": purpose}) == MALFORMED
+    assert make_members().admit({}) == MALFORMED
 
 
 @pytest.mark.parametrize(
@@ -118,11 +118,11 @@ def test_another_purpose_is_none(purpose: object) -> None:
     ],
 )
 def test_a_difference_is_named_with_both_values(name: str, theirs: Any, ours: str) -> None:
-    roster = make_roster()
-    refusal = refused(roster.admit(hello(3, 4, **{name: theirs})))
+    members = make_members()
+    refusal = refused(members.admit(hello(3, 4, **{name: theirs})))
     assert f"rank 3 has {name} = {theirs}" in refusal
     assert f"rank 0 has {name} = {ours}" in refusal
-    welcomed(roster.admit(hello(3, 4)))  # a refusal does not take the place
+    welcomed(members.admit(hello(3, 4)))  # a refusal does not take the place
 
 
 def test_a_difference_without_end_is_cut_short() -> None:
@@ -132,65 +132,65 @@ def test_a_difference_without_end_is_cut_short() -> None:
     for endless in ("9" * 10**6, nested):
         said = hello(3)
         said["identity"]["batch_size"] = endless
-        assert len(refused(make_roster().admit(said))) < 300
+        assert len(refused(make_members().admit(said))) < 300
 
 
 def test_a_setting_that_is_missing_there_is_a_difference() -> None:
     said = hello(1)
     del said["identity"]["batch_size"]
-    assert "batch_size = None" in refused(make_roster().admit(said))
+    assert "batch_size = None" in refused(make_members().admit(said))
 
 
 def test_a_value_of_another_type_is_a_difference() -> None:
-    refused(make_roster().admit(hello(1, batch_size="10")))
+    refused(make_members().admit(hello(1, batch_size="10")))
 
 
 @pytest.mark.parametrize("worker", [0, -1, 5, 99])
 def test_a_rank_outside_the_world_is_refused_before_training_begins(worker: int) -> None:
-    roster = make_roster()
-    assert roster.admit(hello(worker)) == f"rank {worker} is outside 1..4"
-    assert roster.admit(hello(1, worker)) == f"rank {worker} is outside 1..4"
-    welcomed(roster.admit(hello(1)))
+    members = make_members()
+    assert members.admit(hello(worker)) == f"rank {worker} is outside 1..4"
+    assert members.admit(hello(1, worker)) == f"rank {worker} is outside 1..4"
+    welcomed(members.admit(hello(1)))
 
 
 def test_once_training_has_begun_any_rank_may_come() -> None:
-    roster = make_roster()
-    roster.begin()
-    welcomed(roster.admit(hello(77)))
-    assert roster.admit(hello(0)) == "rank 0 is outside 1..4"
+    members = make_members()
+    members.begin()
+    welcomed(members.admit(hello(77)))
+    assert members.admit(hello(0)) == "rank 0 is outside 1..4"
 
 
 def test_who_was_with_an_earlier_server_may_come_whatever_its_rank() -> None:
     """A checkpoint knows nothing of workers that came after it."""
-    roster = make_roster()
-    welcomed(roster.admit({**hello(9), "generation": 2}))
-    assert refused(roster.admit(hello(8))) == "rank 8 is outside 1..4"
+    members = make_members()
+    welcomed(members.admit({**hello(9), "generation": 2}))
+    assert refused(members.admit(hello(8))) == "rank 8 is outside 1..4"
 
 
 def test_a_run_that_goes_on_takes_newcomers_from_the_start() -> None:
     """Its server before may have promised a rank just before it died."""
-    roster = make_roster()
-    roster.checkpoint = {"iteration": 50, "files": {}}
-    welcomed(roster.admit(hello(8)))
-    assert roster.admit(hello(0)) == "rank 0 is outside 1..4"
+    members = make_members()
+    members.checkpoint = {"iteration": 50, "files": {}}
+    welcomed(members.admit(hello(8)))
+    assert members.admit(hello(0)) == "rank 0 is outside 1..4"
 
 
-def test_where_nobody_is_expected_a_refusal_still_has_words() -> None:
-    roster = make_roster(0)
-    assert roster.admit(hello(1)) == "rank 1 is outside 1..0"
+def test_where_no_worker_is_expected_a_refusal_still_has_words() -> None:
+    members = make_members(0)
+    assert members.admit(hello(1)) == "rank 1 is outside 1..0"
 
 
 def test_a_rank_that_is_there_already_is_refused() -> None:
-    roster = make_roster()
-    roster.admit(hello(1, 2))
-    assert "rank 2 has joined already" in refused(roster.admit(hello(2, 3)))
-    welcomed(roster.admit(hello(3)))  # a refusal does not take the place
+    members = make_members()
+    members.admit(hello(1, 2))
+    assert "rank 2 has joined already" in refused(members.admit(hello(2, 3)))
+    welcomed(members.admit(hello(3)))  # a refusal does not take the place
 
 
 @pytest.mark.parametrize("workers", [[1, 1], [1, 2, 1]])
 def test_a_rank_twice_in_one_host_is_refused(workers: list[int]) -> None:
     said = {**hello(1, 2), "workers": workers}
-    refused(make_roster().admit(said))
+    refused(make_members().admit(said))
 
 
 # What is no hello.
@@ -235,11 +235,11 @@ def test_a_rank_twice_in_one_host_is_refused(workers: list[int]) -> None:
     ids=str,
 )
 def test_a_malformed_hello_is_refused(damage: dict[str, Any]) -> None:
-    roster = make_roster()
-    assert roster.admit({**hello(1), **damage}) == MALFORMED
-    welcomed(roster.admit(hello(1)))
-    roster.begin()
-    assert roster.fenced_by == 0
+    members = make_members()
+    assert members.admit({**hello(1), **damage}) == MALFORMED
+    welcomed(members.admit(hello(1)))
+    members.begin()
+    assert members.fenced_by == 0
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_malformed_hello_is_refused(damage: dict[str, Any]) -> None:
 def test_a_hello_with_something_missing_is_refused(name: str) -> None:
     said = hello(1)
     del said[name]
-    assert make_roster().admit(said) == MALFORMED
+    assert make_members().admit(said) == MALFORMED
 
 
 json_values = st.recursive(
@@ -276,25 +276,25 @@ FIELDS = (
 def test_whatever_is_said_there_is_an_answer_and_training_begins(
     said: dict[str, Any], begun: bool
 ) -> None:
-    roster = make_roster()
-    join(roster, 1)
+    members = make_members()
+    join(members, 1)
     if begun:
-        roster.begin()
-    answer = roster.admit({**hello(1), **said})
+        members.begin()
+    answer = members.admit({**hello(1), **said})
     assert isinstance(answer, Mapping | str)
-    roster.begin()
-    assert roster.mean_shard_size == 100.0
-    json.dumps(roster.holdings())
+    members.begin()
+    assert members.mean_shard_size == 100.0
+    json.dumps(members.holdings())
 
 
 def test_of_many_who_want_the_same_place_one_gets_it() -> None:
-    roster = make_roster(8)
+    members = make_members(8)
     answers: list[Mapping[str, Any] | str] = []
     start = threading.Barrier(8)
 
     def ask() -> None:
         start.wait(10)
-        answers.append(roster.admit(hello(1, 2)))
+        answers.append(members.admit(hello(1, 2)))
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:

@@ -291,7 +291,7 @@ def commit_honestly(desk: FrontDesk, iteration: int) -> None:
     wait_until(lambda: iteration in desk.made.checkpoints.committed(), "the commit")
 
 
-def test_whoever_says_ready_twice_joins_once(desk: FrontDesk) -> None:
+def test_a_host_that_says_ready_twice_joins_once(desk: FrontDesk) -> None:
     for _ in range(3):
         desk.send(desk.liar, messages.ready(1, [2]))
         desk.send(desk.liar, messages.ready(1, []))

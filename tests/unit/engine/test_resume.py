@@ -171,7 +171,7 @@ def test_a_worker_whose_file_is_lost_gets_a_copy_of_anothers(
     assert again.status()["iteration"] == 4
 
 
-def test_nobodys_file_is_left_and_it_goes_on(stage: MakeStage, tmp_path: Path) -> None:
+def test_no_workers_file_is_left_and_it_goes_on(stage: MakeStage, tmp_path: Path) -> None:
     settings = {"num_workers": 2, "iterations": 4, "checkpoints": 2}
     made = stage(keep=10, **settings)
     run(made, ((1,), (2,)), lambda host: tmp_path / f"disk-{host}")

@@ -246,7 +246,7 @@ def test_the_scorer_gets_the_sum_when_all_hosts_have_told(bench: MakeBench) -> N
     assert all(torch.equal(found.tensors()[name], tensor) for name, tensor in wanted.items())
 
 
-def test_nobody_waits_for_a_host_that_is_lost(bench: MakeBench) -> None:
+def test_the_sum_does_not_wait_for_a_host_that_is_lost(bench: MakeBench) -> None:
     made = bench(1, 3)
     made.tell(3, statistics(3).tensors())
     assert made.scorer.receive(0) is None
@@ -281,7 +281,7 @@ def test_scores_are_left_out_with_a_reason(
     assert recorded["event"] == "unscored"
 
 
-def test_where_the_scorer_has_the_data_itself_nobody_need_tell(bench: MakeBench) -> None:
+def test_where_the_scorer_has_the_data_itself_no_host_need_tell(bench: MakeBench) -> None:
     made = bench()
     first, second = Pipe()
     with first, second:

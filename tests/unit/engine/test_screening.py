@@ -210,7 +210,7 @@ def test_gradients_may_grow_slowly() -> None:
     assert screening.refuse(1, feedback(1e20)) is not None
 
 
-def test_nobody_is_measured_against_zeros() -> None:
+def test_no_worker_is_measured_against_zeros() -> None:
     screening = informed((0.0, 0.0, 0.0))
     assert screening.refuse(4, feedback(1.0)) is None
 
@@ -236,7 +236,7 @@ def test_verdicts_that_say_nothing_are_a_strike(verdicts: Tensor, reason: str) -
     assert screening.refuse(1, feedback(1.0), {"verdicts": verdicts}) == reason
     assert screening.strikes_of(1) == 1
     assert screening.refuse(1, feedback(1.0), {"verdicts": VERDICTS}) is None
-    assert screening.refuse(1, feedback(1.0)) is None, "where nobody asks for them"
+    assert screening.refuse(1, feedback(1.0)) is None, "where the form does not ask for them"
 
 
 def test_good_verdicts_do_not_excuse_bad_feedback() -> None:

@@ -49,7 +49,7 @@ def test_who_does_not_come_is_named(stage: MakeStage) -> None:
 
 
 @pytest.mark.parametrize("when", ["waiting", "training", "late"])
-def test_asked_to_stop_it_tells_everybody_and_saves(stage: MakeStage, when: str) -> None:
+def test_asked_to_stop_it_tells_every_host_and_saves(stage: MakeStage, when: str) -> None:
     made = stage(iterations=9, deadline=(0.05, 0.0) if when == "late" else (0.0, 0.0))
     one, two = made.play(1), made.play(2)
     if when == "waiting":
@@ -154,7 +154,7 @@ def test_a_host_that_is_late_at_the_end_is_not_waited_for(stage: MakeStage) -> N
 def test_who_comes_in_a_place_of_a_described_host_is_asked_for_its_data_again(
     stage: MakeStage,
 ) -> None:
-    """Else the end of training would wait for what nobody has been asked."""
+    """Else the end of training would wait for what no host has been asked."""
     first, second = Pipe()
     scorer = Channel(second)
     scoring = Scoring(Channel(first), RunSettings(iterations=100, eval_interval=100))

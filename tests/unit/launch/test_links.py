@@ -83,7 +83,7 @@ def test_an_address_that_others_can_reach_needs_a_token(token: Path, address: st
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1"])
-def test_what_nobody_else_can_reach_needs_none(address: str) -> None:
+def test_what_no_other_machine_can_reach_needs_none(address: str) -> None:
     check_exposed([address], LaunchSettings())
 
 

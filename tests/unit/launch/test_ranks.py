@@ -135,7 +135,7 @@ def test_workers_share_processes_in_runs_of_consecutive_ranks(
 
 @quick
 @given(st.sets(st.integers(0, 19), min_size=1), st.integers(1, 8))
-def test_grouping_loses_nobody(ranks: set[int], carried: int) -> None:
+def test_grouping_loses_no_worker(ranks: set[int], carried: int) -> None:
     launch = LaunchSettings(ranks=",".join(map(str, ranks)), workers_per_host=carried)
     found = local_ranks(RunSettings(world_size=20), launch, None)
     assert found.serves == (0 in ranks)
