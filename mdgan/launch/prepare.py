@@ -79,10 +79,13 @@ class Prepared:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must be equal on every rank, by name."""
+        """What must be equal on every rank, by name; what decides most comes first."""
+        shared = self.settings.as_json(shared=True)
+        first = {name: shared.pop(name) for name in ("algorithm", "dataset", "world_size")}
         return {
             "version": __version__,
-            **self.settings.as_json(shared=True),
+            **first,
+            **shared,
             "dataset_sha256": self.dataset.sha256,
             "extractor": self.extractor,
         }
@@ -91,7 +94,8 @@ class Prepared:
     def config(self) -> dict[str, Any]:
         """All settings as JSON values that `--config` takes back, without the run's folder."""
         both = {**self.settings.as_json(), **self.launch.as_json()}
-        return {name: value for name, value in both.items() if name != "out"}
+        ordered = dict.fromkeys([*registry.declared_settings(), *both])
+        return {name: both[name] for name in ordered if name in both and name != "out"}
 
     def shard(self, worker: int) -> Shard:
         """The shard of one of the workers here."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mdgan.transport.base import HostTransport
-from tests.processes import REPOSITORY, finish, read_status, run_here, start
+from tests.processes import REPOSITORY, finish, read_status, run_here, start_anew
 from tests.unit.transport import test_contract
 from tests.unit.transport.networks import QUICK, Network, admit_all
 
@@ -64,7 +64,7 @@ def test_a_loss_and_a_partition(tmp_path: Path) -> None:
             patch(tmp_path, path, diff)
     partition = command("A partition")
     flags = partition[partition.index("--partition") :][:2]
-    begun = start(
+    begun = start_anew(
         [sys.executable, "-m", "mdgan", *command("A loss"), *flags, *FEW],
         tmp_path,
         PYTHONPATH=str(tmp_path),
