@@ -2,6 +2,6 @@
 
 import logging
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent until a program says where
