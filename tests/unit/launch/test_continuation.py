@@ -196,7 +196,7 @@ def test_a_process_that_got_the_number_later_is_another(tmp_path: Path) -> None:
     assert continuation(run, SETTINGS).manifest.iteration == 20
 
 
-def test_a_process_on_another_machine_cannot_be_checked(tmp_path: Path) -> None:
+def test_of_a_process_on_another_machine_nothing_is_known(tmp_path: Path) -> None:
     there = {"machine": "another", "process": os.getpid()}
     run = make_run(tmp_path / "run", 20, state="running", **there)
     assert continuation(run, SETTINGS).manifest.iteration == 20

@@ -98,7 +98,7 @@ def test_malformed_faults_start_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("text", ["", "host-2:kill@swap:1", ";"])
-def test_a_role_without_a_planned_fault_is_not_watched(text: str) -> None:
+def test_a_role_that_no_fault_is_meant_for_is_not_watched(text: str) -> None:
     assert planned(text, "host-1") is None
     assert planned(text, "server") is None
 
@@ -131,7 +131,7 @@ def test_the_owner_of_the_folder_says_when(struck: Struck, tmp_path: Path) -> No
     assert folder.struck() == {}
     folder.allow(0)
     second("send", 4)
-    assert struck == [], "what was allowed is meant for another host"
+    assert struck == [], "what was allowed is meant for another process"
     first("send", 5)
     first("send", 6)
     assert struck == [signal.SIGTERM]
