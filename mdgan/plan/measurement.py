@@ -1,51 +1,40 @@
-"""A few seconds on this machine: what each stage of an iteration takes, and how much memory.
+"""A few seconds on this machine: what a run takes, how much memory it needs, and what it sends.
 
-Forks of this process do the work, as the launcher's do in a run, with the threads that they will
-have. Where all share a machine, a few hosts and the server play iterations together, so that what
-processes cost each other by taking turns on a core is part of what is measured.
+Short runs of the server and a few hosts say so: first each role computes alone; then, in processes,
+all at the same time, so that what processes that share cores cost each other is measured, too.
 """
 
-import statistics
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import astuple, replace
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import psutil
-import torch
 
-from mdgan import messages
 from mdgan.data.dataset_file import DatasetFile
-from mdgan.errors import BadInput
-from mdgan.gan.discriminator import Discriminator
-from mdgan.plan.forks import ForkFailed, at_once
-from mdgan.plan.layout import Layout
-from mdgan.plan.prediction import Costs, ServerSeconds, WorkerSeconds, friction
-from mdgan.plan.rehearsal import (
-    HOST_STAGES,
-    SERVER_STAGES,
-    HostPart,
-    ServerPart,
-    Stopwatch,
-    dismiss,
-    linked,
+from mdgan.engine.settings import RunSettings
+from mdgan.families.contract import Algorithm, Planning
+from mdgan.plan.layout import Layout, consecutive
+from mdgan.plan.phases import (
+    MESSAGES,
+    WARM_UP,
+    HostStages,
+    Seconds,
+    host_stages,
+    server_stages,
+    step_seconds,
 )
-from mdgan.plan.traffic import swap_bytes
-from mdgan.settings.experiment import Experiment
-from mdgan.transport import wire
-from mdgan.transport.link import Link
+from mdgan.plan.prediction import Costs, ServerSeconds, Traffic, WorkerSeconds, friction
+from mdgan.plan.short_run import Role, play_in_turns, play_together
 
-_ALONE_SECONDS = 1.0
-_PLAY_SECONDS = 3.0
-_WARM_UP = 2
-_LEAST_ROUNDS = 3
-_MOST_WORKERS = 3
-"""In a host while measuring: enough that one does not find its weights in the caches."""
+_ALONE_HOSTS = 2
+_ALONE_STEPS = WARM_UP + 6
+_EXCHANGE_STEPS = 6
+"""With exchanges after the second and the fourth."""
 _TAKE_TURNS = 2
-"""Hosts on a core while measuring, where there are so many."""
-_COPIES = 4
-"""Weights, gradients, and Adam's two moments."""
+"""Hosts on a core that play together, where there are so many."""
+_TOGETHER_STEPS = 3
+_TOGETHER_SECONDS = 3.0
 
 
 class Memory(NamedTuple):
@@ -55,7 +44,7 @@ class Memory(NamedTuple):
         shared: what every process has: Python, torch, mdgan.
         server: what the server has besides.
         host: what a host with one worker has besides.
-        worker: what each further worker takes: weights, gradients, Adam's moments, buffers, batch.
+        worker: what each further worker takes.
     """
 
     shared: int
@@ -68,199 +57,196 @@ class Measured(NamedTuple):
     """What was found.
 
     Attributes:
-        costs: seconds.
+        costs: seconds, of workers as long as a step of the planned run is.
+        server_stages: seconds of the server alone.
+        asked_stages: seconds of a worker from question to answer; of messages, those of its host.
+        ahead_stages: seconds of a worker from an answer to the next question.
         memory: bytes.
-        swap_bytes: of one discriminator on its way.
-        num_weights: |θ|.
+        traffic: bytes of a step.
     """
 
     costs: Costs
+    server_stages: Seconds
+    asked_stages: Seconds
+    ahead_stages: Seconds
     memory: Memory
-    swap_bytes: int
-    num_weights: int
-
-
-class _OfServer(NamedTuple):
-    """What the server's fork found: its stages, an iteration of those who play, its memory."""
-
-    seconds: ServerSeconds
-    iteration: float
-    own_bytes: int
-
-
-class _OfHost(NamedTuple):
-    """What a host's fork found."""
-
-    seconds: WorkerSeconds
-    own_bytes: int
-    worker_bytes: int
-    swap_bytes: int
-    num_weights: int
+    traffic: Traffic
 
 
 class Measurement:
-    """Measures the stages of an iteration.
+    """Measures an algorithm on this machine.
 
     Args:
+        entry: the algorithm.
         dataset: its models and shape; no data are read.
-        experiment: what is computed.
-        layout: decides how many compute at once, with how many threads.
+        layout: of the planned run.
     """
 
-    def __init__(self, dataset: DatasetFile, experiment: Experiment, layout: Layout) -> None:
+    def __init__(self, entry: Algorithm[Any], dataset: DatasetFile, layout: Layout) -> None:
+        self._entry = entry
         self._dataset = dataset
-        self._experiment = experiment
         self._layout = layout
-        count = _TAKE_TURNS * max(1, layout.cores // layout.host_threads)
-        # Those who play; their messages and batches are those of the whole run.
-        self._played = tuple(host[:_MOST_WORKERS] for host in layout.hosts[:count])
 
-    def take(self) -> Measured:
-        """Measures.
+    def take(self, planning: Planning[Any]) -> Measured:
+        """Measures everything.
+
+        Args:
+            planning: what the algorithm says of itself.
 
         Raises:
-            BadInput: an iteration cannot be computed here.
+            ForkFailed: a step cannot be computed here.
         """
         import torch._dynamo  # noqa: F401 - as the launcher: else every fork does in its first step
 
         shared = psutil.Process().memory_info().rss
-        try:
-            ((of_server, of_host),) = at_once([self._be_both])
-            server, hosts = self._play()
-        except ForkFailed as error:
-            raise BadInput(
-                f"--batch-size {self._experiment.batch_size}: an iteration cannot be measured here "
-                f"({error}); try a smaller one"
-            ) from error
-        first = hosts[0]
-        memory = Memory(shared, server.own_bytes, first.own_bytes, first.worker_bytes)
-        worker = _mean([host.seconds for host in hosts])
+        phases, settings = self._entry.server_phases, planning.settings
+        traffic, (server, *hosts), few = self._count(planning)
+        server_alone = server_stages(server.charges, phases, busy=False)
+        alone = _server_seconds(server_alone, len(hosts))
+        stages = self._mean_stages(few, hosts, busy=False)
+        thing_bytes, exchange = self._exchange(planning)
+        costs = Costs(_worker_seconds(stages, exchange), alone, alone)
+
+        slots = max(1, self._layout.cores // self._layout.host_threads)
+        few = self._few(planning, _TAKE_TURNS * slots)
+        server, *hosts = play_together(
+            self._dataset, settings, few, _TOGETHER_STEPS, _TOGETHER_SECONDS
+        )
         if self._layout.shared:
-            costs = Costs(worker, ServerSeconds(*of_server), server.seconds)
-            played = replace(self._layout, hosts=self._played)
-            costs = replace(costs, friction=friction(played, costs, server.iteration))
-        else:
-            alone = ServerSeconds(*of_server)
-            costs = Costs(replace(WorkerSeconds(*of_host), swap=worker.swap), alone, alone)
-        return Measured(costs, memory, first.swap_bytes, first.num_weights)
-
-    def _be_both(self) -> tuple[ServerSeconds, WorkerSeconds]:
-        """The server and a host in turns, each alone on the cores."""
-        torch.set_num_threads(self._layout.server_threads)
-        of_server, of_host = Stopwatch(), Stopwatch()
-        carried = self._played[0]
-        server = ServerPart(self._dataset, self._experiment, self._layout.hosts, of_server)
-        host = HostPart(self._dataset, self._experiment, carried, of_host)
-        link, far = linked()
-
-        def iterate() -> None:
-            server.generate()
-            server.send(link, carried)
-            host.answer(far)
-            server.receive(link)
-            server.update()
-
-        host.learn_real_halves()
-        _repeat(iterate, (of_server, of_host), _ALONE_SECONDS)
-        return (
-            ServerSeconds(*of_server.medians(*SERVER_STAGES)),
-            WorkerSeconds(*[*of_host.medians(*HOST_STAGES), 0.0]),
+            stages = self._mean_stages(few, hosts, busy=True)
+            busy = _server_seconds(server_stages(server.charges, phases, busy=True), len(hosts))
+            costs = Costs(_worker_seconds(stages, exchange), alone, busy)
+            factor = friction(few, costs, step_seconds(server.charges, phases))
+            costs = replace(costs, friction=factor)
+        longer = planning.iterations / planning.played_iterations
+        asked = {p: s if p in MESSAGES else longer * s for p, s in stages.asked.items()}
+        worker = replace(costs.worker, answer=longer * costs.worker.answer)
+        each = planning.worker_bytes or self._sizes(settings).state_bytes
+        host = max(0, hosts[0].own_bytes - (len(few.hosts[0]) - 1) * each)
+        return Measured(
+            replace(costs, worker=worker),
+            server_alone,
+            asked,
+            stages.ahead,
+            Memory(shared, server.own_bytes, host, each),
+            replace(traffic, thing=thing_bytes),
         )
 
-    def _play(self) -> tuple[_OfServer, list[_OfHost]]:
-        """A few hosts and the server at once, each in its process."""
-        links = [linked() for _ in self._played]
-        hosts = [
-            partial(self._be_host, link, carried)
-            for (_, link), carried in zip(links, self._played, strict=True)
-        ]
-        serve = partial(self._be_server, [link for link, _ in links])
-        try:
-            server, *found = at_once([serve, *hosts])
-        finally:
-            for link in (end for pair in links for end in pair):
-                link.close()
-        seconds, *others = server
-        return (
-            _OfServer(ServerSeconds(*seconds), *others),
-            [_OfHost(WorkerSeconds(*stages), *figures) for stages, *figures in found],
-        )
+    def count(self, planning: Planning[Any]) -> Traffic:
+        """Counts the bytes of a step only.
 
-    def _be_server(self, links: Sequence[Link]) -> _OfServer:
-        torch.set_num_threads(self._layout.server_threads)
-        watch = Stopwatch(time.process_time)
-        server = ServerPart(self._dataset, self._experiment, self._layout.hosts, watch)
+        Args:
+            planning: what the algorithm says of itself.
 
-        def iterate() -> None:
-            server.generate()
-            for link, carried in zip(links, self._played, strict=True):
-                server.send(link, carried)
-            for link in links:
-                server.receive(link)
-            server.update()
+        Raises:
+            ForkFailed: a step cannot be computed here.
+        """
+        return self._count(planning)[0]
 
-        seconds = _repeat(iterate, (watch,), _PLAY_SECONDS)
-        own_bytes = _own_bytes()
-        dismiss(links)
-        return _OfServer(ServerSeconds(*watch.medians(*SERVER_STAGES)), seconds, own_bytes)
+    def _count(self, planning: Planning[Any]) -> tuple[Traffic, list[Role], Layout]:
+        """The bytes of a step, and what each role of a short run with these hosts has told."""
+        few, kinds = self._few(planning, _ALONE_HOSTS), self._sizes(planning.settings)
+        iterations = _ALONE_STEPS * planning.played_iterations
+        roles = play_in_turns(self._dataset, planning.settings, few, iterations)
+        sizes = [len(carried) for carried in few.hosts]
+        out = [_sum(host.received, kinds.from_server(1)) / _ALONE_STEPS for host in roles[1:]]
+        back = [_sum(host.sent, kinds.from_host(1)) / _ALONE_STEPS for host in roles[1:]]
+        asked = self._asked(planning)
+        traffic = Traffic(bytes_of_hosts(sizes, out, asked), bytes_of_hosts(sizes, back, asked))
+        if planning.exchange is not None:
+            traffic = replace(traffic, moved=planning.exchange.moved(self._layout.hosts))
+        return traffic, roles, few
 
-    def _be_host(self, link: Link, carried: Sequence[int]) -> _OfHost:
-        torch.set_num_threads(self._layout.host_threads)
-        watch = Stopwatch(time.process_time)
-        host = HostPart(self._dataset, self._experiment, carried, watch)
-        host.learn_real_halves()
-        while host.answer(link):
-            pass
-        own_bytes = _own_bytes()
-        given = host.workers[carried[0]].discriminator
-        taker = host.workers[carried[-1]].discriminator
-        _repeat(partial(_swap, given, taker, watch), (), 0.0)
-        parameters, buffers = list(given.model.parameters()), given.model.buffers()
-        each = _COPIES * sum(p.nbytes for p in parameters) + sum(b.nbytes for b in buffers)
-        return _OfHost(
-            WorkerSeconds(*watch.medians(*HOST_STAGES, "swap")),
-            max(0, own_bytes - (len(carried) - 1) * each),
-            each,
-            swap_bytes(given.state()),
-            sum(p.numel() for p in parameters),
-        )
+    def _exchange(self, planning: Planning[Any]) -> tuple[float, float]:
+        """The bytes of one thing that hosts exchange, and a worker's seconds for that."""
+        if planning.exchange is None:
+            return 0.0, 0.0
+        # A host with one worker hands over one thing, or sits out.
+        few = replace(self._layout, hosts=consecutive([1] * max(2, planning.enough_workers)))
+        iterations = _EXCHANGE_STEPS * planning.played_iterations
+        settings = planning.exchange.settings
+        _, *hosts = play_in_turns(self._dataset, settings, few, iterations)
+        kinds = self._sizes(settings).between_hosts(1)
+        exchanges = _EXCHANGE_STEPS // 2 - 1  # there is none after the last step
+        seconds = self._mean_stages(few, hosts, busy=True).exchange
+        return max(_sum(host.sent, kinds) for host in hosts) / exchanges, seconds
 
+    def _sizes(self, settings: RunSettings) -> Any:
+        return self._entry.build().message_sizes(settings, self._dataset)
 
-def _swap(given: Discriminator, taker: Discriminator, watch: Stopwatch) -> None:
-    """What a host does for a discriminator that it gives away and for one that it gets."""
-    with watch("swap"):
-        state = given.state()
-        given.digest()
-        header, body = wire.encode(messages.discriminators(1, {1: state}))
-        taken = wire.decode(wire.decode_header(header), body)
-        taker.load_state(messages.state_of(taken, 1))
-        taker.digest()
+    def _asked(self, planning: Planning[Any]) -> list[int]:
+        layout = self._layout.asked(planning.settings.participation)
+        return [len(carried) for carried in layout.hosts]
 
+    def _few(self, planning: Planning[Any], most: int) -> Layout:
+        sizes = hosts_to_play(self._asked(planning), planning.enough_workers, most)
+        return replace(self._layout, hosts=consecutive(sizes))
 
-def _mean(found: Sequence[WorkerSeconds]) -> WorkerSeconds:
-    each = zip(*map(astuple, found), strict=True)
-    return WorkerSeconds(*map(statistics.fmean, each))
+    def _mean_stages(self, layout: Layout, hosts: Sequence[Role], *, busy: bool) -> HostStages:
+        """The mean over hosts; of a worker, but for messages, which are a host's."""
+        sizes = [len(carried) for carried in layout.hosts]
+        phases = self._entry.host_phases
+        found = [host_stages(host.charges, phases, busy=busy) for host in hosts]
+
+        def mean(stages: Sequence[Seconds]) -> Seconds:
+            return {
+                phase: fmean(
+                    host.get(phase, 0.0) / (1 if phase in MESSAGES else size)
+                    for host, size in zip(stages, sizes, strict=True)
+                )
+                for phase in dict.fromkeys(phase for host in stages for phase in host)
+            }
+
+        exchange = fmean(host.exchange / n for host, n in zip(found, sizes, strict=True))
+        return HostStages(mean([h.asked for h in found]), mean([h.ahead for h in found]), exchange)
 
 
-def _repeat(work: Callable[[], None], watches: Sequence[Stopwatch], seconds: float) -> float:
-    """Works for so many seconds, after warming up.
+def hosts_to_play(asked: Sequence[int], enough: int, most: int) -> list[int]:
+    """The workers of each host of a short run, from whose costs those of all hosts follow.
 
-    Returns:
-        What it usually took.
+    Args:
+        asked: how many workers of each host of the planned run are asked in a step.
+        enough: see `Planning.enough_workers`.
+        most: hosts, unless it takes more for that many workers or to have hosts of all sizes.
     """
-    taken: list[float] = []
-    for _ in range(_WARM_UP):
-        work()
-    for watch in watches:
-        watch.forget()
-    end = time.monotonic() + seconds
-    while len(taken) < _LEAST_ROUNDS or time.monotonic() < end:
-        begin = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - begin)
-    return statistics.median(taken)
+    clipped = [min(size, enough + 1) for size in asked]
+    if max(asked) > enough + 1:  # one of the size below shows what one more adds
+        clipped.insert(1, enough)
+    sizes = list(dict.fromkeys(clipped))
+    others = list(clipped)
+    for size in sizes:
+        others.remove(size)
+    while others and (len(sizes) < most or sum(sizes) < enough):
+        sizes.append(others.pop(0))
+    return sizes
 
 
-def _own_bytes() -> int:
-    """The memory that this process does not share with the one it was forked from."""
-    return int(psutil.Process().memory_full_info().uss)
+def bytes_of_hosts(
+    sizes: Sequence[int], counted: Sequence[float], asked: Iterable[int]
+) -> tuple[float, ...]:
+    """The bytes of hosts of any size; above the largest that was counted they grow evenly.
+
+    Args:
+        sizes: of hosts.
+        counted: their bytes.
+        asked: the sizes that are wanted.
+    """
+    known = dict(zip(sizes, counted, strict=True))
+    largest = max(known)
+    growth = known[largest] - known.get(largest - 1, 0.0)
+    return tuple(known[n] if n in known else known[largest] + growth * (n - largest) for n in asked)
+
+
+def _server_seconds(stages: Seconds, hosts: int) -> ServerSeconds:
+    send, receive = stages.get("send", 0.0), stages.get("wait", 0.0)
+    return ServerSeconds(sum(stages.values()) - send - receive, send / hosts, receive / hosts)
+
+
+def _worker_seconds(stages: HostStages, exchange: float) -> WorkerSeconds:
+    receive, send = stages.asked.get("receive", 0.0), stages.asked.get("send", 0.0)
+    answer = sum(stages.asked.values()) - receive - send
+    return WorkerSeconds(answer, sum(stages.ahead.values()), receive, send, exchange)
+
+
+def _sum(traffic: Mapping[str, int], kinds: Iterable[str]) -> int:
+    return sum(traffic.get(kind, 0) for kind in kinds)
