@@ -130,8 +130,9 @@ class Planning(Generic[S]):
     Attributes:
         settings: of the short run. With fewer workers, but at least `enough_workers`, a process
             must have as much to do in a step as in the planned run.
-        enough_workers: with fewer the server would have less to do. Each further worker of a host
-            adds as much as the one before to the bytes of its messages.
+        enough_workers: with fewer, the server would have less to do.
+        enough_in_a_host: from so many workers of a host on, each further one adds as many bytes to
+            its messages as the one before.
         iterations: by which a step of the planned run advances training.
         played_iterations: by which a step of the short run does; a worker's answer takes as many
             times longer in the planned run as `iterations` is larger.
@@ -148,6 +149,7 @@ class Planning(Generic[S]):
 
     settings: S
     enough_workers: int = 1
+    enough_in_a_host: int = 1
     iterations: int = 1
     played_iterations: int = 1
     worker_bytes: int = 0

@@ -30,9 +30,19 @@ class Layout:
     shared: bool
 
     @property
+    def sizes(self) -> list[int]:
+        """How many workers each host carries."""
+        return [len(carried) for carried in self.hosts]
+
+    @property
     def num_workers(self) -> int:
         """N."""
-        return sum(map(len, self.hosts))
+        return sum(self.sizes)
+
+    @property
+    def slots(self) -> int:
+        """How many hosts of a machine compute at a time."""
+        return max(1, self.cores // self.host_threads)
 
     def asked(self, participation: float) -> "Layout":
         """The same with the workers that are asked in a step, spread evenly over the hosts.
@@ -45,11 +55,6 @@ class Layout:
         chosen = {workers[n * len(workers) // count] for n in range(count)}
         hosts = (tuple(n for n in carried if n in chosen) for carried in self.hosts)
         return replace(self, hosts=tuple(carried for carried in hosts if carried))
-
-    @property
-    def most_carried(self) -> int:
-        """The workers of the largest host."""
-        return max(map(len, self.hosts))
 
 
 @dataclass(frozen=True)

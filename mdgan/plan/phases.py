@@ -7,16 +7,17 @@ the latter say what a phase costs; what a phase gains by threads, only the forme
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable
 from statistics import median
 from typing import NamedTuple
 
-_WAITING = ("wait", "receive")
-"""Where the server waits for answers, and a host for questions; reading them is part of it."""
-MESSAGES = (*_WAITING, "send")
-WARM_UP = 2
-"""Steps that do not count."""
+MESSAGES = ("wait", "receive", "send")
+"""Where the server reads answers, a host reads questions, and both write; and where they wait."""
+_IDLE = ("wait", "receive", "checkpoint")
+_WARM_UP = 2
+
+Seconds = dict[str, float]
+"""In a usual step, by phase."""
 
 
 class Charge(NamedTuple):
@@ -48,7 +49,7 @@ class PhaseClock:
 
     def __init__(
         self,
-        turn: threading.Lock | None,
+        turn: threading.Semaphore | None,
         busy_clock: Callable[[], float],
         stop_after: tuple[int, float] | None,
     ) -> None:
@@ -58,41 +59,36 @@ class PhaseClock:
         self._busy_clock = busy_clock
         self._stop_after = stop_after
         self._steps = 0
-        self._began = 0.0
+        self._end = 0.0
         self._phase = ""
         self._since = self._busy_since = 0.0
 
     def __call__(self, phase: str, _iteration: int) -> None:
         """A phase begins."""
+        seconds, busy = time.perf_counter() - self._since, self._busy_clock() - self._busy_since
         if self._phase:
-            busy, seconds = self._busy_clock(), time.perf_counter()
-            charge = Charge(self._phase, seconds - self._since, busy - self._busy_since)
-            self.charges.append(charge)
+            self.charges.append(Charge(self._phase, seconds, busy))
         self._phase = phase.replace(" ", "-")
         if self._turn is not None:
             self._take_turns(self._turn)
-        if self._stop_after is not None and phase == "wait":
+        if self._stop_after is not None and self._phase == "wait":
             self._count_step(*self._stop_after)
         self._since, self._busy_since = time.perf_counter(), self._busy_clock()
 
-    def _take_turns(self, turn: threading.Lock) -> None:
-        waits = self._phase in _WAITING
-        if waits and self._holds_turn:
-            turn.release()
-        elif not waits and not self._holds_turn:
+    def _take_turns(self, turn: threading.Semaphore) -> None:
+        computes = self._phase not in _IDLE
+        if computes and not self._holds_turn:
             turn.acquire()
-        self._holds_turn = not waits
+        elif self._holds_turn and not computes:
+            turn.release()
+        self._holds_turn = computes
 
-    def _count_step(self, steps: int, seconds: float) -> None:
+    def _count_step(self, least: int, seconds: float) -> None:
         self._steps += 1
-        if self._steps == WARM_UP:
-            self._began = time.monotonic()
-        if self._steps > WARM_UP + steps and time.monotonic() - self._began > seconds:
+        if self._steps == _WARM_UP:
+            self._end = time.monotonic() + seconds
+        if self._steps > _WARM_UP + least and time.monotonic() > self._end:
             signal.raise_signal(signal.SIGTERM)
-
-
-Seconds = dict[str, float]
-"""In a usual step, by phase."""
 
 
 class HostStages(NamedTuple):
@@ -101,73 +97,73 @@ class HostStages(NamedTuple):
     Attributes:
         asked: from a question to its answer.
         ahead: from the answer to the next question.
-        exchange: seconds of all that not every step has, together.
     """
 
     asked: Seconds
     ahead: Seconds
-    exchange: float
 
 
-def server_stages(charges: Iterable[Charge], phases: Sequence[str], *, busy: bool) -> Seconds:
-    """What the server does in a usual step.
+def host_stages(charges: Iterable[Charge], *, busy: bool) -> HostStages:
+    """What a host does; arguments as `stages`."""
+    answered, marked = False, []
+    for charge in charges:
+        answered = answered and charge.phase != "receive"
+        mark = "ahead" if answered else "asked"
+        marked.append(charge._replace(phase=f"{mark} {charge.phase}"))
+        answered = answered or charge.phase == "send"
+    found = stages(marked, "asked receive", busy=busy)
+    asked, ahead = (
+        {name.removeprefix(mark): s for name, s in found.items() if name.startswith(mark)}
+        for mark in ("asked ", "ahead ")
+    )
+    return HostStages(asked, ahead)
+
+
+def exchange_seconds(charges: Iterable[Charge], usual: HostStages) -> float:
+    """What an exchange takes a host, as computed.
 
     Args:
-        charges: of the server.
-        phases: that every step has, the one that a step begins with first.
-        busy: whether computed seconds are wanted; by the clock if not.
+        charges: of a host.
+        usual: what a host does in a step; what else it does belongs to exchanges.
     """
-    return _medians(_plain_steps(charges, phases), busy=busy)
+    phases = usual.asked.keys() | usual.ahead.keys()
+    sums = [
+        sum(special)
+        for step in _steps(charges, "receive")
+        if (special := [c.busy_seconds for c in step if c.phase not in phases])
+    ]
+    return median(sums) if sums else 0.0
 
 
-def step_seconds(charges: Iterable[Charge], phases: Sequence[str]) -> float:
-    """What a usual step takes by the server's clock; arguments as `server_stages`."""
-    steps = _plain_steps(charges, phases)
-    return median(sum(charge.seconds for charge in step) for step in steps)
+def stages(charges: Iterable[Charge], first: str, *, busy: bool) -> Seconds:
+    """What a role does in a usual step.
+
+    Args:
+        charges: of the role.
+        first: the phase that a step begins with.
+        busy: whether computed seconds are wanted; by the clock if not, but for messages.
+    """
+    sums: dict[str, list[float]] = {}
+    for step in _steps(charges, first):
+        for phase in dict.fromkeys(charge.phase for charge in step):
+            computed = busy or phase.split()[-1] in MESSAGES
+            those = (c.busy_seconds if computed else c.seconds for c in step if c.phase == phase)
+            sums.setdefault(phase, []).append(sum(those))
+    return {phase: median(seconds) for phase, seconds in sums.items()}
 
 
-def host_stages(charges: Iterable[Charge], phases: Collection[str], *, busy: bool) -> HostStages:
-    """What a host does; arguments as `server_stages`."""
-    asked, ahead, exchanges = [], [], []
-    for step in _steps(charges, "receive"):
-        special = [place for place, charge in enumerate(step) if charge.phase not in phases]
-        sent = [place for place, charge in enumerate(step) if charge.phase == "send"]
-        if special:
-            exchanges.append([step[place]._replace(phase="") for place in special])
-        elif sent:
-            asked.append(step[: sent[-1] + 1])
-        ahead.append(step[max(special + sent, default=len(step)) + 1 :])
-    exchange = _medians(exchanges, busy=True).get("", 0.0)
-    return HostStages(_medians(asked, busy=busy), _medians(ahead, busy=busy), exchange)
-
-
-def _plain_steps(charges: Iterable[Charge], phases: Sequence[str]) -> list[list[Charge]]:
-    steps = _steps(charges, phases[0])
-    return [step for step in steps if all(charge.phase in phases for charge in step)]
+def step_seconds(charges: Iterable[Charge], first: str) -> float:
+    """What a usual step takes by the clock."""
+    return median(sum(charge.seconds for charge in step) for step in _steps(charges, first))
 
 
 def _steps(charges: Iterable[Charge], first: str) -> list[list[Charge]]:
     """Charges by step, without those of warming up and the last, which may be cut off."""
     steps: list[list[Charge]] = [[]]
+    before = ""
     for charge in charges:
-        if charge.phase == first and steps[-1][-1:] and steps[-1][-1].phase != first:
+        if charge.phase == first != before:
             steps.append([])
         steps[-1].append(charge)
-    return steps[1 + WARM_UP : -1]
-
-
-def _medians(steps: Sequence[Sequence[Charge]], *, busy: bool) -> Seconds:
-    """The usual sums over a step, each among the steps that have the phase."""
-
-    def seconds(charge: Charge) -> float:
-        # What waits is no work of this role.
-        return charge.busy_seconds if busy or charge.phase in MESSAGES else charge.seconds
-
-    return {
-        phase: median(
-            sum(map(seconds, those))
-            for step in steps
-            if (those := [charge for charge in step if charge.phase == phase])
-        )
-        for phase in dict.fromkeys(charge.phase for charge in chain(*steps))
-    }
+        before = charge.phase
+    return steps[1 + _WARM_UP : -1]

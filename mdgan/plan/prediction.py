@@ -201,7 +201,7 @@ def _last_answer(layout: Layout, link: Link, critical: list[float], traffic: Tra
     for its own, and answers travel while others compute.
     """
     hosts = len(layout.hosts)
-    slots = max(1, layout.cores // layout.host_threads) if layout.shared else hosts
+    slots = layout.slots if layout.shared else hosts
     threads = layout.host_threads if layout.shared else 1
     free = [0.0] * min(slots, hosts)  # a heap: when each place to compute is free
     arrived, answers = link.latency_seconds, []
@@ -217,8 +217,7 @@ def _last_answer(layout: Layout, link: Link, critical: list[float], traffic: Tra
 
 def _part_done(layout: Layout) -> float:
     """The part of the hosts that have answered before the last to compute begin."""
-    together = max(1, layout.cores // layout.host_threads)
-    return max(0.0, 1 - together / len(layout.hosts))
+    return max(0.0, 1 - layout.slots / len(layout.hosts))
 
 
 def _beside_hosts(layout: Layout, ahead: float, server: float, busy_server: float) -> float:

@@ -8,7 +8,7 @@ import contextlib
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -70,7 +70,7 @@ class Role(NamedTuple):
 class _Watched(Planned):
     """Gives every role a clock, at the place where planned faults strike."""
 
-    turn: threading.Lock | None = None
+    turn: threading.Semaphore | None = None
     busy_clock: Callable[[], float] = time.process_time
     stop_after: tuple[int, float] | None = None
     clocks: dict[str, PhaseClock] = field(default_factory=dict)
@@ -82,16 +82,17 @@ class _Watched(Planned):
         return self.clocks[role]
 
 
-def play_in_turns(
-    dataset: DatasetFile, settings: RunSettings, layout: Layout, iterations: int
+def play_here(
+    dataset: DatasetFile, settings: RunSettings, layout: Layout, iterations: int, *, in_turns: bool
 ) -> list[Role]:
-    """Plays in one process, in which each role computes alone, on all cores.
+    """Plays with all roles in one process.
 
     Args:
         dataset: its models and shape; no data are read.
         settings: of the run.
         layout: the hosts, and how many threads the server has.
         iterations: I.
+        in_turns: whether each role computes alone, on all cores.
 
     Returns:
         What the server has told, and then every host.
@@ -100,13 +101,14 @@ def play_in_turns(
         ForkFailed: the process failed.
     """
     with _prepared(dataset, settings, layout, iterations) as prepared:
-        watched = _Watched(turn=threading.Lock(), busy_clock=time.thread_time)
-        work = partial(run_everything, claimed=claim(prepared))
-        return _roles(prepared, at_once([partial(_tell, prepared, watched, work)]))
+        turn = threading.Semaphore() if in_turns else None
+        watched = _Watched(turn=turn, busy_clock=time.thread_time)
+        play = partial(run_everything, claimed=claim(prepared))
+        return _roles(prepared, at_once([partial(_tell, prepared, watched, play)]))
 
 
 def play_together(
-    dataset: DatasetFile, settings: RunSettings, layout: Layout, steps: int, seconds: float
+    dataset: DatasetFile, settings: RunSettings, layout: Layout, least: tuple[int, float]
 ) -> list[Role]:
     """Plays with a process for each host, all at the same time.
 
@@ -114,8 +116,7 @@ def play_together(
         dataset: its models and shape; no data are read.
         settings: of the run.
         layout: the hosts, and how many threads processes have.
-        steps: the least for which it goes on.
-        seconds: likewise.
+        least: steps and seconds for which it goes on.
 
     Returns:
         What the server has told, and then every host.
@@ -127,19 +128,22 @@ def play_together(
         _prepared(dataset, settings, layout, _ENDLESS) as prepared,
         listen(_ADDRESS, 0) as listener,
     ):
-        watched = _Watched(stop_after=(steps, seconds))
+        watched = _Watched(stop_after=least)
         serve = partial(run_server, claimed=claim(prepared), listener=listener)
         works = [partial(_tell, prepared, watched, serve)]
-        threads = replace(prepared.launch, threads=layout.host_threads)
-        for workers in layout.hosts:
-            where = {"port": listener.getsockname()[1], "process_here": 0}
-            be_host = partial(run_host, workers=workers, **where)
-            works.append(partial(_tell, replace(prepared, launch=threads), watched, be_host))
+        launch = replace(prepared.launch, threads=layout.host_threads)
+        own = replace(prepared, launch=launch)
+        for carried in layout.hosts:
+            port = listener.getsockname()[1]
+            be_host = partial(run_host, workers=carried, port=port, process_here=0)
+            works.append(partial(_tell, own, watched, be_host))
         return _roles(prepared, at_once(works))
 
 
 @contextlib.contextmanager
-def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout, iterations: int) -> Any:
+def _prepared(
+    dataset: DatasetFile, settings: RunSettings, layout: Layout, iterations: int
+) -> Iterator[Prepared]:
     """A run like that of `launch.prepare`, with noise for data; its folder goes with the block."""
     ranks = LocalRanks(serves=True, hosts=layout.hosts, everyone=True)
     noise = Noise(dataset.shape, settings.batch_size)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from mdgan.observe.progress import duration
 from mdgan.plan.advice import Question
 from mdgan.plan.measurement import Measured
+from mdgan.plan.phases import MESSAGES
 from mdgan.plan.prediction import Forecast
 
 Row = tuple[str, str, str]
@@ -82,9 +83,8 @@ def _step(page: Page) -> list[Row]:
 
 def _stages(page: Page) -> list[Row]:
     labels, measured = page.question.planning.labels, page.measured
-    server = _by_label(measured.server_stages, labels, ("send", "wait"))
-    asked = _by_label(measured.asked_stages, labels, ("receive", "send"))
-    ahead = _by_label(measured.ahead_stages, {}, ())
+    server = _by_label(measured.server, labels)
+    asked, ahead = _by_label(measured.worker.asked, labels), _by_label(measured.worker.ahead, {})
     hosts = len(page.question.asked.hosts)
     costs = page.question.costs
     messages = hosts * (costs.server.send + costs.server.receive)
@@ -97,15 +97,12 @@ def _stages(page: Page) -> list[Row]:
     ]
 
 
-def _by_label(
-    stages: Mapping[str, float], labels: Mapping[str, str], leave_out: tuple[str, ...]
-) -> dict[str, float]:
-    """Seconds by what people call a stage."""
+def _by_label(stages: Mapping[str, float], labels: Mapping[str, str]) -> dict[str, float]:
+    """Seconds by what people call a stage, without messages."""
     found: dict[str, float] = {}
-    for phase, seconds in stages.items():
-        if phase not in leave_out:
-            label = labels.get(phase, phase.replace("-", " "))
-            found[label] = found.get(label, 0.0) + seconds
+    for phase in [phase for phase in stages if phase not in MESSAGES]:
+        label = labels.get(phase, phase.replace("-", " "))
+        found[label] = found.get(label, 0.0) + stages[phase]
     return found
 
 
@@ -137,15 +134,16 @@ def _exchange(page: Page) -> list[Row]:
 
 
 def _memory(page: Page) -> list[Row]:
-    layout, memory = page.question.layout, page.measured.memory
-    own = [memory.host + (len(carried) - 1) * memory.worker for carried in layout.hosts]
+    layout, measured = page.question.layout, page.measured
+    shared, each = measured.shared_bytes, measured.worker_bytes
+    own = [measured.host_bytes + (n - 1) * each for n in layout.sizes]
     rows = [
-        ("the server's process", size(memory.shared + memory.server), ""),
-        ("a host's process", size(memory.shared + max(own)), f"{layout.most_carried} worker(s)"),
-        ("a further worker in it", size(memory.worker), ""),
+        ("the server's process", size(shared + measured.server_bytes), ""),
+        ("a host's process", size(shared + max(own)), f"{max(layout.sizes)} worker(s)"),
+        ("a further worker in it", size(each), ""),
     ]
     if layout.shared:
-        everything = memory.shared + memory.server + sum(own)
+        everything = shared + measured.server_bytes + sum(own)
         rows.append(("all together", size(everything), "shared libraries counted once"))
     return rows
 
@@ -192,12 +190,8 @@ def _link(page: Page) -> str:
 def size(num_bytes: float) -> str:
     """Bytes for people, with powers of 1000."""
     for unit, power in (("GB", 9), ("MB", 6), ("kB", 3)):
-        if num_bytes >= 10**power:
-            return (
-                f"{num_bytes / 10**power:.3g} {unit}"
-                if num_bytes < 999.5 * 10**power
-                else (f"{num_bytes / 10**power:,.0f} {unit}")
-            )
+        if (count := num_bytes / 10**power) >= 1:
+            return f"{count:.3g} {unit}" if count < 999.5 else f"{count:,.0f} {unit}"
     return f"{num_bytes:.0f} B"
 
 

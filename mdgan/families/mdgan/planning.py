@@ -42,6 +42,7 @@ def planning(
     return Planning(
         short,
         enough_workers=max(min(kappa, num_judges), settings.aggregation.needs_workers),
+        enough_in_a_host=2 * kappa,  # then every batch comes back as a sum of several feedbacks
         worker_bytes=training_bytes(discriminator),
         overlaps=settings.stale > 0,
         exchange=swap if settings.num_workers > 1 else None,
