@@ -57,36 +57,30 @@ def foretell(
         shared=shared,
     )
     planning = builder.planning(settings, dataset, shard_size)
-    measurement = Measurement(entry, dataset, layout)
     try:
-        measured = measurement.take(planning)
+        measured = Measurement(entry, dataset, layout, planning).take()
+        question = Question(layout, link, measured.costs, measured.traffic, planning)
+
+        def with_settings(changes: Mapping[str, Any]) -> Question:
+            other = builder.planning(replace(settings, **changes), dataset, shard_size)
+            traffic = question.traffic
+            if other.settings != planning.settings:
+                bytes_now = Measurement(entry, dataset, layout, other).count()
+                traffic = replace(traffic, out=bytes_now.out, back=bytes_now.back)
+            return replace(question, planning=other, traffic=traffic)
+
+        forecast = question.answer()
+        remedy = best_remedy(question, forecast, with_settings)
     except ForkFailed as error:
         raise BadInput(
             f"--batch-size {settings.batch_size}: {entry.unit}s cannot be measured here ({error}); "
             "try a smaller one"
         ) from error
-    question = Question(layout, link, measured.costs, measured.traffic, planning)
-
-    def with_settings(changes: Mapping[str, Any]) -> Question:
-        other = builder.planning(replace(settings, **changes), dataset, shard_size)
-        traffic = measured.traffic
-        if other.settings != planning.settings:
-            traffic = measurement.count(other)
-        return replace(question, planning=other, traffic=traffic)
-
-    forecast = question.answer()
     # κ is what an algorithm calls so; it does not depend on the size of shards.
     kappa = dict(builder.describe(settings, shard_size or 1)).get("κ")
+    title = _title(settings, layout, kappa)
     return in_words(
-        Page(
-            entry.unit,
-            _title(settings, layout, kappa),
-            settings.iterations,
-            question,
-            forecast,
-            measured,
-            best_remedy(question, forecast, with_settings),
-        )
+        Page(entry.unit, title, settings.iterations, question, forecast, measured, remedy)
     )
 
 

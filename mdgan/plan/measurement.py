@@ -1,44 +1,39 @@
 """A few seconds on this machine: what a run takes, how much memory it needs, and what it sends.
 
-Short runs of the server and a few hosts say so: first each role computes alone; then, in processes,
-all at the same time, so that what processes that share cores cost each other is measured, too.
+Short runs of the server and a few hosts say so: in one, all compute at the same time, so that what
+processes that share cores cost each other is measured, too; in the other, each alone.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import psutil
 
 from mdgan.data.dataset_file import DatasetFile
-from mdgan.engine.message_sizes import MessageSizes
 from mdgan.families.contract import Algorithm, Planning
 from mdgan.plan.layout import Layout, consecutive
 from mdgan.plan.phases import (
     MESSAGES,
     HostStages,
     Seconds,
-    exchange_seconds,
     host_stages,
+    special_seconds,
     stages,
     step_seconds,
 )
-from mdgan.plan.prediction import Costs, ServerSeconds, Traffic, WorkerSeconds, friction
-from mdgan.plan.short_run import Role, play_here, play_together
+from mdgan.plan.prediction import Costs, Traffic, friction
+from mdgan.plan.short_run import Role, play
 
-_ALONE_HOSTS = 2
-_ALONE_ANSWERS, _LEAST_STEPS = 48, 6
-"""Of workers, in so many steps at least."""
-_EXCHANGE_STEPS, _EXCHANGES = 6, 2
-"""After the second and the fourth step; there is none after the last."""
+_IN_TURNS, _TOGETHER, _SHORTEST = (6, 1.0), (3, 3.0), (1, 0.0)
+"""The least steps and seconds of a short run."""
 _HOSTS_A_CORE = 2
 """That play together, where there are so many."""
 _CARRIED = 3
-"""Workers of each of them, if there are so many: enough that one does not find its weights in the
+"""Workers of a host, where there are so many: enough that one does not find its weights in the
 caches."""
-_LEAST = (3, 3.0)
-"""Steps and seconds that they play."""
 
 
 class Measured(NamedTuple):
@@ -47,22 +42,22 @@ class Measured(NamedTuple):
     Attributes:
         costs: seconds, of workers as long as a step of the planned run is.
         server: by phase, seconds of the server alone.
-        worker: by phase, seconds of a worker; of messages, those of its host.
+        worker: by phase, seconds of a worker.
+        traffic: bytes of a step.
         shared_bytes: memory of every process: Python, torch, mdgan.
         server_bytes: what the server has besides.
         host_bytes: what a host with one worker has besides.
         worker_bytes: what each further worker takes.
-        traffic: bytes of a step.
     """
 
     costs: Costs
     server: Seconds
     worker: HostStages
+    traffic: Traffic
     shared_bytes: int
     server_bytes: int
     host_bytes: int
     worker_bytes: int
-    traffic: Traffic
 
 
 class Measurement:
@@ -72,94 +67,92 @@ class Measurement:
         entry: the algorithm.
         dataset: its models and shape; no data are read.
         layout: of the planned run.
+        planning: what the algorithm says of itself.
     """
 
-    def __init__(self, entry: Algorithm[Any], dataset: DatasetFile, layout: Layout) -> None:
+    def __init__(
+        self, entry: Algorithm[Any], dataset: DatasetFile, layout: Layout, planning: Planning[Any]
+    ) -> None:
         self._entry = entry
         self._dataset = dataset
         self._layout = layout
+        self._planning = planning
 
-    def take(self, planning: Planning[Any]) -> Measured:
-        """Measures everything.
-
-        Args:
-            planning: what the algorithm says of itself.
-        """
+    def take(self) -> Measured:
+        """Measures everything."""
         import torch._dynamo  # noqa: F401 - as the launcher: else every fork does in its first step
 
         shared_bytes = psutil.Process().memory_info().rss
-        shared, first = self._layout.shared, self._entry.server_phases[0]
-        few, (server, *hosts), traffic = self._alone(planning)
-        server_stages = stages(server.charges, first, busy=False)
-        alone = busy = _server_seconds(server_stages, len(hosts))
-        worker = _mean_stages(few, hosts, busy=False)
-        exchange, thing = self._exchange(planning, worker)
-
-        few = self._few(planning, _HOSTS_A_CORE * self._layout.slots, _CARRIED)
-        least = _LEAST if shared else (0, 0.0)
-        server, *hosts = play_together(self._dataset, planning.settings, few, least)
-        factor = 1.0
-        if shared:
-            worker = _mean_stages(few, hosts, busy=True)
-            busy = _server_seconds(stages(server.charges, first, busy=True), len(hosts))
-            costs = Costs(_worker_seconds(worker, exchange), alone, busy)
+        planning, first = self._planning, self._entry.server_phases[0]
+        few, (server, *hosts), traffic = self._together(_TOGETHER)
+        single, (server_alone, *workers), special = self._in_turns()
+        alone = stages(server_alone.charges, first, special, busy=False)
+        exchange = 0.0
+        if planning.exchange is not None:
+            exchange = fmean(special_seconds(host.charges, special) for host in workers)
+            thing = max(host.moved_bytes(special) for host in workers) / 2  # one given, one taken
+            moved = planning.exchange.moved(self._layout.hosts)
+            traffic = replace(traffic, thing=thing, moved=moved)
+        if self._layout.shared:
+            busy = stages(server.charges, first, (), busy=True)
+            worker = _mean_stages(few, hosts, (), busy=True)
+            costs = _costs(worker, exchange, alone, busy, len(hosts))
             factor = friction(few, costs, step_seconds(server.charges, first))
+            costs = replace(costs, friction=factor)
+        else:
+            worker = _mean_stages(single, workers, special, busy=False)
+            costs = _costs(worker, exchange, alone, alone, len(workers))
         longer = planning.iterations / planning.played_iterations
-        asked = {p: s if p in MESSAGES else longer * s for p, s in worker.asked.items()}
-        worker = worker._replace(asked=asked)
-        each = planning.worker_bytes or self._sizes(planning).state_bytes
+        sizes = self._entry.build().message_sizes(planning.settings, self._dataset)
+        each = planning.worker_bytes or sizes.state_bytes
         return Measured(
-            Costs(_worker_seconds(worker, exchange), alone, busy, factor),
-            server_stages,
-            worker,
+            replace(costs, answer=longer * costs.answer),
+            alone,
+            worker._replace(asked={phase: longer * s for phase, s in worker.asked.items()}),
+            traffic,
             shared_bytes,
             server.own_bytes,
-            max(0, hosts[0].own_bytes - (len(few.hosts[0]) - 1) * each),
+            max(0, hosts[0].own_bytes - (few.sizes[0] - 1) * each),
             each,
-            replace(traffic, thing=thing),
         )
 
-    def count(self, planning: Planning[Any]) -> Traffic:
-        """Counts the bytes of a step; arguments as `take`."""
-        return self._alone(planning)[2]
+    def count(self) -> Traffic:
+        """Counts the bytes of a step, and none of an exchange."""
+        return self._together(_SHORTEST)[2]
 
-    def _alone(self, planning: Planning[Any]) -> tuple[Layout, list[Role], Traffic]:
+    def _together(self, least: tuple[int, float]) -> tuple[Layout, list[Role], Traffic]:
         """Plays with a few hosts, which it gives, and tells what all hosts send in a step."""
-        settings, kinds = planning.settings, self._sizes(planning)
-        asked = self._layout.asked(settings.participation).sizes
-        carried = planning.enough_in_a_host + 1
-        few = self._few(planning, _ALONE_HOSTS, carried)
-        if max(asked) > carried:  # one host of the size below shows what one more worker adds
-            few = replace(few, hosts=consecutive([*few.sizes, carried - 1]))
-        steps = max(_LEAST_STEPS, _ALONE_ANSWERS // few.num_workers)
-        iterations = steps * planning.played_iterations
-        roles = play_here(self._dataset, settings, few, iterations, in_turns=True)
-        out = [_sum(host.received, kinds.from_server(1)) / steps for host in roles[1:]]
-        back = [_sum(host.sent, kinds.from_host(1)) / steps for host in roles[1:]]
-        moved = planning.exchange.moved(self._layout.hosts) if planning.exchange else 0.0
-        known = bytes_of_hosts(few.sizes, out, asked), bytes_of_hosts(few.sizes, back, asked)
-        return few, roles, Traffic(*known, moved=moved)
-
-    def _exchange(self, planning: Planning[Any], usual: HostStages) -> tuple[float, float]:
-        """A worker's seconds for an exchange, and the bytes of one thing that is handed over."""
-        if planning.exchange is None:
-            return 0.0, 0.0
-        # A host with one worker hands over one thing, or sits out.
-        few = replace(self._layout, hosts=consecutive([1] * max(2, planning.enough_workers)))
-        iterations = _EXCHANGE_STEPS * planning.played_iterations
-        settings = planning.exchange.settings
-        _, *hosts = play_here(self._dataset, settings, few, iterations, in_turns=False)
-        kinds = self._sizes(planning).between_hosts(1)
-        thing = max(_sum(host.sent, kinds) for host in hosts) / _EXCHANGES
-        return fmean(exchange_seconds(host.charges, usual) for host in hosts), thing
-
-    def _sizes(self, planning: Planning[Any]) -> MessageSizes:
-        return self._entry.build().message_sizes(planning.settings, self._dataset)
-
-    def _few(self, planning: Planning[Any], most: int, carried: int) -> Layout:
+        planning = self._planning
         asked = self._layout.asked(planning.settings.participation).sizes
+        carried = max(_CARRIED, planning.enough_in_a_host + 1)
+        most = _HOSTS_A_CORE * self._layout.slots
         sizes = hosts_to_play(asked, carried, planning.enough_workers, most)
-        return replace(self._layout, hosts=consecutive(sizes))
+        if max(asked) > carried:  # a host of the size below shows what one more worker adds
+            sizes.append(carried - 1)
+        few = replace(self._layout, hosts=consecutive(sizes))
+        roles = play(self._dataset, planning.settings, few, least)
+        out, back = (
+            bytes_of_hosts(sizes, [host.moved_bytes([phase]) for host in roles[1:]], asked)
+            for phase in ("receive", "send")
+        )
+        return few, roles, Traffic(out, back)
+
+    def _in_turns(self) -> tuple[Layout, list[Role], set[str]]:
+        """Plays with hosts of one worker, each process alone, and with exchanges.
+
+        Returns:
+            The hosts, what the processes told, and the phases of exchanges.
+        """
+        planning, entry = self._planning, self._entry
+        count = max(min(2, self._layout.num_workers), planning.enough_workers)
+        single = replace(self._layout, hosts=consecutive([1] * count))
+        settings, special = planning.settings, set()
+        if planning.exchange is not None:
+            settings = planning.exchange.settings
+            special = set(chain(*entry.phases(settings)))
+            special -= {*entry.server_phases, *entry.host_phases}
+        roles = play(self._dataset, settings, single, _IN_TURNS, special=special, in_turns=True)
+        return single, roles, special
 
 
 def hosts_to_play(asked: Sequence[int], carried: int, enough: int, most: int) -> list[int]:
@@ -199,22 +192,33 @@ def bytes_of_hosts(
     return tuple(known.get(n, known[largest] + growth * (n - largest)) for n in asked)
 
 
-def _server_seconds(seconds: Seconds, hosts: int) -> ServerSeconds:
-    send, receive = seconds.get("send", 0.0), seconds.get("wait", 0.0)
-    return ServerSeconds(sum(seconds.values()) - send - receive, send / hosts, receive / hosts)
+def _costs(
+    worker: HostStages, exchange: float, alone: Seconds, busy: Seconds, num_hosts: int
+) -> Costs:
+    def parts(seconds: Seconds) -> tuple[float, float]:
+        messages = sum(seconds.get(phase, 0.0) for phase in MESSAGES)
+        return sum(seconds.values()) - messages, messages
+
+    answer, host_messages = parts(worker.asked)
+    server_busy, messages = parts(busy)
+    return Costs(
+        answer,
+        sum(worker.ahead.values()),
+        exchange,
+        host_messages,
+        parts(alone)[0],
+        server_busy,
+        messages / num_hosts,
+    )
 
 
-def _worker_seconds(worker: HostStages, exchange: float) -> WorkerSeconds:
-    receive, send = worker.asked.get("receive", 0.0), worker.asked.get("send", 0.0)
-    answer = sum(worker.asked.values()) - receive - send
-    return WorkerSeconds(answer, sum(worker.ahead.values()), receive, send, exchange)
-
-
-def _mean_stages(layout: Layout, hosts: Sequence[Role], *, busy: bool) -> HostStages:
+def _mean_stages(
+    layout: Layout, hosts: Sequence[Role], special: Collection[str], *, busy: bool
+) -> HostStages:
     """The mean over hosts; of a worker, but for messages, which are a host's."""
     asked_of, ahead_of = [], []
     for host, size in zip(hosts, layout.sizes, strict=True):
-        asked, ahead = host_stages(host.charges, busy=busy)
+        asked, ahead = host_stages(host.charges, special, busy=busy)
         asked_of.append({p: s if p in MESSAGES else s / size for p, s in asked.items()})
         ahead_of.append({phase: s / size for phase, s in ahead.items()})
     return HostStages(_mean(asked_of), _mean(ahead_of))
@@ -223,7 +227,3 @@ def _mean_stages(layout: Layout, hosts: Sequence[Role], *, busy: bool) -> HostSt
 def _mean(found: Sequence[Seconds]) -> Seconds:
     phases = dict.fromkeys(phase for seconds in found for phase in seconds)
     return {phase: fmean(seconds.get(phase, 0.0) for seconds in found) for phase in phases}
-
-
-def _sum(traffic: Mapping[str, int], kinds: Iterable[str]) -> int:
-    return sum(traffic.get(kind, 0) for kind in kinds)

@@ -5,15 +5,14 @@ the latter say what a phase costs; what a phase gains by threads, only the forme
 """
 
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable
+from multiprocessing.synchronize import Semaphore
 from statistics import median
 from typing import NamedTuple
 
 MESSAGES = ("wait", "receive", "send")
 """Where the server reads answers, a host reads questions, and both write; and where they wait."""
-_IDLE = ("wait", "receive", "checkpoint")
 _WARM_UP = 2
 
 Seconds = dict[str, float]
@@ -39,9 +38,9 @@ class PhaseClock:
 
     Args:
         turn: held while a role computes, so that it has all cores; None if all may compute at once.
-        busy_clock: tells the seconds that were computed.
+        idle: the phases in which a role needs no turn, since it may wait for another role.
         stop_after: the least steps and seconds after which the server asks itself to stop; None
-            if it comes to an end by itself.
+            for a host.
 
     Attributes:
         charges: in order.
@@ -49,14 +48,14 @@ class PhaseClock:
 
     def __init__(
         self,
-        turn: threading.Semaphore | None,
-        busy_clock: Callable[[], float],
+        turn: Semaphore | None,
+        idle: Collection[str],
         stop_after: tuple[int, float] | None,
     ) -> None:
         self.charges: list[Charge] = []
         self._turn = turn
         self._holds_turn = False
-        self._busy_clock = busy_clock
+        self._idle = idle
         self._stop_after = stop_after
         self._steps = 0
         self._end = 0.0
@@ -65,7 +64,7 @@ class PhaseClock:
 
     def __call__(self, phase: str, _iteration: int) -> None:
         """A phase begins."""
-        seconds, busy = time.perf_counter() - self._since, self._busy_clock() - self._busy_since
+        seconds, busy = time.perf_counter() - self._since, time.process_time() - self._busy_since
         if self._phase:
             self.charges.append(Charge(self._phase, seconds, busy))
         self._phase = phase.replace(" ", "-")
@@ -73,10 +72,10 @@ class PhaseClock:
             self._take_turns(self._turn)
         if self._stop_after is not None and self._phase == "wait":
             self._count_step(*self._stop_after)
-        self._since, self._busy_since = time.perf_counter(), self._busy_clock()
+        self._since, self._busy_since = time.perf_counter(), time.process_time()
 
-    def _take_turns(self, turn: threading.Semaphore) -> None:
-        computes = self._phase not in _IDLE
+    def _take_turns(self, turn: Semaphore) -> None:
+        computes = self._phase not in self._idle
         if computes and not self._holds_turn:
             turn.acquire()
         elif self._holds_turn and not computes:
@@ -103,15 +102,16 @@ class HostStages(NamedTuple):
     ahead: Seconds
 
 
-def host_stages(charges: Iterable[Charge], *, busy: bool) -> HostStages:
-    """What a host does; arguments as `stages`."""
+def host_stages(charges: Iterable[Charge], special: Collection[str], *, busy: bool) -> HostStages:
+    """What a host does; arguments as `stages`. What it does after an exchange is ahead, too."""
     answered, marked = False, []
     for charge in charges:
         answered = answered and charge.phase != "receive"
         mark = "ahead" if answered else "asked"
-        marked.append(charge._replace(phase=f"{mark} {charge.phase}"))
-        answered = answered or charge.phase == "send"
-    found = stages(marked, "asked receive", busy=busy)
+        if charge.phase not in special:
+            marked.append(charge._replace(phase=f"{mark} {charge.phase}"))
+        answered = answered or charge.phase == "send" or charge.phase in special
+    found = stages(marked, "asked receive", (), busy=busy)
     asked, ahead = (
         {name.removeprefix(mark): s for name, s in found.items() if name.startswith(mark)}
         for mark in ("asked ", "ahead ")
@@ -119,37 +119,30 @@ def host_stages(charges: Iterable[Charge], *, busy: bool) -> HostStages:
     return HostStages(asked, ahead)
 
 
-def exchange_seconds(charges: Iterable[Charge], usual: HostStages) -> float:
-    """What an exchange takes a host, as computed.
-
-    Args:
-        charges: of a host.
-        usual: what a host does in a step; what else it does belongs to exchanges.
-    """
-    phases = usual.asked.keys() | usual.ahead.keys()
-    sums = [
-        sum(special)
-        for step in _steps(charges, "receive")
-        if (special := [c.busy_seconds for c in step if c.phase not in phases])
-    ]
-    return median(sums) if sums else 0.0
-
-
-def stages(charges: Iterable[Charge], first: str, *, busy: bool) -> Seconds:
+def stages(
+    charges: Iterable[Charge], first: str, special: Collection[str], *, busy: bool
+) -> Seconds:
     """What a role does in a usual step.
 
     Args:
         charges: of the role.
         first: the phase that a step begins with.
+        special: phases that are left out: not every step has them.
         busy: whether computed seconds are wanted; by the clock if not, but for messages.
     """
     sums: dict[str, list[float]] = {}
     for step in _steps(charges, first):
-        for phase in dict.fromkeys(charge.phase for charge in step):
+        for phase in dict.fromkeys(c.phase for c in step if c.phase not in special):
             computed = busy or phase.split()[-1] in MESSAGES
             those = (c.busy_seconds if computed else c.seconds for c in step if c.phase == phase)
             sums.setdefault(phase, []).append(sum(those))
     return {phase: median(seconds) for phase, seconds in sums.items()}
+
+
+def special_seconds(charges: Iterable[Charge], special: Collection[str]) -> float:
+    """What a host computes in some phases, in a step that has them."""
+    found = stages(charges, "receive", (), busy=True)
+    return sum(seconds for phase, seconds in found.items() if phase in special)
 
 
 def step_seconds(charges: Iterable[Charge], first: str) -> float:

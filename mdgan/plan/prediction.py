@@ -7,7 +7,7 @@ a machine, no schedule is faster than all the work divided by its cores.
 """
 
 import heapq
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 from mdgan.plan.layout import Layout, Link
 
@@ -30,60 +30,33 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class WorkerSeconds:
-    """What a worker and its host take.
-
-    Attributes:
-        answer: from a question to the answer, messages left out.
-        ahead: what does not wait for the next question.
-        receive: of a host: reading a question.
-        send: of a host: writing an answer.
-        exchange: of a worker, in an exchange with other hosts.
-    """
-
-    answer: float
-    ahead: float
-    receive: float
-    send: float
-    exchange: float
-
-
-@dataclass(frozen=True)
-class ServerSeconds:
-    """What the server takes.
-
-    Attributes:
-        compute: a step, messages left out.
-        send: writing a question, for one host.
-        receive: reading an answer, of one host.
-    """
-
-    compute: float
-    send: float
-    receive: float
-
-    def total(self, num_hosts: int) -> float:
-        """A step of the server."""
-        return self.compute + num_hosts * (self.send + self.receive)
-
-
-@dataclass(frozen=True)
 class Costs:
-    """Seconds of all processes.
+    """Seconds of a step. Of hosts, where cores are shared: of all their cores together.
 
     Attributes:
-        worker: of the worker and its host; where cores are shared, of all their cores together,
-            while others compute, too.
-        server: of the server alone.
-        server_busy: likewise of all its cores together, while workers compute.
+        answer: a worker, from a question to its answer.
+        ahead: a worker, with what does not wait for the next question.
+        exchange: a worker, in an exchange with other hosts.
+        host_messages: a host, reading a question and writing an answer.
+        server: the server alone, without messages.
+        server_busy: likewise of all its cores together, while hosts compute.
+        server_messages: the server, writing a question and reading an answer, for one host.
         friction: how many times longer all together take than the formulas say: for taking turns
             on cores, and for waking up.
     """
 
-    worker: WorkerSeconds
-    server: ServerSeconds
-    server_busy: ServerSeconds
+    answer: float
+    ahead: float
+    exchange: float
+    host_messages: float
+    server: float
+    server_busy: float
+    server_messages: float
     friction: float = 1.0
+
+    def with_friction(self) -> "Costs":
+        """All seconds as they are when all processes work."""
+        return replace(Costs(*(self.friction * each for each in astuple(self))), friction=1.0)
 
 
 @dataclass(frozen=True)
@@ -133,11 +106,11 @@ def predict(
         overlaps: whether two steps are under way at a time, so that their stages overlap.
         exchange_every: steps between two exchanges; 0 for none, or if that is not known.
     """
-    costs = _with_friction(costs)
-    hosts = len(layout.hosts)
-    server, busy_server = costs.server.total(hosts), costs.server_busy.total(hosts)
-    critical = [_critical(costs.worker, len(carried)) for carried in layout.hosts]
-    ahead = [costs.worker.ahead * len(carried) for carried in layout.hosts]
+    costs = costs.with_friction()
+    messages = len(layout.hosts) * costs.server_messages
+    server, busy_server = costs.server + messages, costs.server_busy + messages
+    critical = [costs.host_messages + size * costs.answer for size in layout.sizes]
+    ahead = [size * costs.ahead for size in layout.sizes]
     out, back = link.seconds(sum(traffic.out)), link.seconds(sum(traffic.back))
     latency = 2 * link.latency_seconds
     if layout.shared:
@@ -174,24 +147,6 @@ def friction(layout: Layout, costs: Costs, seconds: float) -> float:
     """
     none = (0,) * len(layout.hosts)
     return seconds / predict(layout, Link(), costs, Traffic(none, none)).step
-
-
-def _critical(worker: WorkerSeconds, carried: int) -> float:
-    """From a host's question to its answer."""
-    return worker.receive + carried * worker.answer + worker.send
-
-
-def _with_friction(costs: Costs) -> Costs:
-    """All seconds as they are when all processes work."""
-
-    def longer(seconds: WorkerSeconds | ServerSeconds) -> list[float]:
-        return [costs.friction * each for each in astuple(seconds)]
-
-    return Costs(
-        WorkerSeconds(*longer(costs.worker)),
-        ServerSeconds(*longer(costs.server)),
-        ServerSeconds(*longer(costs.server_busy)),
-    )
 
 
 def _last_answer(layout: Layout, link: Link, critical: list[float], traffic: Traffic) -> float:
@@ -243,13 +198,13 @@ def _exchange(layout: Layout, link: Link, costs: Costs, traffic: Traffic) -> flo
     """What an exchange adds: the things' journey, and what could be done ahead but for it."""
     if layout.num_workers < 2:
         return 0.0
-    moved = [costs.worker.exchange * len(carried) for carried in layout.hosts]
-    ahead = [costs.worker.ahead * len(carried) for carried in layout.hosts]
+    largest = max(layout.sizes)
     carried = traffic.moved / len(layout.hosts)
     journey = link.seconds(carried * traffic.thing) + 3 * link.latency_seconds * (carried > 0)
     if layout.shared:
-        return journey + max(max(moved) / layout.host_threads, sum(moved) / layout.cores)
-    return journey + max(moved) + max(ahead)
+        alone, all_hosts = largest / layout.host_threads, layout.num_workers / layout.cores
+        return journey + costs.exchange * max(alone, all_hosts)
+    return journey + largest * (costs.exchange + costs.ahead)
 
 
 def _bottleneck(

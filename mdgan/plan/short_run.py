@@ -1,18 +1,19 @@
 """The real server and real hosts in a short run on noise, in a folder that is thrown away.
 
 Nothing of an algorithm is written a second time: what runs here is what `mdgan train` runs. What
-it takes is read from the beginnings of its spans, what it sends from the traffic that it records.
+it takes and sends is read from its spans.
 """
 
 import contextlib
+import multiprocessing
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import median
+from typing import NamedTuple
 
 import psutil
 import torch
@@ -23,7 +24,6 @@ from mdgan.errors import Interrupted
 from mdgan.launch.claim import claim
 from mdgan.launch.faults import SERVER, Planned
 from mdgan.launch.host_process import run_host
-from mdgan.launch.one_process import run_everything
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.ranks import LocalRanks
 from mdgan.launch.server_process import run_server
@@ -33,12 +33,14 @@ from mdgan.plan.forks import at_once
 from mdgan.plan.layout import Layout
 from mdgan.plan.noise import Noise
 from mdgan.plan.phases import Charge, PhaseClock
-from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.recorded_run import RecordedRun, RecordedSpan
 from mdgan.transport.rendezvous import listen
 
 _ADDRESS = "127.0.0.1"
 _ENDLESS = 10**9
+_IDLE = ("wait", "receive", "checkpoint")
 _QUIET = {
+    "iterations": _ENDLESS,
     "participation": 1.0,
     "deadline": None,
     "eval_interval": 0,
@@ -55,68 +57,53 @@ class Role(NamedTuple):
 
     Attributes:
         charges: where its time went.
-        sent: bytes by kind of message.
-        received: likewise.
         own_bytes: memory of its process that is not shared with the one it was forked from.
+        spans: by iteration; of its first ones at least.
     """
 
     charges: list[Charge]
-    sent: Mapping[str, int]
-    received: Mapping[str, int]
     own_bytes: int
+    spans: Mapping[int, Sequence[RecordedSpan]]
+
+    def moved_bytes(self, phases: Collection[str]) -> float:
+        """What it sends or receives in some phases, in a usual step that has them."""
+        sums = (
+            sum(span.num_bytes for span in spans if span.name in phases)
+            for spans in self.spans.values()
+        )
+        return median(num_bytes for num_bytes in [*sums, 0] if num_bytes)
 
 
 @dataclass(frozen=True)
 class _Watched(Planned):
-    """Gives every role a clock, at the place where planned faults strike."""
+    """Gives a process a clock, at the place where planned faults strike."""
 
-    turn: threading.Semaphore | None = None
-    busy_clock: Callable[[], float] = time.process_time
-    stop_after: tuple[int, float] | None = None
-    clocks: dict[str, PhaseClock] = field(default_factory=dict)
+    clock: PhaseClock | None = None
 
-    def on_phase(self, role: str) -> OnPhase:
-        """The clock of a role."""
-        stop_after = self.stop_after if role == SERVER else None
-        self.clocks[role] = PhaseClock(self.turn, self.busy_clock, stop_after)
-        return self.clocks[role]
+    def on_phase(self, role: str) -> OnPhase | None:
+        """The clock; there is one role in a process."""
+        del role
+        return self.clock
 
 
-def play_here(
-    dataset: DatasetFile, settings: RunSettings, layout: Layout, iterations: int, *, in_turns: bool
+def play(
+    dataset: DatasetFile,
+    settings: RunSettings,
+    layout: Layout,
+    least: tuple[int, float],
+    *,
+    special: Collection[str] = (),
+    in_turns: bool = False,
 ) -> list[Role]:
-    """Plays with all roles in one process.
-
-    Args:
-        dataset: its models and shape; no data are read.
-        settings: of the run.
-        layout: the hosts, and how many threads the server has.
-        iterations: I.
-        in_turns: whether each role computes alone, on all cores.
-
-    Returns:
-        What the server has told, and then every host.
-
-    Raises:
-        ForkFailed: the process failed.
-    """
-    with _prepared(dataset, settings, layout, iterations) as prepared:
-        turn = threading.Semaphore() if in_turns else None
-        watched = _Watched(turn=turn, busy_clock=time.thread_time)
-        play = partial(run_everything, claimed=claim(prepared))
-        return _roles(prepared, at_once([partial(_tell, prepared, watched, play)]))
-
-
-def play_together(
-    dataset: DatasetFile, settings: RunSettings, layout: Layout, least: tuple[int, float]
-) -> list[Role]:
-    """Plays with a process for each host, all at the same time.
+    """Plays with a process for the server and for each host.
 
     Args:
         dataset: its models and shape; no data are read.
         settings: of the run.
         layout: the hosts, and how many threads processes have.
         least: steps and seconds for which it goes on.
+        special: the phases that not every step has.
+        in_turns: whether each process computes alone, so that it has all cores.
 
     Returns:
         What the server has told, and then every host.
@@ -124,30 +111,31 @@ def play_together(
     Raises:
         ForkFailed: a process failed.
     """
-    with (
-        _prepared(dataset, settings, layout, _ENDLESS) as prepared,
-        listen(_ADDRESS, 0) as listener,
-    ):
-        watched = _Watched(stop_after=least)
+    turn = multiprocessing.get_context("fork").Semaphore() if in_turns else None
+    idle = {*_IDLE, *special}
+    with _prepared(dataset, settings, layout) as prepared, listen(_ADDRESS, 0) as listener:
         serve = partial(run_server, claimed=claim(prepared), listener=listener)
-        works = [partial(_tell, prepared, watched, serve)]
-        launch = replace(prepared.launch, threads=layout.host_threads)
-        own = replace(prepared, launch=launch)
+        works = [partial(_tell, prepared, PhaseClock(turn, idle, least), serve)]
+        own = replace(prepared, launch=replace(prepared.launch, threads=layout.host_threads))
         for carried in layout.hosts:
             port = listener.getsockname()[1]
             be_host = partial(run_host, workers=carried, port=port, process_here=0)
-            works.append(partial(_tell, own, watched, be_host))
-        return _roles(prepared, at_once(works))
+            works.append(partial(_tell, own, PhaseClock(turn, idle, None), be_host))
+        told = at_once(works)
+        traces = RecordedRun.read(Path(str(prepared.launch.out))).traces
+    names = [SERVER, *(f"host-{carried[0]}" for carried in layout.hosts)]
+    return [
+        Role([Charge(*charge) for charge in charges], own_bytes, traces[name].spans)
+        for name, (charges, own_bytes) in zip(names, told, strict=True)
+    ]
 
 
 @contextlib.contextmanager
-def _prepared(
-    dataset: DatasetFile, settings: RunSettings, layout: Layout, iterations: int
-) -> Iterator[Prepared]:
+def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> Iterator[Prepared]:
     """A run like that of `launch.prepare`, with noise for data; its folder goes with the block."""
     ranks = LocalRanks(serves=True, hosts=layout.hosts, everyone=True)
     noise = Noise(dataset.shape, settings.batch_size)
-    changes = {"world_size": 1 + layout.num_workers, "iterations": iterations, **_QUIET}
+    changes = {"world_size": 1 + layout.num_workers, **_QUIET}
     with tempfile.TemporaryDirectory(prefix="mdgan-plan-") as folder:
         yield Prepared(
             replace(settings, **changes),  # type: ignore[arg-type] # by name
@@ -163,21 +151,9 @@ def _prepared(
 
 
 def _tell(
-    prepared: Prepared, watched: _Watched, work: Callable[[Prepared], None]
-) -> tuple[dict[str, list[Charge]], int]:
-    """Plays some roles to their end; gives their charges and the memory of this process."""
+    prepared: Prepared, clock: PhaseClock, play_role: Callable[[Prepared], None]
+) -> tuple[list[Charge], int]:
+    """Plays a role until the run is stopped; gives its charges and the memory of its process."""
     with contextlib.suppress(Interrupted):
-        work(replace(prepared, faults=watched))
-    charges = {role: clock.charges for role, clock in watched.clocks.items()}
-    return charges, int(psutil.Process().memory_full_info().uss)
-
-
-def _roles(prepared: Prepared, told: list[Any]) -> list[Role]:
-    traces = RecordedRun.read(Path(str(prepared.launch.out))).traces
-    found = {}
-    for charges_by_role, own_bytes in told:
-        for role, charges in charges_by_role.items():
-            traffic = traces[role].traffic[-1]
-            charged = [Charge(*charge) for charge in charges]
-            found[role] = Role(charged, traffic.sent, traffic.received, own_bytes)
-    return [found.pop(SERVER), *(found[f"host-{carried[0]}"] for carried in prepared.ranks.hosts)]
+        play_role(replace(prepared, faults=_Watched(clock=clock)))
+    return clock.charges, int(psutil.Process().memory_full_info().uss)

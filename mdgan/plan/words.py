@@ -85,15 +85,14 @@ def _stages(page: Page) -> list[Row]:
     labels, measured = page.question.planning.labels, page.measured
     server = _by_label(measured.server, labels)
     asked, ahead = _by_label(measured.worker.asked, labels), _by_label(measured.worker.ahead, {})
-    hosts = len(page.question.asked.hosts)
-    costs = page.question.costs
-    messages = hosts * (costs.server.send + costs.server.receive)
+    hosts, costs = len(page.question.asked.hosts), page.question.costs
+    messages = hosts * costs.server_messages
     return [
         *((f"server: {name}", _seconds(seconds), "") for name, seconds in server.items()),
         ("server: messages", _seconds(messages), f"{hosts} hosts"),
         *((f"worker: {n}", _seconds(s), "while it would wait") for n, s in ahead.items()),
         *((f"worker: {name}", _seconds(seconds), "") for name, seconds in asked.items()),
-        ("host: messages", _seconds(costs.worker.receive + costs.worker.send), ""),
+        ("host: messages", _seconds(costs.host_messages), ""),
     ]
 
 
@@ -169,8 +168,9 @@ def _bottleneck(page: Page) -> str:
 
 
 def _cores(page: Page) -> str:
-    layout, work = page.question.layout, page.forecast.work
-    server = page.question.costs.server_busy.total(len(page.question.asked.hosts))
+    layout, work = page.question.asked, page.forecast.work
+    costs = page.question.costs.with_friction()
+    server = costs.server_busy + len(layout.hosts) * costs.server_messages
     part = 1 - server / (layout.cores * work)
     return (
         f"the {layout.cores} core(s) that all processes share take {_seconds(work)} {page.a_step}, "
