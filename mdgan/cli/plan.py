@@ -1,6 +1,5 @@
 """`mdgan plan`: what a run will take, before it is started."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -12,9 +11,9 @@ from mdgan.cli.environment import prepare_environment
 from mdgan.cli.options import read_layers, settings_options
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.launch.resolve import known_settings
+from mdgan.launch.resolve import Resolved, known_settings
 from mdgan.launch.settings import LaunchSettings
-from mdgan.plan.layout import Layout, Link
+from mdgan.plan.layout import Link
 
 _OFFERED = ("workers_per_host", "threads", "datasets_dir")
 _NOT_OFFERED = [
@@ -28,7 +27,7 @@ _MOST_MEGABITS = 1e9
 
 
 @click.command()
-@settings_options(leave_out=("algorithm", *_NOT_OFFERED))
+@settings_options(leave_out=_NOT_OFFERED)
 @click.option(
     "--bandwidth",
     type=click.FLOAT,
@@ -66,25 +65,36 @@ def plan(
 ) -> None:
     """Predict time, bytes and memory of a run, and name its bottleneck.
 
-    Measures this machine for a few seconds with the data set's models. Needs no data and writes
-    nothing. The machines of the run are taken to be like this one.
+    Trains on noise on this machine for a few seconds, with the data set's models. Needs no data and
+    keeps nothing. The machines of the run are taken to be like this one.
     """
     layers = read_layers(config, flags)
     link = _link(bandwidth, latency)
     # How and where a finished run went does not matter, only what it computed.
-    chosen = build_deployment({"transport": "tcp"}, *layers)
-    deployment = replace(chosen, ranks=None)
-    if deployment.device != "cpu":
+    launch = replace(LaunchSettings.read({"transport": "tcp"}, *layers), ranks=None)
+    if launch.device != "cpu":
         raise BadInput(
-            f"--device {deployment.device}: only CPUs can be planned for; leave it out of --config"
+            f"--device {launch.device}: only CPUs can be planned for; leave it out of --config"
         )
-    build_experiment({"algorithm": "mdgan"}, *layers)  # a wrong flag is answered at once
+    entry = registry.chosen_algorithm(layers)
+    if not entry.has_hosts:
+        raise BadInput(
+            f"--algorithm {entry.name}: one process does everything, so there is nothing to plan; "
+            "name one that has workers"
+        )
+    resolved = Resolved(registry.read_settings(layers), launch, None, tuple(layers))
     prepare_environment(many_processes=True)
-    print(_forecast(layers, deployment, link, shared=machines == "one", shard_size=shard_size))
+    from mdgan.launch.prepare import load_dataset
+    from mdgan.plan.forecast import foretell
+
+    dataset = load_dataset(resolved)
+    settings = resolved.with_defaults(dataset.defaults)
+    shared = machines == "one"
+    print(foretell(settings, launch, dataset, link, shared=shared, shard_size=shard_size))
 
 
 def _link(bandwidth: float | None, latency: float) -> Link:
-    """What was said of the network.
+    """The network as the user has described it.
 
     Raises:
         BadInput: it cannot be.
@@ -97,53 +107,3 @@ def _link(bandwidth: float | None, latency: float) -> Link:
     if not 0 <= latency <= _MOST_MILLISECONDS:
         raise BadInput(f"--latency {latency:g}: must be milliseconds, 0 or more")
     return Link(inf if bandwidth is None else 1e6 * bandwidth, 1e-3 * latency)
-
-
-def _forecast(
-    layers: Sequence[Mapping[str, Any]],
-    deployment: LaunchSettings,
-    link: Link,
-    *,
-    shared: bool,
-    shard_size: int | None,
-) -> str:
-    """Measures, predicts, and puts it into words.
-
-    Args:
-        layers: what the user gave.
-        deployment: made of it.
-        link: of every machine.
-        shared: whether all processes are on one machine.
-        shard_size: samples of a worker, if anybody knows.
-    """
-    import torch
-
-    from mdgan.data import dataset_file
-    from mdgan.launch import machine
-    from mdgan.launch.ranks import local_ranks
-    from mdgan.plan.advice import Question
-    from mdgan.plan.measurement import Measurement
-    from mdgan.plan.traffic import Paper, count_traffic
-    from mdgan.plan.words import in_words
-
-    torch.set_num_threads(1)  # what is forked later must not have a pool of threads
-    dataset = dataset_file.load(build_experiment(*layers).dataset, deployment.datasets_dir)
-    experiment = build_experiment({"algorithm": "mdgan"}, *layers, dataset.defaults)
-    dataset_file.check_models(dataset)
-    hosts = local_ranks(experiment, deployment, None).hosts
-    layout = Layout(
-        hosts,
-        cores=machine.num_cores(),
-        host_threads=machine.worker_threads(deployment, 1 + len(hosts) if shared else 1),
-        server_threads=machine.server_threads(deployment),
-        shared=shared,
-    )
-    measured = Measurement(dataset, experiment, layout).take()
-    known = shard_size is not None or experiment.swap_interval is not None
-    every = experiment.swap_every(shard_size or 0) if known else 0
-    traffic = count_traffic(experiment, dataset.shape, hosts, measured.swap_bytes)
-    question = Question(experiment, dataset.shape, layout, link, measured.costs, traffic, every)
-    paper = Paper.of(
-        experiment.num_workers, experiment.batch_size, dataset.shape, measured.num_weights
-    )
-    return in_words(question, question.answer(), measured.memory, paper)

@@ -54,16 +54,19 @@ def small_bytes(num_workers: int) -> int:
     return _SMALL_BYTES + _OF_A_WORKER_BYTES * num_workers
 
 
+def training_bytes(*models: nn.Module) -> int:
+    """What models in training take: weights, gradients, Adam's two moments, buffers."""
+    parameters = sum(p.nbytes for model in models for p in model.parameters())
+    return _COPIES * parameters + sum(b.nbytes for model in models for b in model.buffers())
+
+
 def state_bytes(*models: nn.Module) -> int:
     """The most bytes that models, their optimizers and their names take in a message."""
     total = 0
     for model in models:
-        parameters = list(model.parameters())
-        buffers = list(model.buffers())
-        num_bytes = _COPIES * sum(p.numel() * p.element_size() for p in parameters)
-        num_bytes += sum(b.numel() * b.element_size() for b in buffers)
-        num_tensors = (_COPIES + 1) * len(parameters) + len(buffers)  # and Adam's count of steps
-        total += int(_MARGIN * num_bytes) + _MIB + _OF_A_TENSOR_BYTES * num_tensors
+        num_parameters, num_buffers = len(list(model.parameters())), len(list(model.buffers()))
+        num_tensors = (_COPIES + 1) * num_parameters + num_buffers  # and Adam's count of steps
+        total += int(_MARGIN * training_bytes(model)) + _MIB + _OF_A_TENSOR_BYTES * num_tensors
     return total
 
 

@@ -7,7 +7,7 @@ torch is in a `Builder`, which is imported when a run begins.
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -100,6 +100,66 @@ class HostNeeds(Generic[S]):
     num_workers_here: int = 1
 
 
+@dataclass(frozen=True)
+class Exchange(Generic[S]):
+    """What hosts hand to each other now and then, for `mdgan plan`.
+
+    Attributes:
+        name: of the event, in one word: a swap.
+        thing: what one worker hands over, in one word.
+        settings: of a short run in which it happens after every second step.
+        every: steps between two; 0 for never, None where that is not known before the run.
+        remedy: which flags make `every` known.
+        moved: from the workers of each host to how many things change their host, on average.
+    """
+
+    name: str
+    thing: str
+    settings: S
+    every: int | None
+    remedy: str
+    moved: Callable[[Sequence[Sequence[int]]], float]
+
+
+@dataclass(frozen=True)
+class Planning(Generic[S]):
+    """What `mdgan plan` must know besides what it measures in a short run on noise.
+
+    A step is what the server does between two questions to its hosts: an iteration, or a round.
+
+    Attributes:
+        settings: of the short run. With fewer workers, but at least `enough_workers`, a process
+            must have as much to do in a step as in the planned run.
+        enough_workers: with fewer, the server would have less to do.
+        enough_in_a_host: from so many workers of a host on, each further one adds as many bytes to
+            its messages as the one before.
+        iterations: by which a step of the planned run advances training.
+        played_iterations: by which a step of the short run does; a worker's answer takes as many
+            times longer in the planned run as `iterations` is larger.
+        worker_bytes: memory that one more worker takes in a host; 0 where only the limit of
+            `MessageSizes.state_bytes` is known.
+        overlaps: whether hosts work on the next question while the server works on an answer.
+        exchange: what hosts hand to each other; None if nothing.
+        remedies: by bottleneck (`link`, `latency`, `server`, `workers`, `cores`), changes of
+            settings that may help.
+        labels: what people call a phase of a step, if not by its name; equal labels are one stage.
+        notes: by row of the plan, what stands beside it: a text, and the bytes that stand for {}
+            in it. For what a paper says.
+    """
+
+    settings: S
+    enough_workers: int = 1
+    enough_in_a_host: int = 1
+    iterations: int = 1
+    played_iterations: int = 1
+    worker_bytes: int = 0
+    overlaps: bool = False
+    exchange: Exchange[S] | None = None
+    remedies: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+
+
 class Builder(ABC, Generic[S]):
     """Makes the two parts of an algorithm."""
 
@@ -149,3 +209,17 @@ class Builder(ABC, Generic[S]):
         """
         del settings, mean_shard_size
         return []
+
+    def planning(self, settings: S, dataset: "DatasetFile", shard_size: int | None) -> Planning[S]:
+        """What `mdgan plan` must know of the algorithm; the default fits if steps are alike.
+
+        Args:
+            settings: of the planned run.
+            dataset: the dataset file.
+            shard_size: m, in samples; None if the user has not said.
+
+        Raises:
+            BadInput: without m nothing can be said.
+        """
+        del dataset, shard_size
+        return Planning(settings)

@@ -1,12 +1,13 @@
-"""What would make an iteration faster: the remedies for a bottleneck, tried out on the formulas."""
+"""What would make a step faster: the remedies for a bottleneck, tried out on the formulas."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+from mdgan.families.contract import Planning
 from mdgan.plan.layout import Layout, Link
-from mdgan.plan.prediction import Costs, Forecast, predict
-from mdgan.plan.traffic import Traffic, iteration_bytes
-from mdgan.settings.experiment import Experiment
+from mdgan.plan.prediction import Costs, Forecast, Traffic, predict
+from mdgan.settings.declare import flag
 
 _WORTH_IT = 0.95
 
@@ -16,73 +17,68 @@ class Question:
     """Everything that a forecast is made of.
 
     Attributes:
-        experiment: what is computed.
-        shape: of a sample, (C, H, W).
-        layout: who computes where.
+        layout: of the planned run.
         link: of every machine.
         costs: as measured.
-        traffic: bytes of an iteration.
-        swap_every: iterations between two swaps; 0 for none, or if nobody knows.
+        traffic: bytes of a step.
+        planning: what the algorithm says of itself.
     """
 
-    experiment: Experiment
-    shape: Sequence[int]
     layout: Layout
     link: Link
     costs: Costs
     traffic: Traffic
-    swap_every: int
+    planning: Planning[Any]
+
+    @property
+    def asked(self) -> Layout:
+        """The layout with those workers that are asked in a step."""
+        return self.layout.asked(self.planning.settings.participation)
 
     def answer(self) -> Forecast:
         """The forecast."""
+        exchange = self.planning.exchange
         return predict(
-            self.layout,
+            self.asked,
             self.link,
             self.costs,
             self.traffic,
-            stale=self.experiment.stale,
-            swap_every=self.swap_every,
-        )
-
-    def with_experiment(self, **changes: object) -> "Question":
-        """The same with other settings that change bytes or order, and no stage's seconds."""
-        experiment = replace(self.experiment, **changes)  # type: ignore[arg-type] # by name
-        out, back = iteration_bytes(experiment, self.shape, self.layout.hosts)
-        return replace(
-            self, experiment=experiment, traffic=replace(self.traffic, out=out, back=back)
+            overlaps=self.planning.overlaps,
+            exchange_every=(exchange.every or 0) if exchange else 0,
         )
 
 
-def best_remedy(question: Question, forecast: Forecast) -> tuple[str, Forecast] | None:
+WithSettings = Callable[[Mapping[str, Any]], Question]
+"""The same question with other settings, which change bytes or order, and no stage's seconds."""
+
+
+def best_remedy(
+    question: Question, forecast: Forecast, with_settings: WithSettings
+) -> tuple[str, Forecast] | None:
     """The change that helps most against the bottleneck.
 
+    Args:
+        question: what was asked.
+        forecast: the answer.
+        with_settings: asks with other settings.
+
     Returns:
-        What to do, and what an iteration would then take; None if nothing here helps enough.
+        What to do, and the forecast for that; None if nothing here helps enough.
     """
-    tried = [(text, change().answer()) for text, change in _remedies(question, forecast.bottleneck)]
-    helping = [one for one in tried if one[1].iteration < _WORTH_IT * forecast.iteration]
-    return min(helping, key=lambda one: one[1].iteration, default=None)
+    tried = [
+        (text, other.answer())
+        for text, other in _remedies(question, forecast.bottleneck, with_settings)
+    ]
+    helping = [one for one in tried if one[1].step < _WORTH_IT * forecast.step]
+    return min(helping, key=lambda one: one[1].step, default=None)
 
 
-def _remedies(question: Question, bottleneck: str) -> list[tuple[str, Callable[[], Question]]]:
-    experiment, layout = question.experiment, question.layout
-    remedies: list[tuple[str, Callable[[], Question]]] = []
-    if bottleneck == "link":
-        if experiment.wire_images == "fp32":
-            remedies.append(
-                ("--wire-images int8", lambda: question.with_experiment(wire_images="int8"))
-            )
-        if experiment.wire_feedback == "fp32":
-            both = {"wire_images": "int8", "wire_feedback": "int8"}
-            remedies.append(
-                (
-                    "--wire-images int8 --wire-feedback int8",
-                    lambda: question.with_experiment(**both),
-                )
-            )
+def _remedies(
+    question: Question, bottleneck: str, with_settings: WithSettings
+) -> Iterator[tuple[str, Question]]:
     if bottleneck == "cores":
-        twice = replace(layout, cores=2 * layout.cores)
-        remedies.append(("twice the cores", lambda: replace(question, layout=twice)))
-    if bottleneck != "cores" and not experiment.stale:
-        remedies.append(("--stale 1", lambda: question.with_experiment(stale=1)))
-    return remedies
+        twice = replace(question.layout, cores=2 * question.layout.cores)
+        yield "twice the cores", replace(question, layout=twice)
+    for changes in question.planning.remedies.get(bottleneck, ()):
+        text = " ".join(f"{flag(name)} {value}" for name, value in changes.items())
+        yield text, with_settings(changes)

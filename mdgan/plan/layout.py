@@ -1,7 +1,11 @@
 """Which machines a run has, and what joins them. Without torch, so it is quick."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import inf
+
+from mdgan.engine.settings import num_participants
 
 _PAYLOAD = 1448 / 1538
 """The part of Ethernet's bits that is left for what is sent over TCP."""
@@ -26,14 +30,31 @@ class Layout:
     shared: bool
 
     @property
-    def num_workers(self) -> int:
-        """N."""
-        return sum(map(len, self.hosts))
+    def sizes(self) -> list[int]:
+        """How many workers each host carries."""
+        return [len(carried) for carried in self.hosts]
 
     @property
-    def most_carried(self) -> int:
-        """The workers of the largest host."""
-        return max(map(len, self.hosts))
+    def num_workers(self) -> int:
+        """N."""
+        return sum(self.sizes)
+
+    @property
+    def slots(self) -> int:
+        """How many hosts of a machine compute at a time."""
+        return max(1, self.cores // self.host_threads)
+
+    def asked(self, participation: float) -> "Layout":
+        """The same with the workers that are asked in a step, spread evenly over the hosts.
+
+        Args:
+            participation: C, in ]0, 1].
+        """
+        workers = [worker for carried in self.hosts for worker in carried]
+        count = num_participants(participation, len(workers))
+        chosen = {workers[n * len(workers) // count] for n in range(count)}
+        hosts = (tuple(n for n in carried if n in chosen) for carried in self.hosts)
+        return replace(self, hosts=tuple(carried for carried in hosts if carried))
 
 
 @dataclass(frozen=True)
@@ -51,3 +72,9 @@ class Link:
     def seconds(self, num_bytes: float) -> float:
         """How long bytes take, without the latency."""
         return 8 * num_bytes / (_PAYLOAD * self.bits_per_second)
+
+
+def consecutive(sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The workers of hosts that carry so many, numbered from 1."""
+    ends = accumulate(sizes)
+    return tuple(tuple(range(end - n + 1, end + 1)) for n, end in zip(sizes, ends, strict=True))

@@ -1,266 +1,229 @@
-"""A few seconds on this machine: what each stage of an iteration takes, and how much memory.
+"""A few seconds on this machine: what a run takes, how much memory it needs, and what it sends.
 
-Forks of this process do the work, as the launcher's do in a run, with the threads that they will
-have. Where all share a machine, a few hosts and the server play iterations together, so that what
-processes cost each other by taking turns on a core is part of what is measured.
+Short runs of the server and a few hosts say so: in one, all compute at the same time, so that what
+processes that share cores cost each other is measured, too; in the other, each alone.
 """
 
-import statistics
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import astuple, replace
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from itertools import chain
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import psutil
-import torch
 
-from mdgan import messages
 from mdgan.data.dataset_file import DatasetFile
-from mdgan.errors import BadInput
-from mdgan.gan.discriminator import Discriminator
-from mdgan.plan.forks import ForkFailed, at_once
-from mdgan.plan.layout import Layout
-from mdgan.plan.prediction import Costs, ServerSeconds, WorkerSeconds, friction
-from mdgan.plan.rehearsal import (
-    HOST_STAGES,
-    SERVER_STAGES,
-    HostPart,
-    ServerPart,
-    Stopwatch,
-    dismiss,
-    linked,
+from mdgan.families.contract import Algorithm, Planning
+from mdgan.plan.layout import Layout, consecutive
+from mdgan.plan.phases import (
+    MESSAGES,
+    HostStages,
+    Seconds,
+    host_stages,
+    special_seconds,
+    stages,
+    step_seconds,
 )
-from mdgan.plan.traffic import swap_bytes
-from mdgan.settings.experiment import Experiment
-from mdgan.transport import wire
-from mdgan.transport.link import Link
+from mdgan.plan.prediction import Costs, Traffic, friction
+from mdgan.plan.short_run import Role, play
 
-_ALONE_SECONDS = 1.0
-_PLAY_SECONDS = 3.0
-_WARM_UP = 2
-_LEAST_ROUNDS = 3
-_MOST_WORKERS = 3
-"""In a host while measuring: enough that one does not find its weights in the caches."""
-_TAKE_TURNS = 2
-"""Hosts on a core while measuring, where there are so many."""
-_COPIES = 4
-"""Weights, gradients, and Adam's two moments."""
-
-
-class Memory(NamedTuple):
-    """Bytes of a process.
-
-    Attributes:
-        shared: what every process has: Python, torch, mdgan.
-        server: what the server has besides.
-        host: what a host with one worker has besides.
-        worker: what each further worker takes: weights, gradients, Adam's moments, buffers, batch.
-    """
-
-    shared: int
-    server: int
-    host: int
-    worker: int
+_IN_TURNS, _TOGETHER, _SHORTEST = (6, 1.0), (3, 3.0), (1, 0.0)
+"""The least steps and seconds of a short run."""
+_HOSTS_A_CORE = 2
+"""That play together, where there are so many."""
+_CARRIED = 3
+"""Workers of a host, where there are so many: enough that one does not find its weights in the
+caches."""
 
 
 class Measured(NamedTuple):
     """What was found.
 
     Attributes:
-        costs: seconds.
-        memory: bytes.
-        swap_bytes: of one discriminator on its way.
-        num_weights: |θ|.
+        costs: seconds, of workers as long as a step of the planned run is.
+        server: by phase, seconds of the server alone.
+        worker: by phase, seconds of a worker.
+        traffic: bytes of a step.
+        shared_bytes: memory of every process: Python, torch, mdgan.
+        server_bytes: what the server has besides.
+        host_bytes: what a host with one worker has besides.
+        worker_bytes: what each further worker takes.
     """
 
     costs: Costs
-    memory: Memory
-    swap_bytes: int
-    num_weights: int
-
-
-class _OfServer(NamedTuple):
-    """What the server's fork found: its stages, an iteration of those who play, its memory."""
-
-    seconds: ServerSeconds
-    iteration: float
-    own_bytes: int
-
-
-class _OfHost(NamedTuple):
-    """What a host's fork found."""
-
-    seconds: WorkerSeconds
-    own_bytes: int
+    server: Seconds
+    worker: HostStages
+    traffic: Traffic
+    shared_bytes: int
+    server_bytes: int
+    host_bytes: int
     worker_bytes: int
-    swap_bytes: int
-    num_weights: int
 
 
 class Measurement:
-    """Measures the stages of an iteration.
+    """Measures an algorithm on this machine; all methods raise ForkFailed if it cannot run here.
 
     Args:
+        entry: the algorithm.
         dataset: its models and shape; no data are read.
-        experiment: what is computed.
-        layout: decides how many compute at once, with how many threads.
+        layout: of the planned run.
+        planning: what the algorithm says of itself.
     """
 
-    def __init__(self, dataset: DatasetFile, experiment: Experiment, layout: Layout) -> None:
+    def __init__(
+        self, entry: Algorithm[Any], dataset: DatasetFile, layout: Layout, planning: Planning[Any]
+    ) -> None:
+        self._entry = entry
         self._dataset = dataset
-        self._experiment = experiment
         self._layout = layout
-        count = _TAKE_TURNS * max(1, layout.cores // layout.host_threads)
-        # Those who play; their messages and batches are those of the whole run.
-        self._played = tuple(host[:_MOST_WORKERS] for host in layout.hosts[:count])
+        self._planning = planning
 
     def take(self) -> Measured:
-        """Measures.
-
-        Raises:
-            BadInput: an iteration cannot be computed here.
-        """
+        """Measures everything."""
         import torch._dynamo  # noqa: F401 - as the launcher: else every fork does in its first step
 
-        shared = psutil.Process().memory_info().rss
-        try:
-            ((of_server, of_host),) = at_once([self._be_both])
-            server, hosts = self._play()
-        except ForkFailed as error:
-            raise BadInput(
-                f"--batch-size {self._experiment.batch_size}: an iteration cannot be measured here "
-                f"({error}); try a smaller one"
-            ) from error
-        first = hosts[0]
-        memory = Memory(shared, server.own_bytes, first.own_bytes, first.worker_bytes)
-        worker = _mean([host.seconds for host in hosts])
+        shared_bytes = psutil.Process().memory_info().rss
+        planning, first = self._planning, self._entry.server_phases[0]
+        few, (server, *hosts), traffic = self._together(_TOGETHER)
+        single, (server_alone, *workers), special = self._in_turns()
+        alone = stages(server_alone.charges, first, special, busy=False)
+        exchange = 0.0
+        if planning.exchange is not None:
+            exchange = fmean(special_seconds(host.charges, special) for host in workers)
+            thing = max(host.moved_bytes(special) for host in workers) / 2  # one given, one taken
+            moved = planning.exchange.moved(self._layout.hosts)
+            traffic = replace(traffic, thing=thing, moved=moved)
         if self._layout.shared:
-            costs = Costs(worker, ServerSeconds(*of_server), server.seconds)
-            played = replace(self._layout, hosts=self._played)
-            costs = replace(costs, friction=friction(played, costs, server.iteration))
+            busy = stages(server.charges, first, (), busy=True)
+            worker = _mean_stages(few, hosts, (), busy=True)
+            costs = _costs(worker, exchange, alone, busy, len(hosts))
+            factor = friction(few, costs, step_seconds(server.charges, first))
+            costs = replace(costs, friction=factor)
         else:
-            alone = ServerSeconds(*of_server)
-            costs = Costs(replace(WorkerSeconds(*of_host), swap=worker.swap), alone, alone)
-        return Measured(costs, memory, first.swap_bytes, first.num_weights)
-
-    def _be_both(self) -> tuple[ServerSeconds, WorkerSeconds]:
-        """The server and a host in turns, each alone on the cores."""
-        torch.set_num_threads(self._layout.server_threads)
-        of_server, of_host = Stopwatch(), Stopwatch()
-        carried = self._played[0]
-        server = ServerPart(self._dataset, self._experiment, self._layout.hosts, of_server)
-        host = HostPart(self._dataset, self._experiment, carried, of_host)
-        link, far = linked()
-
-        def iterate() -> None:
-            server.generate()
-            server.send(link, carried)
-            host.answer(far)
-            server.receive(link)
-            server.update()
-
-        host.learn_real_halves()
-        _repeat(iterate, (of_server, of_host), _ALONE_SECONDS)
-        return (
-            ServerSeconds(*of_server.medians(*SERVER_STAGES)),
-            WorkerSeconds(*[*of_host.medians(*HOST_STAGES), 0.0]),
-        )
-
-    def _play(self) -> tuple[_OfServer, list[_OfHost]]:
-        """A few hosts and the server at once, each in its process."""
-        links = [linked() for _ in self._played]
-        hosts = [
-            partial(self._be_host, link, carried)
-            for (_, link), carried in zip(links, self._played, strict=True)
-        ]
-        serve = partial(self._be_server, [link for link, _ in links])
-        try:
-            server, *found = at_once([serve, *hosts])
-        finally:
-            for link in (end for pair in links for end in pair):
-                link.close()
-        seconds, *others = server
-        return (
-            _OfServer(ServerSeconds(*seconds), *others),
-            [_OfHost(WorkerSeconds(*stages), *figures) for stages, *figures in found],
-        )
-
-    def _be_server(self, links: Sequence[Link]) -> _OfServer:
-        torch.set_num_threads(self._layout.server_threads)
-        watch = Stopwatch(time.process_time)
-        server = ServerPart(self._dataset, self._experiment, self._layout.hosts, watch)
-
-        def iterate() -> None:
-            server.generate()
-            for link, carried in zip(links, self._played, strict=True):
-                server.send(link, carried)
-            for link in links:
-                server.receive(link)
-            server.update()
-
-        seconds = _repeat(iterate, (watch,), _PLAY_SECONDS)
-        own_bytes = _own_bytes()
-        dismiss(links)
-        return _OfServer(ServerSeconds(*watch.medians(*SERVER_STAGES)), seconds, own_bytes)
-
-    def _be_host(self, link: Link, carried: Sequence[int]) -> _OfHost:
-        torch.set_num_threads(self._layout.host_threads)
-        watch = Stopwatch(time.process_time)
-        host = HostPart(self._dataset, self._experiment, carried, watch)
-        host.learn_real_halves()
-        while host.answer(link):
-            pass
-        own_bytes = _own_bytes()
-        given = host.workers[carried[0]].discriminator
-        taker = host.workers[carried[-1]].discriminator
-        _repeat(partial(_swap, given, taker, watch), (), 0.0)
-        parameters, buffers = list(given.model.parameters()), given.model.buffers()
-        each = _COPIES * sum(p.nbytes for p in parameters) + sum(b.nbytes for b in buffers)
-        return _OfHost(
-            WorkerSeconds(*watch.medians(*HOST_STAGES, "swap")),
-            max(0, own_bytes - (len(carried) - 1) * each),
+            worker = _mean_stages(single, workers, special, busy=False)
+            costs = _costs(worker, exchange, alone, alone, len(workers))
+        longer = planning.iterations / planning.played_iterations
+        sizes = self._entry.build().message_sizes(planning.settings, self._dataset)
+        each = planning.worker_bytes or sizes.state_bytes
+        return Measured(
+            replace(costs, answer=longer * costs.answer),
+            alone,
+            worker._replace(asked={phase: longer * s for phase, s in worker.asked.items()}),
+            traffic,
+            shared_bytes,
+            server.own_bytes,
+            max(0, hosts[0].own_bytes - (few.sizes[0] - 1) * each),
             each,
-            swap_bytes(given.state()),
-            sum(p.numel() for p in parameters),
         )
 
+    def count(self) -> Traffic:
+        """Counts the bytes of a step, and none of an exchange."""
+        return self._together(_SHORTEST)[2]
 
-def _swap(given: Discriminator, taker: Discriminator, watch: Stopwatch) -> None:
-    """What a host does for a discriminator that it gives away and for one that it gets."""
-    with watch("swap"):
-        state = given.state()
-        given.digest()
-        header, body = wire.encode(messages.discriminators(1, {1: state}))
-        taken = wire.decode(wire.decode_header(header), body)
-        taker.load_state(messages.state_of(taken, 1))
-        taker.digest()
+    def _together(self, least: tuple[int, float]) -> tuple[Layout, list[Role], Traffic]:
+        """Plays with a few hosts, which it gives, and tells what all hosts send in a step."""
+        planning = self._planning
+        asked = self._layout.asked(planning.settings.participation).sizes
+        carried = max(_CARRIED, planning.enough_in_a_host + 1)
+        most = _HOSTS_A_CORE * self._layout.slots
+        sizes = hosts_to_play(asked, carried, planning.enough_workers, most)
+        if max(asked) > carried:  # a host of the size below shows what one more worker adds
+            sizes.append(carried - 1)
+        few = replace(self._layout, hosts=consecutive(sizes))
+        roles = play(self._dataset, planning.settings, few, least)
+        out, back = (
+            bytes_of_hosts(sizes, [host.moved_bytes([phase]) for host in roles[1:]], asked)
+            for phase in ("receive", "send")
+        )
+        return few, roles, Traffic(out, back)
+
+    def _in_turns(self) -> tuple[Layout, list[Role], set[str]]:
+        """Plays with hosts of one worker, each process alone, and with exchanges.
+
+        Returns:
+            The hosts, what the processes told, and the phases of exchanges.
+        """
+        planning, entry = self._planning, self._entry
+        count = max(min(2, self._layout.num_workers), planning.enough_workers)
+        single = replace(self._layout, hosts=consecutive([1] * count))
+        settings, special = planning.settings, set()
+        if planning.exchange is not None:
+            settings = planning.exchange.settings
+            special = set(chain(*entry.phases(settings)))
+            special -= {*entry.server_phases, *entry.host_phases}
+        roles = play(self._dataset, settings, single, _IN_TURNS, special=special, in_turns=True)
+        return single, roles, special
 
 
-def _mean(found: Sequence[WorkerSeconds]) -> WorkerSeconds:
-    each = zip(*map(astuple, found), strict=True)
-    return WorkerSeconds(*map(statistics.fmean, each))
+def hosts_to_play(asked: Sequence[int], carried: int, enough: int, most: int) -> list[int]:
+    """The workers of each host of a short run.
 
-
-def _repeat(work: Callable[[], None], watches: Sequence[Stopwatch], seconds: float) -> float:
-    """Works for so many seconds, after warming up.
-
-    Returns:
-        What it usually took.
+    Args:
+        asked: how many workers of each host of the planned run are asked in a step.
+        carried: the most workers of a host, and
+        most: the most hosts, unless it takes more for
+        enough: workers in all, and for hosts of all sizes.
     """
-    taken: list[float] = []
-    for _ in range(_WARM_UP):
-        work()
-    for watch in watches:
-        watch.forget()
-    end = time.monotonic() + seconds
-    while len(taken) < _LEAST_ROUNDS or time.monotonic() < end:
-        begin = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - begin)
-    return statistics.median(taken)
+    enough = min(enough, sum(asked))
+    while sum(min(size, carried) for size in asked) < enough:
+        carried += 1
+    others = [min(size, carried) for size in asked]
+    sizes = list(dict.fromkeys(others))
+    for size in sizes:
+        others.remove(size)
+    while others and (len(sizes) < most or sum(sizes) < enough):
+        sizes.append(others.pop(0))
+    return sizes
 
 
-def _own_bytes() -> int:
-    """The memory that this process does not share with the one it was forked from."""
-    return int(psutil.Process().memory_full_info().uss)
+def bytes_of_hosts(
+    sizes: Sequence[int], counted: Sequence[float], asked: Iterable[int]
+) -> tuple[float, ...]:
+    """The bytes of hosts of any size; above the largest that was counted they grow evenly.
+
+    Args:
+        sizes: of hosts.
+        counted: their bytes.
+        asked: the sizes that are wanted.
+    """
+    known = dict(zip(sizes, counted, strict=True))
+    largest = max(known)
+    growth = known[largest] - known.get(largest - 1, 0.0)
+    return tuple(known.get(n, known[largest] + growth * (n - largest)) for n in asked)
+
+
+def _costs(
+    worker: HostStages, exchange: float, alone: Seconds, busy: Seconds, num_hosts: int
+) -> Costs:
+    def parts(seconds: Seconds) -> tuple[float, float]:
+        messages = sum(seconds.get(phase, 0.0) for phase in MESSAGES)
+        return sum(seconds.values()) - messages, messages
+
+    answer, host_messages = parts(worker.asked)
+    server_busy, messages = parts(busy)
+    return Costs(
+        answer,
+        sum(worker.ahead.values()),
+        exchange,
+        host_messages,
+        parts(alone)[0],
+        server_busy,
+        messages / num_hosts,
+    )
+
+
+def _mean_stages(
+    layout: Layout, hosts: Sequence[Role], special: Collection[str], *, busy: bool
+) -> HostStages:
+    """The mean over hosts; of a worker, but for messages, which are a host's."""
+    asked_of, ahead_of = [], []
+    for host, size in zip(hosts, layout.sizes, strict=True):
+        asked, ahead = host_stages(host.charges, special, busy=busy)
+        asked_of.append({p: s if p in MESSAGES else s / size for p, s in asked.items()})
+        ahead_of.append({phase: s / size for phase, s in ahead.items()})
+    return HostStages(_mean(asked_of), _mean(ahead_of))
+
+
+def _mean(found: Sequence[Seconds]) -> Seconds:
+    phases = dict.fromkeys(phase for seconds in found for phase in seconds)
+    return {phase: fmean(seconds.get(phase, 0.0) for seconds in found) for phase in phases}

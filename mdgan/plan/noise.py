@@ -9,10 +9,11 @@ from mdgan.data.images import Shape
 from mdgan.data.partitioner import InMemoryPartitioner
 
 _LEAST_SAMPLES = 64
+_NUM_CLASSES = 10
 
 
 class Noise(InMemoryPartitioner):
-    """A few batches of noise, which no one reads from a disk.
+    """A few batches of noise with labels, which are not read from a disk.
 
     Args:
         shape: of a sample, (C, H, W).
@@ -24,7 +25,7 @@ class Noise(InMemoryPartitioner):
         super().__init__(Path())
 
     def read(self, _data_dir: Path) -> tuple[Tensor, Tensor]:
-        """Draws pixels, uint8 [n, C, H, W], and labels, int64 [n]."""
+        """Draws pixels, uint8 [n, C, H, W], and labels, int64 [n]; all classes are there."""
         random = torch.Generator().manual_seed(0)
         pixels = torch.randint(0, 256, self._shape, generator=random, dtype=torch.uint8)
-        return pixels, torch.zeros(len(pixels), dtype=torch.int64)
+        return pixels, torch.randperm(len(pixels), generator=random) % _NUM_CLASSES

@@ -1,97 +1,83 @@
-"""From what was measured to the seconds of an iteration. Formulas alone: nothing is computed here.
+"""From what was measured to the seconds of a step. Formulas alone: nothing is computed here.
 
-An iteration is a chain: the server generates, its messages go out, workers learn the fake half,
-step and judge, their feedback comes back, the server steps. Real halves are learnt while workers
-would wait for the server and the network. Where everybody shares a machine, no schedule is faster
-than all the work divided by its cores.
+A step, an iteration or a round, is a chain: the server makes questions, they go out, workers
+compute answers, these come back, the server goes on from them. What a worker can do ahead of the
+next question it does while it would wait for the server and the network. Where all processes share
+a machine, no schedule is faster than all the work divided by its cores.
 """
 
 import heapq
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 from mdgan.plan.layout import Layout, Link
-from mdgan.plan.traffic import Traffic
 
 
 @dataclass(frozen=True)
-class WorkerSeconds:
-    """What a worker and its host take.
+class Traffic:
+    """Bytes on the wire, headers and names included.
 
     Attributes:
-        real_half: the half of a local step that does not wait for generated samples.
-        learn: the rest of L local steps.
-        feedback: F_n.
-        receive: of a host: reading BATCHES.
-        send: of a host: writing FEEDBACK.
-        swap: of a discriminator that is given and one that is taken.
+        out: of a step, from the server to each host.
+        back: from each host to the server.
+        thing: of one thing that hosts hand to each other in an exchange, such as a swap.
+        moved: how many things change their host in an exchange, on average.
     """
 
-    real_half: float
-    learn: float
-    feedback: float
-    receive: float
-    send: float
-    swap: float
-
-
-@dataclass(frozen=True)
-class ServerSeconds:
-    """What the server takes.
-
-    Attributes:
-        generate: κ batches.
-        update: from all feedback to the step.
-        send: writing BATCHES, for one host.
-        receive: reading FEEDBACK, of one host.
-    """
-
-    generate: float
-    update: float
-    send: float
-    receive: float
-
-    def total(self, num_hosts: int) -> float:
-        """An iteration of the server."""
-        return self.generate + self.update + num_hosts * (self.send + self.receive)
+    out: tuple[float, ...]
+    back: tuple[float, ...]
+    thing: float = 0.0
+    moved: float = 0.0
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of everybody.
+    """Seconds of a step. Of hosts, where cores are shared: of all their cores together.
 
     Attributes:
-        worker: of the worker and its host; where cores are shared, of all their cores together,
-            while others compute, too.
-        server: of the server alone.
-        server_busy: likewise of all its cores together, while workers compute.
-        friction: how many times longer everybody together takes than the formulas say: for taking
-            turns on cores, and for waking up.
+        answer: a worker, from a question to its answer.
+        ahead: a worker, with what does not wait for the next question.
+        exchange: a worker, in an exchange with other hosts.
+        host_messages: a host, reading a question and writing an answer.
+        server: the server alone, without messages.
+        server_busy: likewise of all its cores together, while hosts compute.
+        server_messages: the server, writing a question and reading an answer, for one host.
+        friction: how many times longer all together take than the formulas say: for taking turns
+            on cores, and for waking up.
     """
 
-    worker: WorkerSeconds
-    server: ServerSeconds
-    server_busy: ServerSeconds
+    answer: float
+    ahead: float
+    exchange: float
+    host_messages: float
+    server: float
+    server_busy: float
+    server_messages: float
     friction: float = 1.0
+
+    def with_friction(self) -> "Costs":
+        """All seconds as they are when all processes work."""
+        return replace(Costs(*(self.friction * each for each in astuple(self))), friction=1.0)
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Seconds of an iteration, and what they are made of.
+    """Seconds of a step, and what they are made of.
 
     Attributes:
-        iteration: all of it, swaps spread over the iterations between them.
-        swap: what one swap adds.
+        step: all of it, exchanges spread over the steps between them.
+        exchange: what one exchange adds.
         server: the server's arithmetic and messages, on all its threads.
         workers: the longest that hosts take, each after the other where they share cores.
         out: bytes over the server's link, on their way to hosts.
         back: bytes on their way back; partly at the same time.
         latency: there and back.
-        work: everybody's arithmetic over the cores of the one machine; 0 where each has its own.
+        work: the arithmetic of all processes over the cores of the one machine; 0 where each has
+            a machine of its own.
         bottleneck: `cores`, `server`, `workers`, `link` or `latency`.
     """
 
-    iteration: float
-    swap: float
+    step: float
+    exchange: float
     server: float
     workers: float
     out: float
@@ -102,88 +88,75 @@ class Forecast:
 
 
 def predict(
-    layout: Layout, link: Link, costs: Costs, traffic: Traffic, *, stale: int, swap_every: int
+    layout: Layout,
+    link: Link,
+    costs: Costs,
+    traffic: Traffic,
+    *,
+    overlaps: bool = False,
+    exchange_every: int = 0,
 ) -> Forecast:
-    """Predicts the seconds of an iteration.
+    """Predicts the seconds of a step.
 
     Args:
-        layout: who computes where.
+        layout: which hosts are asked in a step.
         link: of every machine.
         costs: as measured.
-        traffic: bytes of an iteration.
-        stale: `--stale`; with 1 two iterations are under way, and stages overlap.
-        swap_every: iterations between two swaps; 0 for none, or if nobody knows.
+        traffic: bytes of a step.
+        overlaps: whether two steps are under way at a time, so that their stages overlap.
+        exchange_every: steps between two exchanges; 0 for none, or if that is not known.
     """
-    costs = _with_friction(costs)
-    hosts = len(layout.hosts)
-    server, busy_server = costs.server.total(hosts), costs.server_busy.total(hosts)
-    critical = [_critical(costs.worker, len(carried)) for carried in layout.hosts]
-    real = [costs.worker.real_half * len(carried) for carried in layout.hosts]
+    costs = costs.with_friction()
+    messages = len(layout.hosts) * costs.server_messages
+    server, busy_server = costs.server + messages, costs.server_busy + messages
+    critical = [costs.host_messages + size * costs.answer for size in layout.sizes]
+    ahead = [size * costs.ahead for size in layout.sizes]
     out, back = link.seconds(sum(traffic.out)), link.seconds(sum(traffic.back))
     latency = 2 * link.latency_seconds
     if layout.shared:
         server = max(server, busy_server / layout.cores)
-        alone = (max(critical) + max(real)) / layout.host_threads
-        workers = max(alone, (sum(critical) + sum(real)) / layout.cores)
-        work = (sum(critical) + sum(real) + busy_server) / layout.cores
+        alone = (max(critical) + max(ahead)) / layout.host_threads
+        workers = max(alone, (sum(critical) + sum(ahead)) / layout.cores)
+        work = (sum(critical) + sum(ahead) + busy_server) / layout.cores
         answered = _last_answer(layout, link, critical, traffic)
-        # Whoever has answered learns its next real half while others still wait for a core.
+        # A host that has answered computes ahead while others still wait for a core.
         idle = layout.cores * answered - sum(critical)
-        ahead = min(idle, sum(real) * _part_ahead(layout))
-        stepped = _beside_real_halves(layout, sum(real) - ahead, server, busy_server)
+        done = min(idle, sum(ahead) * _part_done(layout))
+        stepped = _beside_hosts(layout, sum(ahead) - done, server, busy_server)
         chain = max(answered + stepped, workers)
     else:
-        workers, work = max(map(sum, zip(critical, real, strict=True))), 0.0
+        workers, work = max(map(sum, zip(critical, ahead, strict=True))), 0.0
         chain = max(_last_answer(layout, link, critical, traffic) + server, workers)
     seconds = max(chain, work)
-    if stale:
+    if overlaps:
         seconds = max(chain / 2, work, workers, server, out, back)
-    swap = _swap(layout, link, costs, traffic)
-    if swap_every:
-        seconds += swap / swap_every
+    exchange = _exchange(layout, link, costs, traffic)
+    if exchange_every:
+        seconds += exchange / exchange_every
     bottleneck = _bottleneck(layout, seconds, server, workers, out + back, latency)
-    return Forecast(seconds, swap, server, workers, out, back, latency, work, bottleneck)
+    return Forecast(seconds, exchange, server, workers, out, back, latency, work, bottleneck)
 
 
 def friction(layout: Layout, costs: Costs, seconds: float) -> float:
-    """How many times longer an iteration took than the formulas say.
+    """How many times longer a step took than the formulas say.
 
     Args:
-        layout: of those who played.
-        costs: what each took.
-        seconds: what an iteration took, without a limit of the network.
+        layout: of the short run.
+        costs: what each process took.
+        seconds: what a step took, without a limit of the network.
     """
     none = (0,) * len(layout.hosts)
-    nothing = Traffic(none, none, 0, 0.0)
-    return seconds / predict(layout, Link(), costs, nothing, stale=0, swap_every=0).iteration
-
-
-def _critical(worker: WorkerSeconds, carried: int) -> float:
-    """From a host's batches to its answer."""
-    return worker.receive + carried * (worker.learn + worker.feedback) + worker.send
-
-
-def _with_friction(costs: Costs) -> Costs:
-    """All seconds as they are when everybody works."""
-
-    def longer(seconds: WorkerSeconds | ServerSeconds) -> list[float]:
-        return [costs.friction * each for each in astuple(seconds)]
-
-    return Costs(
-        WorkerSeconds(*longer(costs.worker)),
-        ServerSeconds(*longer(costs.server)),
-        ServerSeconds(*longer(costs.server_busy)),
-    )
+    return seconds / predict(layout, Link(), costs, Traffic(none, none)).step
 
 
 def _last_answer(layout: Layout, link: Link, critical: list[float], traffic: Traffic) -> float:
-    """When the last feedback is in, counted from when the server sends the first batches.
+    """When the last answer is in, counted from when the server sends the first question.
 
-    Batches leave one after the other, so that the first host computes while the last still waits
+    Questions leave one after the other, so that the first host computes while the last still waits
     for its own, and answers travel while others compute.
     """
     hosts = len(layout.hosts)
-    slots = max(1, layout.cores // layout.host_threads) if layout.shared else hosts
+    slots = layout.slots if layout.shared else hosts
     threads = layout.host_threads if layout.shared else 1
     free = [0.0] * min(slots, hosts)  # a heap: when each place to compute is free
     arrived, answers = link.latency_seconds, []
@@ -197,42 +170,41 @@ def _last_answer(layout: Layout, link: Link, critical: list[float], traffic: Tra
     return received + link.latency_seconds
 
 
-def _part_ahead(layout: Layout) -> float:
+def _part_done(layout: Layout) -> float:
     """The part of the hosts that have answered before the last to compute begin."""
-    together = max(1, layout.cores // layout.host_threads)
-    return max(0.0, 1 - together / len(layout.hosts))
+    return max(0.0, 1 - layout.slots / len(layout.hosts))
 
 
-def _beside_real_halves(layout: Layout, real: float, server: float, busy_server: float) -> float:
-    """How long the server takes, real halves beside it on the same cores, until both are done.
+def _beside_hosts(layout: Layout, ahead: float, server: float, busy_server: float) -> float:
+    """How long the server takes, hosts beside it on the same cores, until both are done.
 
     Args:
-        layout: who computes where.
-        real: all real halves that are left, on one core.
+        layout: which hosts are asked.
+        ahead: all that hosts have left to do ahead of the next question, on one core.
         server: the server alone.
         busy_server: the server, all its cores together.
     """
     # The system shares cores out by threads that want them.
     threads = len(layout.hosts) * layout.host_threads
     share = layout.server_threads / (layout.server_threads + threads)
-    together = real / ((1 - share) * layout.cores)
+    together = ahead / ((1 - share) * layout.cores)
     served = share * layout.cores * together / busy_server
     if served >= 1:
-        return (real + busy_server) / layout.cores
+        return (ahead + busy_server) / layout.cores
     return together + (1 - served) * server
 
 
-def _swap(layout: Layout, link: Link, costs: Costs, traffic: Traffic) -> float:
-    """What a swap adds: the states' journey, and real halves that must wait for it."""
+def _exchange(layout: Layout, link: Link, costs: Costs, traffic: Traffic) -> float:
+    """What an exchange adds: the things' journey, and what could be done ahead but for it."""
     if layout.num_workers < 2:
         return 0.0
-    moved = [costs.worker.swap * len(carried) for carried in layout.hosts]
-    real = [costs.worker.real_half * len(carried) for carried in layout.hosts]
-    carried = traffic.num_moved / len(layout.hosts)
-    journey = link.seconds(carried * traffic.swap) + 3 * link.latency_seconds * (carried > 0)
+    largest = max(layout.sizes)
+    carried = traffic.moved / len(layout.hosts)
+    journey = link.seconds(carried * traffic.thing) + 3 * link.latency_seconds * (carried > 0)
     if layout.shared:
-        return journey + max(max(moved) / layout.host_threads, sum(moved) / layout.cores)
-    return journey + max(moved) + max(real)
+        alone, all_hosts = largest / layout.host_threads, layout.num_workers / layout.cores
+        return journey + costs.exchange * max(alone, all_hosts)
+    return journey + largest * (costs.exchange + costs.ahead)
 
 
 def _bottleneck(

@@ -1,61 +1,74 @@
 """A forecast in words."""
 
-from mdgan.families.mdgan.algorithm import resolve_kappa
+from collections.abc import Mapping
+from typing import NamedTuple
+
 from mdgan.observe.progress import duration
-from mdgan.plan.advice import Question, best_remedy
-from mdgan.plan.measurement import Memory
+from mdgan.plan.advice import Question
+from mdgan.plan.measurement import Measured
+from mdgan.plan.phases import MESSAGES
 from mdgan.plan.prediction import Forecast
-from mdgan.plan.traffic import Paper
 
 Row = tuple[str, str, str]
 
 
-def in_words(question: Question, forecast: Forecast, memory: Memory, paper: Paper) -> str:
+class Page(NamedTuple):
     """Everything that is known before the run.
 
-    Args:
+    Attributes:
+        unit: what a step is, in one word: an iteration, a round.
+        title: which run this is about, in one line.
+        iterations: I.
         question: what was asked.
         forecast: the answer.
-        memory: of processes.
-        paper: Table III.
-
-    Returns:
-        Lines without a last line break.
+        measured: on this machine.
+        remedy: what would help most, and the forecast for that; None if nothing does.
     """
+
+    unit: str
+    title: str
+    iterations: int
+    question: Question
+    forecast: Forecast
+    measured: Measured
+    remedy: tuple[str, Forecast] | None
+
+    @property
+    def a_step(self) -> str:
+        """An iteration, a round."""
+        return f"{'an' if self.unit[0] in 'aeiou' else 'a'} {self.unit}"
+
+
+def in_words(page: Page) -> str:
+    """The page as lines, without a last line break."""
+    exchange = page.question.planning.exchange
     parts = [
-        ("an iteration", _iteration(question, forecast)),
-        ("seconds of each", _stages(question)),
-        ("bytes of an iteration", _bytes(question, paper)),
-        ("a swap", _swap(question, forecast, paper)),
-        ("memory, without the data", _memory(question, memory)),
+        (page.a_step, _step(page)),
+        ("seconds of each", _stages(page)),
+        (f"bytes of {page.a_step}", _bytes(page)),
+        (f"a {exchange.name}" if exchange else "", _exchange(page)),
+        ("memory, without the data", _memory(page)),
     ]
-    lines = [_setting(question)]
+    notes = page.question.planning.notes
+    lines = [page.title]
     for title, rows in parts:
-        lines += [
-            title,
-            *(f"  {name:28} {value:>12}   {note}".rstrip() for name, value, note in rows),
-        ]
-    return "\n".join([*lines, f"bottleneck: {_bottleneck(question, forecast)}"])
+        if rows:
+            lines.append(title)
+        for name, value, own_note in rows:
+            text, num_bytes = notes.get(name, (own_note, 0.0))
+            note = text.format(size(num_bytes))
+            lines.append(f"  {name:28} {value:>12}   {note}".rstrip())
+    return "\n".join([*lines, f"bottleneck: {_bottleneck(page)}"])
 
 
-def _setting(question: Question) -> str:
-    experiment, layout = question.experiment, question.layout
-    kappa = resolve_kappa(experiment.kappa, layout.num_workers)
-    where = "on one machine" if layout.shared else "on machines of their own"
-    return (
-        f"{experiment.dataset}: {layout.num_workers} worker(s) in {len(layout.hosts)} host(s) and "
-        f"the server, {where} of {layout.cores} core(s); b = {experiment.batch_size}, κ = {kappa}"
-    )
-
-
-def _iteration(question: Question, forecast: Forecast) -> list[Row]:
-    seconds, count = forecast.iteration, question.experiment.iterations
-    rate = f"{1 / seconds:.3g} iterations/s"
-    rows = [("all of it", _seconds(seconds), rate)]
+def _step(page: Page) -> list[Row]:
+    forecast, count = page.forecast, page.iterations
+    rate = f"{1 / forecast.step:.3g} {page.unit}s/s"
+    rows = [("all of it", _seconds(forecast.step), rate)]
     rows.append(("the server", _seconds(forecast.server), "its arithmetic and messages"))
     rows.append(("the workers", _seconds(forecast.workers), "theirs, the last to be ready"))
     if forecast.work:
-        cores = f"everybody's work over {question.layout.cores} core(s)"
+        cores = f"the work of all processes over {page.question.layout.cores} core(s)"
         rows.append(("the cores", _seconds(forecast.work), cores))
     if forecast.out:
         rows.append(("the server's link, out", _seconds(forecast.out), ""))
@@ -63,122 +76,122 @@ def _iteration(question: Question, forecast: Forecast) -> list[Row]:
         rows.append(("the server's link, back", _seconds(forecast.back), together))
     if forecast.latency:
         rows.append(("latency", _seconds(forecast.latency), "there and back"))
+    seconds = count / page.question.planning.iterations * forecast.step
     without = "without scores, pictures and checkpoints"
-    return [*rows, (f"{count:,} iterations", duration(count * seconds), without)]
+    return [*rows, (f"{count:,} iterations", duration(seconds), without)]
 
 
-def _stages(question: Question) -> list[Row]:
-    server, worker = question.costs.server, question.costs.worker
-    hosts = len(question.layout.hosts)
+def _stages(page: Page) -> list[Row]:
+    labels, measured = page.question.planning.labels, page.measured
+    server = _by_label(measured.server, labels)
+    asked, ahead = _by_label(measured.worker.asked, labels), _by_label(measured.worker.ahead, {})
+    hosts, costs = len(page.question.asked.hosts), page.question.costs
+    messages = hosts * costs.server_messages
     return [
-        ("server: generate", _seconds(server.generate), ""),
-        ("server: backward and step", _seconds(server.update), ""),
-        ("server: messages", _seconds(hosts * (server.send + server.receive)), f"{hosts} hosts"),
-        ("worker: real half", _seconds(worker.real_half), "while it would wait"),
-        ("worker: fake half and step", _seconds(worker.learn), _local(question)),
-        ("worker: feedback", _seconds(worker.feedback), ""),
-        ("host: messages", _seconds(worker.receive + worker.send), ""),
+        *((f"server: {name}", _seconds(seconds), "") for name, seconds in server.items()),
+        ("server: messages", _seconds(messages), f"{hosts} hosts"),
+        *((f"worker: {n}", _seconds(s), "while it would wait") for n, s in ahead.items()),
+        *((f"worker: {name}", _seconds(seconds), "") for name, seconds in asked.items()),
+        ("host: messages", _seconds(costs.host_messages), ""),
     ]
 
 
-def _local(question: Question) -> str:
-    steps = question.experiment.local_steps
-    return f"{steps} local steps with {steps - 1} more real halves" if steps > 1 else ""
+def _by_label(stages: Mapping[str, float], labels: Mapping[str, str]) -> dict[str, float]:
+    """Seconds by what people call a stage, without messages."""
+    found: dict[str, float] = {}
+    for phase in [phase for phase in stages if phase not in MESSAGES]:
+        label = labels.get(phase, phase.replace("-", " "))
+        found[label] = found.get(label, 0.0) + stages[phase]
+    return found
 
 
-def _bytes(question: Question, paper: Paper) -> list[Row]:
-    out, back = question.traffic.out, question.traffic.back
+def _bytes(page: Page) -> list[Row]:
+    out, back = page.question.traffic.out, page.question.traffic.back
     return [
-        ("server sends", size(sum(out)), f"Table III: {size(paper.out_server)}, 2bdN"),
-        ("server receives", size(sum(back)), f"Table III: {size(paper.back_server)}, bdN"),
-        ("host receives", size(max(out)), f"Table III: {size(paper.out_worker)} a worker, 2bd"),
-        ("host sends", size(max(back)), f"Table III: {size(paper.back_worker)} a worker, bd"),
+        ("server sends", size(sum(out)), ""),
+        ("server receives", size(sum(back)), ""),
+        ("host receives", size(max(out)), ""),
+        ("host sends", size(max(back)), ""),
     ]
 
 
-def _swap(question: Question, forecast: Forecast, paper: Paper) -> list[Row]:
+def _exchange(page: Page) -> list[Row]:
+    exchange = page.question.planning.exchange
+    if exchange is None:
+        return []
     rows = [
-        (
-            "a discriminator",
-            size(question.traffic.swap),
-            f"with its optimizer; Table III: {size(paper.swap)}, |θ|",
-        ),
-        ("time", _seconds(forecast.swap), ""),
+        (f"a {exchange.thing}", size(page.question.traffic.thing), ""),
+        ("time", _seconds(page.forecast.exchange), ""),
     ]
-    experiment, every = question.experiment, question.swap_every
-    if every:
-        rows.append(("every", f"{every:,}", "iterations, part of the time above"))
-    elif experiment.swap_interval == 0:
+    if exchange.every:
+        rows.append(("every", f"{exchange.every:,}", f"{page.unit}s, part of the time above"))
+    elif exchange.every == 0:
         rows.append(("every", "never", ""))
     else:
-        rows.append(
-            ("every", "?", "not part of the time above; say --shard-size or --swap-interval")
-        )
+        rows.append(("every", "?", f"not part of the time above; say {exchange.remedy}"))
     return rows
 
 
-def _memory(question: Question, memory: Memory) -> list[Row]:
-    layout = question.layout
-    own = [memory.host + (len(carried) - 1) * memory.worker for carried in layout.hosts]
+def _memory(page: Page) -> list[Row]:
+    layout, measured = page.question.layout, page.measured
+    shared, each = measured.shared_bytes, measured.worker_bytes
+    own = [measured.host_bytes + (n - 1) * each for n in layout.sizes]
     rows = [
-        ("the server's process", size(memory.shared + memory.server), ""),
-        ("a host's process", size(memory.shared + max(own)), f"{layout.most_carried} worker(s)"),
-        ("a further worker in it", size(memory.worker), "Table II: O(|θ|)"),
+        ("the server's process", size(shared + measured.server_bytes), ""),
+        ("a host's process", size(shared + max(own)), f"{max(layout.sizes)} worker(s)"),
+        ("a further worker in it", size(each), ""),
     ]
     if layout.shared:
-        everything = memory.shared + memory.server + sum(own)
+        everything = shared + measured.server_bytes + sum(own)
         rows.append(("all together", size(everything), "shared libraries counted once"))
     return rows
 
 
-def _bottleneck(question: Question, forecast: Forecast) -> str:
+def _bottleneck(page: Page) -> str:
+    forecast = page.forecast
     seconds = {
         "server": ("the server's arithmetic and messages take", forecast.server),
         "workers": ("the workers' arithmetic and messages take", forecast.workers),
         "latency": ("latency takes", forecast.latency),
     }
     if forecast.bottleneck == "cores":
-        what = _cores(question, forecast)
+        what = _cores(page)
     elif forecast.bottleneck == "link":
-        what = _link(question, forecast)
+        what = _link(page)
     else:
         text, taken = seconds[forecast.bottleneck]
-        what = f"{text} {_seconds(taken)} an iteration"
-    remedy = best_remedy(question, forecast)
-    if remedy is None:
+        what = f"{text} {_seconds(taken)} {page.a_step}"
+    if page.remedy is None:
         return what
-    text, better = remedy
-    return f"{what}; with {text} an iteration would take {_seconds(better.iteration)}"
+    text, better = page.remedy
+    return f"{what}; with {text} {page.a_step} would take {_seconds(better.step)}"
 
 
-def _cores(question: Question, forecast: Forecast) -> str:
-    layout, costs = question.layout, question.costs
-    server = costs.server_busy.total(len(layout.hosts))
-    part = 1 - server / (layout.cores * forecast.work)
+def _cores(page: Page) -> str:
+    layout, work = page.question.asked, page.forecast.work
+    costs = page.question.costs.with_friction()
+    server = costs.server_busy + len(layout.hosts) * costs.server_messages
+    part = 1 - server / (layout.cores * work)
     return (
-        f"the {layout.cores} core(s) that everybody shares take {_seconds(forecast.work)} an "
-        f"iteration, {part:.0%} of it for the workers"
+        f"the {layout.cores} core(s) that all processes share take {_seconds(work)} {page.a_step}, "
+        f"{part:.0%} of it for the workers"
     )
 
 
-def _link(question: Question, forecast: Forecast) -> str:
-    moved = sum(question.traffic.out) + sum(question.traffic.back)
-    rate = question.link.bits_per_second / 1e6
+def _link(page: Page) -> str:
+    moved = sum(page.question.traffic.out) + sum(page.question.traffic.back)
+    rate = page.question.link.bits_per_second / 1e6
     return (
-        f"the server's link: {size(moved)} an iteration at {rate:g} Mbit/s take "
-        f"{_seconds(forecast.out)} out and {_seconds(forecast.back)} back"
+        f"the server's link: {size(moved)} {page.a_step} at {rate:g} Mbit/s take "
+        f"{_seconds(page.forecast.out)} out and {_seconds(page.forecast.back)} back"
     )
 
 
 def size(num_bytes: float) -> str:
     """Bytes for people, with powers of 1000."""
     for unit, power in (("GB", 9), ("MB", 6), ("kB", 3)):
-        if num_bytes >= 10**power:
-            return (
-                f"{num_bytes / 10**power:.3g} {unit}"
-                if num_bytes < 999.5 * 10**power
-                else (f"{num_bytes / 10**power:,.0f} {unit}")
-            )
+        if (count := num_bytes / 10**power) >= 1:
+            return f"{count:.3g} {unit}" if count < 999.5 else f"{count:,.0f} {unit}"
     return f"{num_bytes:.0f} B"
 
 

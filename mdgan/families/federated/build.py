@@ -10,13 +10,14 @@ from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.shard import Shard
 from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
 from mdgan.engine.settings import num_participants
-from mdgan.families.contract import Builder, HostNeeds
+from mdgan.families.contract import Builder, HostNeeds, Planning
 from mdgan.families.federated.capability import tell_capabilities
 from mdgan.families.federated.clusters import cluster_counts
 from mdgan.families.federated.fegan import check_classes, new_sampling
 from mdgan.families.federated.fl_gan import Client, GlobalModels
 from mdgan.families.federated.host import FederatedHost
 from mdgan.families.federated.messages import ROUND, UPDATE, update_form
+from mdgan.families.federated.planning import planning
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.build import (
@@ -86,6 +87,12 @@ class _Federated(Builder[FederatedSettings]):
     ) -> None:
         """Checks that balanced sampling has something to balance."""
         check_classes(settings.sampling, class_counts, clustered=settings.clusters.number > 0)
+
+    def planning(
+        self, settings: FederatedSettings, dataset: DatasetFile, shard_size: int | None
+    ) -> Planning[FederatedSettings]:
+        """How a few short rounds stand for the run's, and the paper's tables."""
+        return planning(settings, dataset, shard_size)
 
     def describe(
         self, settings: FederatedSettings, mean_shard_size: float

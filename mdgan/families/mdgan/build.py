@@ -8,7 +8,7 @@ import torch
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.shard import Shard
 from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
-from mdgan.families.contract import Builder, HostNeeds
+from mdgan.families.contract import Builder, HostNeeds, Planning
 from mdgan.families.mdgan.algorithm import GeneratorLearner
 from mdgan.families.mdgan.grouping import make_group
 from mdgan.families.mdgan.host import MDGANHost
@@ -20,6 +20,7 @@ from mdgan.families.mdgan.messages import (
     SWAPPED,
     feedback_form,
 )
+from mdgan.families.mdgan.planning import planning
 from mdgan.families.mdgan.server import MDGANServer
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
@@ -78,6 +79,12 @@ class _MDGAN(Builder[MDGANSettings]):
             },
             lambda count: {DISCRIMINATORS: count * states + small_bytes(0)},
         )
+
+    def planning(
+        self, settings: MDGANSettings, dataset: DatasetFile, shard_size: int | None
+    ) -> Planning[MDGANSettings]:
+        """How few workers stand for all of them, and the paper's tables."""
+        return planning(settings, dataset, shard_size)
 
     def describe(self, settings: MDGANSettings, mean_shard_size: float) -> list[tuple[str, str]]:
         """κ, and how often discriminators are swapped."""

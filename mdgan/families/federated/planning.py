@@ -1,0 +1,58 @@
+"""What `mdgan plan` must know of FL-GAN and FeGAN: how to play short rounds, and their costs."""
+
+from dataclasses import replace
+
+from mdgan.data.dataset_file import DatasetFile, num_parameters
+from mdgan.engine.message_sizes import training_bytes
+from mdgan.engine.settings import num_participants
+from mdgan.errors import BadInput
+from mdgan.families.contract import Planning
+from mdgan.families.federated.load_form import ClusterForm
+from mdgan.families.federated.settings import FederatedSettings
+from mdgan.gan.build import build_model
+
+_FLOAT_BYTES = 4
+_PLAYED_ITERATIONS = 4
+
+
+def planning(
+    settings: FederatedSettings, dataset: DatasetFile, shard_size: int | None
+) -> Planning[FederatedSettings]:
+    """See `Builder.planning`; a short run has rounds of a few iterations.
+
+    Raises:
+        BadInput: how long a round is depends on m, which the user has not said.
+    """
+    if shard_size is None and settings.round_iterations is None:
+        raise BadInput(
+            f"--round-epochs {settings.round_epochs or 1:g}: how long a round is depends on how "
+            "many samples a worker has; say --shard-size or --round-iterations"
+        )
+    models = [build_model(kind, 0) for kind in (dataset.generator, dataset.discriminator)]
+    length = min(settings.round_length(shard_size or 0), settings.iterations)
+    played = min(length, _PLAYED_ITERATIONS)
+    short = replace(
+        settings, round_iterations=played, round_epochs=None, clusters=ClusterForm()
+    )  # noise has labels, and no groups
+    fewer_bytes = [{"wire_models": "int8"}] if str(settings.wire_models) == "fp32" else []
+    return Planning(
+        short,
+        iterations=length,
+        played_iterations=played,
+        worker_bytes=training_bytes(*models),
+        remedies={"link": fewer_bytes},
+        notes=_notes(settings, _FLOAT_BYTES * sum(map(num_parameters, models))),
+    )
+
+
+def _notes(settings: FederatedSettings, both: int) -> dict[str, tuple[str, float]]:
+    """Tables II and III (Hardy et al. 2019), with the bytes of both models' weights."""
+    num_workers = num_participants(settings.participation, settings.num_workers)
+    everyone, each = "Table III: {}, N(|θ| + |w|)", "Table III: {} a worker, |θ| + |w|"
+    return {
+        "server sends": (everyone, both * num_workers),
+        "server receives": (everyone, both * num_workers),
+        "host receives": (each, both),
+        "host sends": (each, both),
+        "a further worker in it": ("Table II: O(|θ| + |w|)", 0),
+    }

@@ -1,0 +1,100 @@
+"""What `mdgan plan` must know of MD-GAN: how to play few workers, and the paper's costs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from mdgan.data.dataset_file import DatasetFile, num_parameters
+from mdgan.engine.message_sizes import training_bytes
+from mdgan.engine.settings import num_participants
+from mdgan.families.contract import Exchange, Planning
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.gan.build import build_model
+from mdgan.gan.local_gan import resolve_kappa
+
+_FLOAT_BYTES = 4
+_PLAYED_SWAP_INTERVAL = 2
+_LEARN = "fake half and step"
+_STEP = "backward and step"
+_LABELS = {
+    **dict.fromkeys(("real-half", "fake-half", "local-step"), _LEARN),
+    **dict.fromkeys(("aggregate", "step"), _STEP),
+}
+
+
+def planning(
+    settings: MDGANSettings, dataset: DatasetFile, shard_size: int | None
+) -> Planning[MDGANSettings]:
+    """See `Builder.planning`."""
+    discriminator = build_model(dataset.discriminator, 0)
+    num_judges = num_participants(settings.participation, settings.num_workers)
+    kappa = resolve_kappa(settings.kappa, num_judges)
+    short = replace(settings, kappa=kappa, stale=0, swap_interval=0, swap_epochs=None)
+    known = shard_size is not None or settings.swap_interval is not None
+    swap = Exchange(
+        "swap",
+        "discriminator",
+        replace(short, swap_interval=_PLAYED_SWAP_INTERVAL),
+        settings.swap_every(shard_size or 0) if known else None,
+        "--shard-size or --swap-interval",
+        lambda hosts: mean_moved(settings.swap, hosts) * num_judges / settings.num_workers,
+    )
+    return Planning(
+        short,
+        enough_workers=max(min(kappa, num_judges), settings.aggregation.needs_workers),
+        enough_in_a_host=2 * kappa,  # then every batch comes back as a sum of several feedbacks
+        worker_bytes=training_bytes(discriminator),
+        overlaps=settings.stale > 0,
+        exchange=swap if settings.num_workers > 1 else None,
+        remedies=_remedies(settings),
+        labels=_LABELS,
+        notes=_notes(settings, dataset, num_judges, num_parameters(discriminator)),
+    )
+
+
+def mean_moved(form: str, hosts: Sequence[Sequence[int]]) -> float:
+    """How many discriminators change their host in a swap, on average.
+
+    Args:
+        form: `pairs`, where an odd worker sits out, or `derangement`.
+        hosts: the workers of each host.
+    """
+    num_workers = sum(map(len, hosts))
+    if num_workers < 2:
+        return 0.0
+    moving = num_workers - (num_workers % 2 if form == "pairs" else 0)
+    # A discriminator is as likely to go to any other worker.
+    away = sum(len(host) * (num_workers - len(host)) for host in hosts)
+    return moving * away / (num_workers * (num_workers - 1))
+
+
+def _remedies(settings: MDGANSettings) -> dict[str, list[dict[str, object]]]:
+    ahead: list[dict[str, object]] = [] if settings.stale else [{"stale": 1}]
+    fewer_bytes: list[dict[str, object]] = []
+    if str(settings.wire_images) == "fp32":
+        fewer_bytes.append({"wire_images": "int8"})
+    if str(settings.wire_feedback) == "fp32":
+        fewer_bytes.append({"wire_images": "int8", "wire_feedback": "int8"})
+    return {"link": fewer_bytes + ahead, **dict.fromkeys(("latency", "server", "workers"), ahead)}
+
+
+def _notes(
+    settings: MDGANSettings, dataset: DatasetFile, num_workers: int, num_weights: int
+) -> dict[str, tuple[str, float]]:
+    """Tables II and III (Hardy et al. 2019), four bytes to a number.
+
+    For C→W at a worker the paper's text counts both batches, 2bd; the table counts one.
+    """
+    batch = _FLOAT_BYTES * settings.batch_size * prod(dataset.shape)
+    notes: dict[str, tuple[str, float]] = {
+        "server sends": ("Table III: {}, 2bdN", 2 * batch * num_workers),
+        "server receives": ("Table III: {}, bdN", batch * num_workers),
+        "host receives": ("Table III: {} a worker, 2bd", 2 * batch),
+        "host sends": ("Table III: {} a worker, bd", batch),
+        "a discriminator": ("with its optimizer; Table III: {}, |θ|", _FLOAT_BYTES * num_weights),
+        "a further worker in it": ("Table II: O(|θ|)", 0),
+    }
+    if (steps := settings.local_steps) > 1:
+        more = f"{steps} local steps with {steps - 1} more real halves"
+        notes[f"worker: {_LEARN}"] = (more, 0)
+    return notes

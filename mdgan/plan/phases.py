@@ -1,0 +1,162 @@
+"""How long a role is in each phase of a step, by when its tracer's spans begin.
+
+Seconds are charged by the clock, and as computed on all cores. Where processes share cores, only
+the latter say what a phase costs; what a phase gains by threads, only the former.
+"""
+
+import signal
+import time
+from collections.abc import Collection, Iterable
+from multiprocessing.synchronize import Semaphore
+from statistics import median
+from typing import NamedTuple
+
+MESSAGES = ("wait", "receive", "send")
+"""Where the server reads answers, a host reads questions, and both write; and where they wait."""
+_WARM_UP = 2
+
+Seconds = dict[str, float]
+"""In a usual step, by phase."""
+
+
+class Charge(NamedTuple):
+    """One stay in a phase.
+
+    Attributes:
+        phase: its name.
+        seconds: by the clock.
+        busy_seconds: computed, on all cores together.
+    """
+
+    phase: str
+    seconds: float
+    busy_seconds: float
+
+
+class PhaseClock:
+    """What a tracer calls when a span begins; charges the phase before.
+
+    Args:
+        turn: held while a role computes, so that it has all cores; None if all may compute at once.
+        idle: the phases in which a role needs no turn, since it may wait for another role.
+        stop_after: the least steps and seconds after which the server asks itself to stop; None
+            for a host.
+
+    Attributes:
+        charges: in order.
+    """
+
+    def __init__(
+        self,
+        turn: Semaphore | None,
+        idle: Collection[str],
+        stop_after: tuple[int, float] | None,
+    ) -> None:
+        self.charges: list[Charge] = []
+        self._turn = turn
+        self._holds_turn = False
+        self._idle = idle
+        self._stop_after = stop_after
+        self._steps = 0
+        self._end = 0.0
+        self._phase = ""
+        self._since = self._busy_since = 0.0
+
+    def __call__(self, phase: str, _iteration: int) -> None:
+        """A phase begins."""
+        seconds, busy = time.perf_counter() - self._since, time.process_time() - self._busy_since
+        if self._phase:
+            self.charges.append(Charge(self._phase, seconds, busy))
+        self._phase = phase.replace(" ", "-")
+        if self._turn is not None:
+            self._take_turns(self._turn)
+        if self._stop_after is not None and self._phase == "wait":
+            self._count_step(*self._stop_after)
+        self._since, self._busy_since = time.perf_counter(), time.process_time()
+
+    def _take_turns(self, turn: Semaphore) -> None:
+        computes = self._phase not in self._idle
+        if computes and not self._holds_turn:
+            turn.acquire()
+        elif self._holds_turn and not computes:
+            turn.release()
+        self._holds_turn = computes
+
+    def _count_step(self, least: int, seconds: float) -> None:
+        self._steps += 1
+        if self._steps == _WARM_UP:
+            self._end = time.monotonic() + seconds
+        if self._steps > _WARM_UP + least and time.monotonic() > self._end:
+            signal.raise_signal(signal.SIGTERM)
+
+
+class HostStages(NamedTuple):
+    """What a host does in a usual step.
+
+    Attributes:
+        asked: from a question to its answer.
+        ahead: from the answer to the next question.
+    """
+
+    asked: Seconds
+    ahead: Seconds
+
+
+def host_stages(charges: Iterable[Charge], special: Collection[str], *, busy: bool) -> HostStages:
+    """What a host does; arguments as `stages`. What it does after an exchange is ahead, too."""
+    answered, marked = False, []
+    for charge in charges:
+        answered = answered and charge.phase != "receive"
+        mark = "ahead" if answered else "asked"
+        if charge.phase not in special:
+            marked.append(charge._replace(phase=f"{mark} {charge.phase}"))
+        answered = answered or charge.phase == "send" or charge.phase in special
+    found = stages(marked, "asked receive", (), busy=busy)
+    asked, ahead = (
+        {name.removeprefix(mark): s for name, s in found.items() if name.startswith(mark)}
+        for mark in ("asked ", "ahead ")
+    )
+    return HostStages(asked, ahead)
+
+
+def stages(
+    charges: Iterable[Charge], first: str, special: Collection[str], *, busy: bool
+) -> Seconds:
+    """What a role does in a usual step.
+
+    Args:
+        charges: of the role.
+        first: the phase that a step begins with.
+        special: phases that are left out: not every step has them.
+        busy: whether computed seconds are wanted; by the clock if not, but for messages.
+    """
+    sums: dict[str, list[float]] = {}
+    for step in _steps(charges, first):
+        for phase in dict.fromkeys(c.phase for c in step if c.phase not in special):
+            computed = busy or phase.split()[-1] in MESSAGES
+            those = (c.busy_seconds if computed else c.seconds for c in step if c.phase == phase)
+            sums.setdefault(phase, []).append(sum(those))
+    return {phase: median(seconds) for phase, seconds in sums.items()}
+
+
+def special_seconds(charges: Iterable[Charge], special: Collection[str]) -> float:
+    """What a host computes in some phases, in a step that has them."""
+    found = stages(charges, "receive", (), busy=True)
+    return sum(seconds for phase, seconds in found.items() if phase in special)
+
+
+def step_seconds(charges: Iterable[Charge], first: str) -> float:
+    """What a usual step takes by the clock."""
+    return median(sum(charge.seconds for charge in step) for step in _steps(charges, first))
+
+
+def _steps(charges: Iterable[Charge], first: str) -> list[list[Charge]]:
+    """Charges by step, without those of warming up and the last, which may be cut off."""
+    steps: list[list[Charge]] = [[]]
+    before = ""
+    for charge in charges:
+        if charge.phase == first != before:
+            steps.append([])
+        steps[-1].append(charge)
+        before = charge.phase
+    return steps[1 + _WARM_UP : -1]

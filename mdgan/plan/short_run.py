@@ -1,0 +1,159 @@
+"""The real server and real hosts in a short run on noise, in a folder that is thrown away.
+
+Nothing of an algorithm is written a second time: what runs here is what `mdgan train` runs. What
+it takes and sends is read from its spans.
+"""
+
+import contextlib
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import psutil
+import torch
+
+from mdgan.data.dataset_file import DatasetFile
+from mdgan.engine.settings import RunSettings
+from mdgan.errors import Interrupted
+from mdgan.launch.claim import claim
+from mdgan.launch.faults import SERVER, Planned
+from mdgan.launch.host_process import run_host
+from mdgan.launch.prepare import Prepared
+from mdgan.launch.ranks import LocalRanks
+from mdgan.launch.server_process import run_server
+from mdgan.launch.settings import LaunchSettings
+from mdgan.observe.tracer import OnPhase
+from mdgan.plan.forks import at_once
+from mdgan.plan.layout import Layout
+from mdgan.plan.noise import Noise
+from mdgan.plan.phases import Charge, PhaseClock
+from mdgan.records.recorded_run import RecordedRun, RecordedSpan
+from mdgan.transport.rendezvous import listen
+
+_ADDRESS = "127.0.0.1"
+_ENDLESS = 10**9
+_IDLE = ("wait", "receive", "checkpoint")
+_QUIET = {
+    "iterations": _ENDLESS,
+    "participation": 1.0,
+    "deadline": None,
+    "eval_interval": 0,
+    "sample_interval": 0,
+    "checkpoint_interval": 0,
+    "log_interval": _ENDLESS,
+    "tensorboard": False,
+}
+"""Every worker takes part, and nothing is written that need not be."""
+
+
+class Role(NamedTuple):
+    """What a role of a short run has told.
+
+    Attributes:
+        charges: where its time went.
+        own_bytes: memory of its process that is not shared with the one it was forked from.
+        spans: by iteration; of its first ones at least.
+    """
+
+    charges: list[Charge]
+    own_bytes: int
+    spans: Mapping[int, Sequence[RecordedSpan]]
+
+    def moved_bytes(self, phases: Collection[str]) -> float:
+        """What it sends or receives in some phases, in a usual step that has them."""
+        sums = (
+            sum(span.num_bytes for span in spans if span.name in phases)
+            for spans in self.spans.values()
+        )
+        return median(num_bytes for num_bytes in [*sums, 0] if num_bytes)
+
+
+@dataclass(frozen=True)
+class _Watched(Planned):
+    """Gives a process a clock, at the place where planned faults strike."""
+
+    clock: PhaseClock | None = None
+
+    def on_phase(self, role: str) -> OnPhase | None:
+        """The clock; there is one role in a process."""
+        del role
+        return self.clock
+
+
+def play(
+    dataset: DatasetFile,
+    settings: RunSettings,
+    layout: Layout,
+    least: tuple[int, float],
+    *,
+    special: Collection[str] = (),
+    in_turns: bool = False,
+) -> list[Role]:
+    """Plays with a process for the server and for each host.
+
+    Args:
+        dataset: its models and shape; no data are read.
+        settings: of the run.
+        layout: the hosts, and how many threads processes have.
+        least: steps and seconds for which it goes on.
+        special: the phases that not every step has.
+        in_turns: whether each process computes alone, so that it has all cores.
+
+    Returns:
+        What the server has told, and then every host.
+
+    Raises:
+        ForkFailed: a process failed.
+    """
+    turn = multiprocessing.get_context("fork").Semaphore() if in_turns else None
+    idle = {*_IDLE, *special}
+    with _prepared(dataset, settings, layout) as prepared, listen(_ADDRESS, 0) as listener:
+        serve = partial(run_server, claimed=claim(prepared), listener=listener)
+        works = [partial(_tell, prepared, PhaseClock(turn, idle, least), serve)]
+        own = replace(prepared, launch=replace(prepared.launch, threads=layout.host_threads))
+        for carried in layout.hosts:
+            port = listener.getsockname()[1]
+            be_host = partial(run_host, workers=carried, port=port, process_here=0)
+            works.append(partial(_tell, own, PhaseClock(turn, idle, None), be_host))
+        told = at_once(works)
+        traces = RecordedRun.read(Path(str(prepared.launch.out))).traces
+    names = [SERVER, *(f"host-{carried[0]}" for carried in layout.hosts)]
+    return [
+        Role([Charge(*charge) for charge in charges], own_bytes, traces[name].spans)
+        for name, (charges, own_bytes) in zip(names, told, strict=True)
+    ]
+
+
+@contextlib.contextmanager
+def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> Iterator[Prepared]:
+    """A run like that of `launch.prepare`, with noise for data; its folder goes with the block."""
+    ranks = LocalRanks(serves=True, hosts=layout.hosts, everyone=True)
+    noise = Noise(dataset.shape, settings.batch_size)
+    changes = {"world_size": 1 + layout.num_workers, **_QUIET}
+    with tempfile.TemporaryDirectory(prefix="mdgan-plan-") as folder:
+        yield Prepared(
+            replace(settings, **changes),  # type: ignore[arg-type] # by name
+            LaunchSettings(out=folder, threads=layout.server_threads),
+            dataset,
+            ranks,
+            dict.fromkeys(ranks.workers(), (noise, torch.arange(len(noise)))),
+            torchrun=None,
+            extractor="",
+            warnings=(),
+            launched=time.monotonic(),
+        )
+
+
+def _tell(
+    prepared: Prepared, clock: PhaseClock, play_role: Callable[[Prepared], None]
+) -> tuple[list[Charge], int]:
+    """Plays a role until the run is stopped; gives its charges and the memory of its process."""
+    with contextlib.suppress(Interrupted):
+        play_role(replace(prepared, faults=_Watched(clock=clock)))
+    return clock.charges, int(psutil.Process().memory_full_info().uss)
