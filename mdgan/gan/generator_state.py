@@ -5,13 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from mdgan.gan.model_state import (
-    check_names,
-    load_model,
-    optimizer_tensors,
-    part_of,
-    under,
-)
+from mdgan.gan.model_state import check_names, load_model, optimizer_tensors, part_of, under
 from mdgan.gan.randomness import RandomState, restore_generator
 
 

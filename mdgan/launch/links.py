@@ -53,10 +53,7 @@ def own_addresses(addresses: Sequence[Address], settings: LaunchSettings) -> lis
 
 
 def open_server(
-    prepared: Prepared,
-    listener: socket.socket | None,
-    admit: Admit,
-    timeouts: Timeouts,
+    prepared: Prepared, listener: socket.socket | None, admit: Admit, timeouts: Timeouts
 ) -> TcpServerTransport:
     """The server's end.
 

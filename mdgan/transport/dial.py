@@ -15,13 +15,7 @@ from mdgan.errors import BadInput
 from mdgan.messages import Kind
 from mdgan.timeouts import Timeouts
 from mdgan.transport.door import HANDSHAKE_SECONDS, one_line
-from mdgan.transport.handshake import (
-    HandshakeFailed,
-    NotMdgan,
-    OtherVersion,
-    WrongToken,
-    as_client,
-)
+from mdgan.transport.handshake import HandshakeFailed, NotMdgan, OtherVersion, WrongToken, as_client
 from mdgan.transport.link import Link
 from mdgan.transport.until import Until
 

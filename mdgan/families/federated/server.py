@@ -91,9 +91,7 @@ class FederatedServer(ServerPart):
         sent = self._models.vector.read()
         asked = _of_those(free, chosen)
         engine.ask(
-            i,
-            asked,
-            lambda host: order(i, sent, {n: loads[n] for n in asked[host]}, weights),
+            i, asked, lambda host: order(i, sent, {n: loads[n] for n in asked[host]}, weights)
         )
 
         # 3. They train, and answer.
@@ -126,10 +124,7 @@ class FederatedServer(ServerPart):
 
     def state(self) -> dict[str, Tensor]:
         """See `ServerPart`."""
-        return {
-            **under(_MODELS, self._models.state()),
-            **under(_SAMPLING, self._sampling.state()),
-        }
+        return {**under(_MODELS, self._models.state()), **under(_SAMPLING, self._sampling.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `ServerPart`."""

@@ -124,11 +124,7 @@ def training_loads(
 
 
 def weak_loads(
-    clients: Iterable[int],
-    fraction: float,
-    what: str,
-    iterations: int,
-    batch_size: int,
+    clients: Iterable[int], fraction: float, what: str, iterations: int, batch_size: int
 ) -> dict[int, Load]:
     """The loads of the experiment in which some clients are weak (figure 16).
 
