@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from mdgan.families.mdgan.worker import Judgement, Worker
+from mdgan.gan.discriminator_learner import Stage, unobserved
 from mdgan.gan.randomness import generator_for
-from mdgan.gan.stages import Stage, unobserved
 
 FLIP_STRENGTH = 5.0
 """The factor k of a sign flipper. With k > 7/3, three of ten workers reverse the sum of ten equal

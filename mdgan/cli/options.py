@@ -12,8 +12,7 @@ from mdgan.families import registry
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings
 from mdgan.records.run_directory import RunDirectory
-from mdgan.settings.config_file import read_config_file
-from mdgan.settings.declare import Kind, flag
+from mdgan.settings.declare import Kind, flag, read_config_file
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -12,7 +12,7 @@ from typing import Any
 from mdgan.errors import BadInput
 from mdgan.launch.faults import FAULTS, read_planned
 from mdgan.launch.resolve import combined, known_settings
-from mdgan.settings.config_file import read_config_file
+from mdgan.settings.declare import read_config_file
 
 _FAULTS, _PAPER_SCALE = "faults", "paper_scale"
 

@@ -21,7 +21,7 @@ from mdgan.metrics.scores import Scores, score
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.whole_file import exit_between_files
 from mdgan.transport.channel import Channel
-from mdgan.transport.inbox import Inbox
+from mdgan.transport.until import Inbox
 
 EXTRACTOR_FILE = "extractor.safetensors"
 """In the run's folder: the network that the scores are made of, so that others can use the same."""

@@ -9,15 +9,7 @@ from mdgan.errors import BadInput
 from mdgan.gan.settings import TrainingSettings
 from mdgan.metrics.settings import ScoreSettings
 from mdgan.observe.settings import RecordSettings
-from mdgan.settings.declare import (
-    number,
-    parsed,
-    setting,
-    shortest,
-    switch,
-    text,
-    whole,
-)
+from mdgan.settings.declare import number, parsed, setting, shortest, switch, text, whole
 
 _MOST_RANKS = 100_000
 _DEADLINE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(x?)")
@@ -111,11 +103,7 @@ class RunSettings(DataSettings, TrainingSettings, ScoreSettings, RecordSettings)
         shared=False,
     )
     strikes: int = setting(
-        3,
-        "Unusable answers after which a worker is shut out.",
-        whole(1),
-        metavar="N",
-        shared=False,
+        3, "Unusable answers after which a worker is shut out.", whole(1), metavar="N", shared=False
     )
     checkpoint_interval: int = setting(
         500,

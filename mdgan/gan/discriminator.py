@@ -8,13 +8,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from mdgan.gan.model_state import (
-    check_names,
-    load_model,
-    optimizer_tensors,
-    part_of,
-    under,
-)
+from mdgan.gan.model_state import check_names, load_model, optimizer_tensors, part_of, under
 
 
 class Discriminator:

@@ -12,12 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.gan.arithmetic import finite_or_zero
-from mdgan.gan.discriminator_learner import DiscriminatorLearner
-from mdgan.gan.generator_state import generator_state, load_generator_state
+from mdgan.gan.discriminator_learner import DiscriminatorLearner, Stage, unobserved
 from mdgan.gan.losses import Term
-from mdgan.gan.model_state import part_of, under
+from mdgan.gan.model_state import generator_state, load_generator_state, part_of, under
 from mdgan.gan.randomness import RandomState
-from mdgan.gan.stages import Stage, unobserved
 
 
 def resolve_kappa(kappa: int | str, num_workers: int) -> int:

@@ -19,7 +19,6 @@ from mdgan.observe.tensorboard import TensorBoardWriter
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.fence import Fence
-from mdgan.timeouts import Timeouts
 
 _log = logging.getLogger(__name__)
 
@@ -123,13 +122,4 @@ def make_observer(prepared: Prepared, claimed: Claim, generator: nn.Module) -> R
         seconds=claimed.seconds,
         on_phase=prepared.faults.on_phase(SERVER),
         may_write=claimed.fence.check,
-    )
-
-
-def timeouts_of(prepared: Prepared) -> Timeouts:
-    """All time limits of a run."""
-    return Timeouts(
-        connect=prepared.launch.connect_timeout,
-        liveness=prepared.launch.liveness_timeout,
-        patience=prepared.launch.patience,
     )

@@ -4,13 +4,11 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from mdgan.launch.access import read_token
 from mdgan.launch.launcher import launch
 from mdgan.launch.links import server_addresses
 from mdgan.launch.prepare import prepare
-from mdgan.launch.settings import LaunchSettings
-from mdgan.timeouts import Timeouts
-from mdgan.transport.tcp import ask_server
+from mdgan.launch.settings import LaunchSettings, read_token
+from mdgan.transport.dial import ask_server
 
 _NOT_SETTINGS = ("version", "dataset_sha256", "extractor")
 
@@ -29,9 +27,8 @@ def join(settings: Mapping[str, Any], launched: float) -> int:
         BadInput: there is no server, or it refused, or this machine lacks what it takes.
     """
     own = LaunchSettings.read(settings)
-    timeouts = Timeouts(connect=own.connect_timeout, liveness=own.liveness_timeout)
     addresses, token = server_addresses(own), read_token(own)
-    told = ask_server(addresses, token, {}, timeouts, threading.Event())
+    told = ask_server(addresses, token, own.timeouts(), threading.Event())
     shared = {name: v for name, v in told["identity"].items() if name not in _NOT_SETTINGS}
     prepared = prepare(settings, shared, launched=launched, joins_as=int(told["rank"]))
     return launch(prepared)

@@ -22,13 +22,11 @@ from typing import NoReturn
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.engine.server.loop import AllWorkersLost
 from mdgan.errors import BadInput, Interrupted
-from mdgan.launch.access import check_exposed
 from mdgan.launch.claim import claim
-from mdgan.launch.host_process import run_host
 from mdgan.launch.links import DEFAULT_PORT, own_addresses, server_addresses
-from mdgan.launch.one_process import run_everything
 from mdgan.launch.prepare import Prepared
-from mdgan.launch.server_process import run_server
+from mdgan.launch.processes import run_everything, run_host, run_server
+from mdgan.launch.settings import check_exposed
 from mdgan.storage.fence import Fenced
 from mdgan.storage.whole_file import exit_between_files
 from mdgan.transport.rendezvous import listen

@@ -7,16 +7,16 @@ from typing import Any
 
 from mdgan.engine import message_sizes
 from mdgan.engine.host.loop import Connect
-from mdgan.launch.access import check_exposed
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.ranks import Torchrun
-from mdgan.launch.settings import LaunchSettings
+from mdgan.launch.settings import LaunchSettings, check_exposed
 from mdgan.timeouts import Timeouts
 from mdgan.transport.agent_store import find_door, publish_door
 from mdgan.transport.base import Admit
 from mdgan.transport.dial import Address
 from mdgan.transport.rendezvous import address_of_interface, address_towards, listen
-from mdgan.transport.tcp import TcpHostTransport, TcpServerTransport
+from mdgan.transport.tcp_host import TcpHostTransport
+from mdgan.transport.tcp_server import TcpServerTransport
 from mdgan.transport.until import Until
 
 DEFAULT_PORT = 29500
@@ -53,10 +53,7 @@ def own_addresses(addresses: Sequence[Address], settings: LaunchSettings) -> lis
 
 
 def open_server(
-    prepared: Prepared,
-    listener: socket.socket | None,
-    admit: Admit,
-    timeouts: Timeouts,
+    prepared: Prepared, listener: socket.socket | None, admit: Admit, timeouts: Timeouts
 ) -> TcpServerTransport:
     """The server's end.
 

@@ -21,12 +21,11 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.contract import Algorithm, Builder
 from mdgan.gan.randomness import generator_for
-from mdgan.launch.access import is_readable_by_others, read_token
 from mdgan.launch.faults import Planned, read_planned
 from mdgan.launch.machine import resolve_device
 from mdgan.launch.ranks import LocalRanks, Torchrun, local_ranks
 from mdgan.launch.resolve import Resolved, resolve
-from mdgan.launch.settings import LaunchSettings
+from mdgan.launch.settings import LaunchSettings, is_readable_by_others, read_token
 from mdgan.metrics.chosen import extractor_identity
 from mdgan.observe.tensorboard import check_tensorboard
 from mdgan.transport.rendezvous import check_interface

@@ -11,15 +11,14 @@ from typing import Any
 
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families import registry
-from mdgan.launch.claim import timeouts_of
 from mdgan.launch.launcher import STOPPED, take_over
 from mdgan.launch.links import server_addresses
 from mdgan.launch.prepare import Prepared, prepare
+from mdgan.launch.processes import on_stop_signals
 from mdgan.launch.settings import LaunchSettings
-from mdgan.launch.signals import on_stop_signals
 from mdgan.records.run_directory import RunDirectory
+from mdgan.transport.dial import watch_server
 from mdgan.transport.rendezvous import local_addresses
-from mdgan.transport.tcp import watch_server
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +89,7 @@ def own_addresses(settings: LaunchSettings) -> list[str]:
 def _watch_until_it_dies(prepared: Prepared, interrupted: threading.Event) -> str | None:
     """Watches whoever serves; returns its address when it has died, None if it has ended."""
     addresses, token = server_addresses(prepared.launch), prepared.token
-    timeouts, watched = timeouts_of(prepared), addresses[0][0]
+    timeouts, watched = prepared.launch.timeouts(), addresses[0][0]
 
     def told(welcome: Mapping[str, Any]) -> None:
         nonlocal watched
@@ -99,12 +98,12 @@ def _watch_until_it_dies(prepared: Prepared, interrupted: threading.Event) -> st
         _log.info("standing by for the server at %s (generation %s)", watched, generation)
 
     while True:
-        if watch_server(addresses, token, {}, timeouts, interrupted, told) == "ended":
+        if watch_server(addresses, token, timeouts, interrupted, told) == "ended":
             return None
         # Its connection broke: perhaps only that, or it is started anew at once.
         timeouts = replace(timeouts, connect=_RETURN_SECONDS)
         with contextlib.suppress(BadInput):
-            if watch_server(addresses, token, {}, timeouts, interrupted, told) == "ended":
+            if watch_server(addresses, token, timeouts, interrupted, told) == "ended":
                 return None
             continue
         return watched

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from decimal import Decimal
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from mdgan.errors import BadInput
@@ -287,3 +288,27 @@ def merged(layers: Iterable[Mapping[str, Any]], declared: Iterable["Field[Any]"]
             if value is not None and not taken:
                 found[name] = value
     return found
+
+
+def read_config_file(path: Path, known: Collection[str]) -> dict[str, Any]:
+    """Reads a `--config` file: one JSON object with any of the settings' names.
+
+    Args:
+        path: the file.
+        known: the names that it may have.
+
+    Raises:
+        BadInput: not readable, not a JSON object, or a name that is not known.
+    """
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"--config {path}: cannot read it ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"--config {path}: not a JSON file ({error})") from error
+    if not isinstance(settings, dict):
+        raise BadInput(f"--config {path}: must hold one JSON object of settings")
+    for name in settings:
+        if name not in known:
+            raise BadInput(f"--config {path}: unknown key {name!r}{suggest(name, known)}")
+    return settings

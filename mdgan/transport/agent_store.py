@@ -11,8 +11,7 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 
 from mdgan.errors import BadInput
 from mdgan.transport.dial import Address
-from mdgan.transport.inbox import Inbox
-from mdgan.transport.until import Until
+from mdgan.transport.until import Inbox, Until
 
 _DOOR = "door"
 _LOOK_SECONDS = 0.05

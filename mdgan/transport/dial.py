@@ -1,28 +1,24 @@
-"""Finding the server among the addresses where it may be, and being let in."""
+"""Finding the server among the addresses where it may be, being let in, asking and watching it."""
 
 import errno
 import logging
+import math
 import os
 import select
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from mdgan import messages
 from mdgan.errors import BadInput
 from mdgan.messages import Kind
 from mdgan.timeouts import Timeouts
 from mdgan.transport.door import HANDSHAKE_SECONDS, one_line
-from mdgan.transport.handshake import (
-    HandshakeFailed,
-    NotMdgan,
-    OtherVersion,
-    WrongToken,
-    as_client,
-)
-from mdgan.transport.link import Link
+from mdgan.transport.handshake import HandshakeFailed, NotMdgan, OtherVersion, WrongToken, as_client
+from mdgan.transport.link import Link, Pulses
 from mdgan.transport.until import Until
 
 _log = logging.getLogger(__name__)
@@ -239,3 +235,76 @@ def find_server(
             told = time.monotonic()
             _log.info("waiting for the server at %s", places)
         until.pause(RETRY_SECONDS)
+
+
+def ask_server(
+    addresses: Sequence[Address],
+    token: bytes,
+    timeouts: Timeouts,
+    interrupted: threading.Event | None = None,
+) -> Mapping[str, Any]:
+    """Asks for the settings of a run, to take part in it later.
+
+    Args:
+        addresses: where the server may be.
+        token: the secret of those who may join.
+        timeouts: all time limits; `connect` is how long to look for the server.
+        interrupted: set to give up.
+
+    Returns:
+        What the server answers.
+
+    Raises:
+        BadInput: the server refused, or there is none.
+        Interrupted: asked to stop.
+    """
+    entry = _visit("ask", addresses, token, timeouts, interrupted)
+    entry.link.close()
+    return entry.welcome
+
+
+def watch_server(
+    addresses: Sequence[Address],
+    token: bytes,
+    timeouts: Timeouts,
+    interrupted: threading.Event | None = None,
+    on_welcome: Callable[[Mapping[str, Any]], None] = lambda _: None,
+) -> Literal["ended", "lost"]:
+    """Watches a server until it is gone.
+
+    Args:
+        addresses: see `ask_server`, also for the errors.
+        token: see `ask_server`.
+        timeouts: see `ask_server`.
+        interrupted: see `ask_server`.
+        on_welcome: called with what the server answers, once it does.
+
+    Returns:
+        `ended` if it said goodbye, `lost` if its connection broke or it fell silent.
+    """
+    entry = _visit("watch", addresses, token, timeouts, interrupted)
+    pulses = Pulses(timeouts.liveness)
+    try:
+        pulses.add(entry.link, entry.welcome.get("liveness"))
+        entry.link.expect({})
+        on_welcome(entry.welcome)
+        while entry.link.receive(Until(math.inf, interrupted))[0].kind != Kind.BYE:
+            pass
+    except RuntimeError:
+        return "lost"
+    finally:
+        pulses.stop()
+        entry.link.close()
+    return "ended"
+
+
+def _visit(
+    purpose: str,
+    addresses: Sequence[Address],
+    token: bytes,
+    timeouts: Timeouts,
+    interrupted: threading.Event | None,
+) -> Entry:
+    hello = {"purpose": purpose, "liveness": timeouts.liveness}
+    until = Until(timeouts.connect, interrupted)
+    return find_server(addresses, token, lambda _: hello, timeouts, until, timeouts.connect)

@@ -23,11 +23,10 @@ from mdgan.transport.base import (
     Received,
     Refused,
     ServerEvent,
+    Traffic,
 )
-from mdgan.transport.inbox import Inbox
 from mdgan.transport.parcels import KEPT_EXCHANGES
-from mdgan.transport.traffic import Traffic
-from mdgan.transport.until import Until
+from mdgan.transport.until import Inbox, Until
 from mdgan.transport.wire import copied, encoded_bytes
 
 

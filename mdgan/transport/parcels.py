@@ -12,8 +12,7 @@ from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.dial import connect
 from mdgan.transport.door import Door, Newcomer, one_line
-from mdgan.transport.link import Link, LinkBroken
-from mdgan.transport.pulses import Pulses
+from mdgan.transport.link import Link, LinkBroken, Pulses
 from mdgan.transport.until import Until
 from mdgan.transport.wire import Frame
 

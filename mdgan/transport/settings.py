@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from mdgan.settings.declare import Settings, number, setting, switch, text, whole
+from mdgan.timeouts import Timeouts
 
 _SECONDS = number(lambda seconds: 0 < seconds < 1e7, "must be seconds above 0")
 
@@ -70,3 +71,9 @@ class LinkSettings(Settings):
     def addresses(self) -> list[str]:
         """Where the server may be: rank 0's address, then those of its standbys."""
         return [address.strip() for address in self.master_addr.split(",")]
+
+    def timeouts(self) -> Timeouts:
+        """The time limits of a run; those that are no settings have their defaults."""
+        return Timeouts(
+            connect=self.connect_timeout, liveness=self.liveness_timeout, patience=self.patience
+        )

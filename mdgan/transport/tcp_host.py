@@ -11,15 +11,13 @@ from mdgan import messages
 from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import SERVER, Asked, HostEvent, Lost, Received
+from mdgan.transport.base import SERVER, Asked, HostEvent, Lost, Received, Traffic
 from mdgan.transport.clock import CLOCK_BYTES, ask_clock
 from mdgan.transport.dial import RETRY_SECONDS, Address, Entry, find_server
 from mdgan.transport.door import one_line
-from mdgan.transport.inbox import Inbox
+from mdgan.transport.link import Pulses
 from mdgan.transport.parcels import Parcels, fetch
-from mdgan.transport.pulses import Pulses
-from mdgan.transport.traffic import Traffic
-from mdgan.transport.until import Until
+from mdgan.transport.until import Inbox, Until
 from mdgan.transport.wire import encode
 
 _BACKLOG = 128

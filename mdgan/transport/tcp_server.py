@@ -10,14 +10,11 @@ from typing import Any
 from mdgan import messages
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import Admit, Asked, Joined, Lost, Received, Refused, ServerEvent
+from mdgan.transport.base import Admit, Asked, Joined, Lost, Received, Refused, ServerEvent, Traffic
 from mdgan.transport.clock import CLOCK_BYTES, tell_clock
 from mdgan.transport.door import Complaints, Door, Newcomer, one_line
-from mdgan.transport.inbox import Inbox
-from mdgan.transport.link import Link
-from mdgan.transport.pulses import Pulses
-from mdgan.transport.traffic import Traffic
-from mdgan.transport.until import Until
+from mdgan.transport.link import Link, Pulses
+from mdgan.transport.until import Inbox, Until
 
 HELLO_BYTES = 1 << 20
 _MOST_UNTAKEN_BYTES = 1 << 26

@@ -1,7 +1,9 @@
-"""Waits that have a time limit and can be ended from elsewhere."""
+"""Waits that have a time limit and can be ended from elsewhere: up to a moment, or for an event."""
 
+import queue
 import threading
 import time
+from typing import Generic, TypeVar
 
 from mdgan.errors import Interrupted
 
@@ -53,3 +55,24 @@ class Until:
     def shorter(self, seconds: float) -> "Until":
         """The same, but at most so many seconds from now."""
         return Until(min(seconds, self.left()), self._interrupted)
+
+
+Event = TypeVar("Event")
+
+
+class Inbox(Generic[Event]):
+    """Events from any thread, in order; `put` may be called from a signal handler."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+
+    def put(self, event: Event) -> None:
+        """Adds an event."""
+        self._queue.put(event)
+
+    def take(self, timeout_seconds: float) -> Event | None:
+        """The next event, or None when the time is up."""
+        try:
+            return self._queue.get(timeout=timeout_seconds)
+        except queue.Empty:
+            return None

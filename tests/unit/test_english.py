@@ -11,37 +11,10 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-ROOMS = (
-    "benchmarks",
-    "datasets",
-    "mdgan/data",
-    "mdgan/families/federated/clusters.py",
-    "mdgan/families/federated/fegan.py",
-    "mdgan/families/federated/fl_gan.py",
-    "mdgan/families/federated/model_average.py",
-    "mdgan/families/federated/training_load.py",
-    "mdgan/families/mdgan/aggregation.py",
-    "mdgan/families/mdgan/aggregation_rules.py",
-    "mdgan/families/mdgan/algorithm.py",
-    "mdgan/families/mdgan/discriminator_stack.py",
-    "mdgan/families/mdgan/forgiving.py",
-    "mdgan/families/mdgan/participation.py",
-    "mdgan/families/mdgan/stacked_workers.py",
-    "mdgan/families/mdgan/swap.py",
-    "mdgan/families/mdgan/track_record.py",
-    "mdgan/gan",
-    "mdgan/metrics",
-    "mdgan/storage",
-    "mdgan/transport",
-)
+ROOMS = ("mdgan",)
 """Folders and files that are checked."""
 
-NOT_YET = {
-    "mdgan/data/dataset_file.py",
-    "mdgan/gan/discriminator_learner.py",
-    "mdgan/gan/exact_sum.py",
-    "mdgan/transport/parcels.py",
-}
+NOT_YET = {"mdgan/cli/plan.py", *map(str, ())}
 """Files in these rooms that are still to be rewritten."""
 
 NAME_THE_ACTOR = "name the actor: the server, the host, the worker, the user"

@@ -6,20 +6,61 @@ has passed and enough of them have.
 """
 
 import time
-from collections.abc import Collection, Mapping
-from math import inf
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from math import ceil, inf
+from statistics import median
 from typing import NamedTuple
 
 import torch
 
 from mdgan.engine.answers import AnswerForm, Answers, read_answers
 from mdgan.engine.server.attendance import Attendance
-from mdgan.engine.server.deadline import Deadline
 from mdgan.engine.server.desk import Desk
 from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.screening import Screening
+from mdgan.engine.settings import DeadlineRule
 from mdgan.messages import Message
 from mdgan.transport.base import Received, ServerTransport
+
+_REMEMBERED = 200
+
+
+class Deadline:
+    """How long the server waits for answers, and for how many of them.
+
+    Args:
+        rule: when to go on; None to wait for every worker that lives.
+        quorum: the least fraction of the live workers that must have answered, in ]0, 1].
+    """
+
+    def __init__(self, rule: DeadlineRule | None, quorum: float) -> None:
+        self._seconds, self._factor = rule or (0.0, 0.0)
+        self._quorum = quorum
+        self._times: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def limit_seconds(self) -> float:
+        """How long after asking the server goes on; infinite if no worker is left behind."""
+        if self._seconds:
+            return self._seconds
+        if self._factor and self._times:
+            return self._factor * median(self._times)
+        return inf
+
+    def least(self, num_live: int) -> int:
+        """How many workers at least must take part in an iteration.
+
+        Args:
+            num_live: the workers that live, busy or not.
+        """
+        if not self._seconds and not self._factor:
+            return num_live
+        return min(num_live, max(1, ceil(self._quorum * num_live)))
+
+    def learn(self, answer_seconds: Iterable[float]) -> None:
+        """Takes in how long answers took."""
+        self._times.extend(answer_seconds)
+
 
 Hosts = Mapping[int, Collection[int]]
 """Hosts, with those of their workers that are meant."""

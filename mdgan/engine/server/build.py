@@ -4,9 +4,8 @@ from functools import partial
 
 from mdgan.engine.parts import ServerPart
 from mdgan.engine.server.attendance import Attendance
-from mdgan.engine.server.barrier import AnswerInbox, Barrier
+from mdgan.engine.server.barrier import AnswerInbox, Barrier, Deadline
 from mdgan.engine.server.checkpoints import ServerCheckpoints
-from mdgan.engine.server.deadline import Deadline
 from mdgan.engine.server.desk import Desk
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.loop import Server

@@ -20,12 +20,7 @@ from mdgan.families.federated.messages import ROUND, UPDATE, update_form
 from mdgan.families.federated.planning import planning
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.gan.build import (
-    build_model,
-    make_discriminator_learner,
-    make_local_gan,
-    make_model,
-)
+from mdgan.gan.build import build_model, make_discriminator_learner, make_local_gan, make_model
 from mdgan.gan.discriminator_learner import DiscriminatorLearner
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.model_vector import ModelVector
@@ -107,11 +102,7 @@ class _Federated(Builder[FederatedSettings]):
 
 
 def make_client(
-    rank: int,
-    settings: FederatedSettings,
-    dataset: DatasetFile,
-    shard: Shard,
-    device: torch.device,
+    rank: int, settings: FederatedSettings, dataset: DatasetFile, shard: Shard, device: torch.device
 ) -> Client:
     """The client of one rank; its models are the server's from the first round on."""
     learner = make_discriminator_learner(

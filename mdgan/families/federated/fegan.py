@@ -66,10 +66,7 @@ def divergence_scores(class_counts: ClassCounts) -> dict[int, float]:
 
 
 def participant_weights(
-    rule: str,
-    participants: Iterable[int],
-    class_counts: ClassCounts,
-    loads: Mapping[int, float],
+    rule: str, participants: Iterable[int], class_counts: ClassCounts, loads: Mapping[int, float]
 ) -> dict[int, float]:
     """How much each participant's model weighs in the mean of a round; not normalised.
 

@@ -11,11 +11,10 @@ from mdgan.engine.server.barrier import Hosts
 from mdgan.engine.server.engine import Engine
 from mdgan.families.federated.fegan import Sampling, check_classes, participant_weights
 from mdgan.families.federated.fl_gan import GlobalModels
-from mdgan.families.federated.loads import choose_loads
 from mdgan.families.federated.messages import order, update_form
 from mdgan.families.federated.model_average import average
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.families.federated.training_load import Load, load_share
+from mdgan.families.federated.training_load import Load, choose_loads, load_share
 from mdgan.gan.model_state import part_of, under
 
 _MODELS, _SAMPLING = "models.", "sampling."
@@ -91,9 +90,7 @@ class FederatedServer(ServerPart):
         sent = self._models.vector.read()
         asked = _of_those(free, chosen)
         engine.ask(
-            i,
-            asked,
-            lambda host: order(i, sent, {n: loads[n] for n in asked[host]}, weights),
+            i, asked, lambda host: order(i, sent, {n: loads[n] for n in asked[host]}, weights)
         )
 
         # 3. They train, and answer.
@@ -126,10 +123,7 @@ class FederatedServer(ServerPart):
 
     def state(self) -> dict[str, Tensor]:
         """See `ServerPart`."""
-        return {
-            **under(_MODELS, self._models.state()),
-            **under(_SAMPLING, self._sampling.state()),
-        }
+        return {**under(_MODELS, self._models.state()), **under(_SAMPLING, self._sampling.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `ServerPart`."""

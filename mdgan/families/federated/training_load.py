@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from mdgan.families.federated.load_form import LoadForm
+
 Points = Sequence[tuple[int, float]]
 """Measurements: batch size, and seconds per iteration."""
 
@@ -124,11 +126,7 @@ def training_loads(
 
 
 def weak_loads(
-    clients: Iterable[int],
-    fraction: float,
-    what: str,
-    iterations: int,
-    batch_size: int,
+    clients: Iterable[int], fraction: float, what: str, iterations: int, batch_size: int
 ) -> dict[int, Load]:
     """The loads of the experiment in which some clients are weak (figure 16).
 
@@ -224,3 +222,41 @@ def _whole(value: object, name: str, most: int) -> int:
     if type(value) is not int or not 1 <= value <= most:
         raise ValueError(f"{name}: {value!r:.99} is no whole number from 1 to {most}")
     return value
+
+
+def choose_loads(
+    form: LoadForm,
+    num_workers: int,
+    workers: Sequence[int],
+    full: Load,
+    told: Mapping[int, Mapping[str, Any]],
+) -> dict[int, Load]:
+    """The server's choice of training loads (Guerraoui et al. 2020, section 3.4).
+
+    Args:
+        form: `--training-load`.
+        num_workers: N at the start; of these a fraction may be weak.
+        workers: those that take part.
+        full: what a strong worker does.
+        told: by host, what it said of its workers when it arrived.
+    """
+    found: dict[int, Load] = {}
+    if form.name == "measured":
+        found = training_loads(_capabilities(told), full.iterations, full.batch_size)
+    elif form.name == "weak":
+        every_worker = range(1, num_workers + 1)
+        found = weak_loads(every_worker, form.fraction, form.what, full.iterations, full.batch_size)
+    return {worker: found.get(worker, full) for worker in workers}
+
+
+def _capabilities(told: Mapping[int, Mapping[str, Any]]) -> dict[int, Capability]:
+    """What can be made of what hosts told; a host may lie."""
+    found: dict[int, Capability] = {}
+    for said in told.values():
+        records = said.get("capabilities", {})
+        for worker, record in records.items() if isinstance(records, dict) else ():
+            try:
+                found[int(worker)] = Capability.from_record(record)
+            except (ValueError, TypeError, LookupError, AttributeError):
+                continue  # as a host that told nothing: the full load
+    return found

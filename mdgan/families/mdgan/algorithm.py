@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.gan.arithmetic import finite_or_zero
-from mdgan.gan.generator_state import generator_state, load_generator_state
+from mdgan.gan.model_state import generator_state, load_generator_state
 from mdgan.gan.randomness import RandomState
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.worker import Worker
-from mdgan.gan.stages import Stage, unobserved
+from mdgan.gan.discriminator_learner import Stage, unobserved
 
 StageOf = Callable[[int], Stage]
 """From a worker's rank to what its stages run in."""

@@ -6,8 +6,7 @@ from click.testing import CliRunner
 
 from mdgan.cli.token import token
 from mdgan.errors import BadInput
-from mdgan.launch.access import read_token
-from mdgan.launch.settings import LaunchSettings
+from mdgan.launch.settings import LaunchSettings, read_token
 
 
 def test_a_secret_of_its_own_is_written_for_its_owner_alone(

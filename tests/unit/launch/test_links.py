@@ -16,11 +16,10 @@ from mdgan.engine.hello import make_hello
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.launch import links
-from mdgan.launch.access import check_exposed, is_readable_by_others, read_token
 from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared, prepare
 from mdgan.launch.ranks import Torchrun
-from mdgan.launch.settings import LaunchSettings
+from mdgan.launch.settings import LaunchSettings, check_exposed, is_readable_by_others, read_token
 from mdgan.messages import Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Joined, Lost, Received

@@ -12,8 +12,7 @@ from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.standalone.settings import StandaloneSettings
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings
-from mdgan.settings.config_file import read_config_file
-from mdgan.settings.declare import flag
+from mdgan.settings.declare import flag, read_config_file
 from tests.unit.settings.refusals import refusal_of, refused
 
 FOREIGN: list[tuple[str, str, Any, str]] = [

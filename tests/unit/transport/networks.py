@@ -20,8 +20,8 @@ from mdgan.transport.base import (
     ServerTransport,
 )
 from mdgan.transport.memory import MemoryNetwork
-from mdgan.transport.tcp import TcpHostTransport, TcpServerTransport
-from mdgan.transport.tcp_server import AcceptsFrom
+from mdgan.transport.tcp_host import TcpHostTransport
+from mdgan.transport.tcp_server import AcceptsFrom, TcpServerTransport
 
 TOKEN = b"a secret of tests, shared"
 KINDS = (*Kind, "BATCHES", "FEEDBACK", "SWAP", "SWAPPED", "DISCRIMINATORS")

@@ -10,7 +10,7 @@ import torch
 from mdgan import messages
 from mdgan.messages import Kind, Message
 from mdgan.transport.channel import Channel, ChannelClosed
-from mdgan.transport.inbox import Inbox
+from mdgan.transport.until import Inbox
 from tests.unit.transport.networks import LONG
 
 

@@ -13,8 +13,7 @@ from mdgan import messages
 from mdgan.errors import Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.transport import wire
-from mdgan.transport.link import Link, LinkBroken
-from mdgan.transport.pulses import Pulses
+from mdgan.transport.link import Link, LinkBroken, Pulses
 from mdgan.transport.until import Until
 from mdgan.transport.wire import WireError
 from tests.processes import wait_until

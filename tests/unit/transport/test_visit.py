@@ -13,7 +13,8 @@ import pytest
 
 from mdgan.errors import BadInput, Interrupted
 from mdgan.transport.base import Refused
-from mdgan.transport.tcp import TcpServerTransport, ask_server, watch_server
+from mdgan.transport.dial import ask_server, watch_server
+from mdgan.transport.tcp_server import TcpServerTransport
 from tests.unit.transport.networks import (
     LONG,
     QUICK,
@@ -28,11 +29,12 @@ from tests.unit.transport.networks import (
 from tests.unit.transport.sockets import in_child
 
 BRISK = replace(QUICK, liveness=2.0)
+OTHER = replace(QUICK, liveness=QUICK.liveness + 1)
 
 
 def tell(hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
-    """What each gets to know."""
-    if hello.get("who") == "a foe":
+    """What a process that asks gets to know; one with another liveness is refused."""
+    if hello["liveness"] == OTHER.liveness:
         return "you may not"
     return {"generation": 3, "settings": {"seed": 7}, "purpose": hello["purpose"]}
 
@@ -45,7 +47,7 @@ def network() -> Iterator[TcpNetwork]:
 
 
 def test_a_process_that_asks_is_answered_and_is_no_host(network: TcpNetwork) -> None:
-    answer = ask_server([network.address], TOKEN, {}, QUICK)
+    answer = ask_server([network.address], TOKEN, QUICK)
     assert answer["settings"] == {"seed": 7}
     assert answer["purpose"] == "ask"
     assert "peers_key" not in answer
@@ -54,10 +56,10 @@ def test_a_process_that_asks_is_answered_and_is_no_host(network: TcpNetwork) -> 
 
 def test_a_process_that_asks_may_be_refused(network: TcpNetwork) -> None:
     with pytest.raises(BadInput, match="the server refused this host: you may not"):
-        ask_server([network.address], TOKEN, {"who": "a foe"}, QUICK)
+        ask_server([network.address], TOKEN, OTHER)
     assert network.server.receive(LONG) == Refused("you may not")
     with pytest.raises(BadInput, match="wants a join token"):
-        ask_server([network.address], b"", {}, QUICK)
+        ask_server([network.address], b"", QUICK)
 
 
 def watched(network: TcpNetwork) -> tuple[threading.Thread, list[str], threading.Event]:
@@ -68,7 +70,7 @@ def watched(network: TcpNetwork) -> tuple[threading.Thread, list[str], threading
     def watch() -> None:
         try:
             end = watch_server(
-                [network.address], TOKEN, {}, BRISK, interrupted, lambda _: is_welcome.set()
+                [network.address], TOKEN, BRISK, interrupted, lambda _: is_welcome.set()
             )
             found.append(end)
         except Interrupted:
@@ -120,7 +122,7 @@ def test_a_watched_server_that_dies_or_stands_still_is_lost(
             os.kill(child, number)
 
         patience = replace(BRISK, liveness=liveness_seconds)
-        assert watch_server([address], TOKEN, {}, patience, None, strike) == "lost"
+        assert watch_server([address], TOKEN, patience, None, strike) == "lost"
 
 
 def test_there_is_nothing_to_watch() -> None:
@@ -128,4 +130,4 @@ def test_there_is_nothing_to_watch() -> None:
         address = gone.getsockname()[:2]
     hasty = replace(QUICK, connect=0.2)
     with pytest.raises(BadInput, match="no server answers"):
-        watch_server([address], TOKEN, {}, hasty)
+        watch_server([address], TOKEN, hasty)

@@ -13,8 +13,8 @@ from mdgan.families.mdgan.messages import BATCHES, SWAP
 from mdgan.families.mdgan.participation import Holders
 from mdgan.families.mdgan.swap import Moves, draw_swap
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.discriminator_learner import Stage as Span
 from mdgan.gan.model_state import part_of
-from mdgan.gan.stages import Stage as Span
 from mdgan.storage.checkpoints import SERVER_FILE
 from tests.unit.engine.played import Played, answer_of, generator_after
 from tests.unit.engine.stage import Stage, make_worker, same_state

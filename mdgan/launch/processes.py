@@ -1,0 +1,265 @@
+"""What each process of a run does: the server's, a host's, and one that is all of them."""
+
+import contextlib
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from mdgan.engine.hello import make_hello
+from mdgan.engine.host.checkpoints import HostCheckpoints
+from mdgan.engine.host.describing import Describer
+from mdgan.engine.host.loop import Connect, Host, HostFailed, ServerLost
+from mdgan.engine.server.build import build_server
+from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
+from mdgan.engine.server.membership import Membership
+from mdgan.engine.server.scoring import Scoring
+from mdgan.errors import Interrupted
+from mdgan.families.contract import HostNeeds
+from mdgan.launch import machine
+from mdgan.launch.claim import Claim, make_observer
+from mdgan.launch.links import connector, open_server
+from mdgan.launch.prepare import Prepared
+from mdgan.launch.scorer_process import scoring_process
+from mdgan.metrics.chosen import own_file
+from mdgan.observe.tracer import Tracer, traced_every
+from mdgan.settings.machine import num_cores
+from mdgan.timeouts import Timeouts
+from mdgan.transport.base import ServerTransport
+from mdgan.transport.memory import MemoryNetwork
+
+
+def run_host(
+    prepared: Prepared,
+    workers: tuple[int, ...],
+    port: int | None,
+    process_here: int,
+    run: Path | None = None,
+) -> None:
+    """Runs a host over the network.
+
+    Args:
+        prepared: the checked run.
+        workers: the ranks it carries.
+        port: of the server, where only the launcher knows it.
+        process_here: which of this machine's processes it is.
+        run: the run's folder, where the server was started here, too.
+    """
+    processes = (
+        prepared.torchrun.processes_here if prepared.torchrun else prepared.ranks.num_processes
+    )
+    torch.set_num_threads(machine.worker_threads(prepared.launch, processes))
+    if processes > num_cores():
+        machine.ask_for_long_slices()
+    device = machine.resolve_device(prepared.launch.device, process_here)
+    timeouts = prepared.launch.timeouts()
+    interrupted = threading.Event()
+    connect = connector(prepared, workers, port, timeouts, interrupted)
+    host = make_host(prepared, workers, connect, timeouts, device, run, own_process=True)
+    on_stop_signals(interrupted.set, host.interrupt)
+    host.run()
+
+
+def make_host(
+    prepared: Prepared,
+    workers: tuple[int, ...],
+    connect: Connect,
+    timeouts: Timeouts,
+    device: torch.device,
+    run: Path | None,
+    *,
+    own_process: bool,
+) -> Host:
+    """Builds the workers first, so that a host that joins is ready to answer.
+
+    Args:
+        prepared: the checked run.
+        workers: the ranks it carries.
+        connect: links it with the server.
+        timeouts: all time limits.
+        device: where its models live.
+        run: the run's folder, where the server was started here, too.
+        own_process: whether nobody else computes in this process.
+    """
+    settings, builder = prepared.settings, prepared.builder
+    shards = {rank: prepared.shard(rank) for rank in workers}
+    counts = {rank: builder.class_counts(shards[rank], settings) for rank in workers}
+    every = traced_every(settings.iterations, settings.num_workers)
+    tracer = Tracer(
+        # There are few rounds, and each moves whole models: their spans are nothing beside that.
+        every if prepared.algorithm.unit == "iteration" else 1,
+        prepared.faults.on_phase(f"host-{workers[0]}"),
+    )
+    needs = HostNeeds(
+        settings,
+        prepared.dataset,
+        shards,
+        device,
+        tracer,
+        own_process=own_process,
+        fixed_threads=prepared.launch.threads != "auto",
+        num_workers_here=len(prepared.ranks.workers()),
+    )
+    return Host(
+        builder.host(needs),
+        make_hello(workers[0], counts, prepared.identity),
+        connect,
+        timeouts,
+        Describer(shards, own_file(settings), device),
+        HostCheckpoints(_checkpoint_folder(prepared, run), tracer),
+        tracer,
+    )
+
+
+def _checkpoint_folder(prepared: Prepared, run: Path | None) -> Callable[[str], Path]:
+    """From the run's name to where this machine keeps its workers' checkpoints."""
+
+    def folder(name: str) -> Path:
+        own = run or Path(prepared.launch.out or Path("runs") / Path(name).name)
+        return own / "checkpoints"
+
+    return folder
+
+
+def on_stop_signals(*acts: Callable[[], None]) -> None:
+    """Calls functions when this process is asked to stop (SIGTERM, or Ctrl-C where it counts).
+
+    A forked rank ignores Ctrl-C: its launcher gets it too, and tells the ranks in order.
+    """
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        for act in acts:
+            act()
+
+    signal.signal(signal.SIGTERM, handle)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, handle)
+
+
+def run_server(prepared: Prepared, claimed: Claim, listener: socket.socket | None) -> None:
+    """Runs rank 0 over the network.
+
+    Args:
+        prepared: the checked run.
+        claimed: its folder.
+        listener: the bound socket that hosts connect to; None where torchrun tells them.
+    """
+    with scoring_process(prepared, claimed.run, [listener] if listener else []) as scoring:
+        torch.set_num_threads(machine.server_threads(prepared.launch))
+        process_here = prepared.torchrun.process_here if prepared.torchrun else 0
+        device = machine.resolve_device(prepared.launch.device, process_here)
+        members = make_membership(prepared, claimed, listener.getsockname()[0] if listener else "")
+        timeouts = prepared.launch.timeouts()
+        transport = open_server(prepared, listener, members.admit, timeouts)
+        serve(prepared, claimed, transport, members, scoring, timeouts, device)
+
+
+def make_membership(prepared: Prepared, claimed: Claim, address: str = "") -> Membership:
+    """Who may take part, and what every newcomer is told.
+
+    Args:
+        prepared: the checked run.
+        claimed: its folder.
+        address: where the server listens, for a standby.
+    """
+    told: dict[str, Any] = {
+        "generation": claimed.fence.generation,
+        "run": claimed.run.path.name,
+        "address": address,
+        "wants_states": prepared.settings.checkpoint_to_server,
+    }
+    workers = prepared.settings.num_workers if prepared.algorithm.has_hosts else 0
+    all_ranks = range(1, workers + 1)
+    return_seconds = prepared.launch.liveness_timeout  # for a lost worker to come back to its rank
+    if claimed.goes_on is None:
+        return Membership(all_ranks, prepared.identity, told, return_seconds)
+    manifest = claimed.goes_on.manifest
+    expected = manifest.workers if claimed.takes_over else all_ranks
+    members = Membership(expected, prepared.identity, told, return_seconds, manifest.iteration)
+    members.checkpoint = whereabouts(manifest)
+    return members
+
+
+def serve(
+    prepared: Prepared,
+    claimed: Claim,
+    transport: ServerTransport,
+    members: Membership,
+    scoring: Scoring,
+    timeouts: Timeouts,
+    device: torch.device,
+) -> None:
+    """Runs the server, whatever carries its messages."""
+    on_stop_signals(transport.interrupt, scoring.abandon)
+    settings, goes_on = prepared.settings, claimed.goes_on
+    shards = {} if prepared.algorithm.has_hosts else {1: prepared.shard(1)}
+    part = prepared.builder.server(settings, prepared.dataset, device, shards)
+    observer = make_observer(prepared, claimed, part.generator)
+    checkpoints = ServerCheckpoints(
+        claimed.checkpoints(prepared),
+        settings,
+        prepared.config,
+        claimed.fence,
+        members,
+        observer,
+        None if goes_on is None else goes_on.manifest,
+    )
+    server = build_server(
+        part, settings, transport, members, checkpoints, scoring, observer, timeouts
+    )
+    if goes_on is not None:
+        goes_on.restore(server.load_state)
+        replaces = claimed.takes_over
+        server.go_on(goes_on.manifest, goes_on.changed, replaces_another=replaces)
+    server.run()
+
+
+_log = logging.getLogger(__name__)
+
+
+def run_everything(prepared: Prepared, claimed: Claim) -> None:
+    """Runs the server and every host in one process: the same code over the memory transport."""
+    with scoring_process(prepared, claimed.run) as scoring:
+        _be_everything(prepared, claimed, scoring)
+
+
+def _be_everything(prepared: Prepared, claimed: Claim, scoring: Scoring) -> None:
+    torch.set_num_threads(machine.server_threads(prepared.launch))
+    device = machine.resolve_device(prepared.launch.device, 0)
+    timeouts = replace(
+        prepared.launch.timeouts(), patience=0.0
+    )  # a host that is gone here cannot come back
+    members = make_membership(prepared, claimed)
+    network = MemoryNetwork(timeouts, members.admit)
+    threads = []
+    for workers in prepared.ranks.hosts:
+        connect = _joining(network, workers[0])
+        path = claimed.run.path
+        host = make_host(prepared, workers, connect, timeouts, device, path, own_process=False)
+        threads.append(threading.Thread(target=_run_quietly, args=(host,), daemon=True))
+    for thread in threads:
+        thread.start()
+    try:
+        serve(prepared, claimed, network.server, members, scoring, timeouts, device)
+    finally:
+        for thread in threads:
+            thread.join()
+
+
+def _joining(network: MemoryNetwork, number: int) -> Connect:
+    return lambda hello, _seconds: network.join(number, hello)
+
+
+def _run_quietly(host: Host) -> None:
+    try:
+        with contextlib.suppress(Interrupted, ServerLost):  # the server's thread tells
+            host.run()
+    except HostFailed as error:
+        _log.error("%s", error)
