@@ -23,10 +23,9 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import Interrupted
 from mdgan.launch.claim import claim
 from mdgan.launch.faults import SERVER, Planned
-from mdgan.launch.host_process import run_host
 from mdgan.launch.prepare import Prepared
+from mdgan.launch.processes import run_host, run_server
 from mdgan.launch.ranks import LocalRanks
-from mdgan.launch.server_process import run_server
 from mdgan.launch.settings import LaunchSettings
 from mdgan.observe.tracer import OnPhase
 from mdgan.plan.forks import at_once

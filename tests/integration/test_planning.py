@@ -45,6 +45,8 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
         (["--workers-per-host", "0"], ["--workers-per-host 0"]),
         (["--config", "none.json"], ["none.json", "cannot read"]),
         (["--out", "run"], ["--out"]),
+        (["--algorithm", "standalone"], ["--algorithm standalone", "nothing to plan"]),
+        (["--algorithm", "fl-gan"], ["--round-epochs 1", "--shard-size or --round-iterations"]),
     ],
     ids=" ".join,
 )
@@ -136,3 +138,28 @@ def test_a_machine_each(tmp_path: Path) -> None:
     assert found["all of it"] >= max(found["the workers"], found["the server"]) * 0.99
     assert "all together" not in found
     assert re.search(r"every +\? +not part of the time above", result.output)
+
+
+def test_rounds(tmp_path: Path) -> None:
+    flags = ["--algorithm", "fl-gan", "--world-size", "4", "--batch-size", "8"]
+    result = run("plan", *flags, "--shard-size", "160", "--bandwidth", "1", cwd=tmp_path)
+    assert result.status == 0, result
+    assert list(tmp_path.iterdir()) == []
+    found = figures(result.output)
+    assert "\na round\n" in result.output
+    assert re.search(r"all of it .* rounds/s\n", result.output)
+    assert found["server sends"] == pytest.approx(3 * found["host receives"], rel=0.01)
+    assert "a worker, |θ| + |w|" in result.output
+    assert found["worker: train"] > 0
+    assert "a swap" not in result.output
+    assert "--wire-models int8 a round would take" in result.output
+
+
+def test_settings_of_a_run_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text(
+        '{"world_size": 3, "transport": "memory", "ranks": null, "batch_size": 4}'
+    )
+    result = run("plan", "--config", "settings.json", cwd=tmp_path)
+    assert result.status == 0, result
+    assert "digits: 2 worker(s) in 2 host(s)" in result.output
+    assert "b = 4, κ = 2" in result.output

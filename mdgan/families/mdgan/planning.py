@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import prod
 
 from mdgan.data.dataset_file import DatasetFile, num_parameters
+from mdgan.engine.answers import LEAST_TO_SUM
 from mdgan.engine.message_sizes import training_bytes
 from mdgan.engine.settings import num_participants
 from mdgan.families.contract import Exchange, Planning
@@ -42,7 +43,7 @@ def planning(
     return Planning(
         short,
         enough_workers=max(min(kappa, num_judges), settings.aggregation.needs_workers),
-        enough_in_a_host=2 * kappa,  # then every batch comes back as a sum of several feedbacks
+        enough_in_a_host=LEAST_TO_SUM * kappa,  # then feedback on any batch is added up
         worker_bytes=training_bytes(discriminator),
         overlaps=settings.stale > 0,
         exchange=swap if settings.num_workers > 1 else None,

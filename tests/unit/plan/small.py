@@ -2,36 +2,29 @@
 
 from math import inf
 
-from mdgan.plan.layout import Layout, Link
-from mdgan.plan.prediction import Costs, Forecast, ServerSeconds, WorkerSeconds, predict
-from mdgan.plan.traffic import Traffic
+from mdgan.plan.layout import Layout, Link, consecutive
+from mdgan.plan.prediction import Costs, Forecast, Traffic, predict
 
 MEGABIT = 1e6 * 1538 / 1448
 """A rate that carries a million bits of content a second."""
 
 
-def hosts(num_workers: int, carried: int = 1) -> tuple[tuple[int, ...], ...]:
-    workers = range(1, num_workers + 1)
-    return tuple(tuple(workers[n : n + carried]) for n in range(0, num_workers, carried))
-
-
 def layout(num_workers: int, *, cores: int = 2, carried: int = 1, shared: bool = True) -> Layout:
+    sizes = [min(carried, num_workers - n) for n in range(0, num_workers, carried)]
     threads = 1 if shared else cores
-    return Layout(hosts(num_workers, carried), cores, threads, cores, shared)
+    return Layout(consecutive(sizes), cores, threads, cores, shared)
 
 
 def costs(
     *,
-    real_half: float = 0.0,
-    learn: float = 0.0,
-    feedback: float = 0.0,
+    answer: float = 0.0,
+    ahead: float = 0.0,
     server: float = 0.0,
     busy: float = 0.0,
     friction: float = 1.0,
 ) -> Costs:
-    worker = WorkerSeconds(real_half, learn, feedback, 0.0, 0.0, 0.5)
-    alone, together = (ServerSeconds(seconds, 0.0, 0.0, 0.0) for seconds in (server, busy))
-    return Costs(worker, alone, together, friction)
+    """No messages; an exchange takes a worker half a second."""
+    return Costs(answer, ahead, 0.5, 0.0, server, busy, 0.0, friction)
 
 
 def foretold(
@@ -42,13 +35,13 @@ def foretold(
     back: int = 0,
     megabits: float = inf,
     latency: float = 0.0,
-    stale: int = 0,
-    swap_every: int = 0,
-    swap: int = 0,
+    overlaps: bool = False,
+    exchange_every: int = 0,
+    thing: int = 0,
 ) -> Forecast:
     """Predicts with so many bytes to and from every host."""
     count = len(where.hosts)
     moved = float(where.num_workers) if count > 1 else 0.0
-    traffic = Traffic((out,) * count, (back,) * count, swap, moved)
+    traffic = Traffic((out,) * count, (back,) * count, thing, moved)
     link = Link(MEGABIT * megabits, latency)
-    return predict(where, link, what, traffic, stale=stale, swap_every=swap_every)
+    return predict(where, link, what, traffic, overlaps=overlaps, exchange_every=exchange_every)

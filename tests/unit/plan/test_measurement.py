@@ -1,0 +1,84 @@
+"""Which hosts play for all, and that the bytes found are those of the messages of a run."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdgan.data import dataset_file
+from mdgan.families import registry
+from mdgan.families.mdgan.algorithm import assign
+from mdgan.families.mdgan.messages import batches, feedback, feedback_form
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.gan.codecs import Codec
+from mdgan.gan.local_gan import resolve_kappa
+from mdgan.plan.measurement import Measurement, bytes_of_hosts, hosts_to_play
+from mdgan.transport.wire import encoded_bytes
+from tests.unit.plan.small import layout
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=30),
+    st.integers(1, 9),
+    st.integers(1, 50),
+    st.integers(1, 8),
+)
+def test_hosts_that_play(asked: list[int], carried: int, enough: int, most: int) -> None:
+    sizes = hosts_to_play(asked, carried, enough, most)
+    assert sum(sizes) >= min(enough, sum(asked))
+    assert len(sizes) <= len(asked)
+    assert {size for size in asked if size <= carried} <= set(sizes)
+    pairs = zip(sorted(sizes, reverse=True), sorted(asked, reverse=True), strict=False)
+    assert all(size <= size_of_run for size, size_of_run in pairs)
+
+
+def test_a_few_hosts_play_for_many() -> None:
+    assert hosts_to_play([1] * 1000, 3, 1, 4) == [1] * 4
+    assert hosts_to_play([250] * 4, 3, 8, 4) == [3] * 4
+    assert hosts_to_play([250] * 2, 3, 8, 4) == [4] * 2
+    assert hosts_to_play([4, 4, 4, 1], 9, 1, 2) == [4, 1]
+
+
+def test_bytes_above_the_largest_host_that_played_grow_evenly() -> None:
+    assert bytes_of_hosts([3, 4, 1], [30.0, 32.0, 9.0], [1, 4, 10]) == (9.0, 32.0, 44.0)
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "carried", "changes"),
+    [
+        (5, 1, {}),
+        (9, 2, {"wire_images": "int8", "wire_feedback": "topk:0.1"}),
+        (8, 4, {"aggregation": "f2u"}),
+        (40, 40, {"kappa": 2, "batch_size": 64}),
+    ],
+    ids=["plain", "codecs", "verdicts", "added up"],
+)
+def test_bytes_are_those_of_encoded_messages(
+    num_workers: int, carried: int, changes: dict[str, str | int]
+) -> None:
+    given = {"world_size": 1 + num_workers, "batch_size": 4, **changes}
+    settings = MDGANSettings(**given)  # type: ignore[arg-type] # by name
+    dataset = dataset_file.load("digits", None)
+    where = layout(num_workers, carried=carried)
+    entry = registry.algorithm(settings.algorithm)
+    planning = entry.build().planning(settings, dataset, None)
+    counted = Measurement(entry, dataset, where, planning).count()
+
+    form = feedback_form(settings, dataset.shape)
+    kappa = resolve_kappa(settings.kappa, num_workers)
+    assignment = assign(range(1, num_workers + 1), kappa)
+    generated = torch.randn(kappa, *form.shape)
+    codec = Codec.of(settings.wire_images)
+    for place, host in enumerate(where.hosts):
+        pairs = {worker: assignment[worker] for worker in host}
+        sent = batches(7, generated, pairs, swap_follows=False, last=False, codec=codec)
+        answer = feedback(
+            7,
+            {worker: torch.randn(form.shape) for worker in host},
+            {worker: torch.randn(2) for worker in host},
+            {worker: pair.judge for worker, pair in pairs.items()},
+            form,
+            {worker: torch.randn(settings.batch_size) for worker in host},
+        )
+        assert counted.out[place] == pytest.approx(encoded_bytes(sent), rel=0.02, abs=70)
+        assert counted.back[place] == pytest.approx(encoded_bytes(answer), rel=0.02, abs=70)

@@ -1,0 +1,54 @@
+"""Seconds by phase, from made-up charges."""
+
+from mdgan.plan.phases import Charge, HostStages, host_stages, special_seconds, stages, step_seconds
+
+_WARM_UP = 2
+
+
+def charges(*phases: tuple[str, float, float], steps: int) -> list[Charge]:
+    """The same phases in so many steps, after those that do not count, and before a cut one."""
+    slow = [Charge(phase, 100.0, 100.0) for phase, _, _ in phases]
+    return slow * _WARM_UP + [Charge(*phase) for phase in phases] * steps + slow[:1]
+
+
+def test_server_is_charged_for_messages_only_what_it_computes() -> None:
+    done = charges(
+        ("send", 1.0, 0.5),
+        ("wait", 8.0, 0.25),
+        ("aggregate", 2.0, 4.0),
+        ("step", 1.0, 1.5),
+        steps=3,
+    )
+    alone = stages(done, "send", (), busy=False)
+    assert alone == {"send": 0.5, "wait": 0.25, "aggregate": 2.0, "step": 1.0}
+    assert stages(done, "send", (), busy=True)["aggregate"] == 4.0
+    assert step_seconds(done, "send") == 12.0
+
+
+def test_phases_that_come_twice_are_added_up() -> None:
+    done = charges(("send", 0.0, 0.0), ("train", 1.0, 1.0), ("train", 2.0, 2.0), steps=2)
+    assert stages(done, "send", (), busy=False)["train"] == 3.0
+
+
+def test_what_a_host_does_after_its_answer_is_ahead_of_the_next_question() -> None:
+    done = charges(
+        ("receive", 9.0, 0.5),
+        ("learn", 2.0, 2.0),
+        ("send", 0.5, 0.25),
+        ("learn", 1.0, 1.0),
+        steps=3,
+    )
+    found = host_stages(done, (), busy=False)
+    assert found == HostStages({"receive": 0.5, "learn": 2.0, "send": 0.25}, {"learn": 1.0})
+
+
+def test_exchanges_are_left_out_and_told_apart() -> None:
+    """What comes after an exchange comes after every answer else."""
+    step = [("receive", 9.0, 0.5), ("learn", 2.0, 2.0), ("send", 0.5, 0.25)]
+    swap = [("receive", 9.0, 0.5), ("swap", 5.0, 3.0), ("swapped", 1.0, 0.5)]
+    ahead = [("learn", 1.0, 1.0)]
+    done = charges(*step, *ahead, *step, *swap, *ahead, steps=4)
+    special = {"swap", "swapped"}
+    found = host_stages(done, special, busy=False)
+    assert found == HostStages({"receive": 0.5, "learn": 2.0, "send": 0.25}, {"learn": 1.0})
+    assert special_seconds(done, special) == 3.5
