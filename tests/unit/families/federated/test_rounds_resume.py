@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from mdgan.families.federated.fegan import new_sampling
 from mdgan.families.federated.fl_gan import Client
+from mdgan.families.federated.server import FederatedServer
+from mdgan.families.federated.settings import FederatedSettings
 from tests.unit.engine.stage import same_state
 from tests.unit.engine.test_resume import as_after
-from tests.unit.families.federated.rounds import E, RoundStage, make_client
-from tests.unit.gan.small import same_bits
+from tests.unit.families.federated.rounds import E, RoundStage, make_client, make_models
+from tests.unit.gan.small import CPU, same_bits
 
 MakeRounds = Callable[..., RoundStage]
 SLOW = pytest.mark.slow
@@ -80,3 +83,24 @@ def test_bit_for_bit(rounds: MakeRounds, tmp_path: Path, name: str) -> None:
         later = [event for event in whole.rounds if event["iteration"] > iteration]
         assert later
         assert resumed.rounds[-len(later) :] == later
+
+
+@pytest.mark.parametrize(
+    ("changed", "length"),
+    [
+        ([], 3),
+        (["seed", "device", "iterations"], 3),
+        *(([name], 0) for name in ("round_iterations", "round_epochs", "batch_size", "data_dir")),
+    ],
+)
+@pytest.mark.parametrize(
+    "names", [("num_rounds", "round_length"), ("num_swaps", "swap_every")], ids=["now", "0.5.0"]
+)
+def test_rounds_keep_their_length_unless_a_setting_moves_it(
+    changed: list[str], length: int, names: tuple[str, str]
+) -> None:
+    """A length of 0 is worked out anew when the workers are there."""
+    sampling = new_sampling("random", 1.0, 0)
+    server = FederatedServer(make_models(), sampling, FederatedSettings(), CPU)
+    server.go_on(dict(zip(names, (4, 3), strict=True)), changed)
+    assert server.progress() == {"num_rounds": 4, "round_length": length}
