@@ -53,7 +53,7 @@ _MOST_MEGABITS = 1e9
     "--shard-size",
     type=click.IntRange(1),
     metavar="M",
-    help="Samples of a worker, which say how often --swap-epochs swaps.",
+    help="Samples of a worker: how often --swap-epochs swaps, how long --round-epochs are.",
 )
 def plan(
     config: Path | None,

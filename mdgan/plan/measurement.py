@@ -4,10 +4,9 @@ Short runs of the server and a few hosts say so: in one, all compute at the same
 processes that share cores cost each other is measured, too; in the other, each alone.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import psutil
@@ -20,7 +19,7 @@ from mdgan.plan.phases import (
     HostStages,
     Seconds,
     host_stages,
-    special_seconds,
+    per_worker,
     stages,
     step_seconds,
 )
@@ -84,27 +83,30 @@ class Measurement:
 
         shared_bytes = psutil.Process().memory_info().rss
         planning, first = self._planning, self._entry.server_phases[0]
-        few, (server, *hosts), traffic = self._together(_TOGETHER)
-        single, (server_alone, *workers), special = self._in_turns()
-        alone = stages(server_alone.charges, first, special, busy=False)
-        exchange = 0.0
+        sizes, (server, *hosts), traffic = self._together(_TOGETHER)
+        (server_alone, *workers), special = self._in_turns()
+        found = stages([server_alone.charges], first, busy=False)
+        alone = {phase: seconds for phase, seconds in found.items() if phase not in special}
+        charges = [host.charges for host in workers]
+        exchange = sum(host_stages(charges, special, busy=True).special.values())
         if planning.exchange is not None:
-            exchange = fmean(special_seconds(host.charges, special) for host in workers)
             thing = max(host.moved_bytes(special) for host in workers) / 2  # one given, one taken
             moved = planning.exchange.moved(self._layout.hosts)
             traffic = replace(traffic, thing=thing, moved=moved)
         if self._layout.shared:
-            busy = stages(server.charges, first, (), busy=True)
-            worker = _mean_stages(few, hosts, (), busy=True)
+            busy = stages([server.charges], first, busy=True)
+            each = [per_worker(h.charges, size) for h, size in zip(hosts, sizes, strict=True)]
+            worker = host_stages(each, (), busy=True)
             costs = _costs(worker, exchange, alone, busy, len(hosts))
+            few = replace(self._layout, hosts=consecutive(sizes))
             factor = friction(few, costs, step_seconds(server.charges, first))
             costs = replace(costs, friction=factor)
         else:
-            worker = _mean_stages(single, workers, special, busy=False)
+            worker = host_stages(charges, special, busy=False)
             costs = _costs(worker, exchange, alone, alone, len(workers))
         longer = planning.iterations / planning.played_iterations
-        sizes = self._entry.build().message_sizes(planning.settings, self._dataset)
-        each = planning.worker_bytes or sizes.state_bytes
+        limits = self._entry.build().message_sizes(planning.settings, self._dataset)
+        worker_bytes = planning.worker_bytes or limits.state_bytes
         return Measured(
             replace(costs, answer=longer * costs.answer),
             alone,
@@ -112,16 +114,16 @@ class Measurement:
             traffic,
             shared_bytes,
             server.own_bytes,
-            max(0, hosts[0].own_bytes - (few.sizes[0] - 1) * each),
-            each,
+            max(0, hosts[0].own_bytes - (sizes[0] - 1) * worker_bytes),
+            worker_bytes,
         )
 
     def count(self) -> Traffic:
         """Counts the bytes of a step, and none of an exchange."""
         return self._together(_SHORTEST)[2]
 
-    def _together(self, least: tuple[int, float]) -> tuple[Layout, list[Role], Traffic]:
-        """Plays with a few hosts, which it gives, and tells what all hosts send in a step."""
+    def _together(self, least: tuple[int, float]) -> tuple[list[int], list[Role], Traffic]:
+        """Plays with hosts of some sizes, which it gives, and tells what all send in a step."""
         planning = self._planning
         asked = self._layout.asked(planning.settings.participation).sizes
         carried = max(_CARRIED, planning.enough_in_a_host + 1)
@@ -135,24 +137,20 @@ class Measurement:
             bytes_of_hosts(sizes, [host.moved_bytes([phase]) for host in roles[1:]], asked)
             for phase in ("receive", "send")
         )
-        return few, roles, Traffic(out, back)
+        return sizes, roles, Traffic(out, back)
 
-    def _in_turns(self) -> tuple[Layout, list[Role], set[str]]:
-        """Plays with hosts of one worker, each process alone, and with exchanges.
-
-        Returns:
-            The hosts, what the processes told, and the phases of exchanges.
-        """
+    def _in_turns(self) -> tuple[list[Role], set[str]]:
+        """Plays with hosts of one worker, each process alone; also gives exchanges' phases."""
         planning, entry = self._planning, self._entry
         count = max(min(2, self._layout.num_workers), planning.enough_workers)
         single = replace(self._layout, hosts=consecutive([1] * count))
         settings, special = planning.settings, set()
         if planning.exchange is not None:
             settings = planning.exchange.settings
-            special = set(chain(*entry.phases(settings)))
-            special -= {*entry.server_phases, *entry.host_phases}
+            usual = {*entry.server_phases, *entry.host_phases}
+            special = set(chain(*entry.phases(settings))) - usual
         roles = play(self._dataset, settings, single, _IN_TURNS, special=special, in_turns=True)
-        return single, roles, special
+        return roles, special
 
 
 def hosts_to_play(asked: Sequence[int], carried: int, enough: int, most: int) -> list[int]:
@@ -210,20 +208,3 @@ def _costs(
         server_busy,
         messages / num_hosts,
     )
-
-
-def _mean_stages(
-    layout: Layout, hosts: Sequence[Role], special: Collection[str], *, busy: bool
-) -> HostStages:
-    """The mean over hosts; of a worker, but for messages, which are a host's."""
-    asked_of, ahead_of = [], []
-    for host, size in zip(hosts, layout.sizes, strict=True):
-        asked, ahead = host_stages(host.charges, special, busy=busy)
-        asked_of.append({p: s if p in MESSAGES else s / size for p, s in asked.items()})
-        ahead_of.append({phase: s / size for phase, s in ahead.items()})
-    return HostStages(_mean(asked_of), _mean(ahead_of))
-
-
-def _mean(found: Sequence[Seconds]) -> Seconds:
-    phases = dict.fromkeys(phase for seconds in found for phase in seconds)
-    return {phase: fmean(seconds.get(phase, 0.0) for seconds in found) for phase in phases}

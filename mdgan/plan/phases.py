@@ -90,59 +90,72 @@ class PhaseClock:
             signal.raise_signal(signal.SIGTERM)
 
 
+def per_worker(charges: Iterable[Charge], num_workers: int) -> list[Charge]:
+    """A host's charges shared out to its workers; messages are the host's."""
+    return [
+        c if c.phase in MESSAGES else Charge(c.phase, *(s / num_workers for s in c[1:]))
+        for c in charges
+    ]
+
+
 class HostStages(NamedTuple):
     """What a host does in a usual step.
 
     Attributes:
         asked: from a question to its answer.
         ahead: from the answer to the next question.
+        special: all that not every step has, in a step that has it.
     """
 
     asked: Seconds
     ahead: Seconds
+    special: Seconds
 
 
-def host_stages(charges: Iterable[Charge], special: Collection[str], *, busy: bool) -> HostStages:
-    """What a host does; arguments as `stages`. What it does after an exchange is ahead, too."""
-    answered, marked = False, []
-    for charge in charges:
-        answered = answered and charge.phase != "receive"
-        mark = "ahead" if answered else "asked"
-        if charge.phase not in special:
-            marked.append(charge._replace(phase=f"{mark} {charge.phase}"))
-        answered = answered or charge.phase == "send" or charge.phase in special
-    found = stages(marked, "asked receive", (), busy=busy)
-    asked, ahead = (
-        {name.removeprefix(mark): s for name, s in found.items() if name.startswith(mark)}
-        for mark in ("asked ", "ahead ")
+def host_stages(
+    hosts: Iterable[Iterable[Charge]], special: Collection[str], *, busy: bool
+) -> HostStages:
+    """What a host does.
+
+    Args:
+        hosts: charges of each of some hosts that do the same.
+        special: phases that not every step has; what follows them is ahead of a question.
+        busy: see `stages`.
+    """
+    marked: list[list[Charge]] = []
+    for charges in hosts:
+        marked.append([])
+        answered = False
+        for charge in charges:
+            answered = answered and charge.phase != "receive"
+            apart = charge.phase in special
+            mark = "special" if apart else "ahead" if answered else "asked"
+            marked[-1].append(charge._replace(phase=f"{mark} {charge.phase}"))
+            answered = answered or apart or charge.phase == "send"
+    found = stages(marked, "asked receive", busy=busy)
+    return HostStages(
+        *(
+            {name.removeprefix(mark): s for name, s in found.items() if name.startswith(mark)}
+            for mark in ("asked ", "ahead ", "special ")
+        )
     )
-    return HostStages(asked, ahead)
 
 
-def stages(
-    charges: Iterable[Charge], first: str, special: Collection[str], *, busy: bool
-) -> Seconds:
+def stages(roles: Iterable[Iterable[Charge]], first: str, *, busy: bool) -> Seconds:
     """What a role does in a usual step.
 
     Args:
-        charges: of the role.
+        roles: charges of each of some roles that do the same.
         first: the phase that a step begins with.
-        special: phases that are left out: not every step has them.
         busy: whether computed seconds are wanted; by the clock if not, but for messages.
     """
     sums: dict[str, list[float]] = {}
-    for step in _steps(charges, first):
-        for phase in dict.fromkeys(c.phase for c in step if c.phase not in special):
+    for step in (step for charges in roles for step in _steps(charges, first)):
+        for phase in dict.fromkeys(charge.phase for charge in step):
             computed = busy or phase.split()[-1] in MESSAGES
             those = (c.busy_seconds if computed else c.seconds for c in step if c.phase == phase)
             sums.setdefault(phase, []).append(sum(those))
     return {phase: median(seconds) for phase, seconds in sums.items()}
-
-
-def special_seconds(charges: Iterable[Charge], special: Collection[str]) -> float:
-    """What a host computes in some phases, in a step that has them."""
-    found = stages(charges, "receive", (), busy=True)
-    return sum(seconds for phase, seconds in found.items() if phase in special)
 
 
 def step_seconds(charges: Iterable[Charge], first: str) -> float:

@@ -65,12 +65,13 @@ class Role(NamedTuple):
     spans: Mapping[int, Sequence[RecordedSpan]]
 
     def moved_bytes(self, phases: Collection[str]) -> float:
-        """What it sends or receives in some phases, in a usual step that has them."""
+        """What it sends or receives in some phases, in a usual step in which it does."""
         sums = (
             sum(span.num_bytes for span in spans if span.name in phases)
             for spans in self.spans.values()
         )
-        return median(num_bytes for num_bytes in [*sums, 0] if num_bytes)
+        found = [num_bytes for num_bytes in sums if num_bytes]
+        return median(found) if found else 0.0
 
 
 @dataclass(frozen=True)

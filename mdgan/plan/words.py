@@ -1,8 +1,9 @@
 """A forecast in words."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from mdgan.families.contract import Exchange
 from mdgan.observe.progress import duration
 from mdgan.plan.advice import Question
 from mdgan.plan.measurement import Measured
@@ -41,44 +42,36 @@ class Page(NamedTuple):
 
 def in_words(page: Page) -> str:
     """The page as lines, without a last line break."""
-    exchange = page.question.planning.exchange
-    parts = [
-        (page.a_step, _step(page)),
-        ("seconds of each", _stages(page)),
-        (f"bytes of {page.a_step}", _bytes(page)),
-        (f"a {exchange.name}" if exchange else "", _exchange(page)),
-        ("memory, without the data", _memory(page)),
-    ]
-    notes = page.question.planning.notes
+    planning = page.question.planning
+    parts = [(page.a_step, _step(page)), ("seconds of each", _stages(page))]
+    parts.append((f"bytes of {page.a_step}", _bytes(page)))
+    if planning.exchange is not None:
+        parts.append((f"a {planning.exchange.name}", _exchange(page, planning.exchange)))
+    parts.append(("memory, without the data", _memory(page)))
     lines = [page.title]
     for title, rows in parts:
-        if rows:
-            lines.append(title)
+        lines.append(title)
         for name, value, own_note in rows:
-            text, num_bytes = notes.get(name, (own_note, 0.0))
-            note = text.format(size(num_bytes))
-            lines.append(f"  {name:28} {value:>12}   {note}".rstrip())
+            note, num_bytes = planning.notes.get(name, (own_note, 0.0))
+            lines.append(f"  {name:28} {value:>12}   {note.format(size(num_bytes))}".rstrip())
     return "\n".join([*lines, f"bottleneck: {_bottleneck(page)}"])
 
 
 def _step(page: Page) -> list[Row]:
-    forecast, count = page.forecast, page.iterations
-    rate = f"{1 / forecast.step:.3g} {page.unit}s/s"
-    rows = [("all of it", _seconds(forecast.step), rate)]
-    rows.append(("the server", _seconds(forecast.server), "its arithmetic and messages"))
-    rows.append(("the workers", _seconds(forecast.workers), "theirs, the last to be ready"))
-    if forecast.work:
-        cores = f"the work of all processes over {page.question.layout.cores} core(s)"
-        rows.append(("the cores", _seconds(forecast.work), cores))
-    if forecast.out:
-        rows.append(("the server's link, out", _seconds(forecast.out), ""))
-        together = "partly at the same time"
-        rows.append(("the server's link, back", _seconds(forecast.back), together))
-    if forecast.latency:
-        rows.append(("latency", _seconds(forecast.latency), "there and back"))
-    seconds = count / page.question.planning.iterations * forecast.step
+    forecast, cores = page.forecast, page.question.layout.cores
+    times = [
+        ("all of it", forecast.step, f"{1 / forecast.step:.3g} {page.unit}s/s"),
+        ("the server", forecast.server, "its arithmetic and messages"),
+        ("the workers", forecast.workers, "theirs, the last to be ready"),
+        ("the cores", forecast.work, f"the work of all processes over {cores} core(s)"),
+        ("the server's link, out", forecast.out, ""),
+        ("the server's link, back", forecast.back, "partly at the same time"),
+        ("latency", forecast.latency, "there and back"),
+    ]
+    seconds = page.iterations / page.question.planning.iterations * forecast.step
     without = "without scores, pictures and checkpoints"
-    return [*rows, (f"{count:,} iterations", duration(seconds), without)]
+    rows = [(name, _seconds(time), note) for name, time, note in times if time]
+    return [*rows, (f"{page.iterations:,} iterations", duration(seconds), without)]
 
 
 def _stages(page: Page) -> list[Row]:
@@ -115,21 +108,17 @@ def _bytes(page: Page) -> list[Row]:
     ]
 
 
-def _exchange(page: Page) -> list[Row]:
-    exchange = page.question.planning.exchange
-    if exchange is None:
-        return []
-    rows = [
+def _exchange(page: Page, exchange: Exchange[Any]) -> list[Row]:
+    every = ("every", "never", "")
+    if exchange.every is None:
+        every = ("every", "?", f"not part of the time above; say {exchange.remedy}")
+    elif exchange.every:
+        every = ("every", f"{exchange.every:,}", f"{page.unit}s, part of the time above")
+    return [
         (f"a {exchange.thing}", size(page.question.traffic.thing), ""),
         ("time", _seconds(page.forecast.exchange), ""),
+        every,
     ]
-    if exchange.every:
-        rows.append(("every", f"{exchange.every:,}", f"{page.unit}s, part of the time above"))
-    elif exchange.every == 0:
-        rows.append(("every", "never", ""))
-    else:
-        rows.append(("every", "?", f"not part of the time above; say {exchange.remedy}"))
-    return rows
 
 
 def _memory(page: Page) -> list[Row]:

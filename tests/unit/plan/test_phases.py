@@ -1,6 +1,6 @@
 """Seconds by phase, from made-up charges."""
 
-from mdgan.plan.phases import Charge, HostStages, host_stages, special_seconds, stages, step_seconds
+from mdgan.plan.phases import Charge, HostStages, host_stages, per_worker, stages, step_seconds
 
 _WARM_UP = 2
 
@@ -19,15 +19,15 @@ def test_server_is_charged_for_messages_only_what_it_computes() -> None:
         ("step", 1.0, 1.5),
         steps=3,
     )
-    alone = stages(done, "send", (), busy=False)
+    alone = stages([done], "send", busy=False)
     assert alone == {"send": 0.5, "wait": 0.25, "aggregate": 2.0, "step": 1.0}
-    assert stages(done, "send", (), busy=True)["aggregate"] == 4.0
+    assert stages([done], "send", busy=True)["aggregate"] == 4.0
     assert step_seconds(done, "send") == 12.0
 
 
 def test_phases_that_come_twice_are_added_up() -> None:
     done = charges(("send", 0.0, 0.0), ("train", 1.0, 1.0), ("train", 2.0, 2.0), steps=2)
-    assert stages(done, "send", (), busy=False)["train"] == 3.0
+    assert stages([done], "send", busy=False)["train"] == 3.0
 
 
 def test_what_a_host_does_after_its_answer_is_ahead_of_the_next_question() -> None:
@@ -38,8 +38,8 @@ def test_what_a_host_does_after_its_answer_is_ahead_of_the_next_question() -> No
         ("learn", 1.0, 1.0),
         steps=3,
     )
-    found = host_stages(done, (), busy=False)
-    assert found == HostStages({"receive": 0.5, "learn": 2.0, "send": 0.25}, {"learn": 1.0})
+    found = host_stages([done], (), busy=False)
+    assert found == HostStages({"receive": 0.5, "learn": 2.0, "send": 0.25}, {"learn": 1.0}, {})
 
 
 def test_exchanges_are_left_out_and_told_apart() -> None:
@@ -49,6 +49,16 @@ def test_exchanges_are_left_out_and_told_apart() -> None:
     ahead = [("learn", 1.0, 1.0)]
     done = charges(*step, *ahead, *step, *swap, *ahead, steps=4)
     special = {"swap", "swapped"}
-    found = host_stages(done, special, busy=False)
-    assert found == HostStages({"receive": 0.5, "learn": 2.0, "send": 0.25}, {"learn": 1.0})
-    assert special_seconds(done, special) == 3.5
+    found = host_stages([done], special, busy=True)
+    asked = {"receive": 0.5, "learn": 2.0, "send": 0.25}
+    assert found == HostStages(asked, {"learn": 1.0}, {"swap": 3.0, "swapped": 0.5})
+
+
+def test_the_usual_is_that_of_all_hosts() -> None:
+    hosts = [charges(("receive", 0.0, 0.0), ("learn", s, s), steps=1) for s in (1.0, 2.0, 4.0)]
+    assert host_stages(hosts, (), busy=True).asked["learn"] == 2.0
+
+
+def test_workers_share_what_is_computed_and_not_the_messages() -> None:
+    shared = per_worker([Charge("learn", 3.0, 6.0), Charge("send", 1.0, 0.5)], 3)
+    assert shared == [Charge("learn", 1.0, 2.0), Charge("send", 1.0, 0.5)]
