@@ -16,11 +16,11 @@ _DEADLINE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(x?)")
 
 
 class DeadlineRule(NamedTuple):
-    """When the server goes on without the answers that are missing. One of the two is 0.
+    """When the server goes on without the answers that are missing; one of the two numbers is 0.
 
     Attributes:
-        seconds: so long after asking.
-        factor: after so many times the median time of an answer.
+        seconds: this long after asking.
+        factor: this many times the median time of an answer after asking.
     """
 
     seconds: float

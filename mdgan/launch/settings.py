@@ -14,7 +14,7 @@ from mdgan.transport.settings import LinkSettings
 
 @dataclass(frozen=True)
 class LaunchSettings(LinkSettings):
-    """Where and how this machine takes part; every machine has its own."""
+    """How this machine takes part; every machine has its own settings."""
 
     workers_per_host: int | None = setting(
         None,
@@ -72,7 +72,7 @@ LEAST_TOKEN_BYTES = 16
 
 
 def read_token(settings: LaunchSettings) -> bytes:
-    """The secret of those who may take part; empty if anybody may.
+    """The secret that every process of the run knows; empty if any process may take part.
 
     Raises:
         BadInput: its file cannot be read, or holds too little.
@@ -95,7 +95,7 @@ def read_token(settings: LaunchSettings) -> bytes:
 
 
 def is_readable_by_others(settings: LaunchSettings) -> bool:
-    """Whether the file of the secret can be read by other users of this machine."""
+    """Whether other users of this machine can read the file of the secret."""
     if settings.join_token is None:
         return False
     mode = path_of(settings.join_token).stat().st_mode
@@ -103,7 +103,7 @@ def is_readable_by_others(settings: LaunchSettings) -> bool:
 
 
 def check_exposed(addresses: Iterable[str], settings: LaunchSettings) -> None:
-    """Checks that a port which others can reach is guarded, or is meant not to be.
+    """Checks that a port which others can reach is guarded, or that the user wants it open.
 
     Args:
         addresses: that this machine is about to listen on.

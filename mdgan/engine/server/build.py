@@ -38,7 +38,7 @@ def build_server(
         transport: the server's end.
         members: who takes part; its `admit` decides who may come in.
         checkpoints: of the run.
-        scoring: is handed generators.
+        scoring: gets generators to score.
         observer: records the run.
         timeouts: all time limits.
     """

@@ -64,7 +64,7 @@ class Engine:
 
         Args:
             iteration: i, which the answers will bear.
-            asked: the hosts, with those of their workers that are meant.
+            asked: the hosts, each with the workers that the question is for.
             question: makes the message for a host.
         """
         with self.span("send") as sending:

@@ -19,7 +19,7 @@ SWAP = "SWAP"
 SWAPPED = "SWAPPED"
 DISCRIMINATORS = "DISCRIMINATORS"
 VERDICTS = "verdicts"
-"""What workers tell beside their feedback, for the rules that need it: D_n(X^(g)), [b] each."""
+"""What workers send beside their feedback, for the rules that need it: D_n(X^(g)), [b] each."""
 
 
 def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> AnswerForm:
@@ -34,7 +34,7 @@ def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> Answe
         FEEDBACK,
         (batch_size, *sample_shape),
         Codec.of(settings.wire_feedback),
-        sums=rule.name == "mean",  # the other rules want to see every answer
+        sums=rule.name == "mean",  # the other rules need every answer by itself
         beside={VERDICTS: (batch_size,)} if rule.needs_verdicts else {},
     )
 
@@ -170,11 +170,11 @@ def discriminators(iteration: int, states: Mapping[int, Mapping[str, Tensor]]) -
 
 
 def swapped(iteration: int, given: Mapping[int, str], taken: Mapping[int, str]) -> Message:
-    """Host → server: what the host's workers gave away and what they hold now.
+    """Host → server: which discriminators the host's workers gave and which they got.
 
     Returns:
-        fields `given` and `taken`: worker → SHA-256 of the discriminator's whole state, before and
-        after. A worker whose partner was lost is not in `taken`.
+        fields `given` and `taken`: worker → SHA-256 of the whole state of the discriminator that it
+        gave and that it got. A worker whose partner was lost is not in `taken`.
     """
     return Message(
         SWAPPED,

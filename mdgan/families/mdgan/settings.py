@@ -14,7 +14,7 @@ NAME = "mdgan"
 
 @dataclass(frozen=True)
 class MDGANSettings(RunSettings):
-    """What MD-GAN lets people choose beside what every algorithm does."""
+    """The settings of MD-GAN, and those that every algorithm has."""
 
     algorithm: str = setting(NAME, "What trains.", text())
     swap_interval: int | None = setting(
@@ -35,13 +35,13 @@ class MDGANSettings(RunSettings):
     )
     swap: str = setting(
         "pairs",
-        "Who receives whose discriminator: server-drawn pairs, or a permutation without fixed "
-        "points.",
+        "Who gets whose discriminator: pairs that the server draws, or a permutation without "
+        "fixed points.",
         one_of("pairs", "derangement"),
     )
     aggregation: AggregationRule = setting(
         "mean",
-        "How the workers' feedback is put together: mean, or, where up to F of them may lie, "
+        "How the workers' feedback is combined: mean, or, where up to F of them may lie, "
         "median, trimmed-mean:F, krum:F, clip:C; or, sample by sample, of the most forgiving "
         "discriminator alone (f2u) or weighed by softmax(LAMBDA × logit) (f2a, f2a:LAMBDA), which "
         "a single liar can take over.",
@@ -82,7 +82,7 @@ class MDGANSettings(RunSettings):
     )
 
     def check(self) -> None:
-        """Checks that there are enough workers for the aggregation rule to keep its promise."""
+        """Checks that there are enough workers for what the aggregation rule promises."""
         super().check()
         rule, needed = self.aggregation, self.aggregation.needs_workers
         if self.num_workers < needed:

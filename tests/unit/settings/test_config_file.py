@@ -11,12 +11,12 @@ from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.standalone.settings import StandaloneSettings
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings
-from mdgan.settings import config_file
+from mdgan.settings import declare
 from tests.unit.settings.refusals import refused
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    return config_file.read_config_file(path, known_settings())
+    return declare.read_config_file(path, known_settings())
 
 
 def refusal(path: Path) -> str:
