@@ -33,7 +33,7 @@ def settings_options(
     """Adds an option for every setting, and `--config` if one file may hold them all.
 
     Args:
-        leave_out: names of settings that the command has no use for.
+        leave_out: names of settings that the command does not use.
         shared: whether to offer the settings that must be equal on every rank.
         config: whether to offer `--config` beside them.
     """
@@ -59,7 +59,7 @@ def settings_options(
 def read_layers(
     config: Path | None, flags: dict[str, Any], resume: Path | None = None
 ) -> list[dict[str, Any]]:
-    """The settings that the user gave: flags first, then the file, then the run that goes on.
+    """The settings that the user gave: flags, then the file, then the run to go on with.
 
     Raises:
         BadInput: a file cannot be used.

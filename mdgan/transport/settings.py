@@ -10,7 +10,7 @@ _SECONDS = number(lambda seconds: 0 < seconds < 1e7, "must be seconds above 0")
 
 @dataclass(frozen=True)
 class LinkSettings(Settings):
-    """Where the server is, who may take part, and how long anybody is waited for."""
+    """Where the server is, which processes may take part, and how long others wait for one."""
 
     master_addr: str = setting(
         "127.0.0.1",
@@ -51,7 +51,7 @@ class LinkSettings(Settings):
         shared=False,
     )
     insecure: bool = setting(
-        False, "Let anybody who reaches --master-addr take part.", switch(), shared=False
+        False, "Let every process that reaches --master-addr take part.", switch(), shared=False
     )
     liveness_timeout: float = setting(
         30.0,
@@ -69,7 +69,7 @@ class LinkSettings(Settings):
     )
 
     def addresses(self) -> list[str]:
-        """Where the server may be: rank 0's address, then those of its standbys."""
+        """Where the server may be: the address of rank 0, then those of its standbys."""
         return [address.strip() for address in self.master_addr.split(",")]
 
     def timeouts(self) -> Timeouts:
