@@ -27,6 +27,12 @@ def number_or_auto(text: str) -> int | str:
         raise click.BadParameter(f"{text!r} is neither a whole number nor auto") from error
 
 
+def output_option(help: str) -> Callable[[Command], Command]:
+    """Adds `-o FILE`, which the command gets as `output`; None if the user does not give it."""
+    path = click.Path(path_type=Path)
+    return click.option("-o", "output", type=path, metavar="FILE", help=help)
+
+
 def settings_options(
     leave_out: Collection[str] = (), *, shared: bool = True, config: bool = True
 ) -> Callable[[Command], Command]:

@@ -9,7 +9,16 @@ from mdgan.errors import BadInput
 from mdgan.gan.settings import TrainingSettings
 from mdgan.metrics.settings import ScoreSettings
 from mdgan.observe.settings import RecordSettings
-from mdgan.settings.declare import number, parsed, setting, shortest, switch, text, whole
+from mdgan.settings.declare import (
+    number,
+    own_setting,
+    parsed,
+    setting,
+    shortest,
+    switch,
+    text,
+    whole,
+)
 
 _MOST_RANKS = 100_000
 _DEADLINE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(x?)")
@@ -86,40 +95,32 @@ class RunSettings(DataSettings, TrainingSettings, ScoreSettings, RecordSettings)
         metavar="C",
         symbol="C",
     )
-    deadline: DeadlineRule | None = setting(
+    deadline: DeadlineRule | None = own_setting(
         None,
         "When to go on without the answers that are missing: seconds, or times the median answer "
         "time, such as 3x.",
         parsed(parse_deadline),
         metavar="SECONDS|FACTORx",
         default_text="wait for every worker that lives",
-        shared=False,
     )
-    quorum: float = setting(
+    quorum: float = own_setting(
         0.5,
         "Least fraction of the workers to wait for, past --deadline too.",
         number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
         metavar="FRACTION",
-        shared=False,
     )
-    strikes: int = setting(
-        3, "Unusable answers after which a worker is shut out.", whole(1), metavar="N", shared=False
+    strikes: int = own_setting(
+        3, "Unusable answers after which a worker is shut out.", whole(1), metavar="N"
     )
-    checkpoint_interval: int = setting(
+    checkpoint_interval: int = own_setting(
         500,
         "Iterations between two checkpoints; 0 for none.",
         whole(0, otherwise="must be 0 or more"),
         metavar="N",
-        shared=False,
     )
-    checkpoint_keep: int = setting(
-        2, "Number of checkpoints to keep.", whole(1), metavar="K", shared=False
-    )
-    checkpoint_to_server: bool = setting(
-        False,
-        "Workers send their state to rank 0 instead of writing it themselves.",
-        switch(),
-        shared=False,
+    checkpoint_keep: int = own_setting(2, "Number of checkpoints to keep.", whole(1), metavar="K")
+    checkpoint_to_server: bool = own_setting(
+        False, "Workers send their state to rank 0 instead of writing it themselves.", switch()
     )
 
     def check(self) -> None:

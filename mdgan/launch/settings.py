@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mdgan.errors import BadInput
-from mdgan.settings.declare import one_of, setting, text, whole
+from mdgan.settings.declare import one_of, own_setting, text, whole
 from mdgan.settings.machine import path_of
 from mdgan.transport.settings import LinkSettings
 
@@ -16,46 +16,35 @@ from mdgan.transport.settings import LinkSettings
 class LaunchSettings(LinkSettings):
     """How this machine takes part; every machine has its own settings."""
 
-    workers_per_host: int | None = setting(
+    workers_per_host: int | None = own_setting(
         None,
         "Workers that share one process.",
         whole(1),
         metavar="W",
         default_text="1; all of them with --transport memory",
-        shared=False,
     )
-    transport: str = setting(
+    transport: str = own_setting(
         "tcp",
         "Processes linked over the network, or everything in one process.",
         one_of("tcp", "memory"),
-        shared=False,
     )
-    device: str = setting(
-        "cpu", "Where tensors live.", one_of("cpu", "cuda", "mps", "auto"), shared=False
-    )
-    ranks: str | None = setting(
+    device: str = own_setting("cpu", "Where tensors live.", one_of("cpu", "cuda", "mps", "auto"))
+    ranks: str | None = own_setting(
         None,
         'Ranks to start on this machine: "0,1,2" or "0..30".',
         text(),
         metavar="RANKS",
         default_text="all, or torchrun's RANK",
-        shared=False,
     )
-    threads: int | Literal["auto"] = setting(
+    threads: int | Literal["auto"] = own_setting(
         "auto",
         "Compute threads per process.",
         whole(1, 1024, word="auto"),
         metavar="N|auto",
         default_text="auto: cores // processes here; the server takes all cores",
-        shared=False,
     )
-    out: str | None = setting(
-        None,
-        "Folder of the run.",
-        text(),
-        metavar="DIR",
-        default_text="runs/NAME-TIME",
-        shared=False,
+    out: str | None = own_setting(
+        None, "Folder of the run.", text(), metavar="DIR", default_text="runs/NAME-TIME"
     )
 
     def check(self) -> None:

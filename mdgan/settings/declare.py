@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from decimal import Decimal
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -199,6 +200,10 @@ def setting(
         "is_choice": is_choice,
     }
     return field(default=default, metadata=metadata)
+
+
+own_setting = partial(setting, shared=False)
+"""Declares a setting that may differ from rank to rank."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mdgan.settings.declare import Settings, number, setting, switch, text, whole
+from mdgan.settings.declare import Settings, number, own_setting, switch, text, whole
 from mdgan.timeouts import Timeouts
 
 _SECONDS = number(lambda seconds: 0 < seconds < 1e7, "must be seconds above 0")
@@ -12,60 +12,50 @@ _SECONDS = number(lambda seconds: 0 < seconds < 1e7, "must be seconds above 0")
 class LinkSettings(Settings):
     """Where the server is, which processes may take part, and how long others wait for one."""
 
-    master_addr: str = setting(
+    master_addr: str = own_setting(
         "127.0.0.1",
         "Address of rank 0; after a comma those of its standbys.",
         text(),
         metavar="HOST[,HOST…]",
-        shared=False,
     )
-    master_port: int | None = setting(
+    master_port: int | None = own_setting(
         None,
         "Port of rank 0.",
         whole(0, 65535, otherwise="must be in [0, 65535]"),
         metavar="PORT",
         default_text="a free one if every rank is here, else 29500",
-        shared=False,
     )
-    network_interface: str | None = setting(
+    network_interface: str | None = own_setting(
         None,
         "Network interface to talk through.",
         text(),
         metavar="NAME",
         default_text="the one that reaches rank 0",
-        shared=False,
     )
-    connect_timeout: float = setting(
-        300.0,
-        "Seconds to wait for the server, and for the workers.",
-        _SECONDS,
-        metavar="SECONDS",
-        shared=False,
+    connect_timeout: float = own_setting(
+        300.0, "Seconds to wait for the server, and for the workers.", _SECONDS, metavar="SECONDS"
     )
-    join_token: str | None = setting(
+    join_token: str | None = own_setting(
         None,
         "File with the secret that every machine of the run must know (`mdgan token FILE` makes "
         "one); needed where others can reach --master-addr.",
         text(),
         metavar="FILE",
-        shared=False,
     )
-    insecure: bool = setting(
-        False, "Let every process that reaches --master-addr take part.", switch(), shared=False
+    insecure: bool = own_setting(
+        False, "Let every process that reaches --master-addr take part.", switch()
     )
-    liveness_timeout: float = setting(
+    liveness_timeout: float = own_setting(
         30.0,
         "Seconds of silence after which a machine counts as gone.",
         _SECONDS,
         metavar="SECONDS",
-        shared=False,
     )
-    patience: float = setting(
+    patience: float = own_setting(
         300.0,
         "Seconds that a server without workers waits for one, and a worker for a server.",
         number(lambda seconds: 0 <= seconds < 1e7, "must be seconds, 0 or more"),
         metavar="SECONDS",
-        shared=False,
     )
 
     def addresses(self) -> list[str]:

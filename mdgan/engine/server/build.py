@@ -1,4 +1,4 @@
-"""Puts a server together. Launchers, tests and plans all use this."""
+"""Puts a server together."""
 
 from functools import partial
 

@@ -14,7 +14,7 @@ from mdgan.families.federated.load_form import (
     parse_load,
 )
 from mdgan.gan.codec_form import CODEC_FORMS, CodecForm, codec_kind
-from mdgan.settings.declare import number, one_of, parsed, setting, text, whole
+from mdgan.settings.declare import number, one_of, own_setting, parsed, setting, text, whole
 
 FL_GAN, FEGAN = "fl-gan", "fegan"
 
@@ -77,12 +77,11 @@ class FederatedSettings(RunSettings):
         codec_kind(CODEC_FORMS),
         metavar="CODEC",
     )
-    on_deadline: str = setting(
+    on_deadline: str = own_setting(
         "complete",
         "What becomes of a round past --deadline: it is completed with the answers that came, or "
         "aborted and another begun.",
         one_of("complete", "abort"),
-        shared=False,
     )
 
     def check(self) -> None:

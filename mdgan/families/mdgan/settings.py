@@ -7,7 +7,7 @@ from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
 from mdgan.families.mdgan.aggregation_rule import AggregationRule, parse_aggregation
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, CodecForm, codec_kind
-from mdgan.settings.declare import number, one_of, parsed, setting, switch, text, whole
+from mdgan.settings.declare import number, one_of, own_setting, parsed, setting, switch, text, whole
 
 NAME = "mdgan"
 
@@ -65,20 +65,18 @@ class MDGANSettings(RunSettings):
     wire_feedback: CodecForm = setting(
         "fp32", f"How feedback travels: {CODEC_FORMS}.", codec_kind(CODEC_FORMS), metavar="CODEC"
     )
-    vectorize: bool = setting(
+    vectorize: bool = own_setting(
         False,
         "Compute all workers of a process at once, not one after another; pays with "
         "small models. Results differ in the last bits.",
         switch(),
-        shared=False,
     )
-    tune: bool = setting(
+    tune: bool = own_setting(
         False,
         "Measure in the first iterations what is fastest for the workers of a process, one after "
         "another or at once and with how many threads, and keep that. The last bits of the results "
         "then depend on the machine.",
         switch(),
-        shared=False,
     )
 
     def check(self) -> None:
