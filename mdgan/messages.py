@@ -1,4 +1,4 @@
-"""What travels between the server and the hosts, whatever is trained.
+"""The messages between the server and the hosts that every algorithm has.
 
 Every message has a kind, the iteration it belongs to, a few JSON fields, and named tensors. The
 functions below make the messages of the engine; every algorithm has its own in its folder. Each
@@ -150,7 +150,7 @@ def refused(reason: str) -> Message:
     """Server → newcomer: you are not in.
 
     Returns:
-        field `reason`: one line for the person who started it.
+        field `reason`: one line for the user who started it.
     """
     return Message(Kind.REFUSED, 0, fields={"reason": reason})
 

@@ -64,7 +64,7 @@ def num_participants(fraction: float, num_workers: int) -> int:
 
 @dataclass(frozen=True)
 class RunSettings(DataSettings, TrainingSettings, ScoreSettings, RecordSettings):
-    """What every algorithm lets people choose.
+    """The settings that every algorithm has.
 
     Together with the dataset file, the shared settings decide every bit of the result.
     """

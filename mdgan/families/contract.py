@@ -32,10 +32,10 @@ class Algorithm(Generic[S]):
     Attributes:
         name: what `--algorithm` says.
         about: what trains, in a few words for `--help`.
-        settings: what people can choose, with defaults.
+        settings: what users can choose, with defaults.
         builder: `module:attribute` of a `Builder`.
         defaults: settings that have other defaults here than in `settings`.
-        unit: what training advances by, in one word for people: an iteration, a round.
+        unit: what training advances by, in one word for users: an iteration, a round.
         has_hosts: whether there are processes beside the server's that carry workers. If not, the
             server's part has the data itself.
         lets_batches_repeat: whether a worker with fewer samples than a batch repeats some.

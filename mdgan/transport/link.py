@@ -139,7 +139,7 @@ class Link:
                     return message, len(packed) + len(body)
 
     def wait_for_end(self, until: Until) -> None:
-        """Receives whatever still comes until the peer has closed too or the time is up."""
+        """Receives what still comes until the peer has closed, too, or the time is up."""
         with contextlib.suppress(RuntimeError):
             while True:
                 self.receive(until)

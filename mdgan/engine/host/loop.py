@@ -1,4 +1,4 @@
-"""A host: the process that carries one or more workers, whatever these compute."""
+"""A host: the process that carries one or more workers of any algorithm."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""What became of every worker's answers, for the people who read the run's records."""
+"""Counts what became of every worker's answers, for the run's records."""
 
 import time
 from collections import Counter, defaultdict
@@ -15,7 +15,7 @@ class Attendance:
     """Counts, for every worker, answers, late answers, refused answers and losses.
 
     Args:
-        members: who takes part.
+        members: the hosts and workers that take part.
         observer: records what is out of the ordinary.
     """
 

@@ -1,6 +1,6 @@
 """The server's wait for answers: how long it is, for how many, and which are used.
 
-`AnswerInbox` gives the next answer that has come, whatever else comes with it. `Barrier` is one
+`AnswerInbox` gives the next answer, and passes all other events on. `Barrier` is one
 policy over it: an iteration ends when every host that was asked has answered, or when the deadline
 has passed and enough of them have.
 """
@@ -85,7 +85,7 @@ class AnswerInbox:
 
     Args:
         transport: the server's end.
-        members: knows who was asked for what.
+        members: knows which host was asked for what.
         desk: takes in all other events.
         kind: of the messages that answers come in.
     """
@@ -137,9 +137,9 @@ class Barrier:
     Args:
         inbox: gives answers.
         transport: the server's end.
-        members: who takes part.
+        members: the hosts and workers that take part.
         desk: is told of hosts that are given up, and of workers that are shut out.
-        attendance: counts who answered.
+        attendance: counts answers.
         deadline: when to go on without the answers that are missing.
         screening: says which answers cannot be used.
         form: how answers travel.

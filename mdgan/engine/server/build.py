@@ -36,7 +36,7 @@ def build_server(
         part: the algorithm's share.
         settings: of the run.
         transport: the server's end.
-        members: who takes part; its `admit` decides who may come in.
+        members: the hosts and workers that take part; its `admit` decides on newcomers.
         checkpoints: of the run.
         scoring: gets generators to score.
         observer: records the run.

@@ -79,7 +79,7 @@ class ServerCheckpoints:
         settings: how often, and where workers write.
         config: all settings of the run as JSON values, for the manifest.
         fence: says whether this server is still the one that may write.
-        members: who takes part.
+        members: the hosts and workers that take part.
         observer: is told of what could not be written.
         committed: the checkpoint that the run goes on from.
     """

@@ -38,7 +38,7 @@ class Desk:
 
     Args:
         transport: the server's end.
-        members: who takes part.
+        members: the hosts and workers that take part.
         attendance: counts losses.
         observer: records what people should know.
         check_fence: raises `Fenced` if a later server has taken over.

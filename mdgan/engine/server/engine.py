@@ -21,7 +21,7 @@ class Engine:
 
     Attributes:
         transport: the server's end.
-        members: who takes part.
+        members: the hosts and workers that take part.
         desk: takes in what hosts send on their own.
         barrier: waits for answers.
         checkpoints: says when a checkpoint is due.

@@ -33,7 +33,7 @@ class Server:
     Args:
         part: the algorithm's share.
         engine: what the algorithm works with.
-        attendance: counts who answered.
+        attendance: counts answers.
         scoring: gets generators to score.
         settings: of the run.
         timeouts: all time limits.

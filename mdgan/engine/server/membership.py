@@ -1,4 +1,4 @@
-"""Who takes part: which host carries which workers, who may come in, and who owes an answer."""
+"""Which host carries which workers, which hosts may come in, and which owe an answer."""
 
 import secrets
 import threading
@@ -79,7 +79,7 @@ class Membership:
         self._begun = False
         self._lock = threading.Lock()
 
-    # Who may come in: called from the transport's threads.
+    # Which hosts may come in: called from the transport's threads.
 
     def admit(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
         """Decides whether a newcomer may come in.
@@ -88,7 +88,7 @@ class Membership:
             hello: `purpose` is `join` (see `make_hello`), `ask` or `watch`.
 
         Returns:
-            What it is told, or the reason why it may not come in, for the person who started it.
+            What it is told; or why it may not come in, in words for the user who started it.
         """
         purpose = hello.get("purpose")
         if purpose == "watch":
@@ -166,7 +166,7 @@ class Membership:
                 )
         return None
 
-    # Who is here: the server's own.
+    # Which hosts are here: called by the server alone.
 
     def joined(self, host: int, hello: Mapping[str, Any]) -> None:
         """A host's link is open; its workers take part once they are `arrived`."""

@@ -22,7 +22,7 @@ class Newcomers:
 
     Args:
         transport: the server's end.
-        members: who takes part.
+        members: the hosts and workers that take part.
         checkpoints: keeps states.
         observer: records which workers have joined.
         copied: see `ServerPart`; with None workers get no copies.

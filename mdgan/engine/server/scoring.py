@@ -53,7 +53,7 @@ class Scoring:
         """Completes this, once the server is built; comes before anything else.
 
         Args:
-            members: who takes part.
+            members: the hosts and workers that take part.
             observer: records scores.
         """
         self._members = members

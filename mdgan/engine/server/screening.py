@@ -53,7 +53,7 @@ class Screening:
         """Judges one answer; a refusal is a strike.
 
         Args:
-            worker: who sent it.
+            worker: its sender.
             answer: float32 of the form's shape, if it is what it should be.
             beside: what the worker sent beside it, by name, if it is what it should be.
 
@@ -71,7 +71,7 @@ class Screening:
         """Judges one answer for several workers; a refusal is a strike for each.
 
         Args:
-            workers: who sent it.
+            workers: its senders.
             answer: the answer, or the mean of theirs: float32 of the form's shape, if it is what it
                 should be.
 

@@ -83,15 +83,14 @@ class MDGANHost(HostPart):
 
     def _answer(self, message: Message, transport: HostTransport) -> None:
         """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
-        work = read_batches(message, self._images, self._form.shape)
-        generated = work.generated.to(self._device)
-        answers = self._group.answer(generated, work.assignment)
+        generated, assignment = read_batches(message, self._images, self._form.shape)
+        answers = self._group.answer(generated.to(self._device), assignment)
         with self._tracer.span("send") as span:
             answer = feedback(
                 message.iteration,
                 answers.feedbacks,
                 answers.losses,
-                work.judged,
+                {worker: places.judge for worker, places in assignment.items()},
                 self._form,
                 answers.verdicts,
             )

@@ -1,7 +1,6 @@
 """The messages of MD-GAN: generated batches go out, feedback comes back, discriminators move."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -79,34 +78,22 @@ def batches(
     )
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a BATCHES message asks for.
-
-    Attributes:
-        generated: the batches that are used here, float32 [.., b, C, H, W].
-        assignment: for every worker here, the places of its two batches.
-    """
-
-    generated: Tensor
-    assignment: Mapping[int, Assignment]
-
-    @property
-    def judged(self) -> dict[int, int]:
-        """By worker, which batch it judges."""
-        return {worker: assignment.judge for worker, assignment in self.assignment.items()}
-
-
-def read_batches(message: Message, codec: Codec, batch_shape: tuple[int, ...]) -> Work:
+def read_batches(
+    message: Message, codec: Codec, batch_shape: tuple[int, ...]
+) -> tuple[Tensor, dict[int, Assignment]]:
     """Reads a BATCHES message.
 
     Args:
         message: from the server.
         codec: of images.
         batch_shape: (b, C, H, W).
+
+    Returns:
+        The batches that are used here, float32 [.., b, C, H, W]; and, for every worker here, the
+        places of its two batches.
     """
     judge, train = message.fields["judge"], message.fields["train"]
-    return Work(
+    return (
         codec.decode(part_of(message.tensors, "batches."), batch_shape),
         {int(worker): Assignment(place, train[worker]) for worker, place in judge.items()},
     )
