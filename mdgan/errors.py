@@ -4,8 +4,8 @@
 class BadInput(ValueError):
     """Something that the user gave cannot work.
 
-    The text is one line that names the value and the way out. Whoever catches it at the top
-    prints that line and ends with status 2. Line breaks in what the user gave become spaces.
+    The text is one line that names the value and the way out. The command line prints it and ends
+    with status 2. Line breaks in what the user gave become spaces.
     """
 
     def __init__(self, text: str) -> None:
@@ -13,4 +13,4 @@ class BadInput(ValueError):
 
 
 class Interrupted(Exception):
-    """The process was asked to stop (Ctrl-C, SIGTERM, or the server's word)."""
+    """The process was asked to stop (Ctrl-C, SIGTERM, or a STOP message)."""

@@ -1,4 +1,4 @@
-"""What travels between the server and the hosts, whatever is trained.
+"""The messages between the server and the hosts that every algorithm has.
 
 Every message has a kind, the iteration it belongs to, a few JSON fields, and named tensors. The
 functions below make the messages of the engine; every algorithm has its own in its folder. Each
@@ -98,8 +98,8 @@ def extractor(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Messa
     """Scorer → server → hosts: the network whose features the scores are made of.
 
     Returns:
-        fields and tensors as `metrics.extractor.pack` gives them; field `reason` alone if there is
-        no such network.
+        fields and tensors as `metrics.packing.pack` gives them; field `reason` alone if there is no
+        network.
     """
     return Message(Kind.EXTRACTOR, 0, fields=fields, tensors=tensors)
 
@@ -150,7 +150,7 @@ def refused(reason: str) -> Message:
     """Server → newcomer: you are not in.
 
     Returns:
-        field `reason`: one line for the person who started it.
+        field `reason`: one line for the user who started it.
     """
     return Message(Kind.REFUSED, 0, fields={"reason": reason})
 
@@ -207,8 +207,8 @@ def adopt(iteration: int, states: Mapping[int, Mapping[str, Tensor]]) -> Message
 
     Args:
         iteration: i.
-        states: by worker, a copy of another worker's or its own of before; a worker that is
-            missing keeps what it has.
+        states: by worker, its own of before or a copy of another worker's; a worker without an
+            entry keeps what it has.
 
     Returns:
         tensors named `<worker>/<name in the state>`.
@@ -217,7 +217,7 @@ def adopt(iteration: int, states: Mapping[int, Mapping[str, Tensor]]) -> Message
 
 
 def leave(iteration: int) -> Message:
-    """Host → server: it was asked to stop and has answered for the last time."""
+    """Host → server: this host was asked to stop and has sent its last answer."""
     return Message(Kind.LEAVE, iteration)
 
 
@@ -226,7 +226,7 @@ def checkpoint(iteration: int, kept: Sequence[int], *, to_server: bool) -> Messa
 
     Args:
         iteration: i.
-        kept: the earlier checkpoints that are still of use; the files of others may go.
+        kept: the earlier checkpoints that are still needed; hosts delete the files of others.
         to_server: whether to send the states instead of writing them.
 
     Returns:
@@ -270,7 +270,7 @@ def by_worker(message: Message) -> dict[int, dict[str, Tensor]]:
 
 
 def state_of(message: Message, worker: int) -> dict[str, Tensor]:
-    """The state of one worker, of a message that may hold anything; empty if there is none."""
+    """The state of one worker in a message; empty if the message holds none."""
     prefix = f"{worker}/"
     return {
         name.removeprefix(prefix): tensor

@@ -1,17 +1,20 @@
-"""How long anybody waits for anything."""
+"""The time limits that several rooms share."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Every time limit of a run, in seconds, in one place.
+    """The time limits of a run that users set or that several rooms share, in seconds.
+
+    A limit that concerns one module alone is a constant there, such as `HANDSHAKE_SECONDS` of
+    `mdgan/transport/door.py`.
 
     Attributes:
         connect: until the server answers, and until all workers have joined.
-        link: to open one link between two processes that both want it.
+        link: until a link between two processes is open.
         swap: until a partner's discriminator has arrived.
-        answer: until a worker's feedback is in; then it counts as lost.
+        answer: until a host has answered; after that it counts as lost.
         farewell: for the last messages before a process ends.
         liveness: until a peer that sends nothing at all, not even a pulse, counts as gone.
         patience: how long a server without workers waits for one, and a host for a server.
@@ -26,7 +29,7 @@ class Timeouts:
     patience: float = 300.0
 
     def __post_init__(self) -> None:
-        """Checks the order: whoever waits for a swap must outlast the opening of its link.
+        """Checks the order: a host that waits for a swap must outlast the opening of its link.
 
         Raises:
             ValueError: the limits contradict each other.

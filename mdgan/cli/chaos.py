@@ -1,4 +1,4 @@
-"""`mdgan chaos`."""
+"""`mdgan chaos`: trains while processes die, halt, leave and come."""
 
 import socket
 from collections.abc import Mapping
@@ -34,10 +34,17 @@ def _read_kinds(_context: click.Context, _option: click.Parameter, text: str) ->
 
 @click.command()
 @click.option(
-    "--seed", type=click.IntRange(0), metavar="N", help="Of the faults.  [default: another each]"
+    "--seed",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Seed of the faults.  [default: another each time]",
 )
 @click.option(
-    "--faults", type=click.IntRange(1), default=20, metavar="N", help="How many.  [default: 20]"
+    "--faults",
+    type=click.IntRange(1),
+    default=20,
+    metavar="N",
+    help="Number of faults.  [default: 20]",
 )
 @click.option(
     "--kinds",
@@ -65,7 +72,7 @@ def _read_kinds(_context: click.Context, _option: click.Parameter, text: str) ->
     type=click.FloatRange(1),
     default=300.0,
     metavar="SECONDS",
-    help="Give up when no iteration was recorded for so long.  [default: 300]",
+    help="Give up when no iteration was recorded for this long.  [default: 300]",
 )
 @click.argument("train_flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- TRAIN_FLAGS…]")
 def chaos(train_flags: tuple[str, ...], **wanted: Any) -> int:
@@ -102,7 +109,7 @@ def _given(train_flags: tuple[str, ...]) -> dict[str, Any]:
     """What the flags of `mdgan train`, and its --config, say, by the names of settings.
 
     Raises:
-        BadInput: they are no new run over the network.
+        BadInput: they do not start a new run over the network.
     """
     flags = train.make_context("mdgan chaos", [*train_flags]).params
     if flags.pop("dry_run") or flags.pop("resume") is not None:
@@ -116,7 +123,7 @@ def _given(train_flags: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _complete(given: dict[str, Any], kinds: tuple[str, ...]) -> None:
-    """Adds what every command must agree on, and lets much happen in little time."""
+    """Adds settings that all commands must share, with times that suit many faults."""
     given.setdefault("liveness_timeout", _LIVENESS_SECONDS)
     given.setdefault("checkpoint_interval", _CHECKPOINT_INTERVAL)
     given.setdefault("out", f"runs/chaos-{datetime.now():%Y%m%d-%H%M%S}")
@@ -129,7 +136,7 @@ def _complete(given: dict[str, Any], kinds: tuple[str, ...]) -> None:
 
 
 def _ranks_of_workers(given: Mapping[str, Any]) -> str:
-    """`--ranks` without the server; the others begin later than it."""
+    """`--ranks` without the server; the workers start after it."""
     world_size = resolve([given]).settings.world_size
     ranks = parse_ranks(given.get("ranks") or f"0..{world_size - 1}", world_size)
     return ",".join(str(rank) for rank in ranks if rank > 0)
@@ -141,7 +148,7 @@ def _flags_for(command: click.Command, given: Mapping[str, Any]) -> list[str]:
 
 
 def _as_flags(given: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
-    """Those of the settings that a command knows, as its flags."""
+    """The settings with given names, as flags."""
     flags = []
     for name, value in given.items():
         if name in names and value is not False:

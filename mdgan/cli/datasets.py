@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from mdgan.cli.options import output_option
+
 _DATASETS_DIR = click.option(
     "--datasets-dir", metavar="DIR", help="Folder with your own dataset files, looked at first."
 )
@@ -28,20 +30,10 @@ def datasets(context: click.Context, datasets_dir: str | None) -> None:
     "--partition", default="iid", show_default=True, metavar="SCHEME", help="How to divide."
 )
 @click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=4,
-    show_default=True,
-    help="Number of workers N.",
+    "--workers", type=click.IntRange(1), default=4, show_default=True, help="Number of workers N."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the scheme.")
-@click.option(
-    "-o",
-    "output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Picture to write, .png or .svg.  [default: NAME-partition.png]",
-)
+@output_option("Picture to write, .png or .svg.  [default: NAME-partition.png]")
 def show(
     name: str,
     datasets_dir: str | None,

@@ -1,4 +1,4 @@
-"""`mdgan join`."""
+"""`mdgan join`: adds a worker to a training that is under way."""
 
 from typing import Any
 

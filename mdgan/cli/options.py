@@ -27,13 +27,19 @@ def number_or_auto(text: str) -> int | str:
         raise click.BadParameter(f"{text!r} is neither a whole number nor auto") from error
 
 
+def output_option(help: str) -> Callable[[Command], Command]:
+    """Adds `-o FILE`, which the command gets as `output`; None if the user does not give it."""
+    path = click.Path(path_type=Path)
+    return click.option("-o", "output", type=path, metavar="FILE", help=help)
+
+
 def settings_options(
     leave_out: Collection[str] = (), *, shared: bool = True, config: bool = True
 ) -> Callable[[Command], Command]:
     """Adds an option for every setting, and `--config` if one file may hold them all.
 
     Args:
-        leave_out: names of settings that the command has no use for.
+        leave_out: names of settings that the command does not use.
         shared: whether to offer the settings that must be equal on every rank.
         config: whether to offer `--config` beside them.
     """
@@ -59,7 +65,7 @@ def settings_options(
 def read_layers(
     config: Path | None, flags: dict[str, Any], resume: Path | None = None
 ) -> list[dict[str, Any]]:
-    """The settings that the user gave: flags first, then the file, then the run that goes on.
+    """The settings that the user gave: flags, then the file, then the run to go on with.
 
     Raises:
         BadInput: a file cannot be used.

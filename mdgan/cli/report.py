@@ -5,16 +5,12 @@ from pathlib import Path
 
 import click
 
+from mdgan.cli.options import output_option
+
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Where to write.  [default: RUN/report.html; report.html for several runs]",
-)
+@output_option("Where to write.  [default: RUN/report.html; report.html for several runs]")
 @click.option(
     "--figures",
     type=click.Path(path_type=Path),

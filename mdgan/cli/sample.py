@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from mdgan.cli.options import output_option
+
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
@@ -18,13 +20,7 @@ import click
     help="Of the noise that the pictures are made of.",
 )
 @click.option("--npz", is_flag=True, help="Write the raw array `images`, float32 [n, C, H, W].")
-@click.option(
-    "-o",
-    "output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Where to write.  [default: grid.png, or samples.npz with --npz]",
-)
+@output_option("Where to write.  [default: grid.png, or samples.npz with --npz]")
 def sample(run: Path, num_samples: int, seed: int, npz: bool, output: Path | None) -> None:
     """Draw pictures from the generator of RUN, the --out folder of a finished or running run."""
     from mdgan.inspect.sample import sample_run

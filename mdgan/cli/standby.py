@@ -1,4 +1,4 @@
-"""`mdgan standby`: takes a server's place when it is gone."""
+"""`mdgan standby`: replaces a server when it is gone."""
 
 from pathlib import Path
 from typing import Any

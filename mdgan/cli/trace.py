@@ -5,16 +5,12 @@ from pathlib import Path
 
 import click
 
+from mdgan.cli.options import output_option
+
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Where to write.  [default: RUN/trace.json]",
-)
+@output_option("Where to write.  [default: RUN/trace.json]")
 def trace(run: Path, output: Path | None) -> None:
     """Write what each process and worker did when in RUN, the --out folder of a run.
 

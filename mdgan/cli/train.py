@@ -1,4 +1,4 @@
-"""`mdgan train` and `mdgan standalone`."""
+"""`mdgan train` and `mdgan standalone`: start a training, or go on with one."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ _OF_HOSTS = (
     *("insecure", "deadline", "quorum", "liveness_timeout", "patience", "strikes"),
     "checkpoint_to_server",
 )
-"""What makes no sense where one process holds all data."""
+"""Settings that make no sense in one process that holds all data."""
 
 _NOT_BASELINE = [
     name
@@ -36,7 +36,9 @@ _resume = click.option(
 @click.command()
 @settings_options()
 @_resume
-@click.option("--dry-run", is_flag=True, help="Print the settings and who would hold what; stop.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print the settings and what each worker would hold; stop."
+)
 @click.pass_obj
 def train(
     started: float, /, config: Path | None, resume: Path | None, dry_run: bool, **flags: Any
@@ -69,7 +71,7 @@ def _run(
     resume: Path | None,
     dry_run: bool,
 ) -> int:
-    # Before torch is imported a wrong flag is answered at once, and this still has an effect.
+    # Before torch is imported: a wrong flag is reported at once, and the environment has an effect.
     resolved = resolve(layers, algorithm)
     has_hosts = registry.algorithm(resolved.settings.algorithm).has_hosts
     prepare_environment(many_processes=has_hosts and resolved.launch.transport == "tcp")

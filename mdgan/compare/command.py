@@ -36,7 +36,7 @@ def plan_of(settings: Mapping[str, Any]) -> Checked:
     alone = not prepared.algorithm.has_hosts or prepared.launch.transport == "memory"
     return Checked(
         prepared.config,
-        alone or prepared.ranks.everyone,
+        alone or prepared.ranks.complete,
         1 if alone else len(prepared.ranks.hosts),
         prepared.warnings,
     )

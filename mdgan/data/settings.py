@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mdgan.data.scheme import PARTITION_FORMS, PartitionScheme, parse_partition
-from mdgan.settings.declare import Settings, local_setting, parsed, setting, text
+from mdgan.settings.declare import Settings, own_setting, parsed, setting, text
 from mdgan.settings.machine import path_of
 
 
@@ -19,10 +19,10 @@ class DataSettings(Settings):
         parsed(parse_partition),
         metavar="SCHEME",
     )
-    datasets_dir: str | None = local_setting(
+    datasets_dir: str | None = own_setting(
         None, "Folder with your own dataset files, looked at first.", text(), metavar="DIR"
     )
-    data_dir: str | None = local_setting(
+    data_dir: str | None = own_setting(
         None,
         "Folder that holds the data; {rank} in it stands for the worker's rank.",
         text(),

@@ -17,7 +17,7 @@ from mdgan.gan.model_state import part_of, under
 from mdgan.messages import Message
 
 LEAST_TO_SUM = 3
-"""A sum is float64 and as long as two answers."""
+"""Fewer answers travel one by one: a sum is float64 and takes as many bytes as two of them."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class AnswerForm:
         shape: of one answer.
         codec: how answers are written.
         sums: whether a host may add up its workers' answers.
-        beside: what else every worker tells, float32 tensors: name → shape.
+        beside: what else every worker sends, float32 tensors: name → shape.
     """
 
     kind: str
@@ -47,8 +47,8 @@ class Answers:
         singles: by worker, each of the form's shape.
         sums: of those workers whose host has added up their answers.
         losses: J_disc and J_gen by worker, float32 [2].
-        beside: what else was told: name → worker → tensor; of those in `singles` alone.
-        hosts: the hosts that answered, with whatever.
+        beside: what else they sent: name → worker → tensor; only of workers in `singles`.
+        hosts: the hosts that answered, whether their answers can be used or not.
     """
 
     singles: dict[int, Tensor] = field(default_factory=dict)
@@ -93,10 +93,10 @@ def pack_answers(
         add_up: makes a sum of some workers' answers.
 
     Returns:
-        fields `workers`, and `summed`: a list of workers for every sum; tensors `losses` float32
-        [W, 2] in the order of `workers`; those of `beside` float32 [W, …] likewise; and, as the
-        codec writes them, `sums.…` in the order of `summed`, and `answers.…` of the workers that
-        are in no sum, in the order of `workers`. A codec that loses nothing has sums in float64.
+        fields `workers`, and `summed`: a list of workers for every sum. Tensors in the order of
+        `workers`: `losses`, float32 [W, 2]; those of `beside`, float32 [W, …]; and, as the codec
+        writes them, `answers.…` of the workers that are in no sum. In the order of `summed`, as
+        the codec writes them: `sums.…`. A codec that loses nothing has sums in float64.
     """
     codec, told = form.codec, beside or {}
     to_sum = _to_sum(answers, groups) if form.sums else []
@@ -115,7 +115,7 @@ def pack_answers(
 
 
 def _to_sum(answers: Mapping[int, Tensor], groups: Mapping[int, int]) -> list[list[int]]:
-    """The workers whose answers go into each sum; a broken answer must be seen as what it is."""
+    """The workers whose answers go into each sum; a broken answer travels alone, to be refused."""
     members: dict[int, list[int]] = {}
     for worker, group in groups.items():
         if isfinite(float(answers[worker].sum())):
@@ -124,14 +124,14 @@ def _to_sum(answers: Mapping[int, Tensor], groups: Mapping[int, int]) -> list[li
 
 
 def read_answers(message: Message, form: AnswerForm) -> Answers:
-    """Reads what `pack_answers` wrote, or what a hostile host sent.
+    """Reads what `pack_answers` wrote; a hostile host may have sent anything else.
 
     Args:
         message: from a host.
         form: how answers travel.
 
     Returns:
-        Nothing of what does not fit; no worker has more than one part in it.
+        The answers, in which every worker has one part; empty if the message is malformed.
     """
     fields, tensors = message.fields, message.tensors
     workers, groups = _ranks(fields.get("workers")), fields.get("summed", [])

@@ -22,7 +22,7 @@ class Hello(msgspec.Struct, frozen=True):
         identity: what must be equal on every rank.
         num_samples: of each worker.
         class_counts: of each worker, the number of samples of each class.
-        generation: that of the server that it was with last, 0 for none.
+        generation: of the server that it was linked with last; 0 for none.
         key: a secret of this host; with it the host proves that it is the same when it comes back.
         listens: where other hosts fetch from it; None if they need not know.
     """
@@ -40,7 +40,7 @@ class Hello(msgspec.Struct, frozen=True):
 def make_hello(
     host: int, class_counts: Mapping[int, Sequence[int]], identity: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The hello of a host that has not been with any server yet, as JSON values.
+    """The hello of a host that has not joined any server yet, as JSON values.
 
     Args:
         host: its number, that of its first worker.
@@ -60,7 +60,7 @@ def make_hello(
 
 
 def read_hello(given: Mapping[str, Any]) -> Hello | None:
-    """Reads a hello that may come from anywhere; None if it is none."""
+    """Reads a hello, which any process may have sent; None if it is malformed."""
     try:
         hello = msgspec.convert(dict(given), Hello, str_keys=True)
         hello.key.encode()

@@ -1,4 +1,4 @@
-"""How large the body of each kind of message may be, from what the models and batches are.
+"""How many bytes the body of each kind of message may have, for given models and batches.
 
 A link refuses what is larger, or of a kind that is not listed, before it takes memory for it. The
 limits are generous where only JSON travels and where states of models do.
@@ -23,7 +23,7 @@ _EXTRACTOR_BYTES = 1024 * _MIB
 _RANDOM_STATES_BYTES = 64 * _KIB
 _OF_A_SAMPLE_BYTES = 16
 _MOST_SAMPLES = 1 << 28
-"""No more samples than so many are believed of one worker."""
+"""The largest number of samples that the server believes of one worker."""
 _COPIES = 4
 """Weights, gradients, and Adam's two moments."""
 _MARGIN = 1.1
@@ -38,7 +38,7 @@ class MessageSizes:
 
     Attributes:
         state_bytes: of what a worker trains, with its optimizers; see `state_bytes`.
-        from_host: the kinds that a host of so many workers may send to the server.
+        from_host: the kinds that a host with this many workers may send to the server.
         from_server: the kinds that the server may send to such a host.
         between_hosts: the kinds that such a host may get from another one.
     """

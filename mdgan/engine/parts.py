@@ -1,4 +1,4 @@
-"""What an algorithm adds to the server and to a host; the engine knows these classes alone."""
+"""What an algorithm adds to the server and to a host; the engine knows only these classes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,7 +22,7 @@ HostHandler = Callable[[Message, HostTransport], None]
 
 
 class Advance(NamedTuple):
-    """Training got further.
+    """How far training has got.
 
     Attributes:
         iteration: i, the last that is done.
@@ -38,11 +38,11 @@ class ServerPart(ABC):
 
     Attributes:
         form: how hosts answer.
-        device: where answers are wanted.
+        device: the one that answers are moved to.
         counts_busy: whether workers that are busy with an earlier question count where a quorum
             must answer.
-        copied: the prefix of those tensors of a worker's state that a newcomer may begin with a
-            copy of; None if newcomers need none, since the next question brings all they need.
+        copied: the prefix of those tensors of a live worker's state that newcomers get a copy of;
+            None if newcomers need no copy, since the next question brings everything.
         role: what timelines call the process; another name than `server` means that it is alone.
     """
 
@@ -75,14 +75,14 @@ class ServerPart(ABC):
         """Continues where `state` was taken.
 
         Raises:
-            KeyError, RuntimeError: it is no such state, or of other models.
+            KeyError, RuntimeError: the state is malformed, or of other models.
         """
 
     def begin(self, engine: "Engine") -> None:
-        """All workers are here that will be at the start.
+        """All workers that take part from the start have joined.
 
         Raises:
-            BadInput: with what they hold, this cannot be trained.
+            BadInput: the algorithm cannot train on what they hold.
         """
 
     def holdings(self, engine: "Engine") -> Mapping[str, Any]:
@@ -106,11 +106,11 @@ class ServerPart(ABC):
         return {}
 
     def settle(self, engine: "Engine") -> None:
-        """Members have gone: the algorithm forgets what was to come from them."""
+        """Hosts are gone: the algorithm stops waiting for messages of theirs."""
 
 
 class Learner(Protocol):
-    """What a host keeps for a worker, whatever it computes."""
+    """What a host keeps for each of its workers, whatever the algorithm."""
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the worker's next answer depends on."""

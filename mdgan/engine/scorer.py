@@ -39,12 +39,12 @@ class Scorer:
     Args:
         channel: to the server.
         run: the run's folder.
-        make_extractor: finds or trains the network; raises BadInput if there can be none.
+        make_extractor: finds or trains the network; raises BadInput if it cannot.
         held_out: the features of samples that the server may hold, if there are any.
         generator: of the run's architecture.
         z_dim: the length of its input.
         num_samples: n, how many to generate.
-        seed: of the noise, and of whatever else is drawn.
+        seed: of the noise and of all other draws.
         shards: described here rather than by hosts, where there are none.
     """
 

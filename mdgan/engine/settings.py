@@ -10,8 +10,8 @@ from mdgan.gan.settings import TrainingSettings
 from mdgan.metrics.settings import ScoreSettings
 from mdgan.observe.settings import RecordSettings
 from mdgan.settings.declare import (
-    local_setting,
     number,
+    own_setting,
     parsed,
     setting,
     shortest,
@@ -25,11 +25,11 @@ _DEADLINE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(x?)")
 
 
 class DeadlineRule(NamedTuple):
-    """When the server goes on without the answers that are missing. One of the two is 0.
+    """When the server goes on without the answers that are missing; one of the two numbers is 0.
 
     Attributes:
-        seconds: so long after asking.
-        factor: after so many times the median time of an answer.
+        seconds: this long after asking.
+        factor: this many times the median time of an answer after asking.
     """
 
     seconds: float
@@ -64,7 +64,7 @@ def num_participants(fraction: float, num_workers: int) -> int:
 
 @dataclass(frozen=True)
 class RunSettings(DataSettings, TrainingSettings, ScoreSettings, RecordSettings):
-    """What every algorithm lets people choose.
+    """The settings that every algorithm has.
 
     Together with the dataset file, the shared settings decide every bit of the result.
     """
@@ -95,7 +95,7 @@ class RunSettings(DataSettings, TrainingSettings, ScoreSettings, RecordSettings)
         metavar="C",
         symbol="C",
     )
-    deadline: DeadlineRule | None = local_setting(
+    deadline: DeadlineRule | None = own_setting(
         None,
         "When to go on without the answers that are missing: seconds, or times the median answer "
         "time, such as 3x.",
@@ -103,23 +103,23 @@ class RunSettings(DataSettings, TrainingSettings, ScoreSettings, RecordSettings)
         metavar="SECONDS|FACTORx",
         default_text="wait for every worker that lives",
     )
-    quorum: float = local_setting(
+    quorum: float = own_setting(
         0.5,
         "Least fraction of the workers to wait for, past --deadline too.",
         number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
         metavar="FRACTION",
     )
-    strikes: int = local_setting(
+    strikes: int = own_setting(
         3, "Unusable answers after which a worker is shut out.", whole(1), metavar="N"
     )
-    checkpoint_interval: int = local_setting(
+    checkpoint_interval: int = own_setting(
         500,
         "Iterations between two checkpoints; 0 for none.",
         whole(0, otherwise="must be 0 or more"),
         metavar="N",
     )
-    checkpoint_keep: int = local_setting(2, "Number of checkpoints to keep.", whole(1), metavar="K")
-    checkpoint_to_server: bool = local_setting(
+    checkpoint_keep: int = own_setting(2, "Number of checkpoints to keep.", whole(1), metavar="K")
+    checkpoint_to_server: bool = own_setting(
         False, "Workers send their state to rank 0 instead of writing it themselves.", switch()
     )
 

@@ -1,4 +1,4 @@
-"""What an algorithm must supply. Everything else serves it unasked.
+"""What an algorithm must supply; everything else then works with it.
 
 An algorithm is a folder in `families/` and one entry in `registry.py`. The entry is light, so that
 the command line starts quickly: it names the algorithm, its settings and its phases. What needs
@@ -32,15 +32,15 @@ class Algorithm(Generic[S]):
     Attributes:
         name: what `--algorithm` says.
         about: what trains, in a few words for `--help`.
-        settings: what people can choose, with defaults.
+        settings: what users can choose, with defaults.
         builder: `module:attribute` of a `Builder`.
         defaults: settings that have other defaults here than in `settings`.
-        unit: what training advances by, in one word for people: an iteration, a round.
+        unit: what training advances by, in one word for users: an iteration, a round.
         has_hosts: whether there are processes beside the server's that carry workers. If not, the
             server's part has the data itself.
         lets_batches_repeat: whether a worker with fewer samples than a batch repeats some.
         server_phases: what the server's tracer calls the phases that every iteration has.
-        host_phases: likewise, a host's.
+        host_phases: what a host's tracer calls them.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Algorithm(Generic[S]):
 
 @dataclass(frozen=True)
 class HostNeeds(Generic[S]):
-    """What there is to build a host's part from.
+    """What a host's part is built from.
 
     Attributes:
         settings: of the run.
@@ -189,7 +189,7 @@ class Builder(ABC, Generic[S]):
         """How large the algorithm's messages can be."""
 
     def class_counts(self, shard: "Shard", settings: S) -> list[int]:
-        """How many samples of each class a worker says that it holds; it says no more than that."""
+        """What a worker says of its data: how many samples of each class it holds."""
         del settings
         return shard.class_counts()
 
@@ -197,7 +197,7 @@ class Builder(ABC, Generic[S]):
         """Checks what workers hold, where all of it is known before training.
 
         Raises:
-            BadInput: with that, the algorithm cannot train.
+            BadInput: the algorithm cannot train on it.
         """
 
     def describe(self, settings: S, mean_shard_size: float) -> list[tuple[str, str]]:

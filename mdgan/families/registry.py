@@ -1,4 +1,4 @@
-"""The algorithms that there are. A new one is a folder beside this file and an entry here."""
+"""All algorithms. A new one is a folder beside this file and an entry here."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ BASELINE = STANDALONE.name
 
 
 def register(entry: Algorithm[Any]) -> None:
-    """Adds an algorithm of one's own; comes before the command line is built.
+    """Adds an algorithm from outside the package; comes before the command line is built.
 
     Raises:
         ValueError: another algorithm has that name.
@@ -41,7 +41,7 @@ def algorithm(name: str) -> Algorithm[Any]:
     """One algorithm by its name.
 
     Raises:
-        BadInput: there is none.
+        BadInput: there is none of that name.
     """
     if not isinstance(name, str) or name not in _ALGORITHMS:
         near = suggest(str(name), names())
@@ -64,7 +64,7 @@ def with_setting(name: str) -> list[str]:
 
 
 def declared_settings() -> dict[str, "Field[Any]"]:
-    """Every setting that any algorithm has, by name, in the order in which people read them."""
+    """Every setting that any algorithm has, by name, in the order of `--help`."""
     ordered: dict[str, Field[Any]] = {}
     for entry in _ALGORITHMS.values():
         declared = {item.name: item for item in fields(entry.settings)}
@@ -76,7 +76,7 @@ def declared_settings() -> dict[str, "Field[Any]"]:
 
 
 def chosen_algorithm(layers: Sequence[Mapping[str, Any]]) -> Algorithm[Any]:
-    """The algorithm that layers of settings name, the first that names one."""
+    """The algorithm that the first layer with an `algorithm` names, or the default."""
     given = [layer["algorithm"] for layer in layers if layer.get("algorithm") is not None]
     return algorithm(given[0] if given else DEFAULT)
 
@@ -91,7 +91,7 @@ def read_settings(
         dataset_defaults: what holds where neither the user nor the algorithm has a value.
 
     Raises:
-        BadInput: a value cannot be used, or the algorithm has no use for it.
+        BadInput: a value cannot be used, or the algorithm does not have the setting.
     """
     entry = chosen_algorithm(layers)
     own = {"algorithm": entry.name}

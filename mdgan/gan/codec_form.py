@@ -1,4 +1,4 @@
-"""How tensors are written for a journey, as a setting; `codecs.py` does the writing."""
+"""How tensors are encoded for sending, as a setting; `codecs.py` encodes them."""
 
 import re
 from dataclasses import dataclass

@@ -39,7 +39,7 @@ class Batches(Protocol):
         """Continues where `state` was taken; False, and nothing changed, with other data.
 
         Raises:
-            KeyError, RuntimeError: it is no such state; nothing changed.
+            KeyError, RuntimeError: the state is malformed; nothing changed.
         """
 
 

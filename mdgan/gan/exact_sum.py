@@ -1,10 +1,10 @@
 """Sums that do not depend on which process adds up what, and in which order.
 
 A host that carries many workers adds up their answers before it sends them. Rounded sums would then
-depend on which workers share a host, and the same run on other machines would end elsewhere. So
-every addend is first rounded to a multiple of 2^-50, as float64: sums below 8 in absolute value are
-then exact, in any order and any grouping. What that costs is below 5·10⁻¹⁶ a worker, where float32
-itself rounds a feedback of 10⁻⁴ to 7·10⁻¹².
+depend on which workers share a host, and so would the result of a run. Therefore every addend is
+first rounded to a multiple of 2^-50, as float64: sums below 8 in absolute value are then exact, in
+any order and any grouping. What that costs is below 5·10⁻¹⁶ a worker, where float32 itself rounds a
+feedback of 10⁻⁴ to 7·10⁻¹².
 
 A single answer needs no sum: it is taken as it is.
 """

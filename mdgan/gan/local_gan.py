@@ -103,7 +103,7 @@ class LocalGAN:
         """Continues where `state` was taken.
 
         Returns:
-            Whether the data are the same size; if not, they are drawn as if nothing was drawn yet.
+            Whether the data are the same size; if not, draws begin anew.
 
         Raises:
             KeyError, RuntimeError: the state does not fit; nothing changed.

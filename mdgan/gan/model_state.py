@@ -1,6 +1,6 @@
 """A model and its optimizer as named tensors: one format for swaps, checkpoints and joining.
 
-Settings such as the learning rate are not part of the state: they come with the experiment.
+Settings such as the learning rate are not part of the state: they come with the run.
 """
 
 from collections.abc import Mapping

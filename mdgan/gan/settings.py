@@ -1,4 +1,4 @@
-"""The settings of training that do not depend on who trains what."""
+"""The settings of training that every algorithm has."""
 
 from dataclasses import dataclass
 from math import inf

@@ -1,1 +1,1 @@
-"""Looks at what is there: dataset files, plans, timelines, trained generators."""
+"""Looks at what is there: dataset files, timelines, trained generators."""

@@ -25,14 +25,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Claim:
-    """A run's folder, held by the process that owns the generator.
+    """A run's folder, which the process with the generator holds.
 
     Attributes:
         run: the folder.
         fence: tells whether another server has taken over since.
         goes_on: where training goes on, unless the run is new.
-        takes_over: the server before may seem to live, but does not answer.
-        listens: address and port that workers connect to; empty where nobody does.
+        takes_over: whether this server replaces one that may seem to live but does not answer.
+        listens: address and port that workers connect to; empty if all are in this process.
     """
 
     run: RunDirectory
@@ -43,21 +43,21 @@ class Claim:
 
     @property
     def seconds(self) -> float:
-        """Seconds of training that lie behind."""
+        """Seconds of training so far."""
         return 0.0 if self.goes_on is None else self.goes_on.manifest.seconds
 
     def checkpoints(self, prepared: Prepared) -> Checkpoints:
-        """Where checkpoints are written, and those of a run that goes on are found."""
+        """The checkpoints of the run."""
         return Checkpoints(self.run.checkpoints, prepared.settings.checkpoint_keep)
 
 
 def claim(prepared: Prepared, *, listens: str = "", taking_over: bool = False) -> Claim:
-    """Makes the folder of a new run, or takes the one that is to go on.
+    """Makes the folder of a new run, or takes that of a run that goes on.
 
     Args:
         prepared: the checked run.
-        listens: address and port that workers connect to; empty where nobody does.
-        taking_over: its server may seem to live, but does not answer.
+        listens: address and port that workers connect to; empty if all are in this process.
+        taking_over: whether this replaces a server that may seem to live but does not answer.
 
     Raises:
         BadInput: the folder cannot be used.

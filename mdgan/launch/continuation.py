@@ -1,4 +1,4 @@
-"""A run that is to go on: which checkpoint it goes on from, and what is different now."""
+"""Which checkpoint a run goes on from, and which of its settings are different now."""
 
 import socket
 from collections.abc import Callable, Mapping
@@ -26,8 +26,8 @@ class Continuation:
     Attributes:
         run: its folder.
         manifest: of the checkpoint that it goes on from.
-        notes: what people should know of it, one line each.
-        settings: those that hold now.
+        notes: what the user should know of it, one line each.
+        settings: the present ones.
     """
 
     run: RunDirectory
@@ -67,11 +67,11 @@ def continuation(
 
     Args:
         run: its folder.
-        settings: those that hold from now on.
-        taking_over: the run's server may seem to live, but does not answer.
+        settings: the present ones.
+        taking_over: whether this replaces a server that may seem to live but does not answer.
 
     Raises:
-        BadInput: the run is still going, has no whole checkpoint, or nothing is left to be done.
+        BadInput: the run is still going, has no whole checkpoint, or has done all iterations.
     """
     status = run.read_status()
     here = status.get("machine") == socket.gethostname()
@@ -113,10 +113,9 @@ def _check_dead(path: Path, process: int) -> None:
         began, is_dead = found.create_time(), found.status() == psutil.STATUS_ZOMBIE
     except (psutil.Error, ValueError, OverflowError):
         return
-    # A dead process that its parent has not noticed yet keeps its number.
-    if (
-        not is_dead and began < (path / "run.json").stat().st_mtime
-    ):  # else its number has been given to another
+    # A dead process that its parent has not noticed yet keeps its number; one that began later than
+    # the run has been given the number of a process that ended.
+    if not is_dead and began < (path / "run.json").stat().st_mtime:
         raise BadInput(
             f"--resume {path}: still running (process {process}); stop it first, with Ctrl-C"
         )

@@ -1,13 +1,13 @@
-"""Faults that are planned: a process strikes itself when it enters a phase of an iteration.
+"""Planned faults: a process strikes itself when it enters a phase of an iteration.
 
-For trying out what training survives, and for nothing else: what a run computes does not depend on
-it. `MDGAN_FAULTS=host-2:kill@swap:12;server:stop@wait:30` kills the process of worker 2 when it is
-told to swap at iteration 12 or later, and halts the server at iteration 30. Each fault strikes a
-process once.
+This is only for trying out what training survives: what a run computes does not depend on it.
+`MDGAN_FAULTS=host-2:kill@swap:12;server:stop@wait:30` kills the process of worker 2 when it is told
+to swap at iteration 12 or later, and halts the server at iteration 30. Each fault strikes a process
+once.
 
-The phases are those of the algorithms, by the names of their spans, and a few that are no spans:
-`write`, states that were copied are about to be written, in the background; `report` and
-`manifest`, they have been written, and the server has not been told, or has not made them count.
+The phases are those of the algorithms, by the names of their spans, and three that are no spans.
+In `write`, a background thread is about to write copied states. In `report` and `manifest` they are
+written, but the server has not been told, or has not written the manifest.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from mdgan.observe.tracer import OnPhase
 FAULTS = "MDGAN_FAULTS"
 """The variable that holds the faults."""
 FOLDER = "MDGAN_FAULTS_FOLDER"
-"""The variable that names a `FaultFolder`: whoever watches it says when each fault may strike."""
+"""The variable that names a `FaultFolder`, in which `mdgan chaos` says when each may strike."""
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "leave": signal.SIGTERM}
 SERVER = "server"
@@ -41,8 +41,8 @@ class Fault:
     Attributes:
         role: `server`, or `host-N` with the number of a host's first worker.
         action: one of `SIGNALS`.
-        phase: at whose beginning it strikes.
-        iteration: from which on it strikes.
+        phase: it strikes at the beginning of this phase.
+        iteration: it strikes in this iteration or later.
     """
 
     role: str
@@ -61,9 +61,9 @@ class Strike:
 
     Attributes:
         number: of the fault in `MDGAN_FAULTS`, from 0.
-        process: whom it struck.
-        iteration: in which.
-        time: when, in seconds since 1970.
+        process: that it struck.
+        iteration: in which it struck.
+        time: in seconds since 1970.
     """
 
     number: int
@@ -74,7 +74,7 @@ class Strike:
 
 @dataclass(frozen=True)
 class Here:
-    """A process that is, or was, a role.
+    """A process that carries out a role, or did.
 
     Attributes:
         process: its number.
@@ -100,10 +100,10 @@ class Planned:
     folder: "FaultFolder | None" = None
 
     def on_phase(self, role: str) -> OnPhase | None:
-        """What a role's tracer calls; None if no fault can be meant for it.
+        """What a role's tracer calls in every phase; None if no fault is meant for the role.
 
         Args:
-            role: of a process that is about to begin.
+            role: of this process, which is about to begin.
         """
         mine = {n: fault for n, fault in enumerate(self.faults) if fault.role == role}
         if self.folder is not None:
@@ -145,24 +145,24 @@ def _parse(text: str) -> Fault:
 
 
 class FaultFolder:
-    """Where processes and whoever watches them agree on faults; each file is there as a whole.
+    """Where `mdgan chaos` and the processes agree on faults; a file is there as a whole or not.
 
     Args:
-        path: the folder; the watcher makes it.
+        path: the folder, which `mdgan chaos` has made.
 
     Attributes:
-        path: likewise.
+        path: the folder.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def allow(self, number: int) -> None:
-        """From now on a fault may strike, once, whichever process it is meant for then."""
+        """From now on a fault may strike once."""
         (self.path / f"may-{number}").touch()
 
     def claim(self, number: int) -> bool:
-        """Whether a fault may strike now; the first that asks has it."""
+        """Whether a fault may strike now; true for the first process that asks."""
         try:
             (self.path / f"may-{number}").unlink()
         except OSError:
@@ -170,12 +170,12 @@ class FaultFolder:
         return True
 
     def tell_here(self, role: str) -> None:
-        """This process is about to be a role."""
+        """Tells that this process begins to carry out a role."""
         with contextlib.suppress(OSError):
             (self.path / f"here-{os.getpid()}-{os.getsid(0)}-{role}").touch()
 
     def here(self) -> list[Here]:
-        """All that ever began."""
+        """All processes that ever began."""
         names = [path.name.split("-", 3)[1:] for path in self.path.glob("here-*")]
         return [Here(int(process), int(session), role) for process, session, role in names]
 

@@ -14,7 +14,7 @@ _NOT_SETTINGS = ("version", "dataset_sha256", "extractor")
 
 
 def join(settings: Mapping[str, Any], launched: float) -> int:
-    """Asks the server what is being computed and as whom to take part, and takes part.
+    """Asks the server for the settings of the run and for a rank, and takes part.
 
     Args:
         settings: flags of this machine.
@@ -24,7 +24,7 @@ def join(settings: Mapping[str, Any], launched: float) -> int:
         The exit status, as `launch`.
 
     Raises:
-        BadInput: there is no server, or it refused, or this machine lacks what it takes.
+        BadInput: there is no server, it refused, or this machine cannot take part.
     """
     own = LaunchSettings.read(settings)
     addresses, token = server_addresses(own), read_token(own)

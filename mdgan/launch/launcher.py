@@ -43,7 +43,7 @@ FENCED = 3
 """Exit status of a server that another one has replaced."""
 
 STOPPED = 130
-"""Exit status of a process that was asked to stop, as shells have it for Ctrl-C."""
+"""Exit status of a process that was asked to stop; shells give the same after Ctrl-C."""
 
 
 def launch(prepared: Prepared) -> int:
@@ -67,7 +67,7 @@ def take_over(prepared: Prepared, address: str) -> int:
 
     Args:
         prepared: a run that goes on; rank 0 is all that runs here.
-        address: this machine's, where the workers will look.
+        address: of this machine, where the workers will look.
 
     Returns:
         The exit status, as `launch`.
@@ -76,11 +76,11 @@ def take_over(prepared: Prepared, address: str) -> int:
 
 
 def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
-    """Runs a role; turns the ways in which it may end into a line and an exit status.
+    """Runs a role; turns each way in which it may end into a line and an exit status.
 
     Args:
         work: runs the role.
-        tells: whether to say that the server stopped or is gone; one of the ranks here does.
+        tells: whether to say that the server stopped or is gone; one rank on a machine does.
     """
     try:
         work()
@@ -133,7 +133,7 @@ def _fork_all(prepared: Prepared, address: str, *, taking_over: bool = False) ->
         work: list[tuple[str, Callable[[], None]]] = []
         if prepared.ranks.serves:
             if port is None:
-                port = 0 if prepared.ranks.everyone else DEFAULT_PORT
+                port = 0 if prepared.ranks.complete else DEFAULT_PORT
             listener = resources.enter_context(listen(address, port))
             own, port = listener.getsockname()[:2]
             check_exposed([own], prepared.launch)
@@ -168,7 +168,7 @@ class Family:
 
     Args:
         listener: the server's socket, which its process alone may keep.
-        has_standbys: the hosts have somewhere to go when the server dies.
+        has_standbys: whether hosts look for another server when this one dies.
     """
 
     def __init__(self, listener: socket.socket | None, *, has_standbys: bool) -> None:
@@ -176,14 +176,14 @@ class Family:
         self._names: dict[int, str] = {}
         self._listener = listener
         self._stopping = False
-        # Held open by the launcher alone: its end, by whatever cause, is the children's signal.
+        # Only the launcher holds this end open: when it ends, for any reason, the children notice.
         self._lifeline, self._launcher_alive = os.pipe()
 
     def run(self, work: Sequence[tuple[str, Callable[[], None]]]) -> int:
         """Forks a child for each role and waits for them; ends the rest when the server ends.
 
         Args:
-            work: names and roles; the first tells if the server stops or is gone.
+            work: names and roles; the first role says it if the server stops or is gone.
 
         Returns:
             The exit status of the server, or the worst of the hosts' where it runs elsewhere.
@@ -229,7 +229,7 @@ class Family:
         except BaseException:
             _log.exception("%s failed", name)
         finally:
-            with contextlib.suppress(OSError):  # nobody may be listening any more
+            with contextlib.suppress(OSError):  # the reader of a pipe may be gone
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(status)  # the parent's own clean-up is not the child's to run
@@ -244,7 +244,7 @@ class Family:
                 _log.error("%s was killed by signal %d", name, -status)
                 status = 128 - status
             if name == SERVER_NAME and replaced and self._names:
-                serves = False  # the hosts look for the server that takes its place
+                serves = False  # the hosts look for the server that replaces it
             elif name == SERVER_NAME:  # hosts leave by themselves when the server says stop
                 self._reap_until(time.monotonic() + _GRACE_SECONDS)
                 return status

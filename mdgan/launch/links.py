@@ -28,7 +28,7 @@ def server_addresses(settings: LaunchSettings, port: int | None = None) -> list[
 
     Args:
         settings: names it.
-        port: where only the launcher knows it.
+        port: if only the launcher knows it.
     """
     if port is None:
         port = settings.master_port
@@ -55,11 +55,11 @@ def own_addresses(addresses: Sequence[Address], settings: LaunchSettings) -> lis
 def open_server(
     prepared: Prepared, listener: socket.socket | None, admit: Admit, timeouts: Timeouts
 ) -> TcpServerTransport:
-    """The server's end.
+    """Opens the server's end.
 
     Args:
         prepared: the checked run.
-        listener: bound and listening; None where torchrun serves a store on rank 0's port.
+        listener: bound and listening; None if torchrun serves a store on rank 0's port.
         admit: see `TcpServerTransport`.
         timeouts: all time limits.
 
@@ -88,12 +88,12 @@ def connector(
     timeouts: Timeouts,
     interrupted: threading.Event,
 ) -> Connect:
-    """What links a host with the server, now and whenever it was lost.
+    """What links a host with the server at first, and again after the server was lost.
 
     Args:
         prepared: the checked run.
         workers: the ranks that the host carries.
-        port: of the server, where only the launcher knows it.
+        port: of the server, if only the launcher knows it.
         timeouts: all time limits.
         interrupted: set to give up.
 

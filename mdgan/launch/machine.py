@@ -1,4 +1,4 @@
-"""How the cores and devices of this machine are shared out."""
+"""How the cores and devices of this machine are shared out, and for how long at a time."""
 
 import ctypes
 import platform
@@ -13,14 +13,14 @@ from mdgan.settings.machine import num_cores
 
 
 def worker_threads(settings: LaunchSettings, processes_here: int) -> int:
-    """Compute threads of a host process: its share of the cores, unless `--threads` says."""
+    """Compute threads of a host process: `--threads`, or its share of the cores."""
     if settings.threads == "auto":
         return max(1, num_cores() // processes_here)
     return settings.threads
 
 
 def server_threads(settings: LaunchSettings) -> int:
-    """Compute threads of the server: all cores, since the workers wait while it computes."""
+    """Compute threads of the server: `--threads`, or all cores: workers wait while it computes."""
     return num_cores() if settings.threads == "auto" else settings.threads
 
 
@@ -28,7 +28,7 @@ def resolve_device(name: str, process_here: int) -> torch.device:
     """The device of one of this machine's processes; GPUs are given out in turn.
 
     Raises:
-        BadInput: there is none of that kind.
+        BadInput: this machine has none of that kind.
     """
     # Counting GPUs must not initialise CUDA: the launcher forks afterwards.
     num_gpus = torch.cuda.device_count()
@@ -54,7 +54,11 @@ _NORMAL = 0
 def ask_for_long_slices() -> bool:
     """Asks that this thread, and those it starts, compute in turns of 0.1 s.
 
-    Who wakes up meanwhile still gets a core at once: the kernel favours those with short turns.
+    An answer takes tens of milliseconds. With more hosts than cores the kernel would take a core
+    away every few milliseconds, and each host would find the caches full of other hosts' weights.
+    Linux 6.12 and later let a process ask for longer turns; elsewhere hosts run as they did.
+
+    A process that wakes up meanwhile still gets a core at once: the kernel favours short turns.
 
     Returns:
         Whether the kernel took it; without Linux, or on an unknown machine, it is not asked.

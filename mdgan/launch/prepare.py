@@ -1,4 +1,4 @@
-"""Everything that is checked and read before anything starts."""
+"""Checks and reads everything before any process starts."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ Holdings = Mapping[int, tuple[Partitioner, Tensor]]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A checked run, as far as this machine is concerned.
+    """A checked run, with what this machine has to know.
 
     Attributes:
         settings: of the run.
@@ -45,12 +45,12 @@ class Prepared:
         ranks: which ranks run here.
         holdings: of the workers here.
         torchrun: set if this is one of torchrun's processes.
-        extractor: what network scores are made of; see `extractor_identity`.
-        warnings: one line each, worth a look but no reason to stop.
+        extractor: the network that scores use; see `extractor_identity`.
+        warnings: one line each; no reason to stop.
         launched: when the user started it, by the machine's monotonic clock.
         continues: the run to go on with; None for a new one.
-        faults: planned ones that are to strike.
-        token: the secret of those who may take part; empty if anyone may.
+        faults: the planned ones.
+        token: the secret that every process knows; empty if any process may take part.
     """
 
     settings: RunSettings
@@ -114,7 +114,7 @@ def prepare(
 
     Args:
         layers: flags, then the config file; then come the algorithm's and the dataset's defaults.
-        algorithm: whatever the layers say; theirs if not given.
+        algorithm: overrides the layers'.
         show_all: read what every worker holds, for `--dry-run`.
         launched: when the user started it, by the machine's monotonic clock; now if not given.
         continues: the run to go on with.
@@ -130,11 +130,11 @@ def prepare(
     settings, launch = resolved.with_defaults(dataset.defaults), resolved.launch
     entry = registry.algorithm(settings.algorithm)
     if not entry.has_hosts:
-        ranks = LocalRanks(serves=True, hosts=(), everyone=True)
+        ranks = LocalRanks(serves=True, hosts=(), complete=True)
     elif joins_as is None:
         ranks = local_ranks(settings, launch, resolved.torchrun)
     else:
-        ranks = LocalRanks(serves=False, hosts=((joins_as,),), everyone=False)
+        ranks = LocalRanks(serves=False, hosts=((joins_as,),), complete=False)
     _check_machine(launch, ranks, resolved.torchrun)
     token = read_token(launch)
     if settings.tensorboard:
@@ -172,7 +172,7 @@ def _check_machine(launch: LaunchSettings, ranks: LocalRanks, torchrun: Torchrun
     resolve_device(launch.device, 0)
     if launch.network_interface is not None:
         check_interface(launch.network_interface)
-    if launch.master_port == 0 and not ranks.everyone and torchrun is None:
+    if launch.master_port == 0 and not ranks.complete and torchrun is None:
         raise BadInput("--master-port 0: ranks on other machines could not know the port; name one")
 
 
@@ -213,7 +213,7 @@ def _divide(settings: RunSettings, dataset: DatasetFile, workers: Sequence[int])
         )
     (source,) = sources.values()
     parts = partition(source.labels, settings.partition, settings.num_workers, settings.seed)
-    everything = torch.arange(len(source))  # for newcomers: nothing was set aside for them
+    everything = torch.arange(len(source))  # for newcomers: they have no part
     return {
         worker: (source, parts[worker - 1] if worker <= len(parts) else everything)
         for worker in workers

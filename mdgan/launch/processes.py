@@ -48,9 +48,9 @@ def run_host(
     Args:
         prepared: the checked run.
         workers: the ranks it carries.
-        port: of the server, where only the launcher knows it.
+        port: of the server, if only the launcher knows it.
         process_here: which of this machine's processes it is.
-        run: the run's folder, where the server was started here, too.
+        run: the run's folder, if the server was started on this machine, too.
     """
     processes = (
         prepared.torchrun.processes_here if prepared.torchrun else prepared.ranks.num_processes
@@ -85,8 +85,8 @@ def make_host(
         connect: links it with the server.
         timeouts: all time limits.
         device: where its models live.
-        run: the run's folder, where the server was started here, too.
-        own_process: whether nobody else computes in this process.
+        run: the run's folder, if the server was started on this machine, too.
+        own_process: whether no other host and no server computes in this process.
     """
     settings, builder = prepared.settings, prepared.builder
     shards = {rank: prepared.shard(rank) for rank in workers}
@@ -119,7 +119,7 @@ def make_host(
 
 
 def _checkpoint_folder(prepared: Prepared, run: Path | None) -> Callable[[str], Path]:
-    """From the run's name to where this machine keeps its workers' checkpoints."""
+    """Takes the run's name; returns where this machine keeps its workers' checkpoints."""
 
     def folder(name: str) -> Path:
         own = run or Path(prepared.launch.out or Path("runs") / Path(name).name)
@@ -149,7 +149,7 @@ def run_server(prepared: Prepared, claimed: Claim, listener: socket.socket | Non
     Args:
         prepared: the checked run.
         claimed: its folder.
-        listener: the bound socket that hosts connect to; None where torchrun tells them.
+        listener: the bound socket that hosts connect to; None if torchrun's store tells them where.
     """
     with scoring_process(prepared, claimed.run, [listener] if listener else []) as scoring:
         torch.set_num_threads(machine.server_threads(prepared.launch))
@@ -162,12 +162,12 @@ def run_server(prepared: Prepared, claimed: Claim, listener: socket.socket | Non
 
 
 def make_membership(prepared: Prepared, claimed: Claim, address: str = "") -> Membership:
-    """Who may take part, and what every newcomer is told.
+    """The server's list of hosts, with what it tells every newcomer.
 
     Args:
         prepared: the checked run.
         claimed: its folder.
-        address: where the server listens, for a standby.
+        address: of the server, which a standby needs to know.
     """
     told: dict[str, Any] = {
         "generation": claimed.fence.generation,
@@ -196,7 +196,7 @@ def serve(
     timeouts: Timeouts,
     device: torch.device,
 ) -> None:
-    """Runs the server, whatever carries its messages."""
+    """Runs the server over any transport."""
     on_stop_signals(transport.interrupt, scoring.abandon)
     settings, goes_on = prepared.settings, claimed.goes_on
     shards = {} if prepared.algorithm.has_hosts else {1: prepared.shard(1)}

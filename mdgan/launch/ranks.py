@@ -17,12 +17,12 @@ class LocalRanks:
     Attributes:
         serves: whether rank 0 is among them.
         hosts: the workers of each host process, consecutive and in increasing order.
-        everyone: whether all ranks of the run are here.
+        complete: whether all ranks of the run are here.
     """
 
     serves: bool
     hosts: tuple[tuple[int, ...], ...]
-    everyone: bool
+    complete: bool
 
     @property
     def num_processes(self) -> int:
@@ -45,8 +45,8 @@ class Torchrun:
         process_here: LOCAL_RANK.
         master_addr: MASTER_ADDR.
         master_port: MASTER_PORT.
-        store_is_up: torchrun itself already serves a store on that port.
-        attempt: tells restarts of the same job apart.
+        store_is_up: whether torchrun itself serves a store on that port.
+        attempt: a number that differs between restarts of the same job.
     """
 
     process: int
@@ -147,7 +147,7 @@ def local_ranks(run: RunSettings, launch: LaunchSettings, torchrun: Torchrun | N
     if carried is None:
         carried = run.num_workers if launch.transport == "memory" else 1
     return LocalRanks(
-        serves=0 in ranks, hosts=_consecutive(workers, carried), everyone=ranks == everything
+        serves=0 in ranks, hosts=_consecutive(workers, carried), complete=ranks == everything
     )
 
 
@@ -164,14 +164,14 @@ def _ranks_of_torchrun(run: RunSettings, launch: LaunchSettings, torchrun: Torch
             f"processes, which makes {world_size} ranks with --workers-per-host {carried}"
         )
     if torchrun.process == 0:
-        return LocalRanks(serves=True, hosts=(), everyone=False)
+        return LocalRanks(serves=True, hosts=(), complete=False)
     first = (torchrun.process - 1) * carried + 1
     workers = tuple(range(first, first + carried))
-    return LocalRanks(serves=False, hosts=(workers,), everyone=False)
+    return LocalRanks(serves=False, hosts=(workers,), complete=False)
 
 
 def _consecutive(workers: list[int], at_most: int) -> tuple[tuple[int, ...], ...]:
-    """Cuts workers into runs of consecutive ranks, each at most so long."""
+    """Cuts workers into runs of consecutive ranks, each with at most this many."""
     hosts: list[list[int]] = []
     for worker in workers:
         if hosts and len(hosts[-1]) < at_most and hosts[-1][-1] == worker - 1:

@@ -1,4 +1,4 @@
-"""Which settings hold: flags, file, torchrun, dataset defaults. Without torch, so it is quick."""
+"""Combines flags, file, torchrun and defaults to settings; quickly, since it needs no torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ def resolve(layers: Sequence[Mapping[str, Any]], algorithm: str | None = None) -
 
     Args:
         layers: flags, then the config file.
-        algorithm: whatever the layers say; theirs if not given.
+        algorithm: overrides the layers'.
 
     Raises:
         BadInput: a value, or torchrun's environment, cannot work.
@@ -58,6 +58,6 @@ def known_settings() -> set[str]:
 
 
 def combined(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Layers of settings as one that `--config` takes; the first that names a setting wins."""
+    """Layers of settings as one, for `--config`; the first that names a setting wins."""
     known, declared = known_settings(), registry.declared_settings().values()
     return {name: value for name, value in merged(layers, declared).items() if name in known}

@@ -7,43 +7,43 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mdgan.errors import BadInput
-from mdgan.settings.declare import local_setting, one_of, text, whole
+from mdgan.settings.declare import one_of, own_setting, text, whole
 from mdgan.settings.machine import path_of
 from mdgan.transport.settings import LinkSettings
 
 
 @dataclass(frozen=True)
 class LaunchSettings(LinkSettings):
-    """Where and how this machine takes part; every machine has its own."""
+    """How this machine takes part; every machine has its own settings."""
 
-    workers_per_host: int | None = local_setting(
+    workers_per_host: int | None = own_setting(
         None,
         "Workers that share one process.",
         whole(1),
         metavar="W",
         default_text="1; all of them with --transport memory",
     )
-    transport: str = local_setting(
+    transport: str = own_setting(
         "tcp",
         "Processes linked over the network, or everything in one process.",
         one_of("tcp", "memory"),
     )
-    device: str = local_setting("cpu", "Where tensors live.", one_of("cpu", "cuda", "mps", "auto"))
-    ranks: str | None = local_setting(
+    device: str = own_setting("cpu", "Where tensors live.", one_of("cpu", "cuda", "mps", "auto"))
+    ranks: str | None = own_setting(
         None,
         'Ranks to start on this machine: "0,1,2" or "0..30".',
         text(),
         metavar="RANKS",
         default_text="all, or torchrun's RANK",
     )
-    threads: int | Literal["auto"] = local_setting(
+    threads: int | Literal["auto"] = own_setting(
         "auto",
         "Compute threads per process.",
         whole(1, 1024, word="auto"),
         metavar="N|auto",
         default_text="auto: cores // processes here; the server takes all cores",
     )
-    out: str | None = local_setting(
+    out: str | None = own_setting(
         None, "Folder of the run.", text(), metavar="DIR", default_text="runs/NAME-TIME"
     )
 
@@ -61,7 +61,7 @@ LEAST_TOKEN_BYTES = 16
 
 
 def read_token(settings: LaunchSettings) -> bytes:
-    """The secret of those who may take part; empty if anybody may.
+    """The secret that every process of the run knows; empty if any process may take part.
 
     Raises:
         BadInput: its file cannot be read, or holds too little.
@@ -84,7 +84,7 @@ def read_token(settings: LaunchSettings) -> bytes:
 
 
 def is_readable_by_others(settings: LaunchSettings) -> bool:
-    """Whether the file of the secret can be read by other users of this machine."""
+    """Whether other users of this machine can read the file of the secret."""
     if settings.join_token is None:
         return False
     mode = path_of(settings.join_token).stat().st_mode
@@ -92,7 +92,7 @@ def is_readable_by_others(settings: LaunchSettings) -> bool:
 
 
 def check_exposed(addresses: Iterable[str], settings: LaunchSettings) -> None:
-    """Checks that a port which others can reach is guarded, or is meant not to be.
+    """Checks that a port which others can reach is guarded, or that the user wants it open.
 
     Args:
         addresses: that this machine is about to listen on.

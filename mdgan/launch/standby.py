@@ -1,4 +1,4 @@
-"""`mdgan standby`: watches a server, and takes its place when it is gone."""
+"""`mdgan standby`: watches a server, and replaces it when it is gone."""
 
 import contextlib
 import logging
@@ -30,7 +30,7 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
 
     Args:
         path: the run's folder, shared with the server, or a replica of it.
-        settings: flags; what they leave open is as in the run.
+        settings: flags; settings that they do not name are the run's.
         launched: when the user started it, by the machine's monotonic clock.
 
     Returns:
@@ -68,7 +68,7 @@ def own_addresses(settings: LaunchSettings) -> list[str]:
     """The addresses of this machine among those where workers look for a server.
 
     Raises:
-        BadInput: there is none, or nobody would look for a standby.
+        BadInput: there is none, or the flags name no standby.
     """
     addresses = settings.addresses()
     if len(addresses) < 2:
@@ -87,7 +87,7 @@ def own_addresses(settings: LaunchSettings) -> list[str]:
 
 
 def _watch_until_it_dies(prepared: Prepared, interrupted: threading.Event) -> str | None:
-    """Watches whoever serves; returns its address when it has died, None if it has ended."""
+    """Watches the server; returns its address when it has died, None if it has ended."""
     addresses, token = server_addresses(prepared.launch), prepared.token
     timeouts, watched = prepared.launch.timeouts(), addresses[0][0]
 
@@ -100,7 +100,7 @@ def _watch_until_it_dies(prepared: Prepared, interrupted: threading.Event) -> st
     while True:
         if watch_server(addresses, token, timeouts, interrupted, told) == "ended":
             return None
-        # Its connection broke: perhaps only that, or it is started anew at once.
+        # Perhaps only its connection broke, or it is started anew at once.
         timeouts = replace(timeouts, connect=_RETURN_SECONDS)
         with contextlib.suppress(BadInput):
             if watch_server(addresses, token, timeouts, interrupted, told) == "ended":

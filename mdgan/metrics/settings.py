@@ -3,34 +3,34 @@
 from dataclasses import dataclass
 
 from mdgan.errors import BadInput
-from mdgan.settings.declare import Settings, local_setting, text, whole
+from mdgan.settings.declare import Settings, own_setting, text, whole
 
 
 @dataclass(frozen=True)
 class ScoreSettings(Settings):
     """How often generators are scored, and in the features of which network."""
 
-    eval_interval: int = local_setting(
+    eval_interval: int = own_setting(
         500,
         "Iterations between two scores (FID and others), which another process computes; 0 for "
         "none. Shorter runs are not scored.",
         whole(0, otherwise="must be 0 or more"),
         metavar="N",
     )
-    eval_samples: int = local_setting(
+    eval_samples: int = own_setting(
         10_000, "Samples to generate for each score.", whole(2), metavar="N"
     )
-    extractor: str = local_setting(
+    extractor: str = own_setting(
         "classifier",
         "Network whose features are scored: classifier (small, of the data set, trained when it is "
         "first needed), inception, or your own file: TorchScript, or FILE.py:MODULE.",
         text(),
         metavar="NAME|FILE",
     )
-    inception_weights: str | None = local_setting(
+    inception_weights: str | None = own_setting(
         None, "Weights for --extractor inception; nothing is downloaded.", text(), metavar="FILE"
     )
-    held_out: str | None = local_setting(
+    held_out: str | None = own_setting(
         None,
         "Folder of real samples that the server may hold, for KID, precision and recall.",
         text(),

@@ -188,8 +188,8 @@ class RunObserver:
             role: names the file.
             iteration: the last one that the role had reached.
             rows: from `Tracer.take`.
-            sent_bytes: since the start, by kind of message; None for a role that sends nothing.
-            received_bytes: likewise.
+            sent_bytes: sent since the start, by kind of message; None if nothing is sent.
+            received_bytes: received since the start, by kind of message; None if nothing is.
         """
         lines = [{**row, "start": round(row["start"] - self._began, 6)} for row in rows]
         if sent_bytes is not None and received_bytes is not None:

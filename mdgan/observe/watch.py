@@ -35,7 +35,7 @@ class WorkerRow(NamedTuple):
             round in which the worker took part.
         step_seconds: mean time of its work in one iteration or round, of the last recorded ones.
         received_per_second: bytes that its process received, recently or over an ended run.
-        sent_per_second: bytes that its process sent, likewise.
+        sent_per_second: bytes that its process sent, over the same time.
         swap: its last swap.
         rounds: in how many rounds it took part.
         samples: how many samples it holds.

@@ -1,7 +1,7 @@
-"""How a setting is declared: its type, its bounds and what people are told of it, in one place.
+"""How a setting is declared: its type, its bounds and what `--help` says of it, in one place.
 
 A component that has settings declares them as the fields of a `Settings` dataclass. Building one
-reads and checks every value, so that whoever holds a `Settings` object holds checked, typed values.
+reads and checks every value, so that a `Settings` object always holds checked, typed values.
 """
 
 import json
@@ -102,8 +102,8 @@ def whole(
     Args:
         least: the smallest allowed one.
         most: the largest allowed one.
-        otherwise: what people are told of a number outside; made of the bounds if not given.
-        below: what they are told of one below `least`.
+        otherwise: the message for a number outside; made of the bounds if not given.
+        below: the message for a number below `least`.
         word: a word that is allowed beside numbers.
     """
     or_word = f", or {word}" if word else ""
@@ -123,7 +123,7 @@ def number(fits: Callable[[float], bool], otherwise: str) -> Kind:
 
     Args:
         fits: whether a number is allowed; NaN is asked about too.
-        otherwise: what people are told of one that is not.
+        otherwise: the message for a number that is not.
     """
 
     def check(value: float) -> float:
@@ -150,7 +150,7 @@ def one_of(*choices: str) -> Kind:
 
 
 def parsed(parse: Callable[[str], Any]) -> Kind:
-    """Text that stands for a value of a type of its own.
+    """Text that stands for a value of another type.
 
     Args:
         parse: from the text to the value; raises ValueError. `str` of the value gives a text that
@@ -177,12 +177,12 @@ def setting(
         default: the value without flag, file or dataset default, as the command line has it.
         help: one sentence for `--help`.
         kind: what values it may have.
-        metavar: how the value is written in `--help`.
+        metavar: stands for the value in `--help`.
         symbol: the papers' sign for it.
         default_text: what `--help` shows as the default where the value itself says little.
         instead_of: another setting that says the same in another unit; only one can be given.
-        shared: whether it must be equal on every rank. What is not shared has no effect on what is
-            computed, or only on the ranks that have it.
+        shared: whether it must be equal on every rank. A setting that is not shared has no effect
+            on results, or only on those of its rank.
         is_choice: whether naming its default is a choice too, which an algorithm without this
             setting refuses. Otherwise it passes over the default: files of settings may have it.
 
@@ -202,8 +202,8 @@ def setting(
     return field(default=default, metadata=metadata)
 
 
-local_setting = partial(setting, shared=False)
-"""Declares a setting that every rank may have another value of."""
+own_setting = partial(setting, shared=False)
+"""Declares a setting that may differ from rank to rank."""
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ def read_config_file(path: Path, known: Collection[str]) -> dict[str, Any]:
 
     Args:
         path: the file.
-        known: the names that it may have.
+        known: the names that it may hold.
 
     Raises:
         BadInput: not readable, not a JSON object, or a name that is not known.

@@ -1,4 +1,4 @@
-"""What the machine has, and paths as users write them."""
+"""The cores of this machine, and paths as users write them."""
 
 import os
 from pathlib import Path

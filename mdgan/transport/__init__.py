@@ -1,1 +1,1 @@
-"""Who can talk to whom, and who is gone. Only this room knows torch.distributed."""
+"""Carries messages between processes, and tells which are gone."""

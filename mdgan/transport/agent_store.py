@@ -1,4 +1,4 @@
-"""The store that torchrun serves: rank 0 writes there where its door is, and hosts read it."""
+"""The store that torchrun serves: rank 0 writes there where it listens, and hosts read it."""
 
 import threading
 from datetime import timedelta

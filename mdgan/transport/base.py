@@ -13,9 +13,9 @@ from mdgan.messages import Message
 
 
 class Traffic:
-    """Counters of one end; only the role's own thread touches them.
+    """Bytes that one end has moved, by kind of message; used by one thread only.
 
-    What sets a link up and what takes it down again (clocks, farewells, the store) is not counted.
+    What sets a link up and ends it (clocks, farewells, the store) is not counted.
 
     Attributes:
         sent: bytes sent so far, by the name of the kind.
@@ -76,7 +76,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Lost:
-    """A peer is gone, with what it held.
+    """A peer is gone.
 
     Attributes:
         peer: the host's number, or `SERVER`.

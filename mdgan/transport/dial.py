@@ -1,4 +1,4 @@
-"""Finding the server among the addresses where it may be, being let in, asking and watching it."""
+"""Finds the server among the addresses where it may be; joins, asks or watches it."""
 
 import errno
 import logging
@@ -126,12 +126,12 @@ def say_hello(
     Args:
         address: where a server may be.
         token: the secret that both must know.
-        hello: from the connection to the fields that the server is told.
+        hello: takes the connection; returns the fields of the hello.
         timeouts: all time limits.
         until: how long at most.
 
     Raises:
-        TurnedAway, NoServerYet, Outdated: what became of it.
+        TurnedAway, NoServerYet, Outdated: this process was not let in.
         Interrupted: asked to stop.
     """
     place = f"{address[0]}:{address[1]}"
@@ -247,7 +247,7 @@ def ask_server(
 
     Args:
         addresses: where the server may be.
-        token: the secret of those who may join.
+        token: the secret that both must know.
         timeouts: all time limits; `connect` is how long to look for the server.
         interrupted: set to give up.
 

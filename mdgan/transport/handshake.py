@@ -35,7 +35,7 @@ class NotMdgan(HandshakeFailed):
 
 
 class OtherVersion(HandshakeFailed):
-    """The other end is an mdgan with another protocol."""
+    """The other end speaks another version of the protocol."""
 
 
 class WrongToken(HandshakeFailed):
@@ -51,7 +51,7 @@ def read_greeting(data: bytes) -> bytes:
     """The draw in a greeting of GREETING_BYTES bytes.
 
     Raises:
-        NotMdgan, OtherVersion: it cannot be talked to.
+        NotMdgan, OtherVersion: it speaks another protocol.
     """
     magic, version, nonce = _GREETING.unpack(data)
     if magic != _MAGIC:

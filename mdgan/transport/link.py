@@ -31,7 +31,7 @@ class Link:
     Args:
         connection: connected, let in; the link closes it.
         accepts: the kinds that may come, each with the most bytes of its body.
-        liveness_seconds: after so much silence the peer counts as gone.
+        liveness_seconds: after this much silence the peer counts as gone.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Link:
                     return message, len(packed) + len(body)
 
     def wait_for_end(self, until: Until) -> None:
-        """Receives whatever still comes until the peer has closed too or the time is up."""
+        """Receives what still comes until the peer has closed, too, or the time is up."""
         with contextlib.suppress(RuntimeError):
             while True:
                 self.receive(until)
@@ -282,8 +282,8 @@ class Pulses:
     """The one thread of a transport that keeps its quiet links alive.
 
     Args:
-        liveness_seconds: after so much silence this end gives a peer up, and expects the same of
-            it.
+        liveness_seconds: after this much silence this end gives a peer up, and expects the same
+            of it.
     """
 
     def __init__(self, liveness_seconds: float) -> None:

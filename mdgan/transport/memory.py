@@ -1,6 +1,6 @@
 """Everything in one process: hosts are threads, links are queues.
 
-The roles are the same as over TCP; what is sent is copied, as a network would.
+Server and hosts are the same as over TCP; what they send is copied, as a network would.
 """
 
 import threading

@@ -124,7 +124,7 @@ def fetch(
         address: name or number, and port.
         key: see `Parcels`.
         iteration: of the exchange.
-        taker: whose parcel it is.
+        taker: the host that the parcel is for.
         expected: the kind that it may have, with the most bytes of its body.
         timeouts: all time limits.
 
@@ -154,4 +154,4 @@ def fetch(
 
 
 def _complain(text: str) -> None:
-    _log.warning("turned somebody away: %s", text)
+    _log.warning("turned away a process: %s", text)

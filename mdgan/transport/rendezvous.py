@@ -34,7 +34,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.close()
         if address[0] in local_addresses():
             raise BadInput(
-                f"--master-port {port}: in use on {host}; choose another, or stop whatever listens"
+                f"--master-port {port}: in use on {host}; choose another, or stop its program"
             ) from error
         raise BadInput(
             f"--master-addr {host}: not an address of this machine, where rank 0 is to run; it has "
@@ -63,7 +63,7 @@ def check_interface(name: str) -> None:
     known = [interface for _, interface in socket.if_nameindex()]
     if name not in known:
         raise BadInput(
-            f"--network-interface {name}: no such interface; there are {', '.join(known)}"
+            f"--network-interface {name}: not an interface here; there are {', '.join(known)}"
         )
 
 

@@ -83,7 +83,7 @@ class TcpHostTransport:
             raise
 
     def _listen(self, address: str) -> None:
-        """Binds a port for parcels; what knocks before this host is let in has to wait."""
+        """Binds a port for parcels; hosts that connect before this one is let in must wait."""
         if self._listener is not None:
             if self._listener.getsockname()[0] == address:
                 return

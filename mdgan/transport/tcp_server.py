@@ -26,7 +26,7 @@ AcceptsFrom = Callable[[Mapping[str, Any]], Mapping[str, int]]
 
 
 class _Guest:
-    """A host that was let in: its link, and how much of what it sent is not yet taken."""
+    """A host that was let in: its link, and the bytes of its messages that wait to be taken."""
 
     def __init__(self, host: int, link: Link) -> None:
         self.host = host

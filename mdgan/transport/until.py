@@ -1,4 +1,4 @@
-"""Waits that have a time limit and can be ended from elsewhere: up to a moment, or for an event."""
+"""Waits with a time limit: up to a moment, or for an event from another thread."""
 
 import queue
 import threading
@@ -53,7 +53,7 @@ class Until:
             raise Interrupted
 
     def shorter(self, seconds: float) -> "Until":
-        """The same, but at most so many seconds from now."""
+        """The same, but at most this many seconds from now."""
         return Until(min(seconds, self.left()), self._interrupted)
 
 

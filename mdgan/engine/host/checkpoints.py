@@ -73,7 +73,7 @@ class HostCheckpoints:
         self._writer.submit_newest(write, failed)
 
     def restore(self, newest: Mapping[str, Any], workers: Mapping[int, Learner]) -> list[int]:
-        """Loads those workers whose files of a checkpoint lie here.
+        """Loads the workers whose checkpoint files are on this machine.
 
         Args:
             newest: `iteration` and `files`, from the server.
@@ -88,7 +88,7 @@ class HostCheckpoints:
             record = newest["files"].get(str(rank))
             if record is None:
                 continue
-            # What is damaged, or of other models, is as good as lost: the server finds another.
+            # The server finds another state for a worker whose file is damaged or of other models.
             with contextlib.suppress(Damaged, KeyError, RuntimeError):
                 stored = StoredFile.from_record(record)
                 state = self._checkpoints.find(int(newest["iteration"]), stored)

@@ -50,7 +50,7 @@ class Describer:
             iteration: i, for the message.
 
         Returns:
-            The REAL message once all is done, with the reason if it cannot be.
+            The REAL message once all is done, or once it is clear that it cannot be done.
         """
         assert self._steps is not None
         try:
@@ -77,8 +77,8 @@ class Describer:
 def numbered_pieces(worker: int, shard: Shard) -> Iterator[tuple[int, Tensor]]:
     """All samples of a shard, float32 [n, C, H, W], each piece with its first one's position.
 
-    Positions are counted from a number of the worker's own. Were they the same in all shards, the
-    halves of shards of one class each would hold the same share of every class.
+    Every worker counts positions from a number of its own. If all shards had equal positions and
+    held one class each, both halves of the data would hold the same share of every class.
     """
     position = worker << 32
     for piece in shard.pieces(_PIECE):

@@ -1,4 +1,4 @@
-"""A host: the process that carries one or more workers, whatever these compute."""
+"""A host: the process that carries one or more workers of any algorithm."""
 
 import logging
 import threading
@@ -21,9 +21,9 @@ _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 1.0
 
 Connect = Callable[[Mapping[str, Any], float], HostTransport]
-"""From a hello and the seconds to try for to a link with the server.
+"""Takes a hello and the seconds to try for; returns a link with the server.
 
-It raises BadInput if there is none, and Interrupted if this process was asked to stop.
+It raises BadInput if no server lets this host in, and Interrupted if it was asked to stop.
 """
 
 
@@ -36,11 +36,11 @@ class HostFailed(RuntimeError):
 
 
 class _LinkLost(Exception):
-    """The link to the server is gone; the server may not be."""
+    """The link to the server is gone; the server itself may still be there."""
 
 
 class Host:
-    """What a host does whatever the algorithm: it arrives, obeys, saves, comes back, leaves.
+    """What a host does, whatever the algorithm: it joins, answers, saves, comes back, leaves.
 
     Args:
         part: what the algorithm adds, with the workers.
@@ -149,9 +149,9 @@ class Host:
         self._stop(message)
 
     def _what_holds(self, welcome: Mapping[str, Any]) -> list[int]:
-        """The workers that can go on as they are: the server finds states for the others.
+        """The workers that can go on as they are; the server finds states for the others.
 
-        A host that comes back has them; so have all hosts before the first iteration.
+        Those of a host that comes back can, and before the first iteration those of every host.
         """
         newest = welcome.get("checkpoint")
         if self._has_trained or welcome["iteration"] == 0:
@@ -172,7 +172,7 @@ class Host:
                 raise _LinkLost(event.reason)
             if isinstance(event, Asked):
                 self._leave()
-            if self._tracer.due():  # in a stall, too, people want to see who waits for whom
+            if self._tracer.due():  # in a stall, too: it shows the user which process waits
                 self._tell_spans()
             if self._describer.busy:
                 with self._tracer.span("evaluate"):
@@ -181,7 +181,7 @@ class Host:
                     self._transport.send(answer)
 
     def _leave(self) -> None:
-        """Goes, having answered all that it was asked, and leaves its workers if wanted."""
+        """Leaves, after all answers; first sends its workers' states if the server wants them."""
         iteration = self._tracer.iteration
         if self._transport.welcome.get("wants_states"):
             states = {rank: worker.state() for rank, worker in self._learners.items()}
@@ -206,7 +206,7 @@ class Host:
         for rank, state in messages.by_worker(message).items():
             try:
                 self._part.adopt(rank, state)
-            except (KeyError, RuntimeError):  # not of this architecture: its sender lies
+            except (KeyError, RuntimeError):  # not of this architecture
                 holds.remove(rank)
         transport.send(messages.ready(message.iteration, holds))
         self._part.adopted()

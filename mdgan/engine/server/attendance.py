@@ -1,4 +1,4 @@
-"""What became of every worker's answers, for the people who read the run's records."""
+"""Counts what became of every worker's answers, for the run's records."""
 
 import time
 from collections import Counter, defaultdict
@@ -15,8 +15,8 @@ class Attendance:
     """Counts, for every worker, answers, late answers, refused answers and losses.
 
     Args:
-        members: who takes part.
-        observer: is told of what is out of the ordinary.
+        members: the hosts and workers that take part.
+        observer: records what is out of the ordinary.
     """
 
     def __init__(self, members: Membership, observer: RunObserver) -> None:
@@ -50,13 +50,13 @@ class Attendance:
                 self._observer.note(f"rank {worker} answers again; it missed {missed} iterations")
 
     def tell_of_absent(self) -> None:
-        """Names the workers that have been late for so long that people may wonder."""
+        """Tells the user of workers that have not answered for over a second."""
         now = time.monotonic()
         for worker, (iteration, since) in self._late_since.items():
             if worker not in self._told and now - since >= _WORTH_TELLING_SECONDS:
                 self._told.add(worker)
                 self._observer.note(
-                    f"rank {worker} does not answer since iteration {iteration}; training goes on "
+                    f"rank {worker} has not answered since iteration {iteration}; training goes on "
                     "without it"
                 )
 
@@ -71,7 +71,7 @@ class Attendance:
         self._count("lost", workers)
 
     def settle(self) -> None:
-        """Members have gone: the server does not wait for their late answers any more."""
+        """Hosts are gone: the server does not expect their late answers any more."""
         here = set(self._members.workers())
         self._late_since = {n: late for n, late in self._late_since.items() if n in here}
         self._told &= here

@@ -1,6 +1,6 @@
-"""The server's wait for answers: how long, for how many, and what it believes.
+"""The server's wait for answers: how long it is, for how many, and which are used.
 
-`AnswerInbox` gives the next answer that has come, whatever else comes with it. `Barrier` is one
+`AnswerInbox` gives the next answer, and passes all other events on. `Barrier` is one
 policy over it: an iteration ends when every host that was asked has answered, or when the deadline
 has passed and enough of them have.
 """
@@ -63,7 +63,7 @@ class Deadline:
 
 
 Hosts = Mapping[int, Collection[int]]
-"""Hosts, with those of their workers that are meant."""
+"""Hosts, each with the workers that a question is for."""
 
 
 class HostAnswer(NamedTuple):
@@ -85,7 +85,7 @@ class AnswerInbox:
 
     Args:
         transport: the server's end.
-        members: knows who was asked for what.
+        members: knows which host was asked for what.
         desk: takes in all other events.
         kind: of the messages that answers come in.
     """
@@ -137,14 +137,14 @@ class Barrier:
     Args:
         inbox: gives answers.
         transport: the server's end.
-        members: who takes part.
+        members: the hosts and workers that take part.
         desk: is told of hosts that are given up, and of workers that are shut out.
-        attendance: counts who answered.
+        attendance: counts answers.
         deadline: when to go on without the answers that are missing.
-        screening: what is no usable answer.
+        screening: says which answers cannot be used.
         form: how answers travel.
-        device: where answers are wanted.
-        answer_seconds: after so long without an answer a host counts as lost although it is alive.
+        device: the one that answers are moved to.
+        answer_seconds: after this long without its answer a host counts as lost, even if it lives.
         counts_busy: whether workers that are busy with an earlier question count where a quorum
             must answer.
     """
@@ -203,13 +203,13 @@ class Barrier:
             self._take_late(max(0.0, min(until - now, 1.0)))
 
     def _take_late(self, timeout_seconds: float) -> None:
-        """Takes in one event; an answer now is one to an earlier question, and is discarded."""
+        """Takes in one event; an answer that comes now is to an earlier question: discards it."""
         late = self._inbox.next(timeout_seconds, 0)
         if late is not None:
             self._attendance.back(self._members.iteration, late.workers)
 
     def is_enough(self, num_free: int, num_live: int) -> bool:
-        """Whether an iteration may begin with so many of the workers that live."""
+        """Whether enough of the live workers are free for an iteration to begin."""
         return num_live > 0 and num_free >= self._deadline.least(num_live)
 
     def collect(
@@ -252,7 +252,7 @@ class Barrier:
         return answers
 
     def _least(self, answers: Answers, asked: Hosts) -> int:
-        """How many must answer: of those asked or busy, not of those that have just come."""
+        """How many workers must answer: a share of those asked or busy; newcomers do not count."""
         live, free = self._members.taking_part(), self._members.free()
         counted = [host for host in live if host in answers.hosts or host not in free]
         num_asked = sum(len(set(asked[h]) & set(live[h])) for h in counted if h in asked)
@@ -265,7 +265,7 @@ class Barrier:
         return [host for host, m in members.items() if m is not None and iteration in m.owes]
 
     def _take_in(self, answer: HostAnswer, answers: Answers, weights: Mapping[int, float]) -> None:
-        """Believes what can be believed of one host's answer."""
+        """Accepts what can be used of one host's answer."""
         answers.hosts.add(answer.host)
         given = read_answers(answer.message, self._form)
         alone = set(answer.workers)
@@ -282,7 +282,7 @@ class Barrier:
             self._judge(worker, given, answers)
 
     def _judge(self, worker: int, given: Answers, answers: Answers) -> None:
-        """Believes one worker's answer, or counts a strike."""
+        """Accepts one worker's answer, or refuses it."""
         nothing = torch.empty(0)
         answer = given.singles.get(worker, nothing)
         beside = {name: given.beside[name].get(worker, nothing) for name in given.beside}

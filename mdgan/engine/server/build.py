@@ -1,4 +1,4 @@
-"""Puts a server together. Launchers, tests and plans all use this."""
+"""Puts a server together."""
 
 from functools import partial
 
@@ -36,9 +36,9 @@ def build_server(
         part: the algorithm's share.
         settings: of the run.
         transport: the server's end.
-        members: who takes part; its `admit` decides who may come in.
+        members: the hosts and workers that take part; its `admit` decides on newcomers.
         checkpoints: of the run.
-        scoring: is handed generators.
+        scoring: gets generators to score.
         observer: records the run.
         timeouts: all time limits.
     """

@@ -1,4 +1,4 @@
-"""Checkpoints, as the server sees them: it orders one, waits for nobody, and keeps the manifest."""
+"""The server's side of checkpoints: it orders one, trains on, and writes the manifest at last."""
 
 import queue
 import shutil
@@ -27,8 +27,8 @@ from mdgan.transport.base import ServerTransport
 _DRAIN_SECONDS = 30.0
 
 _STRAGGLE_SECONDS = 120.0
-"""So long a checkpoint waits for workers that live and have not written yet. Until then the next
-ones are left out: a checkpoint that lacks a worker is worth less than none that is newer."""
+"""How long a checkpoint waits for live workers that have not written yet. Meanwhile no newer one is
+made: an old checkpoint that has every worker is worth more than a new one that lacks some."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class _Open:
     Attributes:
         standing: how far the run is.
         states: what is to be written here, by `server` and the numbers of workers.
-        asked: the hosts that were told to save their workers, and which those are.
+        asked: the hosts that were told to save their workers, with these.
         files: what workers have written, by their numbers.
         waiting: the workers that have not reported.
         borrows: whether the files of all other workers are those of the checkpoint before.
         since: when it was ordered, by the monotonic clock.
-        delays: whether it has made another one be left out.
+        delays: whether a later checkpoint was left out because of it.
     """
 
     standing: Standing
@@ -79,7 +79,7 @@ class ServerCheckpoints:
         settings: how often, and where workers write.
         config: all settings of the run as JSON values, for the manifest.
         fence: says whether this server is still the one that may write.
-        members: who takes part.
+        members: the hosts and workers that take part.
         observer: is told of what could not be written.
         committed: the checkpoint that the run goes on from.
     """
@@ -128,7 +128,7 @@ class ServerCheckpoints:
     ) -> None:
         """Begins a checkpoint, unless workers of free hosts are still writing the one before.
 
-        What is not written after two minutes is left out of that one.
+        After two minutes the one before is made without the workers that have not written.
 
         Args:
             standing: how far the run is.
@@ -154,9 +154,9 @@ class ServerCheckpoints:
         self._commit_if_complete()
 
     def save_alone(self, standing: Standing, state: Mapping[str, Tensor]) -> None:
-        """A checkpoint while all workers are gone: with their files of the one before.
+        """Makes a checkpoint while all workers are gone; their files are those of the one before.
 
-        Nobody trains, so this one waits until that is written.
+        No worker trains meanwhile, so the server waits until the one before is written.
         """
         self._close_open()
         if not self._settings.checkpoint_interval or self._counting(standing.iteration) is None:
@@ -170,11 +170,11 @@ class ServerCheckpoints:
         """Takes in a CHECKPOINTED message.
 
         Args:
-            host: whose it is; what it tells of workers that it does not carry counts for nothing.
+            host: its sender; what it says of workers that it does not carry is ignored.
             message: from that host.
 
         Raises:
-            Damaged: it tells of a file that is none.
+            Damaged: it names a file that no worker writes.
         """
         reason, opened = str(message.fields["reason"]), self._open
         files = {int(n): StoredFile.from_record(r) for n, r in message.fields["files"].items()}
@@ -195,7 +195,7 @@ class ServerCheckpoints:
         """Takes in the states that workers sent instead of writing them, or before they leave.
 
         Args:
-            host: whose they are; states of workers that it does not carry count for nothing.
+            host: its sender; states of workers that it does not carry are ignored.
             message: a STATE message from that host.
         """
         states, opened = messages.by_worker(message), self._open
@@ -210,18 +210,18 @@ class ServerCheckpoints:
         self._reported(own)
 
     def hold(self, workers: Collection[int]) -> None:
-        """Workers have a state of their own: what was left here in their names is out of date."""
+        """Workers have states again: forgets what they left here when they went."""
         for worker in workers:
             self._left.pop(worker, None)
 
     def settle(self) -> None:
-        """Members have gone: a checkpoint does not wait for those that are no longer here."""
+        """Hosts are gone: a checkpoint does not wait for their workers any more."""
         if self._open is not None:
             self._open.waiting.intersection_update(self._members.workers())
             self._commit_if_complete()
 
     def _reported(self, workers: Collection[int]) -> None:
-        """Nothing more is to come from some workers."""
+        """Some workers have saved their states, or cannot."""
         if self._open is not None:
             self._open.waiting -= set(workers)
             self._commit_if_complete()
@@ -240,7 +240,7 @@ class ServerCheckpoints:
         return None if self._committed is None else whereabouts(self._committed)
 
     def complete(self) -> bool:
-        """Whether nobody is waited for."""
+        """Whether every worker has reported."""
         return self._open is None or not self._open.waiting
 
     def waits_for(self, hosts: Mapping[int, Collection[int]]) -> bool:
@@ -251,7 +251,7 @@ class ServerCheckpoints:
         return not opened.waiting.isdisjoint(n for carried in hosts.values() for n in carried)
 
     def poll(self) -> None:
-        """Passes on what went wrong in the background."""
+        """Tells the user what went wrong in the background."""
         while not self._problems.empty():
             iteration, problem = self._problems.get()
             self._observer.note(f"warning: {problem}; training goes on")

@@ -24,13 +24,13 @@ from mdgan.transport.base import (
 
 Handler = Callable[[int, Message], None]
 """Takes in a message of one kind from a host, given by its number; raises what `NONSENSE` names if
-the message is not what it should be."""
+the message is malformed."""
 
 NONSENSE = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
     Damaged,
 )
-"""What a message raises that is not what it should be."""
+"""What reading a malformed message may raise."""
 
 
 class Desk:
@@ -38,15 +38,14 @@ class Desk:
 
     Args:
         transport: the server's end.
-        members: who takes part.
+        members: the hosts and workers that take part.
         attendance: counts losses.
-        observer: is told what people should know.
+        observer: records what people should know.
         check_fence: raises `Fenced` if a later server has taken over.
 
     Attributes:
         handlers: of every kind of message that hosts send on their own.
-        settling: called in this order when members have gone: each forgets what was to come from
-            those that are no longer here.
+        settling: called in this order when hosts are gone: each stops waiting for these.
         after_each: called after every event.
     """
 
@@ -118,10 +117,10 @@ class Desk:
         self._settle()
 
     def see_off(self, stop: Message, timeout_seconds: float) -> None:
-        """Tells every host to stop, and takes in their last words.
+        """Tells every host to stop, and takes in what they still send.
 
         Args:
-            stop: what they are told; newcomers too.
+            stop: what they are told, and hosts that join meanwhile.
             timeout_seconds: how long to listen.
         """
         hosts = set(self._members.hosts())

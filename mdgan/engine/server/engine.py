@@ -21,7 +21,7 @@ class Engine:
 
     Attributes:
         transport: the server's end.
-        members: who takes part.
+        members: the hosts and workers that take part.
         desk: takes in what hosts send on their own.
         barrier: waits for answers.
         checkpoints: says when a checkpoint is due.
@@ -64,7 +64,7 @@ class Engine:
 
         Args:
             iteration: i, which the answers will bear.
-            asked: the hosts, with those of their workers that are meant.
+            asked: the hosts, each with the workers that the question is for.
             question: makes the message for a host.
         """
         with self.span("send") as sending:

@@ -28,13 +28,13 @@ class AllWorkersLost(RuntimeError):
 
 
 class Server:
-    """What the server does whatever the algorithm. Made by `build_server`.
+    """What the server does, whatever the algorithm. Made by `build_server`.
 
     Args:
         part: the algorithm's share.
-        engine: what it works with.
-        attendance: counts who answered.
-        scoring: is handed generators.
+        engine: what the algorithm works with.
+        attendance: counts answers.
+        scoring: gets generators to score.
         settings: of the run.
         timeouts: all time limits.
     """
@@ -66,7 +66,7 @@ class Server:
         """Continues where the server's part of a checkpoint was taken.
 
         Raises:
-            KeyError, RuntimeError: it is no such state, or of other models.
+            KeyError, RuntimeError: the state is malformed, or of other models.
         """
         self._part.load_state(state)
 
@@ -114,7 +114,7 @@ class Server:
             self._await_last_words()
             state = "finished"
         except Fenced:
-            state = "fenced"  # the folder and the hosts are another server's now
+            state = "fenced"  # another server has the folder and the hosts now
             raise
         except BaseException as error:
             state = "stopped" if isinstance(error, Interrupted) else "failed"

@@ -1,4 +1,4 @@
-"""Who takes part: which host carries which workers, who may come in, and who owes an answer."""
+"""Which host carries which workers, which hosts may come in, and which owe an answer."""
 
 import secrets
 import threading
@@ -40,17 +40,16 @@ class Membership:
 
     Args:
         expected: the ranks that are expected at the start.
-        identity: what must be equal on every rank: version, dataset file, every setting of the
-            experiment.
-        told: what every newcomer is told besides: the server's generation, the run's name.
-        return_seconds: for how long the rank of a worker that was lost is kept for it.
+        identity: what must be equal on every rank: version, dataset file, shared settings.
+        told: what the server tells every newcomer besides: the server's generation, the run's name.
+        return_seconds: how long the server keeps the rank of a lost worker for it.
         iteration: the last that is done.
 
     Attributes:
-        iteration: likewise.
+        iteration: the last that is done.
         mean_shard_size: m, in samples; known once training begins.
-        fenced_by: the generation of a later server that a host has told of, or 0.
-        checkpoint: what a newcomer needs to find its workers' files, while nobody trains.
+        fenced_by: the generation of a later server, as a host has told; else 0.
+        checkpoint: what a newcomer needs to find its workers' files; None while workers train.
     """
 
     def __init__(
@@ -80,16 +79,16 @@ class Membership:
         self._begun = False
         self._lock = threading.Lock()
 
-    # Who may come in: called from the transport's threads.
+    # Which hosts may come in: called from the transport's threads.
 
     def admit(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
-        """Decides on a newcomer.
+        """Decides whether a newcomer may come in.
 
         Args:
             hello: `purpose` is `join` (see `make_hello`), `ask` or `watch`.
 
         Returns:
-            What it is told, or the reason why it may not come in, for the person who started it.
+            What it is told; or why it may not come in, in words for the user who started it.
         """
         purpose = hello.get("purpose")
         if purpose == "watch":
@@ -99,7 +98,7 @@ class Membership:
         return self._admit_host(hello) if purpose == "join" else _MALFORMED
 
     def _promise_rank(self) -> int:
-        """A rank for a worker that comes unasked: one that nobody holds or may return to."""
+        """A rank for a worker that comes later: one that no worker has or may return to."""
         now = time.monotonic()
         with self._lock:
             taken = {rank for ranks in self._admitted.values() for rank in ranks}
@@ -149,8 +148,8 @@ class Membership:
         is_the_same = bool(known) and secrets.compare_digest(said.key.encode(), known)
         returns = is_the_same and self._admitted.get(host) == said.workers
         taken = {rank for ranks in self._admitted.values() for rank in ranks}
-        # A run that has begun takes anybody: here, under the server that it was with last, or
-        # before the checkpoint that this one goes on from.
+        # A run that has begun takes any rank. It may have begun here, under the last server of the
+        # host, or before the checkpoint that this server goes on from.
         welcome = self._begun or said.generation > 0 or self.checkpoint is not None
         for worker in said.workers:
             expected = welcome or worker in self._expected or worker in self._promised
@@ -167,13 +166,13 @@ class Membership:
                 )
         return None
 
-    # Who is here: the server's own.
+    # Which hosts are here: called by the server alone.
 
     def joined(self, host: int, hello: Mapping[str, Any]) -> None:
         """A host's link is open; its workers take part once they are `arrived`."""
         workers = [int(worker) for worker in hello["workers"]]
         with self._lock:
-            self._admitted[host] = workers  # the loss of its link before may have come in between
+            self._admitted[host] = workers  # again: its last link may have been lost after `admit`
             for worker in workers:
                 self._gone.pop(worker, None)
         believed = sorted(set(workers) - self._shut_out)
@@ -189,7 +188,7 @@ class Membership:
         return {host: member.told for host, member in self._members.items()}
 
     def begin(self) -> None:
-        """Training begins; from here on anybody may join, and m is known."""
+        """Training begins; from here on any host may join, and m is known."""
         with self._lock:
             self._begun = True
             if self.checkpoint is not None:
@@ -309,7 +308,7 @@ class Membership:
         """How many samples workers hold, and how many of each class.
 
         Args:
-            workers: of whom; by default of all that live.
+            workers: by default all that live.
         """
         return {
             str(worker): {

@@ -1,4 +1,4 @@
-"""Hosts that have just joined: what they lack is found for them while training goes on."""
+"""Finds what hosts that have just joined lack, while training goes on."""
 
 from collections.abc import Mapping
 
@@ -17,15 +17,15 @@ from mdgan.transport.base import ServerTransport
 class Newcomers:
     """Brings every host that joins to where its workers can train.
 
-    A worker that lacks a state gets the one that is kept here for it, or, if the algorithm has it
-    so, a copy of what a live worker holds.
+    A worker that lacks a state gets the one that the server keeps for it. If there is none, it gets
+    a copy of what a live worker holds, where the algorithm allows that.
 
     Args:
         transport: the server's end.
-        members: who takes part.
+        members: the hosts and workers that take part.
         checkpoints: keeps states.
-        observer: is told who has come.
-        copied: see `ServerPart`. If it is None, what is kept here for a worker is all that it gets.
+        observer: records which workers have joined.
+        copied: see `ServerPart`; with None workers get no copies.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Newcomers:
     def pass_on(self, giver: int, message: Message) -> None:
         """A copy has come; every worker of the newcomer that lacks a state gets it."""
         taker = message.fields["taker"]
-        if self._asked.get(taker) == giver:  # otherwise nobody waits for it any longer
+        if self._asked.get(taker) == giver:  # otherwise the newcomer has gone or been served
             (state,) = messages.by_worker(message).values()
             self._hand_over(taker, dict.fromkeys(self._needs[taker], state))
 
@@ -89,7 +89,7 @@ class Newcomers:
                 continue
             tries = self._tries[host]
             kept = {} if tries else self._kept_for(lacking)
-            no_copy = self._copied is None or (not givers and self._nobody_will_hold_one())
+            no_copy = self._copied is None or (not givers and self._no_host_will_hold_one())
             if kept or no_copy:
                 self._hand_over(host, kept)
             elif givers:
@@ -100,7 +100,7 @@ class Newcomers:
                 self._transport.send(giver, copy)
 
     def settle(self) -> None:
-        """Members have gone: forgets newcomers among them, and copies that they were to give."""
+        """Hosts are gone: forgets newcomers among them, and copies that they should have given."""
         here = self._members.hosts()
         for host in self._needs.keys() | self._tries.keys():
             if host not in here:
@@ -108,7 +108,7 @@ class Newcomers:
         self._asked = {taker: giver for taker, giver in self._asked.items() if giver in here}
 
     def _kept_for(self, lacking: list[int]) -> dict[int, Mapping[str, Tensor]]:
-        """What is kept here for some workers; if for one of them, the others get a copy of that."""
+        """What the server keeps for some workers; if it keeps one state, the others get a copy."""
         found = {worker: self._checkpoints.state_for(worker) for worker in lacking}
         kept = {worker: state for worker, state in found.items() if state is not None}
         if self._copied is not None and kept:
@@ -122,8 +122,8 @@ class Newcomers:
         self._needs.pop(host)
         self._asked.pop(host, None)
 
-    def _nobody_will_hold_one(self) -> bool:
-        """Whether no live host has a state to copy, or may yet say that it has one."""
+    def _no_host_will_hold_one(self) -> bool:
+        """Whether no live host has a state to copy, and none may still say that it has one."""
         arriving = {
             host
             for host in self._members.hosts()
@@ -133,7 +133,7 @@ class Newcomers:
         return not expected and arriving <= self._needs.keys()
 
     def _forget(self, host: int) -> None:
-        """A host is gone or has arrived: nothing is owed to it."""
+        """A host is gone or has arrived: it needs nothing any more."""
         self._needs.pop(host, None)
         self._asked.pop(host, None)
         self._tries.pop(host, None)

@@ -1,4 +1,4 @@
-"""Scores during training, as the server sees them: it hands generators over and never waits."""
+"""The server's side of scores during training: it hands generators over and never waits."""
 
 import time
 from collections.abc import Collection
@@ -50,11 +50,11 @@ class Scoring:
         self._abandoned = False
 
     def attach(self, members: Membership, observer: RunObserver) -> None:
-        """The server is there; comes before anything else.
+        """Completes this, once the server is built; comes before anything else.
 
         Args:
-            members: who takes part.
-            observer: is told of scores.
+            members: the hosts and workers that take part.
+            observer: records scores.
         """
         self._members = members
         self._observer = observer
@@ -119,10 +119,10 @@ class Scoring:
             transport.send(host, self.extractor)
 
     def note_real(self, host: int, message: Message) -> None:
-        """Takes in what a host tells of its data; the sum goes to the scorer when all have told.
+        """Takes in the statistics of a host's data; the sum goes to the scorer when all are here.
 
         Raises:
-            BadInput: it tells nothing that makes sense.
+            BadInput: the statistics are malformed.
         """
         if not self.on:
             return
@@ -133,9 +133,9 @@ class Scoring:
         self._check_complete()
 
     def settle(self) -> None:
-        """Members have gone: a host that comes back without having told of its data is asked again.
+        """Hosts are gone: one that comes back and has not described its data is asked again.
 
-        If only those that are gone were missing, the sum is complete.
+        If only the statistics of those were missing, the sum is complete.
         """
         self._asked.intersection_update(self._members.hosts())
         self._check_complete()
@@ -153,14 +153,14 @@ class Scoring:
             self._send(messages.real(0, total.tensors()))
 
     def described(self) -> bool:
-        """Whether all hosts that take part have told of their data, or need not."""
+        """Whether all hosts that take part have described their data, or need not."""
         return self._described(self._members.taking_part())
 
     def _described(self, hosts: Collection[int]) -> bool:
         return not self.on or set(hosts) <= self._real.keys()
 
     def give_up_without_real(self) -> None:
-        """Does not wait for scores if no host is left that could tell of its data."""
+        """Does not wait for scores if no host is left that could describe its data."""
         if self.on and not self._real_is_known:
             self._give_up("no host has told of its data")
 

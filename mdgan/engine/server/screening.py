@@ -1,12 +1,13 @@
-"""Answers that no aggregation can use are refused before it: broken, of a wrong shape, absurd.
+"""Refuses answers that no aggregation can use: broken ones, of a wrong shape, absurdly long ones.
 
-Which norm is usual is a vote. Every worker has one, the largest norm that it ever claimed, and the
-usual norm is the median vote: a minority cannot move it beyond what honest workers claim, however
-often or early it answers. The largest, because gradients may vanish for a while (a discriminator
-that is sure of itself), and those that come back must not look absurd beside them.
+The workers vote on which norm is usual. A worker's vote is the largest norm that it ever claimed,
+and the usual norm is the median vote: a minority cannot move it beyond what honest workers claim,
+however often or early it answers. It is the largest, because gradients may vanish for a while (a
+discriminator that is sure of itself), and must not look absurd when they come back.
 
-In the first iteration nobody has voted yet. Norms are then taken on trust, so that who answers
-first cannot decide what is usual, and judged when all answers are in: `look_back`.
+In the first iteration no worker has voted yet. If the first answers decided what is usual, a liar
+need only be quick. So the server accepts these norms for now and judges them when all answers are
+in: `look_back`.
 """
 
 import bisect
@@ -22,10 +23,10 @@ ABSURD_FACTOR = 1000.0
 """How many times the usual norm is refused. Far above what honest workers differ by: on digits, ten
 workers, no norm was more than twice the usual one, also with sorted shards and with other losses.
 Far below what ruins Adam: one gradient 10⁶ times too large keeps its second moment, and so every
-step, wrong for thousands of iterations. What lies between is for `--aggregation` to outvote."""
+step, wrong for thousands of iterations. Norms between these are for `--aggregation`."""
 
 LEAST_VOTES = 3
-"""Below it nobody can tell whose norm is the usual one, so none is refused."""
+"""With fewer votes the server cannot tell which norm is usual, and refuses none."""
 
 
 class Screening:
@@ -52,9 +53,9 @@ class Screening:
         """Judges one answer; a refusal is a strike.
 
         Args:
-            worker: who sent it.
+            worker: its sender.
             answer: float32 of the form's shape, if it is what it should be.
-            beside: what the worker told beside it, by name; likewise.
+            beside: what the worker sent beside it, by name, if it is what it should be.
 
         Returns:
             Why it cannot be used, in a few words; None if it can.
@@ -70,7 +71,7 @@ class Screening:
         """Judges one answer for several workers; a refusal is a strike for each.
 
         Args:
-            workers: who sent it.
+            workers: its senders.
             answer: the answer, or the mean of theirs: float32 of the form's shape, if it is what it
                 should be.
 

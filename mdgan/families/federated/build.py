@@ -71,7 +71,7 @@ class _Federated(Builder[FederatedSettings]):
         )
 
     def class_counts(self, shard: Shard, settings: FederatedSettings) -> list[int]:
-        """With `--clusters` the classes are groups that the client has found itself."""
+        """With `--clusters` they are groups that the client has found itself."""
         method, number = settings.clusters.method, settings.clusters.number
         if not number:
             return shard.class_counts()

@@ -18,7 +18,7 @@ _TRIES = 3
 _COPIES = 4
 """Weights, gradients, and Adam's two moments."""
 _KEPT = 2
-"""What a layer returns is kept, and gets a gradient."""
+"""A layer's output is kept for the backward pass, and gets a gradient."""
 
 
 def tell_capabilities(
@@ -33,10 +33,10 @@ def tell_capabilities(
         clients: by rank; they are the same after it.
         settings: of the run.
         dataset: the dataset file.
-        num_clients_here: on this machine, that share its memory.
+        num_clients_here: how many clients share this machine's memory.
 
     Returns:
-        Field `capabilities`, by rank; nothing at all unless loads are to be measured.
+        Field `capabilities`, by rank; empty unless `--training-load measured`.
     """
     if settings.training_load.name != "measured":
         return {}
@@ -50,7 +50,7 @@ def tell_capabilities(
 
 
 def _seconds(client: Client, batch_size: int) -> tuple[tuple[int, float], ...]:
-    """Batch sizes, and what an iteration with each takes; the client goes on as if nothing was."""
+    """Batch sizes, and the seconds of an iteration with each; the client is the same after it."""
     before, models = client.state(), client.vector.read()
     points = []
     for size in sorted({max(1, batch_size // 2), batch_size}):

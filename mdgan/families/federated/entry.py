@@ -24,7 +24,7 @@ FL_GAN = Algorithm(
 
 FEGAN = Algorithm(
     settings.FEGAN,
-    "likewise, with workers and weights chosen by their classes",
+    "the same, with workers and weights chosen by their classes",
     FederatedSettings,
     _BUILDER,
     {

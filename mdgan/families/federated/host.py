@@ -22,7 +22,7 @@ class FederatedHost(HostPart):
         device: where their models live.
         form: how models travel back.
         tracer: records what they do when.
-        tell: what the server wants to know of these clients: JSON values.
+        tell: finds out what the server wants to know of these clients: JSON values.
     """
 
     begins = ROUND

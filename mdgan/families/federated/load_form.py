@@ -1,4 +1,4 @@
-"""`--training-load` and `--clusters` values."""
+"""The values of `--training-load` and `--clusters`."""
 
 import re
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ _MOST_CLUSTERS = 1000
 
 @dataclass(frozen=True)
 class LoadForm:
-    """How it is decided how much each client trains in a round.
+    """How the server decides how much each client trains in a round.
 
     Attributes:
         name: equal, measured, or weak.
-        fraction: of the clients that are weak; 0 unless some are.
-        what: memory or speed, of which the weak have half; empty unless some are.
+        fraction: of the clients, how many are weak; 0 for none.
+        what: memory or speed: the weak clients have half of it; empty unless some are weak.
     """
 
     name: str

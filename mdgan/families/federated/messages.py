@@ -35,8 +35,8 @@ def order(
     Args:
         iteration: i after the round.
         models: float32 `ModelVector.shape`.
-        loads: of those of the host's workers that take part.
-        weights: likewise, what the mean weighs them by.
+        loads: of the host's workers that take part.
+        weights: of the same workers, for the mean.
 
     Returns:
         fields `loads`: worker → [iterations, batch size]; `weights`: worker → w; tensor `models`.
@@ -68,14 +68,14 @@ def update(
     weights: Mapping[int, float],
     form: AnswerForm,
 ) -> Message:
-    """Host → server: what the host's workers have made of the models.
+    """Host → server: the models as the host's workers have trained them.
 
     Three or more are added up.
 
     Args:
         iteration: i after the round.
-        models: by worker, float32 `ModelVector.shape`; with a codec that loses something, what has
-            changed.
+        models: by worker, float32 `ModelVector.shape`; with a codec that loses something, the
+            differences to the models that were sent.
         losses: J_disc and J_gen by worker, float32 [2].
         weights: what each is multiplied by before it is added to others.
         form: how models travel.

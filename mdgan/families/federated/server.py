@@ -71,7 +71,7 @@ class FederatedServer(ServerPart):
         i = done + length
         engine.at(i)
 
-        # 1. Choose who takes part, and what each is to do and will weigh.
+        # 1. Choose who takes part, how much each trains, and what it weighs.
         counts, number = _class_counts(engine), self._num_rounds
         able = {worker: counts[worker] for carried in free.values() for worker in carried}
         num_live = sum(map(len, engine.members.taking_part().values()))
@@ -115,7 +115,7 @@ class FederatedServer(ServerPart):
         return {"num_rounds": self._num_rounds, "round_length": self._round_length}
 
     def go_on(self, progress: Mapping[str, int], changed: Collection[str]) -> None:
-        """Rounds go on at the length of before, unless settings now say otherwise."""
+        """Rounds keep their length, unless the settings that decide it have changed."""
         # Version 0.5.0 counted rounds under the names that MD-GAN has for swaps.
         self._num_rounds = progress.get("num_rounds", progress.get("num_swaps", 0))
         length = progress.get("round_length", progress.get("swap_every", 0))
@@ -131,7 +131,7 @@ class FederatedServer(ServerPart):
         self._sampling.load_state(part_of(state, _SAMPLING))
 
     def _worth_asking(self, counts: Mapping[int, list[int]]) -> Mapping[int, list[int]]:
-        """The workers whose models weigh anything; all if none do, which is bad input."""
+        """The workers whose models have a weight; all if none have, which is bad input."""
         if self._settings.weighting != "samples":
             return counts
         return {worker: held for worker, held in counts.items() if any(held)} or counts
@@ -181,7 +181,7 @@ class FederatedServer(ServerPart):
 
 
 def _of_those(hosts: Hosts, chosen: list[int]) -> dict[int, list[int]]:
-    """The hosts that carry any of the chosen, with these."""
+    """The hosts that carry any of the chosen workers, with these."""
     wanted = set(chosen)
     shares = {host: [n for n in workers if n in wanted] for host, workers in hosts.items()}
     return {host: workers for host, workers in shares.items() if workers}

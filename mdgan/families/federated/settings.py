@@ -14,14 +14,14 @@ from mdgan.families.federated.load_form import (
     parse_load,
 )
 from mdgan.gan.codec_form import CODEC_FORMS, CodecForm, codec_kind
-from mdgan.settings.declare import local_setting, number, one_of, parsed, setting, text, whole
+from mdgan.settings.declare import number, one_of, own_setting, parsed, setting, text, whole
 
 FL_GAN, FEGAN = "fl-gan", "fegan"
 
 
 @dataclass(frozen=True)
 class FederatedSettings(RunSettings):
-    """What the federated algorithms let people choose beside what every algorithm does."""
+    """The settings of the federated algorithms, and those that every algorithm has."""
 
     algorithm: str = setting(FL_GAN, "What trains.", text())
     round_iterations: int | None = setting(
@@ -43,7 +43,7 @@ class FederatedSettings(RunSettings):
     )
     sampling: str = setting(
         "random",
-        "Who is drawn for a round: any workers, or those that bring the classes that were seen "
+        "Which workers are drawn for a round: any, or those that bring the classes that were seen "
         "least.",
         one_of("random", "balanced"),
         symbol="s",
@@ -52,15 +52,15 @@ class FederatedSettings(RunSettings):
     weighting: str = setting(
         "uniform",
         "What a worker's models weigh: the same, by samples, or by how near its classes are to "
-        "those of all.",
+        "those of all workers.",
         one_of("uniform", "samples", "kl"),
         symbol="w",
         is_choice=True,
     )
     training_load: LoadForm = setting(
         "equal",
-        "Who trains how much in a round: all the same; less where workers measure that they are "
-        f"slow or short of memory; or half for a FRACTION of them: {LOAD_FORMS}.",
+        "How much a worker trains in a round: all the same; less if it measures that it is "
+        f"slow or short of memory; or half for a FRACTION of the workers: {LOAD_FORMS}.",
         parsed(parse_load),
         metavar="LOAD",
     )
@@ -77,9 +77,9 @@ class FederatedSettings(RunSettings):
         codec_kind(CODEC_FORMS),
         metavar="CODEC",
     )
-    on_deadline: str = local_setting(
+    on_deadline: str = own_setting(
         "complete",
-        "What becomes of a round past --deadline: it is completed with those who answered, or "
+        "What becomes of a round past --deadline: it is completed with the answers that came, or "
         "aborted and another begun.",
         one_of("complete", "abort"),
     )

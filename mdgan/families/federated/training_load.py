@@ -128,7 +128,7 @@ def training_loads(
 def weak_loads(
     clients: Iterable[int], fraction: float, what: str, iterations: int, batch_size: int
 ) -> dict[int, Load]:
-    """The loads of the experiment in which some clients are weak (figure 16).
+    """The loads of the paper's trial in which some clients are weak (figure 16).
 
     Args:
         clients: of any order; the last ⌊fraction·N⌋ by rank are weak.
@@ -250,7 +250,7 @@ def choose_loads(
 
 
 def _capabilities(told: Mapping[int, Mapping[str, Any]]) -> dict[int, Capability]:
-    """What can be made of what hosts told; a host may lie."""
+    """What hosts told of their workers, as far as it is well-formed; a host may lie."""
     found: dict[int, Capability] = {}
     for said in told.values():
         records = said.get("capabilities", {})

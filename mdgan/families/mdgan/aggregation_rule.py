@@ -30,7 +30,7 @@ class AggregationRule(NamedTuple):
 
     @property
     def needs_verdicts(self) -> bool:
-        """Whether workers must tell their logits of every sample too."""
+        """Whether workers must also send their logits of every sample."""
         return self.name in ("f2u", "f2a")
 
     @property
@@ -42,7 +42,7 @@ class AggregationRule(NamedTuple):
         return 2 * num_hostile + (3 if self.name == "krum" else 1)
 
     def withstands(self, num_answers: int) -> int:
-        """The most hostile ones among m answers that the rule is made for, no more than its F."""
+        """How many hostile answers among m the rule is made for, at most its F."""
         if self.name == "mean" or self.needs_verdicts:
             return 0
         most = (num_answers - (3 if self.name == "krum" else 1)) // 2
@@ -73,5 +73,5 @@ def parse_aggregation(text: str) -> AggregationRule:
     if name == "f2a" and not above_0:
         raise ValueError("LAMBDA must be a number above 0; at 0 it is mean")
     if name in ("trimmed-mean", "krum") and parameter < 1:
-        raise ValueError("F must be at least 1; if nobody lies, use mean")
+        raise ValueError("F must be at least 1; if no worker lies, use mean")
     return AggregationRule(name, parameter)

@@ -63,7 +63,7 @@ class _MDGAN(Builder[MDGANSettings]):
         )
 
     def message_sizes(self, settings: MDGANSettings, dataset: DatasetFile) -> MessageSizes:
-        """Batches and feedback tightly, discriminators with all that moves with them."""
+        """Batches and feedback to the byte, discriminators with all that moves with them."""
         batch_bytes = 4 * settings.batch_size * prod(dataset.shape)
         verdicts = _VERDICT_BYTES * settings.batch_size
         states = state_bytes(build_model(dataset.discriminator, 0))

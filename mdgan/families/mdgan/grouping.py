@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_group(workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]) -> WorkerGroup:
-    """The workers of one host as a group; --tune does not care for --vectorize.
+    """The workers of one host as a group; with --tune it does not matter what --vectorize says.
 
     Args:
         workers: by rank.
@@ -62,7 +62,7 @@ def thread_numbers(needs: HostNeeds[MDGANSettings]) -> list[int]:
 def _stacked(
     workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]
 ) -> StackedWorkers | None:
-    """All at once, or None if that cannot be, which is said."""
+    """The workers computed at once; None, and a warning, if that cannot be."""
     try:
         if needs.settings.compile:
             raise CannotStack("compiled models are called one by one")
@@ -82,7 +82,7 @@ def _leave_threads(_number: int) -> None:
 
 
 def _clock_of(device: torch.device) -> Callable[[], float]:
-    """Seconds, once the device has done what it was asked to."""
+    """A clock in seconds that first waits until the device has done its work."""
     if device.type != "cuda":
         return time.monotonic
 

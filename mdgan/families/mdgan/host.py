@@ -65,12 +65,12 @@ class MDGANHost(HostPart):
         return {BATCHES: self._answer, SWAP: self._swap, Kind.COPY: self._hand_over_copy}
 
     def arrived(self, holds: Sequence[int]) -> None:
-        """The workers begin with their real data if all can go on as they are."""
+        """Learns real halves, if all workers can go on as they are."""
         if len(holds) == len(self._workers):
             self._group.learn_real_halves()
 
     def adopt(self, rank: int, state: Mapping[str, Tensor]) -> None:
-        """See `HostPart`; a copy is of a discriminator alone."""
+        """See `HostPart`; a copy of a live worker's state holds a discriminator alone."""
         worker = self._workers[rank]
         if any(name.startswith("discriminator.") for name in state):
             worker.load_state(state)
@@ -78,25 +78,24 @@ class MDGANHost(HostPart):
             worker.load_discriminator(state)
 
     def adopted(self) -> None:
-        """The workers begin with their real data."""
+        """Learns real halves."""
         self._group.learn_real_halves()
 
     def _answer(self, message: Message, transport: HostTransport) -> None:
         """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
-        work = read_batches(message, self._images, self._form.shape)
-        generated = work.generated.to(self._device)
-        answers = self._group.answer(generated, work.assignment)
+        generated, assignment = read_batches(message, self._images, self._form.shape)
+        answers = self._group.answer(generated.to(self._device), assignment)
         with self._tracer.span("send") as span:
             answer = feedback(
                 message.iteration,
                 answers.feedbacks,
                 answers.losses,
-                work.judged,
+                {worker: places.judge for worker, places in assignment.items()},
                 self._form,
                 answers.verdicts,
             )
             span.num_bytes = transport.send(answer)
-        # After a swap the next real half belongs to the discriminator that has come.
+        # Before a swap the discriminator that comes must learn the next real half.
         if not message.fields["swap_follows"] and not message.fields["last"]:
             self._group.learn_real_halves()
 

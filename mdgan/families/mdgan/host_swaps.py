@@ -1,4 +1,4 @@
-"""Swaps, as a host sees them: it gives and takes what the server has drawn."""
+"""A host's side of swaps: it gives and takes discriminators as the server has drawn."""
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,7 +21,7 @@ Exchange = Callable[
 def carry_out(
     order: Message, workers: Mapping[int, Worker], exchange: Exchange
 ) -> tuple[dict[int, str], dict[int, str]]:
-    """Gives and takes discriminators; a worker that gets nothing keeps its own, complete.
+    """Gives and takes discriminators; a worker that gets none keeps its own.
 
     Among the workers of this host they move by reference, where that leaves no worker without one.
 
@@ -31,7 +31,7 @@ def carry_out(
         exchange: with other hosts.
 
     Returns:
-        SHA-256 of what each worker here gave, and of what each holds that got something.
+        SHA-256 of what each worker here gave, and of what each worker here got.
     """
     rows: list[list[int]] = order.fields["moves"]
     moves = {giver: taker for giver, _, taker, _ in rows if giver in workers}
@@ -51,7 +51,7 @@ def carry_out(
 
 
 def _closed(moves: Mapping[int, int]) -> dict[int, int]:
-    """The moves whose giver gets something by another of them."""
+    """The moves that form cycles: every giver among them also takes."""
     closed = dict(moves)
     while open_ends := closed.keys() ^ set(closed.values()):
         closed = {g: t for g, t in closed.items() if not open_ends & {g, t}}
@@ -61,7 +61,7 @@ def _closed(moves: Mapping[int, int]) -> dict[int, int]:
 def _copies(
     order: Message, workers: Mapping[int, Worker], exchange: Exchange
 ) -> dict[int, Mapping[str, Tensor]]:
-    """What copies of discriminators these workers get, from here and from other hosts."""
+    """The copies of discriminators that these workers get, from here and from other hosts."""
     here: dict[int, Mapping[str, Tensor]] = {}
     away: dict[int, dict[int, Mapping[str, Tensor]]] = {}
     for giver, _, taker, takers_host in order.fields["moves"]:

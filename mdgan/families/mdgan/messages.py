@@ -1,7 +1,6 @@
 """The messages of MD-GAN: generated batches go out, feedback comes back, discriminators move."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -19,7 +18,7 @@ SWAP = "SWAP"
 SWAPPED = "SWAPPED"
 DISCRIMINATORS = "DISCRIMINATORS"
 VERDICTS = "verdicts"
-"""What workers tell beside their feedback, for the rules that need it: D_n(X^(g)), [b] each."""
+"""What workers send beside their feedback, for the rules that need it: D_n(X^(g)), [b] each."""
 
 
 def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> AnswerForm:
@@ -34,7 +33,7 @@ def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> Answe
         FEEDBACK,
         (batch_size, *sample_shape),
         Codec.of(settings.wire_feedback),
-        sums=rule.name == "mean",  # the other rules want to see every answer
+        sums=rule.name == "mean",  # the other rules need every answer by itself
         beside={VERDICTS: (batch_size,)} if rule.needs_verdicts else {},
     )
 
@@ -79,34 +78,22 @@ def batches(
     )
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a BATCHES message asks for.
-
-    Attributes:
-        generated: the batches that are used here, float32 [.., b, C, H, W].
-        assignment: for every worker here, the places of its two batches.
-    """
-
-    generated: Tensor
-    assignment: Mapping[int, Assignment]
-
-    @property
-    def judged(self) -> dict[int, int]:
-        """By worker, which batch it judges."""
-        return {worker: assignment.judge for worker, assignment in self.assignment.items()}
-
-
-def read_batches(message: Message, codec: Codec, batch_shape: tuple[int, ...]) -> Work:
+def read_batches(
+    message: Message, codec: Codec, batch_shape: tuple[int, ...]
+) -> tuple[Tensor, dict[int, Assignment]]:
     """Reads a BATCHES message.
 
     Args:
         message: from the server.
         codec: of images.
         batch_shape: (b, C, H, W).
+
+    Returns:
+        The batches that are used here, float32 [.., b, C, H, W]; and, for every worker here, the
+        places of its two batches.
     """
     judge, train = message.fields["judge"], message.fields["train"]
-    return Work(
+    return (
         codec.decode(part_of(message.tensors, "batches."), batch_shape),
         {int(worker): Assignment(place, train[worker]) for worker, place in judge.items()},
     )
@@ -170,11 +157,11 @@ def discriminators(iteration: int, states: Mapping[int, Mapping[str, Tensor]]) -
 
 
 def swapped(iteration: int, given: Mapping[int, str], taken: Mapping[int, str]) -> Message:
-    """Host → server: what the host's workers gave away and what they hold now.
+    """Host → server: which discriminators the host's workers gave and which they got.
 
     Returns:
-        fields `given` and `taken`: worker → SHA-256 of the discriminator's whole state, before and
-        after. A worker whose partner was lost is not in `taken`.
+        fields `given` and `taken`: worker → SHA-256 of the whole state of the discriminator that it
+        gave and that it got. A worker whose partner was lost is not in `taken`.
     """
     return Message(
         SWAPPED,

@@ -44,10 +44,8 @@ class Holders:
         if self._fraction == 1:
             return None
         live = sorted(workers)
-        here = {worker for worker in live if self.now is None or worker in self.now}
+        here = set(live) & (self.now or set())
         wanted = num_participants(self._fraction, len(live))
-        if self.now is None:
-            here = set()
         idle = [worker for worker in live if worker not in here]
         missing = wanted - len(here)
         if missing > 0:

@@ -29,7 +29,7 @@ _RHYTHM = {
 
 
 class _Sent(NamedTuple):
-    """The batches of one iteration are with the workers."""
+    """Which workers have got batches in an iteration, and which ones."""
 
     hosts: Hosts
     assignment: Mapping[int, Assignment]
@@ -86,7 +86,7 @@ class MDGANServer(ServerPart):
             self._learner.forget()
             return None
 
-        # 5. One optimizer step from all feedback, as a rule after one backward pass.
+        # 5. One optimizer step from all feedback; most rules need a single backward pass.
         with engine.span("aggregate"):
             self._aggregation.update_gradient(
                 self._learner,
@@ -106,11 +106,11 @@ class MDGANServer(ServerPart):
         return Advance(i, answers.mean_losses())
 
     def handlers(self) -> Mapping[str, ServerHandler]:
-        """Hosts report what moved in a swap."""
+        """See `ServerPart`."""
         return {SWAPPED: self._swaps.note}
 
     def settle(self, engine: Engine) -> None:
-        """No report of a swap will come from members that have gone."""
+        """Does not wait for reports of swaps from hosts that are gone."""
         self._swaps.settle(engine)
 
     def progress(self) -> dict[str, int]:
@@ -118,7 +118,7 @@ class MDGANServer(ServerPart):
         return {"num_swaps": self._swaps.num_swaps, "swap_every": self._swap_every}
 
     def go_on(self, progress: Mapping[str, int], changed: Collection[str]) -> None:
-        """Swaps go on in the rhythm of before, unless settings now say otherwise."""
+        """Swaps keep their rhythm, unless the settings that decide it have changed."""
         self._swaps.num_swaps = progress["num_swaps"]
         self._swap_every = 0 if _RHYTHM.intersection(changed) else progress["swap_every"]
 
@@ -138,7 +138,7 @@ class MDGANServer(ServerPart):
         self._holders.load_state(part_of(state, _HOLDERS))
 
     def _chosen(self, hosts: Hosts) -> Hosts:
-        """Of these workers, those that hold a discriminator."""
+        """Those of the workers that hold a discriminator, by host."""
         holders = self._holders.among(worker for carried in hosts.values() for worker in carried)
         if holders is None:
             return hosts

@@ -1,4 +1,4 @@
-"""Swaps, as the server sees them: it draws who gives to whom and checks what arrived."""
+"""The server's side of swaps: it draws which worker gives to which, and checks what arrived."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -33,7 +33,7 @@ class ServerSwaps:
 
         Args:
             iteration: i.
-            engine: knows who is free.
+            engine: knows which workers are free.
             holders: the workers that have a discriminator to give; all of them if None.
 
         Returns:
@@ -59,7 +59,7 @@ class ServerSwaps:
             self._write_complete(engine)
 
     def settle(self, engine: Engine) -> None:
-        """Members have gone and will not report."""
+        """Hosts are gone and will not report."""
         here = engine.members.workers()
         for record in self._records.values():
             record.keep_waiting_for(here)

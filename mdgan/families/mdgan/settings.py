@@ -7,23 +7,14 @@ from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
 from mdgan.families.mdgan.aggregation_rule import AggregationRule, parse_aggregation
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, CodecForm, codec_kind
-from mdgan.settings.declare import (
-    local_setting,
-    number,
-    one_of,
-    parsed,
-    setting,
-    switch,
-    text,
-    whole,
-)
+from mdgan.settings.declare import number, one_of, own_setting, parsed, setting, switch, text, whole
 
 NAME = "mdgan"
 
 
 @dataclass(frozen=True)
 class MDGANSettings(RunSettings):
-    """What MD-GAN lets people choose beside what every algorithm does."""
+    """The settings of MD-GAN, and those that every algorithm has."""
 
     algorithm: str = setting(NAME, "What trains.", text())
     swap_interval: int | None = setting(
@@ -44,13 +35,13 @@ class MDGANSettings(RunSettings):
     )
     swap: str = setting(
         "pairs",
-        "Who receives whose discriminator: server-drawn pairs, or a permutation without fixed "
-        "points.",
+        "Who gets whose discriminator: pairs that the server draws, or a permutation without "
+        "fixed points.",
         one_of("pairs", "derangement"),
     )
     aggregation: AggregationRule = setting(
         "mean",
-        "How the workers' feedback is put together: mean, or, where up to F of them may lie, "
+        "How the workers' feedback is combined: mean, or, where up to F of them may lie, "
         "median, trimmed-mean:F, krum:F, clip:C; or, sample by sample, of the most forgiving "
         "discriminator alone (f2u) or weighed by softmax(LAMBDA × logit) (f2a, f2a:LAMBDA), which "
         "a single liar can take over.",
@@ -74,13 +65,13 @@ class MDGANSettings(RunSettings):
     wire_feedback: CodecForm = setting(
         "fp32", f"How feedback travels: {CODEC_FORMS}.", codec_kind(CODEC_FORMS), metavar="CODEC"
     )
-    vectorize: bool = local_setting(
+    vectorize: bool = own_setting(
         False,
         "Compute all workers of a process at once, not one after another; pays with "
         "small models. Results differ in the last bits.",
         switch(),
     )
-    tune: bool = local_setting(
+    tune: bool = own_setting(
         False,
         "Measure in the first iterations what is fastest for the workers of a process, one after "
         "another or at once and with how many threads, and keep that. The last bits of the results "
@@ -89,7 +80,7 @@ class MDGANSettings(RunSettings):
     )
 
     def check(self) -> None:
-        """Checks that there are enough workers for the aggregation rule to keep its promise."""
+        """Checks that there are enough workers for what the aggregation rule promises."""
         super().check()
         rule, needed = self.aggregation, self.aggregation.needs_workers
         if self.num_workers < needed:

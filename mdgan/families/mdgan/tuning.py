@@ -1,4 +1,4 @@
-"""How a host's workers are fastest: it tries in the first iterations, and keeps what won."""
+"""Measures in the first iterations how a host's workers compute fastest, and keeps to that."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -31,14 +31,14 @@ class Candidate(NamedTuple):
 class Tuning:
     """Tries every candidate for a few iterations in turn, then stays with the fastest.
 
-    What counts is the median time of an answer and of the real halves before it, by worker: some
-    may not be asked.
+    What counts is the median time of an answer and of the real halves before it, divided by the
+    number of workers that were asked.
 
     Args:
         candidates: at least one; the first wins a tie.
         set_threads: sets the number of compute threads.
-        clock: seconds, after everything that was computed before has been.
-        tell: is told in words what was measured.
+        clock: seconds, after waiting until everything that was asked for is computed.
+        tell: called with the result in words.
         tries: iterations that count for each candidate.
     """
 

@@ -15,7 +15,7 @@ from mdgan.gan.model_state import part_of
 
 
 class Judgement(NamedTuple):
-    """What a worker has to say of a batch X^(g).
+    """How a worker judges a batch X^(g).
 
     Attributes:
         feedback: F_n, [b, C, H, W].
@@ -31,7 +31,7 @@ class Judgement(NamedTuple):
 class Worker(DiscriminatorLearner):
     """Trains D_n on private data, then judges a batch (Algorithm 1, WORKER).
 
-    The discriminator moves in a swap. The data and the random state stay: they belong to the place.
+    A swap moves the discriminator. The data and the random state stay with the worker.
     """
 
     def feedback(self, judged: Tensor) -> Judgement:
@@ -52,8 +52,8 @@ class Worker(DiscriminatorLearner):
     def load_discriminator(self, state: Mapping[str, Tensor]) -> None:
         """Takes over a discriminator, as in a swap; data and random state stay.
 
-        A real half that is already learnt belongs to the discriminator that goes. It is undone, its
-        batch and random numbers included: early or late makes no difference to what follows.
+        A real half that is already learnt belongs to the discriminator that goes. It is undone,
+        with its batch and random numbers, so that it does not matter whether it was learnt early.
 
         Args:
             state: what `Discriminator.state` of another worker returned.

@@ -1,4 +1,4 @@
-"""The workers of one host as a group: who computes what they compute, and in which order."""
+"""The workers of one host as a group, and the plain way to compute them: one after another."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
@@ -11,11 +11,11 @@ from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator_learner import Stage, unobserved
 
 StageOf = Callable[[int], Stage]
-"""From a worker's rank to what its stages run in."""
+"""From a worker's rank to the hook that its stages run in."""
 
 
 def all_unobserved(_rank: int) -> Stage:
-    """Nobody watches any worker."""
+    """Runs the stages of every worker without measuring them."""
     return unobserved
 
 
@@ -52,11 +52,11 @@ class WorkerGroup(Protocol):
 
 
 class OneByOne:
-    """Workers that compute one after another; the bits do not depend on who shares a host.
+    """Workers that compute one after another; the bits do not depend on which share a host.
 
     Args:
         workers: by rank.
-        stage_of: what the stages of each worker run in.
+        stage_of: from a worker's rank to the hook that its stages run in.
     """
 
     def __init__(self, workers: Mapping[int, Worker], stage_of: StageOf = all_unobserved) -> None:

@@ -11,7 +11,7 @@ NAME = "standalone"
 
 @dataclass(frozen=True)
 class StandaloneSettings(RunSettings):
-    """What every algorithm lets people choose; the settings of other algorithms have no effect."""
+    """The settings that every algorithm has; those of other algorithms have no effect."""
 
     ignores_foreign: ClassVar[bool] = True
 

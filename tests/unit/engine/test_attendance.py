@@ -82,7 +82,7 @@ def test_a_long_delay_is_told_once_and_so_is_its_end(
     clock.now += 0.5
     attendance.back(42, [1])
     assert capsys.readouterr().err == (
-        "rank 1 does not answer since iteration 3; training goes on without it\n"
+        "rank 1 has not answered since iteration 3; training goes on without it\n"
         "rank 1 answers again; it missed 37 iterations\n"
     )
 

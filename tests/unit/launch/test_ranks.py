@@ -108,7 +108,7 @@ def test_ranks_are_read_as_they_are_written(ranks: set[int], data: st.DataObject
 
 
 @pytest.mark.parametrize(
-    ("launch", "serves", "hosts", "everyone"),
+    ("launch", "serves", "hosts", "complete"),
     [
         ({}, True, ((1,), (2,), (3,), (4,), (5,)), True),
         ({"workers_per_host": 1}, True, ((1,), (2,), (3,), (4,), (5,)), True),
@@ -125,10 +125,10 @@ def test_ranks_are_read_as_they_are_written(ranks: set[int], data: st.DataObject
     ],
 )
 def test_workers_share_processes_in_runs_of_consecutive_ranks(
-    launch: dict[str, Any], serves: bool, hosts: tuple[tuple[int, ...], ...], everyone: bool
+    launch: dict[str, Any], serves: bool, hosts: tuple[tuple[int, ...], ...], complete: bool
 ) -> None:
     found = local_ranks(RunSettings(world_size=6), LaunchSettings(**launch), None)
-    assert found == LocalRanks(serves=serves, hosts=hosts, everyone=everyone)
+    assert found == LocalRanks(serves=serves, hosts=hosts, complete=complete)
     assert found.num_processes == len(hosts) + serves
     assert found.workers() == [worker for host in hosts for worker in host]
 
@@ -224,14 +224,14 @@ def test_torchruns_processes_make_a_whole_world(carried: int) -> None:
     launch = LaunchSettings(workers_per_host=carried)
     found = [local_ranks(run, launch, torchrun(process)) for process in range(4)]
     assert [ranks.serves for ranks in found] == [True, False, False, False]
-    assert all(ranks.num_processes == 1 and not ranks.everyone for ranks in found)
+    assert all(ranks.num_processes == 1 and not ranks.complete for ranks in found)
     workers = [worker for ranks in found for worker in ranks.workers()]
     assert workers == list(range(1, world_size))
 
 
 def test_one_worker_a_process_is_torchruns_default() -> None:
     found = local_ranks(RunSettings(world_size=4), LaunchSettings(), torchrun(2))
-    assert found == LocalRanks(serves=False, hosts=((2,),), everyone=False)
+    assert found == LocalRanks(serves=False, hosts=((2,),), complete=False)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_parcels_are_not_for_who_knows_the_token_only(
     door_of_host = parcel_door(network)
     with pytest.raises(RuntimeError, match="its join token is another one"):
         let_in(door_of_host, TOKEN)
-    wait_until(lambda: "turned somebody away: 127.0.0.1" in caplog.text, "it is told")
+    wait_until(lambda: "turned away a process: 127.0.0.1" in caplog.text, "it is told")
 
 
 def test_a_giver_that_dies_while_it_gives(network: TcpNetwork) -> None:

@@ -70,14 +70,13 @@ def test_each_batch_that_is_used_is_sent_once_and_found_again(
 ) -> None:
     message = batches(3, generated(), assignment, swap_follows=True, last=False)
     assert (message.kind, message.iteration) == (BATCHES, 3)
-    work = read_batches(message, FP32, FORM.shape)
+    found, places = read_batches(message, FP32, FORM.shape)
     used = {index for pair in assignment.values() for index in pair}
-    assert work.generated.shape == (len(used), BATCH, *SHAPE)
-    assert list(work.assignment) == list(assignment)
+    assert found.shape == (len(used), BATCH, *SHAPE)
+    assert list(places) == list(assignment)
     for n, (judge, train) in assignment.items():
-        assert torch.equal(work.generated[work.assignment[n].judge], generated()[judge])
-        assert torch.equal(work.generated[work.assignment[n].train], generated()[train])
-        assert work.judged[n] == work.assignment[n].judge
+        assert torch.equal(found[places[n].judge], generated()[judge])
+        assert torch.equal(found[places[n].train], generated()[train])
 
 
 def test_a_batch_used_by_three_workers_is_sent_once() -> None:
