@@ -133,7 +133,7 @@ def play(
 @contextlib.contextmanager
 def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> Iterator[Prepared]:
     """A run like that of `launch.prepare`, with noise for data; its folder goes with the block."""
-    ranks = LocalRanks(serves=True, hosts=layout.hosts, everyone=True)
+    ranks = LocalRanks(serves=True, hosts=layout.hosts, complete=True)
     noise = Noise(dataset.shape, settings.batch_size)
     changes = {"world_size": 1 + layout.num_workers, **_QUIET}
     with tempfile.TemporaryDirectory(prefix="mdgan-plan-") as folder:
