@@ -61,7 +61,7 @@ def open_server(
         prepared: the checked run.
         listener: bound and listening; None if torchrun serves a store on rank 0's port.
         admit: see `TcpServerTransport`.
-        timeouts: all time limits.
+        timeouts: the time limits.
 
     Raises:
         BadInput: others could reach it and nothing guards it, or the token cannot be read.
@@ -94,7 +94,7 @@ def connector(
         prepared: the checked run.
         workers: the ranks that the host carries.
         port: of the server, if only the launcher knows it.
-        timeouts: all time limits.
+        timeouts: the time limits.
         interrupted: set to give up.
 
     Returns:

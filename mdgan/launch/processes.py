@@ -83,7 +83,7 @@ def make_host(
         prepared: the checked run.
         workers: the ranks it carries.
         connect: links it with the server.
-        timeouts: all time limits.
+        timeouts: the time limits.
         device: where its models live.
         run: the run's folder, if the server was started on this machine, too.
         own_process: whether no other host and no server computes in this process.
@@ -227,30 +227,24 @@ _log = logging.getLogger(__name__)
 def run_everything(prepared: Prepared, claimed: Claim) -> None:
     """Runs the server and every host in one process: the same code over the memory transport."""
     with scoring_process(prepared, claimed.run) as scoring:
-        _be_everything(prepared, claimed, scoring)
-
-
-def _be_everything(prepared: Prepared, claimed: Claim, scoring: Scoring) -> None:
-    torch.set_num_threads(machine.server_threads(prepared.launch))
-    device = machine.resolve_device(prepared.launch.device, 0)
-    timeouts = replace(
-        prepared.launch.timeouts(), patience=0.0
-    )  # a host that is gone here cannot come back
-    members = make_membership(prepared, claimed)
-    network = MemoryNetwork(timeouts, members.admit)
-    threads = []
-    for workers in prepared.ranks.hosts:
-        connect = _joining(network, workers[0])
-        path = claimed.run.path
-        host = make_host(prepared, workers, connect, timeouts, device, path, own_process=False)
-        threads.append(threading.Thread(target=_run_quietly, args=(host,), daemon=True))
-    for thread in threads:
-        thread.start()
-    try:
-        serve(prepared, claimed, network.server, members, scoring, timeouts, device)
-    finally:
+        torch.set_num_threads(machine.server_threads(prepared.launch))
+        device = machine.resolve_device(prepared.launch.device, 0)
+        # A host that is gone here cannot come back.
+        timeouts = replace(prepared.launch.timeouts(), patience=0.0)
+        members, path = make_membership(prepared, claimed), claimed.run.path
+        network = MemoryNetwork(timeouts, members.admit)
+        threads = []
+        for workers in prepared.ranks.hosts:
+            connect = _joining(network, workers[0])
+            host = make_host(prepared, workers, connect, timeouts, device, path, own_process=False)
+            threads.append(threading.Thread(target=_run_quietly, args=(host,), daemon=True))
         for thread in threads:
-            thread.join()
+            thread.start()
+        try:
+            serve(prepared, claimed, network.server, members, scoring, timeouts, device)
+        finally:
+            for thread in threads:
+                thread.join()
 
 
 def _joining(network: MemoryNetwork, number: int) -> Connect:

@@ -127,7 +127,7 @@ def say_hello(
         address: where a server may be.
         token: the secret that both must know.
         hello: takes the connection; returns the fields of the hello.
-        timeouts: all time limits.
+        timeouts: the time limits.
         until: how long at most.
 
     Raises:
@@ -248,7 +248,7 @@ def ask_server(
     Args:
         addresses: where the server may be.
         token: the secret that both must know.
-        timeouts: all time limits; `connect` is how long to look for the server.
+        timeouts: the time limits; `connect` is how long to look for the server.
         interrupted: set to give up.
 
     Returns:

@@ -34,7 +34,7 @@ class MemoryNetwork:
     """The switchboard of one process.
 
     Args:
-        timeouts: all time limits.
+        timeouts: the time limits.
         admit: called with every hello, in the joining host's thread.
 
     Attributes:

@@ -29,7 +29,7 @@ class Parcels:
     Args:
         listener: bound and listening; closed with this.
         key: what hosts that were let in by the same server share.
-        timeouts: all time limits.
+        timeouts: the time limits.
         pulses: keeps the links of waiting hosts alive.
     """
 
@@ -126,7 +126,7 @@ def fetch(
         iteration: of the exchange.
         taker: the host that the parcel is for.
         expected: the kind that it may have, with the most bytes of its body.
-        timeouts: all time limits.
+        timeouts: the time limits.
 
     Returns:
         A message of that kind and the bytes it took.

@@ -33,7 +33,7 @@ class TcpHostTransport:
             `liveness`, and `listens`: where this host hands out parcels.
         accepts: what may come from the server, each kind with the most bytes of its body.
         accepts_from_hosts: what may come from another host.
-        timeouts: all time limits.
+        timeouts: the time limits.
         listen_address: of this machine, for parcels; None for the one that reaches the server.
         interrupted: set to give up joining.
         timeout_seconds: how long to look for the server.

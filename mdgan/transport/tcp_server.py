@@ -62,7 +62,7 @@ class TcpServerTransport:
         token: the secret that hosts need to join; empty if they need none.
         admit: called with every hello, in the newcomer's thread; several calls may overlap.
         accepts_from: what may come from a host with a hello that was admitted.
-        timeouts: all time limits.
+        timeouts: the time limits.
     """
 
     def __init__(

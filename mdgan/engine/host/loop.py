@@ -46,7 +46,7 @@ class Host:
         part: what the algorithm adds, with the workers.
         hello: what the server is told; see `make_hello`.
         connect: links this host with the server.
-        timeouts: all time limits.
+        timeouts: the time limits.
         describer: tells of the real data, if the server wants scores.
         checkpoints: writes the workers' states.
         tracer: records what this host does when.

@@ -40,7 +40,7 @@ def build_server(
         checkpoints: of the run.
         scoring: gets generators to score.
         observer: records the run.
-        timeouts: all time limits.
+        timeouts: the time limits.
     """
     attendance = Attendance(members, observer)
     desk = Desk(transport, members, attendance, observer, checkpoints.check_fence)

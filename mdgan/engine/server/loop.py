@@ -36,7 +36,7 @@ class Server:
         attendance: counts answers.
         scoring: gets generators to score.
         settings: of the run.
-        timeouts: all time limits.
+        timeouts: the time limits.
     """
 
     def __init__(

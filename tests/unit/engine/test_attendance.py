@@ -105,7 +105,7 @@ def test_a_late_worker_that_goes_is_no_longer_missed(
     one.send(answer_of(1, 3))
     made.finished(one, two)
     said = capsys.readouterr().err
-    assert "rank 3 does not answer" not in said
+    assert "rank 3 has not answered" not in said
     assert "rank(s) 3" in said
 
 
@@ -122,4 +122,4 @@ def test_a_worker_that_is_gone_is_not_said_to_be_late(
     clock.now += 1.5
     attendance.tell_of_absent()
     assert "rank 1 " not in (said := capsys.readouterr().err)
-    assert "rank 2 does not answer" in said
+    assert "rank 2 has not answered" in said
