@@ -5,6 +5,7 @@ They keep to the protocol, and their answers have an honest shape. Free riders s
 single answer looks wrong.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -39,7 +40,7 @@ class SignFlipper(Hostile):
         return honest._replace(feedback=-self._strength * honest.feedback)
 
 
-class FreeRider(Hostile):
+class FreeRider(Hostile, ABC):
     """A worker that does not train; subclasses make up its feedback."""
 
     def learn_real_half(self) -> None:
@@ -55,9 +56,9 @@ class FreeRider(Hostile):
         made_up = self.made_up(honest.feedback)
         return honest._replace(feedback=made_up * (honest.feedback.norm() / made_up.norm()))
 
+    @abstractmethod
     def made_up(self, honest: Tensor) -> Tensor:
         """What to answer, with any norm above 0 and the shape of the honest answer."""
-        raise NotImplementedError
 
 
 class Constant(FreeRider):

@@ -19,8 +19,7 @@ from mdgan.engine.server.engine import Engine
 from mdgan.engine.settings import RunSettings
 from mdgan.families import registry
 from mdgan.families.contract import Algorithm, Builder, HostNeeds
-from mdgan.gan.build import build_model, make_discriminator_learner, make_local_gan, make_model
-from mdgan.gan.discriminator_learner import DiscriminatorLearner
+from mdgan.gan.build import build_model, make_local_gan, make_model
 from mdgan.gan.exact_sum import put_together
 from mdgan.gan.local_gan import LocalGAN, resolve_kappa
 from mdgan.gan.model_vector import ModelVector
@@ -114,18 +113,15 @@ class ToyBuilder(Builder[ToySettings]):
         return ToyHost(gans, needs.settings.toy_steps, needs.tracer)
 
     def _gan(self, rank: int, needs: HostNeeds[ToySettings]) -> LocalGAN:
-        settings, dataset, device = needs.settings, needs.dataset, needs.device
-        learner = make_discriminator_learner(
-            DiscriminatorLearner, rank, dataset.discriminator, settings, needs.shards[rank], device
-        )
+        settings = needs.settings
         return make_local_gan(
-            dataset.generator,
-            learner,
+            rank,
+            needs.dataset,
             settings,
-            z_dim=dataset.z_dim,
+            needs.shards[rank],
             kappa=resolve_kappa(settings.kappa, 1),
             noise=generator_for(settings.seed, "noise", rank),
-            random_state=RandomState(derive_seed(settings.seed, "toy", rank), device),
+            random_state=RandomState(derive_seed(settings.seed, "toy", rank), needs.device),
         )
 
     def message_sizes(self, settings: ToySettings, dataset: DatasetFile) -> MessageSizes:

@@ -1,7 +1,7 @@
 """From settings to models, optimizers and learners: the same on every rank."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import nn
@@ -18,6 +18,22 @@ Learner = TypeVar("Learner", bound=DiscriminatorLearner)
 
 Build = Callable[[], nn.Module]
 """Makes a model; called without arguments."""
+
+
+class Models(Protocol):
+    """What a data set's file says of its models."""
+
+    @property
+    def generator(self) -> Build:
+        """Makes G."""
+
+    @property
+    def discriminator(self) -> Build:
+        """Makes D."""
+
+    @property
+    def z_dim(self) -> int:
+        """The length of G's input."""
 
 
 def build_model(build: Build, seed: int) -> nn.Module:
@@ -84,32 +100,35 @@ def make_discriminator_learner(
 
 
 def make_local_gan(
-    build_generator: Build,
-    learner: DiscriminatorLearner,
+    rank: int,
+    models: Models,
     settings: TrainingSettings,
+    batches: Batches,
     *,
-    z_dim: int,
     kappa: int,
     noise: torch.Generator,
     random_state: RandomState,
 ) -> LocalGAN:
-    """Both models in one process.
+    """Both models in one process, and what trains them.
 
     Args:
-        build_generator: makes G.
-        learner: trains D.
+        rank: whose random numbers D's training draws.
+        models: make G and D.
         settings: of the run.
-        z_dim: the length of G's input.
+        batches: the rank's data.
         kappa: κ, how many batches are generated in an iteration.
         noise: draws z.
-        random_state: of G's dropout and the like; G lives on its device.
+        random_state: of G's dropout and the like; both models live on its device.
     """
-    generator = make_model(build_generator, "generator", settings, random_state.device)
+    device = random_state.device
+    generator = make_model(models.generator, "generator", settings, device)
     return LocalGAN(
         generator,
         make_adam(generator, settings.generator_lr, settings),
-        learner,
-        z_dim=z_dim,
+        make_discriminator_learner(
+            DiscriminatorLearner, rank, models.discriminator, settings, batches, device
+        ),
+        z_dim=models.z_dim,
         batch_size=settings.batch_size,
         kappa=kappa,
         generator_loss=GENERATOR_LOSSES[settings.generator_loss],

@@ -43,6 +43,7 @@ class LocalGAN:
         loss_scale: float = 1.0,
     ) -> None:
         self.generator = generator
+        self.discriminator = learner.discriminator.model
         self._optimizer = optimizer
         self._learner = learner
         self._z_dim = z_dim

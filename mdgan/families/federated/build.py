@@ -20,8 +20,7 @@ from mdgan.families.federated.messages import ROUND, UPDATE, update_form
 from mdgan.families.federated.planning import planning
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.gan.build import build_model, make_discriminator_learner, make_local_gan, make_model
-from mdgan.gan.discriminator_learner import DiscriminatorLearner
+from mdgan.gan.build import build_model, make_local_gan, make_model
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
@@ -105,19 +104,16 @@ def make_client(
     rank: int, settings: FederatedSettings, dataset: DatasetFile, shard: Shard, device: torch.device
 ) -> Client:
     """The client of one rank; its models are the server's from the first round on."""
-    learner = make_discriminator_learner(
-        DiscriminatorLearner, rank, dataset.discriminator, settings, shard, device
-    )
     gan = make_local_gan(
-        dataset.generator,
-        learner,
+        rank,
+        dataset,
         settings,
-        z_dim=dataset.z_dim,
+        shard,
         kappa=resolve_kappa(settings.kappa, 1),
         noise=generator_for(settings.seed, "noise", rank),
         random_state=RandomState(derive_seed(settings.seed, "client", rank), device),
     )
-    return Client(gan, learner.discriminator.model, len(shard))
+    return Client(gan, len(shard))
 
 
 BUILDER = _Federated()

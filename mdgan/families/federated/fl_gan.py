@@ -24,14 +24,13 @@ class Client:
 
     Args:
         gan: both models, their optimizers, and the client's data.
-        discriminator: the one that `gan` trains.
         num_samples: m, how many samples the client has.
     """
 
-    def __init__(self, gan: LocalGAN, discriminator: nn.Module, num_samples: int) -> None:
+    def __init__(self, gan: LocalGAN, num_samples: int) -> None:
         self._gan = gan
         self._num_samples = num_samples
-        self.vector = ModelVector(gan.generator, discriminator)
+        self.vector = ModelVector(gan.generator, gan.discriminator)
 
     def train(self, models: Tensor, iterations: int, batch_size: int) -> tuple[Tensor, Tensor]:
         """Trains both models, beginning with the server's.

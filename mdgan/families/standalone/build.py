@@ -10,8 +10,7 @@ from mdgan.engine.message_sizes import MessageSizes
 from mdgan.families.contract import Builder
 from mdgan.families.standalone.server import StandaloneServer
 from mdgan.families.standalone.settings import StandaloneSettings
-from mdgan.gan.build import make_discriminator_learner, make_local_gan
-from mdgan.gan.discriminator_learner import DiscriminatorLearner
+from mdgan.gan.build import make_local_gan
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 
@@ -26,14 +25,11 @@ class _Standalone(Builder[StandaloneSettings]):
     ) -> StandaloneServer:
         """Both models and all data."""
         ((rank, shard),) = shards.items()
-        learner = make_discriminator_learner(
-            DiscriminatorLearner, rank, dataset.discriminator, settings, shard, device
-        )
         gan = make_local_gan(
-            dataset.generator,
-            learner,
+            rank,
+            dataset,
             settings,
-            z_dim=dataset.z_dim,
+            shard,
             kappa=resolve_kappa(settings.kappa, 1),
             noise=generator_for(settings.seed, "noise"),
             random_state=RandomState(derive_seed(settings.seed, "server"), device),

@@ -101,12 +101,16 @@ def test_where_nothing_is_rewritten_live_lines_are_lines(
 
 
 def test_a_reader_that_is_gone_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
     class Closed(io.StringIO):
-        def write(self, _text: str) -> int:
+        def write(self, text: str) -> int:
+            tried.append(text)
             raise BrokenPipeError
 
     monkeypatch.setattr(sys, "stderr", Closed())
     LOG.info("to a reader that is gone")
+    assert tried == ["to a reader that is gone"]
 
 
 def test_showing_twice_shows_once(capsys: pytest.CaptureFixture[str]) -> None:

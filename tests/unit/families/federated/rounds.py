@@ -45,7 +45,7 @@ def make_client(rank: int, *, model_seed: int = 0) -> Client:
         noise=generator_for(0, "noise", rank),
         random_state=RandomState(rank + 3000, small.CPU),
     )
-    return Client(gan, worker.discriminator.model, SHARD_SIZE)
+    return Client(gan, SHARD_SIZE)
 
 
 def make_models(seed: int = 0) -> GlobalModels:

@@ -35,7 +35,7 @@ class Trained:
             noise=generator_for(0, "noise", rank),
             random_state=RandomState(900 + rank, CPU),
         )
-        self.client = Client(self.gan, self.worker.discriminator.model, shard_size)
+        self.client = Client(self.gan, shard_size)
 
     def models(self) -> Tensor:
         return self.client.vector.read()
