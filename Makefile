@@ -4,47 +4,66 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+DEV_STAMP := $(VENV)/installed-dev
+
+# TORCH=cpu installs PyTorch's builds without CUDA, a fifth of the size.
+TORCH ?= cuda
+TORCH_CPU_WHEELS := https://download.pytorch.org/whl/cpu
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 # Most tests wait for processes of their own to start, so two at a time take little more than one.
 TEST_PROCESSES := --numprocesses logical --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check docs bench clean
+.PHONY: help install install-dev wheel demo test test-all check docs bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(STAMP) ## create .venv and install mdgan with all it needs (about two minutes, 6 GB)
+install: $(STAMP) ## create .venv and install mdgan for its users (TORCH=cpu: without CUDA)
+
+install-dev: $(DEV_STAMP) ## install what tests, checks and documentation need, too
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "mdgan needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@case '$(TORCH)' in cpu|cuda) ;; *) echo "TORCH=$(TORCH): choose cpu or cuda" >&2; exit 2 ;; esac
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev,docs,plots,inception,tensorboard,fuzz]'
+ifeq ($(TORCH),cpu)
+	$(PIP) --no-deps --index-url $(TORCH_CPU_WHEELS) torch torchvision
+endif
+	$(PIP) --editable '.[plots,inception,tensorboard]'
 	@touch $@
+
+$(DEV_STAMP): $(STAMP)
+	$(PIP) --editable '.[plots,inception,tensorboard,wandb,mlflow,dev,docs,fuzz]'
+	@touch $@
+
+wheel: $(STAMP) ## build dist/mdgan-….whl, to install on other machines
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@ls dist/*.whl
 
 demo: $(STAMP) ## train a server and 4 workers on real digits, and report (about a minute and a half)
 	@run=runs/demo-$$(date +%Y%m%d-%H%M%S) && set -x \
 		&& $(BIN)/mdgan train --dataset digits --world-size 5 --out $$run \
 		&& $(BIN)/mdgan report $$run
 
-test: $(STAMP) ## run the default tests
+test: $(DEV_STAMP) ## run the default tests
 	$(BIN)/python -m pytest $(TEST_PROCESSES)
 
-test-all: $(STAMP) ## run every test, the slow ones too
+test-all: $(DEV_STAMP) ## run every test, the slow ones too
 	$(BIN)/python -m pytest -m '' $(TEST_PROCESSES)
 
-check: $(STAMP) docs ## format, lint, types and documentation
+check: $(DEV_STAMP) docs ## format, lint, types and documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-docs: $(STAMP) ## build the documentation into build/site; a broken link is an error
+docs: $(DEV_STAMP) ## build the documentation into build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo 'open build/site/index.html'
 
-bench: $(STAMP) ## measure speed and memory on this machine, and draw docs/performance.png (40 minutes)
+bench: $(DEV_STAMP) ## measure speed and memory on this machine, and draw docs/performance.png (40 minutes)
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.versus --rounds 3 --json benchmarks/results/versus.json
 	$(BIN)/python -m benchmarks.versus --rounds 3 --workers 20 --precision bf16

@@ -22,12 +22,12 @@ from torch import Tensor
 from benchmarks.training import HERE
 from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
-from mdgan.engine.answers import AnswerForm, read_answers
+from mdgan.engine.answers import AnswerForm, pack_answers, read_answers
 from mdgan.engine.server.screening import Screening
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.build import make_generator_learner, make_worker
-from mdgan.families.mdgan.messages import FEEDBACK, batches, feedback, read_batches
+from mdgan.families.mdgan.messages import FEEDBACK, batches, read_batches
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.codecs import FP32, Codec
@@ -134,7 +134,7 @@ def test_a_host_of_50_workers_answers(benchmark: Benchmark) -> None:
     judged = {worker: worker % KAPPA for worker in answers}
 
     def there_and_back() -> None:
-        header, body = encode(feedback(1, answers, losses, judged, FORM))
+        header, body = encode(pack_answers(1, answers, losses, judged, FORM))
         read_answers(decode(decode_header(header), body), FORM)
 
     benchmark(there_and_back)

@@ -84,7 +84,7 @@ def run(case: Case) -> Outcome:
     for i in train(settings, dataset, learner, workers):
         if i in scored:
             seconds += time.monotonic() - begin
-            fids.append(fid(learner.generator, dataset, shards, case.seed))
+            fids.append(fid(learner.model, dataset, shards, case.seed))
             begin = time.monotonic()
     return Outcome(statistics.mean(fids), 1e3 * seconds / case.iterations)
 

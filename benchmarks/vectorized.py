@@ -20,8 +20,7 @@ from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.build import make_worker
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
-from mdgan.families.mdgan.worker import Worker
-from mdgan.families.mdgan.worker_group import OneByOne, WorkerGroup
+from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.randomness import generator_for
 

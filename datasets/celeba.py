@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 from torchvision import datasets
 
-from mdgan.data import Partitioner as Base
-from mdgan.data import read_image
-from mdgan.errors import BadInput
+from mdgan.data import ImageFilesPartitioner
+from mdgan.errors import BadInput, reason_of
 
 SHAPE = (3, 64, 64)
 Z_DIM = 100
@@ -53,75 +52,58 @@ class _Files(datasets.CelebA):  # type: ignore[misc]  # torchvision ships no typ
         return table
 
 
-class _Faces(Base):
+class _Faces(ImageFilesPartitioner):
     """The faces of some splits, in two classes by the attribute `Male`."""
 
     class_names = ("not male", "male")
+    shape = SHAPE
     splits: tuple[int, ...]
 
-    def __init__(self, data_dir: Path) -> None:
+    def find(self, data_dir: Path) -> tuple[list[Path], Tensor]:
         """Reads the lists, not yet the pictures.
 
         Args:
             data_dir: the folder that holds `celeba`.
 
+        Returns:
+            The n paths; labels, int64 [n], 0 or 1.
+
         Raises:
             BadInput: a list or a picture is missing, or a list is damaged.
         """
-        self._folder = data_dir / _Files.base_folder
-        self._remedy = (
+        folder = data_dir / _Files.base_folder
+        pictures = folder / _PICTURES
+        remedy = (
             "unpack img_align_celeba.zip and the five .txt lists of CelebA into "
-            f"{self._folder}, or (needs gdown): "
+            f"{folder}, or (needs gdown): "
             f'python -c "from torchvision.datasets import CelebA; '
             f"CelebA('{data_dir.as_posix()}', download=True)\""
         )
         lists = [name for _, _, name in _Files.file_list if name.endswith(".txt")]
-        missing = [name for name in lists if not (self._folder / name).is_file()]
-        if not (self._folder / _PICTURES).is_dir():
+        missing = [name for name in lists if not (folder / name).is_file()]
+        if not pictures.is_dir():
             missing.append(f"{_PICTURES}/")
         if missing:
-            raise BadInput(
-                f"--dataset celeba: {self._folder} lacks {', '.join(missing)}; {self._remedy}"
-            )
+            raise BadInput(f"--dataset celeba: {folder} lacks {', '.join(missing)}; {remedy}")
         try:
-            self._files = _Files(root=data_dir, split="all", download=False)
-            male = self._files.attr[:, self._files.attr_names.index("Male")]
+            files = _Files(root=data_dir, split="all", download=False)
+            male = files.attr[:, files.attr_names.index("Male")]
             if not male.ge(0).logical_and(male.le(1)).all():
                 raise ValueError("an attribute must be -1 or 1")
-            chosen = torch.isin(self._files.splits, torch.tensor(self.splits))
+            chosen = torch.isin(files.splits, torch.tensor(self.splits))
         except Exception as error:  # torchvision may raise anything on damaged lists
-            reason = " ".join(str(error).split()) or type(error).__name__
             raise BadInput(
-                f"--dataset celeba: a list in {self._folder} is damaged ({reason}); {self._remedy}"
+                f"--dataset celeba: a list in {folder} is damaged ({reason_of(error)}); {remedy}"
             ) from error
-        self._positions = chosen.nonzero().squeeze(1)
-        self.labels = male[chosen]
-        self._check_complete()
-
-    def _check_complete(self) -> None:
-        present = {path.name for path in (self._folder / _PICTURES).iterdir()}
-        names = [self._files.filename[position] for position in self._positions.tolist()]
-        missing = [name for name in names if name not in present]
-        if missing:
+        names = [files.filename[position] for position in chosen.nonzero().flatten().tolist()]
+        present = {path.name for path in pictures.iterdir()}
+        gone = [name for name in names if name not in present]
+        if gone:
             raise BadInput(
-                f"--dataset celeba: {self._folder / _PICTURES} lacks {len(missing)} of "
-                f"{len(self)} pictures, first {missing[0]}; {self._remedy}"
+                f"--dataset celeba: {pictures} lacks {len(gone)} of {len(names)} pictures, first "
+                f"{gone[0]}; {remedy}"
             )
-
-    def images(self, indices: Tensor) -> Tensor:
-        """Decodes the faces at some positions.
-
-        Args:
-            indices: int64 [k] in [0, n).
-
-        Returns:
-            float32 [k, 3, 64, 64] in [−1, 1].
-
-        Raises:
-            BadInput: a picture is gone or cannot be decoded.
-        """
-        names = [self._files.filename[position] for position in self._positions[indices].tolist()]
-        return torch.stack([read_image(self._folder / _PICTURES / name, SHAPE) for name in names])
+        return [pictures / name for name in names], male[chosen]
 
 
 class Partitioner(_Faces):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.data import InMemoryPartitioner
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, reason_of
 
 SHAPE = (3, 32, 32)
 Z_DIM = 100
@@ -136,10 +136,9 @@ def _read(data_dir: Path, batches: tuple[str, ...]) -> tuple[Tensor, Tensor, tup
             pixels.append(batch[0])
             labels += batch[1]
     except Exception as error:  # a damaged pickle may raise anything
-        reason = " ".join(str(error).split()) or type(error).__name__
         raise BadInput(
             f"--dataset cifar10: {folder / name} is damaged or no CIFAR-10 file "
-            f"({reason}); delete it, then download with: {download}"
+            f"({reason_of(error)}); delete it, then download with: {download}"
         ) from error
     whole = torch.from_numpy(np.concatenate(pixels)).reshape(-1, *SHAPE)
     return whole, torch.tensor(labels), class_names

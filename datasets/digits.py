@@ -28,6 +28,8 @@ _HELD_OUT_EVERY = 5
 class Partitioner(InMemoryPartitioner):
     """The 1,438 digits that are not held out, with their classes 0-9."""
 
+    reads_files = False
+
     def read(self, _data_dir: Path) -> tuple[Tensor, Tensor]:
         """Reads them from the package; the folder is not used."""
         return _digits(held_out=False)
@@ -35,6 +37,8 @@ class Partitioner(InMemoryPartitioner):
 
 class HeldOut(InMemoryPartitioner):
     """Every fifth digit, 359 in all, with their classes 0-9; no worker trains on them."""
+
+    reads_files = False
 
     def read(self, _data_dir: Path) -> tuple[Tensor, Tensor]:
         """Reads them from the package; the folder is not used."""

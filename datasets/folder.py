@@ -7,6 +7,7 @@ makes grey. H = W = 4·2^k, since the models are DCGANs (Radford et al. 2016) th
 Every worker has its own data: give each its folder, `--data-dir 'photos/{rank}'`.
 """
 
+import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -62,12 +63,15 @@ class Partitioner(ImageFilesPartitioner):
 
 
 def _pictures_below(folder: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if all(not part.startswith(".") for part in path.relative_to(folder).parts)
-        and _is_picture(path)
-    )
+    found: list[Path] = []
+    for parent, folders, names in os.walk(folder, onerror=_refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(parent, name) for name in names]
+    return sorted(path for path in found if _is_picture(path))
+
+
+def _refuse(error: OSError) -> None:
+    raise error
 
 
 def _is_picture(path: Path) -> bool:

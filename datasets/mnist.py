@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchvision import datasets
 
 from mdgan.data import InMemoryPartitioner
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, reason_of
 
 SHAPE = (1, 28, 28)
 Z_DIM = 100
@@ -65,11 +65,10 @@ def _read(data_dir: Path, train: bool) -> tuple[Tensor, Tensor]:
         pixels, labels = files.data.unsqueeze(1), files.targets
         _check(pixels, labels)
     except Exception as error:  # torchvision may raise anything on damaged files
-        reason = " ".join(str(error).split()) or type(error).__name__
         images_file, labels_file = _FILES[:2] if train else _FILES[2:]
         raise BadInput(
-            f"--dataset mnist: {images_file} or {labels_file} in {folder} is damaged ({reason}); "
-            f"delete both, then download with: {download}"
+            f"--dataset mnist: {images_file} or {labels_file} in {folder} is damaged "
+            f"({reason_of(error)}); delete both, then download with: {download}"
         ) from error
     return pixels, labels
 

@@ -1,4 +1,9 @@
-"""The two ways in which a run ends early without being a defect."""
+"""The two ways in which a run ends early without being a defect, and what full disks are called."""
+
+import errno
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_OF_DISK = (*_FULL, errno.EIO, errno.EROFS)
 
 
 class BadInput(ValueError):
@@ -10,6 +15,28 @@ class BadInput(ValueError):
 
     def __init__(self, text: str) -> None:
         super().__init__(" ".join(text.splitlines()))
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error says, in one line of at most 300 characters; its type if it says nothing."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def is_of_disk(error: OSError) -> bool:
+    """Whether an error tells of a disk that is full, broken or read-only, which is no defect."""
+    return error.errno in _OF_DISK
+
+
+def cannot_write(what: object, error: OSError) -> str:
+    """One line: what cannot be written, why, and the way out.
+
+    Args:
+        what: the file or folder, with its flag if the user named it.
+        error: of the operating system.
+    """
+    is_full = error.errno in _FULL
+    way_out = "free some space there, or name another place" if is_full else "name another place"
+    return f"{what}: cannot write there ({error.strerror}); {way_out}"
 
 
 class Interrupted(Exception):

@@ -80,16 +80,19 @@ def spans(
     rows: Sequence[Mapping[str, Any]],
     sent_bytes: Mapping[str, int],
     received_bytes: Mapping[str, int],
+    memory_bytes: int = 0,
 ) -> Message:
-    """Host → server, about once a second: what it did when, and what it has moved so far.
+    """Host → server, about once a second: what it did when, what it moved and what it holds.
 
     Returns:
-        fields `rows` (see `Tracer.take`), `sent_bytes` and `received_bytes` (by kind).
+        fields `rows` (see `Tracer.take`), `sent_bytes` and `received_bytes` (by kind), and
+        `memory_bytes` of the process; 0 if the host is no process of its own.
     """
     fields = {
         "rows": list(rows),
         "sent_bytes": dict(sent_bytes),
         "received_bytes": dict(received_bytes),
+        "memory_bytes": memory_bytes,
     }
     return Message(Kind.SPANS, iteration, fields=fields)
 
@@ -267,16 +270,6 @@ def by_worker(message: Message) -> dict[int, dict[str, Tensor]]:
         worker, _, key = name.partition("/")
         states.setdefault(int(worker), {})[key] = tensor
     return states
-
-
-def state_of(message: Message, worker: int) -> dict[str, Tensor]:
-    """The state of one worker in a message; empty if the message holds none."""
-    prefix = f"{worker}/"
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in message.tensors.items()
-        if name.startswith(prefix)
-    }
 
 
 def of_workers(states: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Tensor]:

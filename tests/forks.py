@@ -200,7 +200,7 @@ def main(path: str, session: str, listener: str) -> None:
 
 def import_all() -> None:
     """Imports all modules that a command may need."""
-    from mdgan.cli.environment import prepare_environment
+    from mdgan.cli.options import prepare_environment
 
     prepare_environment(many_processes=True)
     import mdgan

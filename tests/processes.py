@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,12 +141,25 @@ def session_members(leader: int) -> list[int]:
     return members
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 90) -> None:
-    """Waits for something to become true."""
+def wait_until(
+    condition: Callable[[], bool], what: str | Callable[[], str], seconds: float = 90
+) -> None:
+    """Waits for something to become true; `what` is told, or called and told, if it does not."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        if time.monotonic() >= deadline:
+            raise AssertionError(
+                f"not within {seconds} s: {what if isinstance(what, str) else what()}"
+            )
         time.sleep(0.02)  # between two looks, not instead of one
+
+
+def kill_at_one_blow(doomed: Sequence[psutil.Process]) -> None:
+    """Ends processes as a cut of their power does: none may notice that another is gone."""
+    for act in (psutil.Process.suspend, psutil.Process.kill):
+        for process in doomed:
+            with suppress(psutil.NoSuchProcess):
+                act(process)
 
 
 def training(folder: Path, *arguments: str, name: str = "run") -> "Training":

@@ -52,7 +52,7 @@ class ToyServer(ServerPart):
         engine.at(i)
         sent = self._vector.read()
         engine.ask(i, hosts, lambda host: Message(ASK, i, {}, {"generator": sent}))
-        answers = engine.answers(i, hosts)
+        answers = engine.barrier.collect(i, hosts)
         if not answers.losses:
             return None
         with engine.span("aggregate"):

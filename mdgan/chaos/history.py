@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mdgan.errors import BadInput
-from mdgan.records.run_directory import RunDirectory
+from mdgan.records.run_directory import ENDED, RunDirectory
 from mdgan.records.run_tail import METRICS, RunTail
-
-_ENDED = ("finished", "stopped", "failed")
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class History:
 
     def has_ended(self) -> bool:
         """Whether the run's status says that it is over."""
-        return self.state() in _ENDED
+        return self.state() in ENDED
 
     def _take(self, record: dict[str, Any]) -> None:
         text = json.dumps(record, sort_keys=True)

@@ -230,24 +230,24 @@ class _Director:
         return self._start("join", self._commands.join)
 
     def _mind_standbys(self) -> None:
-        """Keeps one standby running as long as one may be needed."""
-        watching = [actor for actor in self._actors if actor.name == "standby"]
-        watching = [a for a in watching if a.status is None and not a.said(_TAKES_OVER)]
-        left = [n for n, e in enumerate(self._events) if e.kind == "server"]
-        needed = self._history.state() and any(place not in self._strikes for place in left)
-        if self._commands.standby is not None and needed and not watching:
-            self._start("standby", self._commands.standby)
-        workers = self._commands.workers
-        if workers is not None and not self._workers_began and self._has_standby():
+        """Keeps one standby running as long as one may be needed; workers start after the first."""
+        places = [place for place, event in enumerate(self._events) if event.kind == "server"]
+        needed = any(place not in self._strikes for place in places)
+        standby, workers = self._commands.standby, self._commands.workers
+        if standby is not None and needed and self._history.state() and not self._standbys():
+            self._start("standby", standby)
+        if workers is not None and not self._workers_began and (self._has_standby() or not needed):
             self._workers_began = True
             self._start("workers", workers)
 
+    def _standbys(self) -> list[Actor]:
+        """The standbys that run and have not taken the server's place."""
+        actors = [actor for actor in self._actors if actor.name == "standby"]
+        return [a for a in actors if a.status is None and not a.said(_TAKES_OVER)]
+
     def _has_standby(self) -> bool:
         """Whether a standby watches the server that serves now."""
-        return any(
-            actor.status is None and actor.said(_STANDS_BY) and not actor.said(_TAKES_OVER)
-            for actor in self._actors
-        )
+        return any(actor.said(_STANDS_BY) for actor in self._standbys())
 
     def _ranks_of_comers(self) -> dict[int, tuple[Actor, int | None]]:
         hosts = [here for here in self._folder.here() if here.role != SERVER]

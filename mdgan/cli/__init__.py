@@ -1,9 +1,11 @@
-"""The command line: one command a file, each of which parses flags and calls one function."""
+"""The command line: a file for the commands of a room; each parses flags and calls one function."""
 
 import contextlib
+import logging
 import os
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -12,24 +14,28 @@ import click
 from mdgan import __version__
 from mdgan.cli.chaos import chaos
 from mdgan.cli.compare import compare
-from mdgan.cli.datasets import datasets
-from mdgan.cli.evaluate import evaluate
-from mdgan.cli.join import join
+from mdgan.cli.help import Commands
+from mdgan.cli.inspect import datasets, evaluate, sample, trace
 from mdgan.cli.logs import show_logs
 from mdgan.cli.plan import plan
-from mdgan.cli.report import report
-from mdgan.cli.sample import sample
-from mdgan.cli.standby import standby
-from mdgan.cli.token import token
-from mdgan.cli.trace import trace
-from mdgan.cli.train import standalone, train
-from mdgan.cli.watch import watch
-from mdgan.errors import BadInput
+from mdgan.cli.report import report, watch
+from mdgan.cli.train import join, standalone, standby, token, train
+from mdgan.errors import BadInput, cannot_write, is_of_disk
+
+_log = logging.getLogger(__name__)
+_REFUSED = {"shown": "refusal"}
 
 _STARTED = time.monotonic()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Commands,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
+)
 @click.version_option(__version__, prog_name="mdgan")
 @click.pass_context
 def cli(context: click.Context) -> None:
@@ -38,8 +44,8 @@ def cli(context: click.Context) -> None:
 
 
 for _command in (
-    *(plan, train, standalone, join, standby, token),
-    *(compare, watch, report, evaluate, sample, trace, datasets, chaos),
+    *(datasets, plan, train, watch, report, sample, evaluate, trace, standalone, compare),
+    *(token, join, standby, chaos),
 ):
     cli.add_command(_command)
 
@@ -53,13 +59,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(error.format_message())
         status = 0
     except click.ClickException as error:
-        print("mdgan: " + " ".join(error.format_message().split()), file=sys.stderr)
+        _log.error("%s", " ".join(error.format_message().split()), extra=_REFUSED)
         status = 2
     except BadInput as error:
-        print(f"mdgan: {error}", file=sys.stderr)
+        _log.error("%s", error, extra=_REFUSED)
         status = 2
+    except OSError as error:
+        if not is_of_disk(error):
+            raise
+        _log.error("%s", cannot_write(error.filename or "a temporary file", error), extra=_REFUSED)
+        status = 1
     except (click.Abort, KeyboardInterrupt):
         status = 130
+    show_logs()  # what the command has changed holds for it alone
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -67,13 +79,16 @@ def run() -> NoReturn:
     """Runs the command line as a program, and ends this process at once.
 
     When a command returns, its work is done. To take torch apart object by object, as Python does
-    at its end, would take over a second.
+    at its end, would take over a second. After a defect it would even print pages of objects that
+    triton's binding (nanobind) calls leaked, since the traceback still holds them.
     """
     status = 1
     try:
         main()
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):  # the reader of a pipe may be gone
             stream.flush()

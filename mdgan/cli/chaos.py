@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from mdgan.chaos.schedule import KINDS
-from mdgan.cli.environment import prepare_environment
-from mdgan.cli.join import join
-from mdgan.cli.options import read_layers
-from mdgan.cli.train import train
+from mdgan.cli.help import Command
+from mdgan.cli.options import prepare_environment, read_layers
+from mdgan.cli.train import join, train
 from mdgan.errors import BadInput
 from mdgan.launch.ranks import parse_ranks
 from mdgan.launch.resolve import resolve
@@ -32,7 +31,7 @@ def _read_kinds(_context: click.Context, _option: click.Parameter, text: str) ->
     return kinds
 
 
-@click.command()
+@click.command(cls=Command, examples=("mdgan chaos --seed 1 --faults 5 -- --iterations 2000",))
 @click.option(
     "--seed",
     type=click.IntRange(0),
@@ -44,35 +43,35 @@ def _read_kinds(_context: click.Context, _option: click.Parameter, text: str) ->
     type=click.IntRange(1),
     default=20,
     metavar="N",
-    help="Number of faults.  [default: 20]",
+    help="Number of faults.",
 )
 @click.option(
     "--kinds",
     callback=_read_kinds,
     default=",".join(KINDS),
     metavar="KIND,…",
-    help=f"What may happen.  [default: {','.join(KINDS)}]",
+    help="What may happen.",
 )
 @click.option(
     "--spare",
     type=click.IntRange(0),
     default=1,
     metavar="N",
-    help="Workers here to leave alive at any time.  [default: 1]",
+    help="Workers here to leave alive at any time.",
 )
 @click.option(
     "--least-gap",
     type=click.FloatRange(0),
     default=0.0,
     metavar="SECONDS",
-    help="Least time between two faults.  [default: 0]",
+    help="Least time between two faults.",
 )
 @click.option(
     "--stall",
     type=click.FloatRange(1),
     default=300.0,
     metavar="SECONDS",
-    help="Give up when no iteration was recorded for this long.  [default: 300]",
+    help="Give up when no iteration was recorded for this long.",
 )
 @click.argument("train_flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- TRAIN_FLAGS…]")
 def chaos(train_flags: tuple[str, ...], **wanted: Any) -> int:
@@ -112,13 +111,19 @@ def _given(train_flags: tuple[str, ...]) -> dict[str, Any]:
         BadInput: they do not start a new run over the network.
     """
     flags = train.make_context("mdgan chaos", [*train_flags]).params
-    if flags.pop("dry_run") or flags.pop("resume") is not None:
+    resumes = flags.pop("resume") is not None or flags.pop("resume_or_start") is not None
+    if flags.pop("dry_run") or resumes:
         raise BadInput("mdgan chaos: starts a new run; leave --dry-run and --resume out")
+    launcher, *_ = (flags.pop(name) for name in ("launcher", "ray_address", "host_resources"))
     flags, file = read_layers(flags.pop("config"), flags)
     given = {**file, **{name: value for name, value in flags.items() if value is not None}}
-    resolved = resolve([given])
-    if resolved.torchrun is not None or resolved.launch.transport == "memory":
-        raise BadInput("mdgan chaos: strikes processes; leave torchrun and --transport memory out")
+    resolved = resolve([given], launcher=launcher if launcher != "ray" else "processes")
+    elsewhere = launcher == "ray" or resolved.task is not None
+    if elsewhere or resolved.launch.transport == "memory":
+        raise BadInput(
+            "mdgan chaos: strikes processes that it starts; leave other launchers and --transport "
+            "memory out"
+        )
     return given
 
 

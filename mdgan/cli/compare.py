@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from mdgan.cli.environment import prepare_environment
-from mdgan.cli.options import number_or_auto, settings_options
+from mdgan.cli.help import Command
+from mdgan.cli.options import number_or_auto, prepare_environment, settings_options
 
-_EACH_HAS_ITS_OWN = ("algorithm", "seed", "out")
+_EACH_HAS_ITS_OWN = ("algorithm", "seed", "out", "log_file")
 _ONE_MACHINE = ("ranks", "master_addr", "master_port", "network_interface", "insecure")
 
 
@@ -28,7 +28,7 @@ def _read_jobs(_context: click.Context, _option: click.Parameter, jobs: int | st
     return jobs if isinstance(jobs, int) else None
 
 
-@click.command()
+@click.command(cls=Command, examples=("mdgan compare examples/competitors/*.json --seeds 0,1",))
 @click.argument(
     "configs", nargs=-1, required=True, metavar="CONFIG...", type=click.Path(path_type=Path)
 )
@@ -37,7 +37,7 @@ def _read_jobs(_context: click.Context, _option: click.Parameter, jobs: int | st
     callback=_read_seeds,
     default="0,1,2",
     metavar="S,…",
-    help="Every configuration is trained once with each.  [default: 0,1,2]",
+    help="Every configuration is trained once with each.",
 )
 @click.option(
     "--out",
@@ -52,7 +52,7 @@ def _read_jobs(_context: click.Context, _option: click.Parameter, jobs: int | st
     default=1,
     metavar="N|auto",
     help="Trainings at once; auto: as many as cores allow with their --threads. Side by side they "
-    "slow one another down: for times to be comparable, leave it at 1.  [default: 1]",
+    "slow one another down: for times to be comparable, leave it at 1.",
 )
 @click.option(
     "--resume",
@@ -76,15 +76,16 @@ def compare(
 ) -> int:
     """Train every CONFIG with every seed, and put them side by side in one report.
 
-    CONFIG is a file as `mdgan train --config` takes it; the report calls it by its name. It may
-    also hold "faults" that strike the training, in the form of MDGAN_FAULTS: a run whose server is
-    struck goes on from its checkpoint. Settings given as flags hold for all and override the files.
-    Every run has a folder NAME-seedS in --out and prints into NAME-seedS.log. The report is
-    --out/report.html, the numbers are in --out/comparison.json.
+    CONFIG is a file as `mdgan train --config` takes it, or a folder, of which every *.json is
+    taken; the report calls it by its name. It may also hold "faults" that strike the training, in
+    the form of MDGAN_FAULTS: a run whose server is struck goes on from its checkpoint. Settings
+    given as flags hold for all and override the files. Every run has a folder NAME-seedS in --out
+    and prints into NAME-seedS.log. The report is --out/report.html, the numbers are in
+    --out/comparison.json.
 
     Exit status 1 means that some training failed; the report shows the others all the same.
     """
-    prepare_environment(many_processes=False)  # each training sets what it needs itself
+    prepare_environment(many_processes=None)
     from mdgan.compare.run import run_comparison
 
     out = out or Path(f"runs/compare-{datetime.now():%Y%m%d-%H%M%S}")

@@ -2,7 +2,16 @@
 
 import contextlib
 import logging
+import os
 import sys
+import time
+from pathlib import Path
+
+from mdgan.errors import BadInput
+from mdgan.observe.progress import LOG_SECONDS, fitting
+from mdgan.settings.machine import path_of
+
+_FALLBACK_COLUMNS = 80
 
 
 class TerminalHandler(logging.Handler):
@@ -10,12 +19,16 @@ class TerminalHandler(logging.Handler):
 
     INFO is written as it is; what is worse begins with `mdgan: `. The sender of a record may say
     with `extra={"shown": …}` how it is shown: "live" is overwritten by the next line on a
-    terminal, and "result" goes to the standard output.
+    terminal, "doing" too and is shown nowhere else, "result" goes to the standard output, and
+    "refusal" never has the time before it.
+
+    Attributes:
+        stamps: whether lines begin with the time where the standard error is no terminal.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._live_width = 0
+        self.stamps = False
 
     @property
     def redraws(self) -> bool:
@@ -27,14 +40,47 @@ class TerminalHandler(logging.Handler):
         line = "mdgan: " * (record.levelno >= logging.WARNING) + self.format(record)
         shown = getattr(record, "shown", "note")
         with contextlib.suppress(OSError):
-            if shown == "live" and self.redraws:
-                print("\r" + line.ljust(self._live_width), end="", file=sys.stderr, flush=True)
-                self._live_width = len(line)
+            if self.redraws:
+                # Another process of the run may have left its live line on the screen.
+                room = _columns() - 1
+                print("\r" + " " * room, end="\r", file=sys.stderr, flush=True)
+                if shown in ("live", "doing"):
+                    line = fitting(getattr(record, "pieces", [(0, line)]), room)
+                    print(line, end="", file=sys.stderr, flush=True)
+                    return
+            elif shown == "doing":
                 return
-            if self._live_width:
-                print("\r" + " " * self._live_width, end="\r", file=sys.stderr, flush=True)
-                self._live_width = 0
+            elif self.stamps and shown not in ("result", "refusal"):
+                line = time.strftime("%Y-%m-%d %H:%M:%S ", time.localtime(record.created)) + line
             print(line, file=sys.stdout if shown == "result" else sys.stderr, flush=True)
+
+
+class _LogFile(logging.FileHandler):
+    """The file of --log-file; several processes add lines to it. A full disk stops nothing."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, encoding="utf-8")
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+        self._last_live = -float("inf")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Adds a record; of the live ones, those that a log without terminal would have."""
+        shown = getattr(record, "shown", "note")
+        if shown == "doing":
+            return
+        if shown == "live":
+            if record.created - self._last_live < LOG_SECONDS:
+                return
+            self._last_live = record.created
+        super().emit(record)
+
+    def close(self) -> None:
+        """Closes the file, though its last line may not fit on the disk."""
+        with contextlib.suppress(OSError):
+            super().close()
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """Passes over a line that cannot be written."""
 
 
 _HANDLER = TerminalHandler()
@@ -44,4 +90,36 @@ def show_logs() -> None:
     """Shows from now on what mdgan logs, here and in processes that are forked from this one."""
     logger = logging.getLogger("mdgan")
     logger.setLevel(logging.INFO)
+    _HANDLER.stamps = False
+    for handler in [each for each in logger.handlers if isinstance(each, _LogFile)]:
+        logger.removeHandler(handler)
+        handler.close()
     logger.addHandler(_HANDLER)  # which does nothing the second time
+
+
+def begin_long_command(log_file: str | None) -> None:
+    """Lines get the time where the standard error is no terminal, and also go to a file.
+
+    Args:
+        log_file: the value of `--log-file`.
+
+    Raises:
+        BadInput: the file cannot be written.
+    """
+    _HANDLER.stamps = True
+    if log_file is None:
+        return
+    try:
+        handler = _LogFile(path_of(log_file))
+    except OSError as error:
+        raise BadInput(
+            f"--log-file {log_file}: cannot be written ({error.strerror}); name another file"
+        ) from error
+    logging.getLogger("mdgan").addHandler(handler)
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _FALLBACK_COLUMNS
+    except (OSError, ValueError):
+        return _FALLBACK_COLUMNS

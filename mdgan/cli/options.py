@@ -1,12 +1,16 @@
-"""One click option for every setting."""
+"""What commands share: an option for every setting, the folder of a run, the environment."""
 
-from collections.abc import Callable, Collection
+import contextlib
+import os
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
+from mdgan.cli.help import SettingOption
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.resolve import known_settings
@@ -15,6 +19,52 @@ from mdgan.records.run_directory import RunDirectory
 from mdgan.settings.declare import Kind, flag, read_config_file
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def prepare_environment(*, many_processes: bool | None) -> None:
+    """Sets what torch and OpenMP read when they are loaded; what the user has set stays.
+
+    How threads wait for one another changes no result.
+
+    Args:
+        many_processes: whether several processes may share this machine's cores; None if this one
+            computes nothing, and those that it starts decide for themselves.
+    """
+    if many_processes:
+        # Threads that spin while they wait make the other processes several times slower.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # A process that has asked the driver for GPUs cannot fork. We report what torch would warn of.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+
+def complete_runs(
+    _context: click.Context, _option: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The runs whose path begins so, one folder deeper too; without any, the shell's folders."""
+    start = Path(incomplete or ".")
+    within = start if not incomplete or incomplete.endswith("/") else start.parent
+    found = [*within.glob("*/config.json"), *within.glob("*/*/config.json")]
+    paths = sorted(str(path.parent) for path in found)
+    runs = [CompletionItem(path) for path in paths if path.startswith(incomplete)]
+    return runs or [CompletionItem(incomplete, type="dir")]
+
+
+run_argument = click.argument("run", type=click.Path(path_type=Path), shell_complete=complete_runs)
+"""The folder of one run."""
+
+
+def _completes(known: Callable[[dict[str, Any]], Iterable[str]]) -> Callable[..., list[str]]:
+    def complete(context: click.Context, _option: click.Parameter, incomplete: str) -> list[str]:
+        with contextlib.suppress(BadInput):
+            return sorted(name for name in known(context.params) if name.startswith(incomplete))
+        return []
+
+    return complete
+
+
+dataset_names = _completes(registry.declared_settings()["dataset"].metadata["kind"].known)
+"""Completes the names of dataset files, those in --datasets-dir included."""
 
 
 def number_or_auto(text: str) -> int | str:
@@ -80,21 +130,40 @@ def read_layers(
 
 def _option(item: "Field[Any]") -> Callable[[Command], Command]:
     kind: Kind = item.metadata["kind"]
-    names, about = (flag(item.name), item.name), _about(item)
-    if item.name == "algorithm":
-        choice = click.Choice(registry.names())
-        return click.option(*names, type=choice, default=None, help=about)
-    if kind.type is bool:
-        return click.option(*names, is_flag=True, default=None, help=about)
+    metavar = "NAME" if item.name == "algorithm" else item.metadata["metavar"]
+    choices = registry.names() if item.name == "algorithm" else kind.choices
     types: dict[type, Any] = {int: click.INT, float: click.FLOAT, str: click.STRING}
-    read: Any = types[kind.type]
-    if kind.choices:
-        read = click.Choice(kind.choices)
+    read: Any = types.get(kind.type)
+    if choices:
+        read = click.Choice(choices)
     elif kind.word == "auto":
         read = number_or_auto
+    complete: Callable[..., Any] | None = None
+    if kind.known is not None:
+        complete = _completes(kind.known)
+    elif metavar in ("DIR", "FILE"):
+        complete = click.Path(file_okay=metavar == "FILE").shell_complete
     return click.option(
-        *names, type=read, default=None, metavar=item.metadata["metavar"], help=about
+        flag(item.name),
+        item.name,
+        cls=SettingOption,
+        type=read,
+        is_flag=kind.type is bool,
+        multiple=kind.several,
+        callback=_with_commas if kind.several else None,
+        default=None,
+        metavar=metavar,
+        help=_about(item),
+        shell_complete=complete,
+        group=item.metadata["group"],
+        other_names=item.metadata["other_names"],
     )
+
+
+def _with_commas(
+    _context: click.Context, _option: click.Parameter, values: Iterable[str]
+) -> str | None:
+    return ",".join(values) or None
 
 
 def _about(item: "Field[Any]") -> str:
@@ -102,7 +171,9 @@ def _about(item: "Field[Any]") -> str:
     if item.name == "algorithm":
         each = [f"{name}: {registry.algorithm(name).about}" for name in registry.names()]
         return f"What trains. {'; '.join(each)}.  [default: {registry.DEFAULT}]"
-    about, notes = item.metadata, []
+    about, notes, choices = item.metadata, [], ""
+    if about["metavar"] and about["kind"].choices:
+        choices = f" One of {', '.join(about['kind'].choices)}."
     having = registry.with_setting(item.name)
     if having and len(having) < len(registry.names()):
         notes.append(", ".join(having))
@@ -117,4 +188,5 @@ def _about(item: "Field[Any]") -> str:
     if default is not None and default is not False:
         own = "".join(f"; {name}: {value}" for name, value in others.items())
         notes.append(f"default: {default}{own}")
-    return f"{about['help']}  [{'; '.join(notes)}]" if notes else str(about["help"])
+    end = f"  [{'; '.join(notes)}]" if notes else ""
+    return f"{about['help']}{choices}{end}"

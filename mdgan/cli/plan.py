@@ -1,5 +1,6 @@
 """`mdgan plan`: what a run will take, before it is started."""
 
+import logging
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -7,13 +8,15 @@ from typing import Any
 
 import click
 
-from mdgan.cli.environment import prepare_environment
-from mdgan.cli.options import read_layers, settings_options
+from mdgan.cli.help import Command
+from mdgan.cli.options import prepare_environment, read_layers, settings_options
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.resolve import Resolved, known_settings
 from mdgan.launch.settings import LaunchSettings
 from mdgan.plan.layout import Link
+
+_log = logging.getLogger(__name__)
 
 _OFFERED = ("workers_per_host", "threads", "datasets_dir")
 _NOT_OFFERED = [
@@ -26,7 +29,7 @@ _MOST_MILLISECONDS = 1e7
 _MOST_MEGABITS = 1e9
 
 
-@click.command()
+@click.command(cls=Command, examples=("mdgan plan --world-size 21 --bandwidth 100",))
 @settings_options(leave_out=_NOT_OFFERED)
 @click.option(
     "--bandwidth",
@@ -38,7 +41,6 @@ _MOST_MEGABITS = 1e9
     "--latency",
     type=click.FLOAT,
     default=0.0,
-    show_default=True,
     metavar="MS",
     help="Milliseconds from one machine to another.",
 )
@@ -46,7 +48,6 @@ _MOST_MEGABITS = 1e9
     "--machines",
     type=click.Choice(["one", "each"]),
     default="one",
-    show_default=True,
     help="All processes share the cores of one machine like this, or each has its own.",
 )
 @click.option(
@@ -84,13 +85,15 @@ def plan(
         )
     resolved = Resolved(registry.read_settings(layers), launch, None, tuple(layers))
     prepare_environment(many_processes=True)
+    _log.info("loading PyTorch and the data set's models …", extra={"shown": "doing"})
     from mdgan.launch.prepare import load_dataset
     from mdgan.plan.forecast import foretell
 
     dataset = load_dataset(resolved)
     settings = resolved.with_defaults(dataset.defaults)
     shared = machines == "one"
-    print(foretell(settings, launch, dataset, link, shared=shared, shard_size=shard_size))
+    page = foretell(settings, launch, dataset, link, shared=shared, shard_size=shard_size)
+    _log.info("%s", page, extra={"shown": "result"})
 
 
 def _link(bandwidth: float | None, latency: float) -> Link:

@@ -1,15 +1,29 @@
-"""`mdgan train` and `mdgan standalone`: start a training, or go on with one."""
+"""What starts processes of a run: `train`, `standalone`, `join`, `standby`; and their `token`."""
 
-import sys
+import logging
+import os
+import secrets
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from mdgan.cli.environment import prepare_environment
-from mdgan.cli.options import read_layers, settings_options
+from mdgan.cli.help import Command
+from mdgan.cli.logs import begin_long_command
+from mdgan.cli.options import (
+    complete_runs,
+    prepare_environment,
+    read_layers,
+    run_argument,
+    settings_options,
+)
+from mdgan.errors import BadInput, cannot_write, is_of_disk
 from mdgan.families import registry
 from mdgan.launch.resolve import resolve
+from mdgan.launch.task import LAUNCHERS, RayCluster, read_resources
+
+_log = logging.getLogger(__name__)
 
 _OF_HOSTS = (
     *("world_size", "partition", "participation", "workers_per_host", "transport", "ranks"),
@@ -28,20 +42,71 @@ _NOT_BASELINE = [
 _resume = click.option(
     "--resume",
     type=click.Path(path_type=Path),
+    shell_complete=complete_runs,
     metavar="RUN",
     help="Go on with a run from its newest checkpoint, with its settings; flags win.",
 )
 
 
-@click.command()
+_resume_or_start = click.option(
+    "--resume-or-start",
+    type=click.Path(path_type=Path),
+    shell_complete=complete_runs,
+    metavar="RUN",
+    help="Go on with RUN if it has a checkpoint, else start it there: for jobs that a cluster "
+    "starts again with the same flags.",
+)
+_launcher = click.option(
+    "--launcher",
+    type=click.Choice(LAUNCHERS),
+    default="auto",
+    help="What starts the ranks: mdgan itself as processes of this machine, or torchrun, Slurm's "
+    "srun, Ray. auto: torchrun or Slurm where one of them has started this process.",
+)
+_ray_address = click.option(
+    "--ray-address",
+    metavar="HOST:PORT",
+    help="Ray's cluster.  [default: the one that Ray finds, else a new one on this machine]",
+)
+_host_resources = click.option(
+    "--host-resources",
+    metavar="JSON",
+    help='What each process reserves of Ray\'s cluster.  [default: {"CPU": 1}]',
+)
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "mdgan train --iterations 300 --out runs/first",
+        "mdgan train --dataset mnist --world-size 11",
+        "mdgan train --config runs/first/config.json --seed 1",
+        "mdgan train --resume runs/first --iterations 600",
+        "mdgan train --launcher ray --world-size 9",
+        "mdgan train --algorithm fl-gan --partition shards:2",
+    ),
+)
 @settings_options()
+@_launcher
+@_ray_address
+@_host_resources
 @_resume
+@_resume_or_start
 @click.option(
     "--dry-run", is_flag=True, help="Print the settings and what each worker would hold; stop."
 )
 @click.pass_obj
 def train(
-    started: float, /, config: Path | None, resume: Path | None, dry_run: bool, **flags: Any
+    started: float,
+    /,
+    config: Path | None,
+    launcher: str,
+    ray_address: str | None,
+    host_resources: str | None,
+    resume: Path | None,
+    resume_or_start: Path | None,
+    dry_run: bool,
+    **flags: Any,
 ) -> int:
     """Train a GAN on data that stays where it is: rank 0 is the server, ranks 1.. are workers.
 
@@ -49,10 +114,27 @@ def train(
     on each with its own --ranks and rank 0's --master-addr. A dataset file may bring defaults of
     its own; --dry-run shows what holds.
     """
-    return _run(None, started, read_layers(config, flags, resume), resume, dry_run)
+    if resume_or_start is not None:
+        if resume is not None or flags["out"] is not None:
+            other = "--resume" if resume is not None else "--out"
+            raise BadInput(f"--resume-or-start {resume_or_start}: names the run; leave {other} out")
+        flags["out"] = str(resume_or_start)
+    layers = read_layers(config, flags, resume)
+    started_by: Any = launcher
+    if launcher == "ray":
+        started_by = RayCluster(ray_address, read_resources(host_resources))
+        if flags["master_addr"] is not None:
+            given = flags["master_addr"]
+            raise BadInput(f"--master-addr {given}: Ray says where the server runs; leave it out")
+    elif ray_address is not None or host_resources is not None:
+        other = "--ray-address" if ray_address is not None else "--host-resources"
+        raise BadInput(f"{other}: is for --launcher ray alone; add that, or leave {other} out")
+    again = resume_or_start is not None
+    how = {"continues": resume, "resumes_or_starts": again, "launcher": started_by}
+    return _run(None, started, layers, dry_run, how)
 
 
-@click.command()
+@click.command(cls=Command, examples=("mdgan standalone --out runs/baseline",))
 @settings_options(leave_out=(*_NOT_BASELINE, *_OF_HOSTS))
 @_resume
 @click.option("--dry-run", is_flag=True, help="Print the settings and the data held; stop.")
@@ -61,30 +143,97 @@ def standalone(
     started: float, /, config: Path | None, resume: Path | None, dry_run: bool, **flags: Any
 ) -> int:
     """Train the same models in one process that holds all data: the baseline."""
-    return _run(registry.BASELINE, started, read_layers(config, flags, resume), resume, dry_run)
+    layers = read_layers(config, flags, resume)
+    return _run(registry.BASELINE, started, layers, dry_run, {"continues": resume})
 
 
 def _run(
     algorithm: str | None,
     started: float,
     layers: list[dict[str, Any]],
-    resume: Path | None,
     dry_run: bool,
+    how: dict[str, Any],
 ) -> int:
     # Before torch is imported: a wrong flag is reported at once, and the environment has an effect.
-    resolved = resolve(layers, algorithm)
+    resolved = resolve(layers, algorithm, how.get("launcher", "processes"))
+    begin_long_command(resolved.launch.log_file)
     has_hosts = registry.algorithm(resolved.settings.algorithm).has_hosts
     prepare_environment(many_processes=has_hosts and resolved.launch.transport == "tcp")
+    _log.info("loading PyTorch …", extra={"shown": "doing"})
     from mdgan.inspect.describe import describe
     from mdgan.launch.launcher import launch
     from mdgan.launch.prepare import prepare
 
-    prepared = prepare(
-        *layers, algorithm=algorithm, show_all=dry_run, launched=started, continues=resume
-    )
+    prepared = prepare(*layers, algorithm=algorithm, show_all=dry_run, launched=started, **how)
     for warning in prepared.warnings:
-        print(f"mdgan: warning: {warning}", file=sys.stderr)
+        _log.warning("warning: %s", warning)
     if dry_run:
         print(describe(prepared))
         return 0
     return launch(prepared)
+
+
+_OF_THE_SERVER = (
+    "init_from",
+    *("workers_per_host", "vectorize", "transport", "ranks", "eval_interval", "eval_samples"),
+    *("held_out", "tensorboard", "tracker", "sample_interval", "log_interval"),
+    *("deadline", "on_deadline", "quorum", "strikes"),
+    *("checkpoint_interval", "checkpoint_keep", "checkpoint_to_server"),
+)
+
+
+@click.command(cls=Command, examples=("mdgan join --master-addr 10.0.0.1 --join-token run.token",))
+@settings_options(leave_out=_OF_THE_SERVER, shared=False)
+@click.pass_obj
+def join(started: float, /, **flags: Any) -> int:
+    """Take part in a training that is under way, as one more worker.
+
+    The server gives this worker a rank, the settings of the run, and a copy of a live worker's
+    discriminator. Its data is that of a rank that has gone, or else all of --data-dir.
+    """
+    begin_long_command(flags["log_file"])
+    prepare_environment(many_processes=True)
+    from mdgan.launch.guests import join as take_part
+
+    return take_part(flags, started)
+
+
+_AS_IN_THE_RUN = ("workers_per_host", "vectorize", "tune", "transport", "ranks", "out")
+
+
+@click.command(cls=Command, examples=("mdgan standby runs/first --master-addr 10.0.0.1,10.0.0.2",))
+@run_argument
+@settings_options(leave_out=_AS_IN_THE_RUN, shared=False)
+@click.pass_obj
+def standby(started: float, /, run: Path, **flags: Any) -> int:
+    """Watch the server of RUN, and take its place from the newest checkpoint when it is gone.
+
+    RUN is the server's --out folder, on a disk that both machines share or that is replicated here.
+    Every rank and the standby are started with the same --master-addr SERVER,STANDBY.
+    """
+    begin_long_command(flags["log_file"])
+    prepare_environment(many_processes=True)
+    from mdgan.launch.guests import stand_by
+
+    return stand_by(run, flags, started)
+
+
+_TOKEN_BYTES = 32
+
+
+@click.command(cls=Command, examples=("mdgan token run.token",))
+@click.argument("file", type=click.Path(path_type=Path))
+def token(file: Path) -> None:
+    """Write a fresh secret to FILE, for --join-token. Copy it to every machine of the run."""
+    try:
+        with open(file, "x", opener=partial(os.open, mode=0o600)) as written:
+            written.write(secrets.token_hex(_TOKEN_BYTES) + "\n")
+    except FileExistsError as error:
+        raise BadInput(
+            f"{file}: is there already; remove it first, or give another name"
+        ) from error
+    except OSError as error:
+        if is_of_disk(error):  # half a secret is none
+            file.unlink(missing_ok=True)
+        raise BadInput(cannot_write(file, error)) from error
+    print(f"{file}: a new secret; copy it to every machine and give --join-token {file} there")

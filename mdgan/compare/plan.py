@@ -1,25 +1,30 @@
-"""Lists what a comparison trains, and checks every configuration before any training starts."""
+"""Lists what a comparison trains, and checks every configuration before any training starts.
 
-import socket
+The files of a comparison are `--config` files that may hold two more keys:
+
+faults        faults that strike the training, written as in MDGAN_FAULTS (`launch/faults.py`)
+paper_scale   settings, and perhaps `faults`, that replace those of the file with --paper-scale
+"""
+
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from mdgan.compare.command import plan_of
-from mdgan.compare.config_files import read_compared
 from mdgan.errors import BadInput
-from mdgan.launch.resolve import combined
+from mdgan.launch.continuation import is_running
+from mdgan.launch.faults import FAULTS, read_planned
+from mdgan.launch.prepare import prepare
+from mdgan.launch.resolve import combined, known_settings
 from mdgan.records.run_directory import RunDirectory
-from mdgan.settings.declare import flag
+from mdgan.settings.declare import flag, read_config_file
 from mdgan.settings.machine import num_cores
 from mdgan.storage.checkpoints import Checkpoints
 
 NEW, GOES_ON, AGAIN, DONE = "starts", "goes on", "starts again", "finished before"
 """What has to be done for a training. AGAIN: it stopped before its first checkpoint."""
 
+_FAULTS, _PAPER_SCALE = "faults", "paper_scale"
 _NO_MATTER = frozenset({"seed", "master_addr", "master_port", "network_interface", "ranks"})
 
 
@@ -77,27 +82,27 @@ def read_configurations(
     """Reads and checks the files; nothing is written.
 
     Args:
-        files: each as `mdgan train --config` takes it.
+        files: each as `mdgan train --config` takes it, or a folder of such `*.json` files.
         flags: settings that override every file's; None for a flag that was not given.
         seed: one of the seeds, for the check.
-        paper_scale: see `read_compared`.
+        paper_scale: whether to use the files' settings for the scale of the papers.
 
     Raises:
         BadInput: a file or a setting cannot be used, two files have the same name, or their data
             differs.
     """
     found: list[Configuration] = []
+    files = [file for path in files for file in _files_in(path)]
     for path in files:
         same = [other for other in files if other.stem == path.stem]
         if len(same) > 1:
             raise BadInput(f"{same[0]} and {same[1]}: both are called {path.stem}; rename one")
     for path in files:
-        file = read_compared(path, paper_scale=paper_scale)
-        settings = combined([flags, file.settings])
+        own, faults = _read(path, paper_scale)
+        settings = combined([flags, own])
         settings = {name: x for name, x in settings.items() if name not in ("seed", "out")}
         try:
-            configuration = _configuration(path.stem, settings, seed)
-            found.append(replace(configuration, faults=file.faults))
+            found.append(_configuration(path.stem, settings, seed, faults))
         except BadInput as error:
             raise BadInput(f"{path}: {error}") from error
         for name in ("dataset", "data_dir"):
@@ -143,24 +148,59 @@ def jobs_at_once(configurations: Sequence[Configuration]) -> int:
     return max(1, num_cores() // max(each.cores for each in configurations))
 
 
-def _configuration(name: str, settings: dict[str, Any], seed: int) -> Configuration:
-    plan = plan_of({**settings, "seed": seed})
-    if not plan.everyone_here:
+def _files_in(path: Path) -> list[Path]:
+    """The file itself, or the configurations in a folder in the order of their names."""
+    if not path.is_dir():
+        return [path]
+    files = sorted(path.glob("*.json"))
+    if not files:
+        raise BadInput(f"{path}: no configuration (*.json) in this folder")
+    return files
+
+
+def _read(path: Path, paper_scale: bool) -> tuple[dict[str, Any], str]:
+    """The settings and the planned faults of one file.
+
+    Raises:
+        BadInput: the file or a fault in it is malformed, or it has no settings for that scale.
+    """
+    own = read_config_file(path, known_settings() | {_FAULTS, _PAPER_SCALE})
+    scaled = own.pop(_PAPER_SCALE, None)
+    if paper_scale:
+        if not isinstance(scaled, dict):
+            raise BadInput(f'--paper-scale: {path} has no object "{_PAPER_SCALE}" of settings')
+        own = {**own, **scaled}
+    faults = own.pop(_FAULTS, "")
+    if not isinstance(faults, str):
+        raise BadInput(f'{path}: "{_FAULTS}" must be text as {FAULTS} has it')
+    read_planned({FAULTS: faults})
+    known = combined([own])
+    unknown = sorted(name for name, value in own.items() if value is not None and name not in known)
+    if unknown:
+        raise BadInput(f"{path}: unknown key {unknown[0]!r} in {_PAPER_SCALE}")
+    return own, faults
+
+
+def _configuration(name: str, settings: dict[str, Any], seed: int, faults: str) -> Configuration:
+    prepared = prepare({**settings, "seed": seed})
+    resolved = prepared.config
+    alone = not prepared.algorithm.has_hosts or prepared.launch.transport == "memory"
+    if not (alone or prepared.ranks.complete):
         raise BadInput(f"--ranks {settings.get('ranks')}: every rank runs here; leave it out")
-    if plan.resolved["master_port"]:
+    if resolved["master_port"]:
         raise BadInput(
-            f"--master-port {plan.resolved['master_port']}: several runs cannot share it; leave it "
-            "out"
+            f"--master-port {resolved['master_port']}: several runs cannot share it; leave it out"
         )
-    threads = plan.resolved["threads"]
-    cores = num_cores() if threads == "auto" else int(threads) * plan.num_computing
-    warnings = [f"{name}: {line}" for line in plan.warnings]
-    interval, iterations = plan.resolved["eval_interval"], plan.resolved["iterations"]
+    num_computing = 1 if alone else len(prepared.ranks.hosts)
+    threads = resolved["threads"]
+    cores = num_cores() if threads == "auto" else int(threads) * num_computing
+    warnings = [f"{name}: {line}" for line in prepared.warnings]
+    interval, iterations = resolved["eval_interval"], resolved["iterations"]
     if not 0 < interval <= iterations:
         warnings.append(
             f"{name}: --eval-interval {interval} with --iterations {iterations}: is not scored"
         )
-    return Configuration(name, settings, plan.resolved, cores, tuple(warnings))
+    return Configuration(name, settings, resolved, cores, tuple(warnings), faults)
 
 
 def _standing(folder: Path, resolved: Mapping[str, Any]) -> str:
@@ -183,7 +223,7 @@ def _standing(folder: Path, resolved: Mapping[str, Any]) -> str:
         raise BadInput(f"{folder}: was trained with --seed {config.get('seed')}")
     if status.get("state") == "finished":
         return DONE
-    if _is_running(folder, status):
+    if is_running(run):
         raise BadInput(f"{folder}: still running (process {status['process']}); stop it first")
     return GOES_ON if has_checkpoint(folder) else AGAIN
 
@@ -191,17 +231,3 @@ def _standing(folder: Path, resolved: Mapping[str, Any]) -> str:
 def has_checkpoint(folder: Path) -> bool:
     """Whether a run can go on from where it was."""
     return bool(Checkpoints(RunDirectory.open(folder).checkpoints, keep=1).committed())
-
-
-def _is_running(folder: Path, status: Mapping[str, Any]) -> bool:
-    if status.get("state") not in ("starting", "running"):
-        return False
-    if status.get("machine") != socket.gethostname():
-        return False
-    try:
-        process = psutil.Process(status.get("process", 0))
-        # A process that is younger than the file is another one that got the same number.
-        young = process.create_time() >= (folder / "run.json").stat().st_mtime
-        return bool(process.status() != psutil.STATUS_ZOMBIE) and not young
-    except (psutil.Error, ValueError, OverflowError):
-        return False

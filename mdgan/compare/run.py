@@ -11,9 +11,9 @@ from mdgan import __version__
 from mdgan.compare.plan import Configuration, jobs_at_once, list_trainings, read_configurations
 from mdgan.compare.schedule import Schedule
 from mdgan.compare.table import as_table, measure
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, cannot_write
 from mdgan.report.build import PAGE_NAME, check_plots_extra, write_report
-from mdgan.storage.whole_file import write_whole
+from mdgan.storage.whole_file import write_output
 
 _log = logging.getLogger(__name__)
 _say = partial(_log.info, extra={"shown": "result"})
@@ -36,7 +36,7 @@ def run_comparison(
     """Trains every configuration with every seed, and compares them.
 
     Args:
-        files: the configurations.
+        files: the configurations, or folders of them.
         flags: settings for all of them.
         seeds: each once.
         out: the folder for everything.
@@ -65,10 +65,7 @@ def run_comparison(
     runs = [t.folder for t in ordered if (t.folder / "run.json").is_file()]
     found = measure(trainings)
     table = {"version": __version__, "seeds": list(seeds), "configurations": found}
-    try:
-        write_whole(out / TABLE_NAME, (json.dumps(table, indent=2) + "\n").encode())
-    except OSError as error:
-        raise BadInput(f"--out {out}: cannot write there ({error.strerror})") from error
+    _write_json(out / TABLE_NAME, table)
     _say("\n%s\n", as_table(found))
     if runs:
         written = write_report(runs, out / PAGE_NAME)
@@ -85,8 +82,11 @@ def _write_configs(configurations: Sequence[Configuration], out: Path) -> None:
     """Keeps the settings with their runs: a file that is edited meanwhile changes nothing."""
     try:
         (out / _CONFIGS).mkdir(parents=True, exist_ok=True)
-        for each in configurations:
-            data = (json.dumps(each.settings, indent=2) + "\n").encode()
-            write_whole(out / _CONFIGS / f"{each.name}.json", data)
     except OSError as error:
-        raise BadInput(f"--out {out}: cannot write there ({error.strerror})") from error
+        raise BadInput(cannot_write(f"--out {out}", error)) from error
+    for each in configurations:
+        _write_json(out / _CONFIGS / f"{each.name}.json", each.settings)
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    write_output("--out", path, (json.dumps(content, indent=2) + "\n").encode())

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -14,10 +15,8 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from mdgan.compare.command import train_command
-from mdgan.compare.config_files import without_server
 from mdgan.compare.plan import AGAIN, DONE, GOES_ON, Training, has_checkpoint
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, cannot_write
 from mdgan.launch.faults import FAULTS
 from mdgan.observe.progress import duration
 from mdgan.records.recorded_run import RecordedRun
@@ -81,7 +80,9 @@ class Schedule:
 
     def _start(self, training: Training, faults: str, resume: bool) -> None:
         config = self._configs / f"{training.configuration.name}.json"
-        command = train_command(config, training.seed, training.folder, resume=resume)
+        command = [sys.executable, "-m", "mdgan", "train", "--config", str(config)]
+        command += ["--seed", str(training.seed)]
+        command += ["--resume" if resume else "--out", str(training.folder)]
         self._running.append((training, _Process(command, training.log, faults)))
 
     def _see_who_ended(self) -> None:
@@ -106,7 +107,7 @@ class Schedule:
     def _goes_on_after_fault(self, training: Training) -> bool:
         """Goes on, once, with a run whose planned faults strike its server; whether it does."""
         faults = training.configuration.faults
-        left = without_server(faults)
+        left = ";".join(f for f in faults.split(";") if f and not f.strip().startswith("server:"))
         place = id(training)
         if left == faults or place in self._struck or not has_checkpoint(training.folder):
             return False
@@ -174,7 +175,7 @@ class _Process:
                     env={**os.environ, FAULTS: faults} if faults else None,
                 )
         except OSError as error:
-            raise BadInput(f"{log}: cannot write there ({error.strerror})") from error
+            raise BadInput(cannot_write(f"{log}", error)) from error
 
     def seconds(self) -> float:
         """Since it was started."""

@@ -1,33 +1,42 @@
-"""Computes the numbers of a comparison: of every run, and over the seeds of a configuration."""
+"""Computes the numbers of a comparison: of every run, and over the seeds of a configuration.
+
+Scores compare only with scores of the same yardstick: the same network, real and held-out samples,
+and number of generated ones. The table has a column for each yardstick.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from statistics import fmean, stdev
+from string import ascii_lowercase
 from typing import Any
 
 from mdgan.compare.plan import Training
 from mdgan.errors import BadInput
 from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.rows import Round
 from mdgan.records.values import (
     number_in,
     said,
     said_bytes,
     said_seconds,
 )
-from mdgan.report.numbers.costs import samples_processed, server_bytes, worker_bytes
-from mdgan.report.numbers.rounds import SEEN_OFTEN, rounds_of, rounds_until_seen
-from mdgan.report.numbers.scores import last_score
+from mdgan.report.numbers.rounds import SEEN_OFTEN, rounds_until_seen
+from mdgan.report.numbers.scores import last_score, reference, score_events, yardstick
 from mdgan.report.numbers.subject import Subject, subjects
+from mdgan.report.numbers.traffic import samples_processed, server_bytes, worker_bytes
 
 ROUNDS_UNTIL = f"rounds_until_every_class_seen_{SEEN_OFTEN}"
 
 Said = Callable[[float], str]
 
-_COLUMNS: tuple[tuple[str, str, Said], ...] = (
+_SCORES: tuple[tuple[str, str, Said], ...] = (
     ("fid", "FID", said),
     ("inception_score", "score", said),
     ("coverage", "coverage", said),
     ("classes_covered", "classes", said),
+)
+_OTHERS: tuple[tuple[str, str, Said], ...] = (
     ("samples_processed", "samples", said),
     ("client_bytes", "a client moved", said_bytes),
     ("server_bytes", "the server moved", said_bytes),
@@ -37,11 +46,15 @@ _COLUMNS: tuple[tuple[str, str, Said], ...] = (
 )
 """The number's name in `comparison.json`, its heading, and how it is said."""
 
+_MOST_YARDSTICKS = 4
+_NOTHING = "–"
+
 
 def measure(trainings: Sequence[Training]) -> dict[str, Any]:
     """The content of `comparison.json` about the configurations, by name.
 
-    Only finished runs count in means; a number that a run does not have is null.
+    Only finished runs count in means; a number that a run does not have is null, and so is the mean
+    of scores of different yardsticks.
     """
     found: dict[str, Any] = {}
     for training in trainings:
@@ -53,14 +66,17 @@ def measure(trainings: Sequence[Training]) -> dict[str, Any]:
         entry["runs"][str(training.seed)] = {"folder": training.folder.name, **_run(training)}
     for entry in found.values():
         finished = [run for run in entry["runs"].values() if run["state"] == "finished"]
-        entry["summary"] = {name: _summary(name, finished) for name, _, _ in _COLUMNS}
+        entry["summary"] = {name: _summary(name, finished) for name, _, _ in _OTHERS}
+        mixed = len({run["yardstick"] for run in finished if run["yardstick"]}) > 1
+        for name, _, _ in _SCORES:
+            entry["summary"][name] = None if mixed else _summary(name, finished)
     return found
 
 
 def numbers_of(subject: Subject) -> dict[str, float | None]:
     """The numbers of one run, by name; bytes sent and received are added up."""
     run, end = subject.run, float("inf")
-    rounds = rounds_of(run)
+    rounds = run.of(Round)
     until = rounds_until_seen(run) if rounds else None
     scores = {
         metric: score.value if (score := last_score(run, metric)) else None
@@ -82,29 +98,81 @@ def as_table(found: Mapping[str, Any]) -> str:
 
     Args:
         found: from `measure`.
+
+    Returns:
+        The table; below it the yardstick of the scores, each one's if there are several.
     """
-    columns = [
-        (name, heading, say)
-        for name, heading, say in _COLUMNS
-        if any(entry["summary"][name] is not None for entry in found.values())
-    ]
-    headings = ["", "runs", *(heading for _, heading, _ in columns)]
-    lines = []
-    for name, entry in found.items():
-        finished = sum(run["state"] == "finished" for run in entry["runs"].values())
-        cells = [_said(entry["summary"][column], say) for column, _, say in columns]
-        lines.append([name, f"{finished}/{len(entry['runs'])}", *cells])
-    return text_table(lines, headings, right=range(1, len(headings)))
+    finished = {
+        name: [run for run in entry["runs"].values() if run["state"] == "finished"]
+        for name, entry in found.items()
+    }
+    floors: dict[str, list[float]] = {}
+    for run in chain.from_iterable(finished.values()):
+        if run["yardstick"]:
+            floors.setdefault(run["yardstick"], []).extend([run["floor"]] if run["floor"] else [])
+    columns = _score_columns(finished, list(floors)) if len(floors) <= _MOST_YARDSTICKS else {}
+    for name, heading, say in _OTHERS:
+        columns[heading] = [_said(entry["summary"][name], say) for entry in found.values()]
+    columns = {heading: cells for heading, cells in columns.items() if set(cells) != {_NOTHING}}
+    counts = [f"{len(finished[name])}/{len(entry['runs'])}" for name, entry in found.items()]
+    rows = zip(found, counts, *columns.values(), strict=True)
+    table = text_table(rows, ["", "runs", *columns], right=range(1, len(columns) + 2))
+    return "\n".join([table, *_notes(floors)])
+
+
+def _score_columns(
+    finished: Mapping[str, Sequence[Mapping[str, Any]]], yardsticks: Sequence[str]
+) -> dict[str, list[str]]:
+    """The cells of the columns of scores by heading; a letter stands for a yardstick."""
+    columns: dict[str, list[str]] = {}
+    for name, heading, say in _SCORES:
+        for letter, one in zip(ascii_lowercase, yardsticks, strict=False):
+            columns[f"{heading} {letter}" if len(yardsticks) > 1 else heading] = [
+                _said(_summary(name, [run for run in runs if run["yardstick"] == one]), say)
+                for runs in finished.values()
+            ]
+    return columns
+
+
+def _notes(floors: Mapping[str, Sequence[float]]) -> list[str]:
+    """What the scores were measured with, by yardstick."""
+    if len(floors) > _MOST_YARDSTICKS:
+        return [
+            f"no scores: these runs were scored in {len(floors)} ways that do not compare; "
+            "comparison.json has them all"
+        ]
+    notes = []
+    for letter, (one, found) in zip(ascii_lowercase, floors.items(), strict=False):
+        floor = f"; real against real: FID {_said(_described(found), said)}" if found else ""
+        notes.append(f"{letter if len(floors) > 1 else 'scores'}: {one}{floor}")
+    return [*notes, *(["scores of different letters do not compare"] if len(floors) > 1 else [])]
 
 
 def _run(training: Training) -> dict[str, Any]:
     try:
         run = RecordedRun.read(training.folder)
     except BadInput as error:
-        nothing: dict[str, Any] = {name: None for name, _, _ in _COLUMNS}
-        return {"state": "missing", "reason": str(error), **nothing}
+        nothing: dict[str, Any] = {name: None for name, _, _ in (*_SCORES, *_OTHERS)}
+        missing = {"state": "missing", "reason": str(error), "yardstick": None, "floor": None}
+        return {**missing, **nothing}
     (subject,) = subjects([run])
-    return {"state": str(run.status.get("state")), **numbers_of(subject)}
+    return {
+        "state": str(run.status.get("state")),
+        "yardstick": _yardstick(run),
+        "floor": reference(run, "floor", "fid"),
+        **numbers_of(subject),
+    }
+
+
+def _yardstick(run: RecordedRun) -> str | None:
+    """What the scores of a run were measured with, in words; None if it was not scored."""
+    events = score_events(run)
+    if not events:
+        return None
+    words, real = yardstick(run)
+    held_out = run.config.get("held_out")
+    which = f" in {held_out}" if held_out else ""
+    return f"{words}, {events[-1].n_held_out or 0:,} held out{which} (real samples {real})"
 
 
 def _summary(name: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
@@ -112,6 +180,10 @@ def _summary(name: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, float] |
     values = [run[name] for run in runs if run[name] is not None]
     if not values or (name == ROUNDS_UNTIL and len(values) < len(runs)):
         return None  # a mean without the runs that never got there would flatter
+    return _described(values)
+
+
+def _described(values: Sequence[float]) -> dict[str, float]:
     return {
         "mean": fmean(values),
         "deviation": stdev(values) if len(values) > 1 else 0.0,
@@ -123,7 +195,7 @@ def _summary(name: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, float] |
 
 def _said(summary: Mapping[str, float] | None, say: Said) -> str:
     if summary is None:
-        return "–"
+        return _NOTHING
     mean, deviation = summary["mean"], summary["deviation"]
     seen = say(mean - deviation) != say(mean + deviation)  # else the digits shown do not differ
     return f"{say(mean)} ± {say(deviation)}" if seen else say(mean)

@@ -18,14 +18,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mdgan.data.find import find_all
 from mdgan.data.images import Shape
 from mdgan.data.partitioner import Partitioner
-from mdgan.errors import BadInput
+from mdgan.data.readable import readable, warn_once
+from mdgan.errors import BadInput, reason_of
 from mdgan.gan.build import build_model
+from mdgan.gan.randomness import RandomState
 from mdgan.settings.declare import suggest
 
 REQUIRED = ("Partitioner", "Generator", "Discriminator", "SHAPE", "Z_DIM")
 _MOST_CLASSES = 100_000
+_NUM_CHECKED = 32
+_NUM_WEIGHTS = 8
+_MOST_IN_8_BITS = 255
 _MOST_NUMBERS = 1 << 28
 """In one sample, and in the noise vector that it is made from."""
 
@@ -59,16 +65,33 @@ class DatasetFile:
     discriminator: Callable[[], nn.Module]
     defaults: Mapping[str, Any]
 
-    def open(self, data_dir: Path) -> Partitioner:
-        """Reads the data.
+    def check_folder(self, flag: str, folder: str | None) -> None:
+        """Refuses a folder for data that are not read from files.
+
+        Args:
+            flag: that named it.
+            folder: None if it was not given.
+
+        Raises:
+            BadInput: it was given, and would be ignored.
+        """
+        if folder is not None and not getattr(self.partitioner, "reads_files", True):
+            raise BadInput(f"{flag} {folder}: --dataset {self.name} reads no files; leave it out")
+
+    def open(self, data_dir: Path, *, strict: bool = False) -> Partitioner:
+        """Reads the data; samples that cannot be read are named in the log and left out.
+
+        Args:
+            data_dir: the folder with the data.
+            strict: whether to refuse data of which a sample cannot be read.
 
         Raises:
             BadInput: files are missing or damaged.
         """
-        return self._open("Partitioner", self.partitioner, data_dir)
+        return self._open("Partitioner", self.partitioner, data_dir, strict)
 
-    def open_held_out(self, data_dir: Path) -> Partitioner:
-        """Reads the samples that no worker trains on.
+    def open_held_out(self, data_dir: Path, *, strict: bool = False) -> Partitioner:
+        """Reads the samples that no worker trains on, as `open` reads the others.
 
         Raises:
             BadInput: the file defines no HeldOut, or files are missing or damaged.
@@ -78,66 +101,55 @@ class DatasetFile:
                 f"--dataset {self.name}: {self.path} defines no HeldOut, a Partitioner of samples "
                 "that no worker trains on; add one"
             )
-        return self._open("HeldOut", self.held_out, data_dir)
+        return self._open("HeldOut", self.held_out, data_dir, strict)
 
-    def _open(self, what: str, kind: Callable[[Path], Partitioner], data_dir: Path) -> Partitioner:
+    def _open(
+        self, what: str, kind: Callable[[Path], Partitioner], data_dir: Path, strict: bool
+    ) -> Partitioner:
         try:
             source = kind(data_dir)
+            if not isinstance(getattr(source, "labels", None), Tensor):
+                raise BadInput(f"{self.path}: {what} has no labels; it must set them, int64 [n]")
             if len(source) == 0:
                 which = "sample" if what == "Partitioner" else "held-out sample"
                 raise BadInput(f"--dataset {self.name}: no {which} in {data_dir}; check --data-dir")
+            self._check_labels(what, source)
+            source = readable(source, data_dir, strict=strict)
             self._check_samples(what, source)
         except BadInput:
             raise
         except Exception as error:  # a reader may raise anything; the user gets one line
-            reason = " ".join(str(error).split()) or type(error).__name__
             raise BadInput(
-                f"--dataset {self.name}: cannot read the data in {data_dir}: {reason}"
+                f"--dataset {self.name}: cannot read the data in {data_dir}: {reason_of(error)}"
             ) from error
         return source
 
-    def _check_samples(self, what: str, source: Partitioner) -> None:
-        """Checks a Partitioner's labels, and the shape and range of its first and last sample."""
+    def _check_labels(self, what: str, source: Partitioner) -> None:
         labels = source.labels
         well_formed = labels.dtype == torch.int64 and labels.dim() == 1
         if not well_formed or labels.min() < 0 or labels.max() >= _MOST_CLASSES:
             raise BadInput(
                 f"{self.path}: {what}'s labels must be int64 [n] in [0, {_MOST_CLASSES:,})"
             )
-        images = source.images(torch.tensor([0, len(source) - 1]))
-        if tuple(images.shape) != (2, *self.shape) or images.dtype != torch.float32:
+
+    def _check_samples(self, what: str, source: Partitioner) -> None:
+        """Checks the shape and range of some of a Partitioner's samples."""
+        some = torch.linspace(0, len(source) - 1, _NUM_CHECKED, dtype=torch.float64).long()
+        images = source.images(some)
+        if tuple(images.shape) != (len(some), *self.shape) or images.dtype != torch.float32:
             raise BadInput(
                 f"{self.path}: {what} gives {images.dtype} {list(images.shape[1:])} a sample, "
                 f"must give torch.float32 {list(self.shape)}"
             )
-        if not images.abs().max() <= 1:
-            raise BadInput(f"{self.path}: {what} gives values outside [−1, 1]")
-
-
-def shipped_folder() -> Path:
-    """The folder of the dataset files that come with mdgan."""
-    package = Path(__file__).resolve().parent.parent
-    installed = package / "shipped_datasets"
-    return installed if installed.is_dir() else package.parent / "datasets"
-
-
-def find_all(datasets_dir: str | None) -> dict[str, Path]:
-    """All dataset files by name; those in the user's folder come first.
-
-    Raises:
-        BadInput: the user's folder does not exist.
-    """
-    folders = [shipped_folder()]
-    if datasets_dir is not None:
-        if not Path(datasets_dir).is_dir():
-            raise BadInput(f"--datasets-dir {datasets_dir}: no such folder")
-        folders.append(Path(datasets_dir))
-    return {
-        path.stem: path.resolve()
-        for folder in folders
-        for path in sorted(folder.glob("*.py"))
-        if not path.stem.startswith("_")
-    }
+        if not images.isfinite().all():
+            raise BadInput(f"{self.path}: {what} gives values that are not finite; leave them out")
+        low, high = float(images.min()), float(images.max())
+        if low < -1 or high > 1:
+            are_pixels = low >= 0 and high <= _MOST_IN_8_BITS
+            raise BadInput(
+                f"{self.path}: {what} gives values from {low:g} to {high:g}, outside [−1, 1]; "
+                f"scale them{', for example x / 127.5 - 1' if are_pixels else ''}"
+            )
 
 
 def load(name: str, datasets_dir: str | None) -> DatasetFile:
@@ -211,7 +223,7 @@ def check_defaults(dataset: DatasetFile, known: Collection[str]) -> None:
 
 @torch.no_grad()
 def check_models(dataset: DatasetFile) -> None:
-    """Runs both models once on a batch of two.
+    """Runs both models once on a batch of two; warns of a discriminator that gives no logits.
 
     Raises:
         BadInput: a model fails, or its output is not of SHAPE, or not one logit a sample.
@@ -231,6 +243,29 @@ def check_models(dataset: DatasetFile) -> None:
             f"{dataset.path}: Discriminator gives {list(logits.shape)} for 2 samples, "
             "must give one logit a sample"
         )
+    if _is_squashed(dataset):
+        warn_once(
+            f"{dataset.path}: Discriminator gives values from 0 to 1 with any weights, as after a "
+            "sigmoid, but the losses expect logits and would hardly learn; remove its last sigmoid"
+        )
+
+
+@torch.no_grad()
+def _is_squashed(dataset: DatasetFile) -> bool:
+    """Whether D's outputs on noise stay within [0, 1] with several random weights.
+
+    Weights as they are at the start would not tell: logits may lie within [0, 1] by chance.
+    """
+    for seed in range(_NUM_WEIGHTS):
+        model = build_model(dataset.discriminator, seed)
+        with RandomState(seed, torch.device("cpu")).in_place():
+            model(torch.zeros(2, *dataset.shape))  # lazy layers make their weights
+            for weights in model.parameters():
+                weights.add_(torch.randn(weights.shape))
+            logits = model(torch.rand(2, *dataset.shape) * 2 - 1)
+        if not (logits.ge(0) & logits.le(1)).all():
+            return False
+    return True
 
 
 def _try(
@@ -239,9 +274,9 @@ def _try(
     try:
         output = build_model(kind, 0)(given)
     except Exception as error:  # the user's own code may raise anything; show the user what it said
-        reason = " ".join(str(error).split())
         raise BadInput(
-            f"{dataset.path}: {name} fails on a batch {shape}: {type(error).__name__}: {reason}"
+            f"{dataset.path}: {name} fails on a batch {shape}: {type(error).__name__}: "
+            f"{reason_of(error)}"
         ) from error
     if not isinstance(output, Tensor):
         raise BadInput(f"{dataset.path}: {name} returns {type(output).__name__}, not a tensor")
@@ -275,7 +310,7 @@ def import_file(path: Path, purpose: str, name: str | None = None) -> ModuleType
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # the user's own code may raise anything
         del sys.modules[module_name]
-        reason = " ".join(str(error).split())
-        kind = type(error).__name__
-        raise BadInput(f"{name or path}: cannot be imported: {kind}: {reason}") from error
+        raise BadInput(
+            f"{name or path}: cannot be imported: {type(error).__name__}: {reason_of(error)}"
+        ) from error
     return module

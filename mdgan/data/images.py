@@ -1,20 +1,22 @@
 """From picture files to tensors."""
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torchvision.transforms.functional import pil_to_tensor
 
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, reason_of
 
 Shape = tuple[int, int, int]
 """(C, H, W)."""
 
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 """PIL reads more formats, but some of them start other programs."""
+_MOST_IN_8_BITS, _MOST_IN_16_BITS = (1 << 8) - 1, (1 << 16) - 1
 _ALWAYS_PIXELS = 1 << 23
 _MOST_PIXELS_A_BYTE = 200
 
@@ -29,18 +31,29 @@ def image_to_tensor(image: Image.Image, shape: Shape) -> Tensor:
     Returns:
         float32 [C, H, W] in [−1, 1].
     """
+    pixels: Tensor = pil_to_tensor(_fitted(image, shape))
+    return pixels_to_float(pixels)
+
+
+def _fitted(image: Image.Image, shape: Shape) -> Image.Image:
     channels, height, width = shape
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith("I"):  # 16 bits of grey, which PIL would clip instead of scale
-        upright = Image.fromarray((np.asarray(upright, dtype=np.uint32) >> 8).astype(np.uint8))
+        values = np.asarray(upright, dtype=np.int64)
+        if values.min() < 0 or values.max() > _MOST_IN_16_BITS:
+            raise ValueError(f"values from {values.min()} to {values.max()} are not of 16 bits")
+        upright = Image.fromarray((values >> 8).astype(np.uint8))
+    if upright.mode == "F":
+        values = np.asarray(upright)
+        low, high = float(values.min()), float(values.max())
+        if low < 0 or not 1 < high <= _MOST_IN_8_BITS:
+            raise ValueError(f"floating point values from {low:g} to {high:g}, not from 0 to 255")
     if upright.has_transparency_data:
         layers = upright.convert("RGBA")
         white = Image.new("RGBA", layers.size, "white")
         upright = Image.alpha_composite(white, layers)
     upright = upright.convert("L" if channels == 1 else "RGB")
-    fitted = ImageOps.fit(upright, (width, height), Image.Resampling.BILINEAR)
-    pixels: Tensor = pil_to_tensor(fitted)
-    return pixels_to_float(pixels)
+    return ImageOps.fit(upright, (width, height), Image.Resampling.BILINEAR)
 
 
 def read_image(path: Path, shape: Shape) -> Tensor:
@@ -50,14 +63,40 @@ def read_image(path: Path, shape: Shape) -> Tensor:
         BadInput: the file cannot be read as a picture, or claims to be far larger than it is.
     """
     try:
-        with Image.open(path, formats=_FORMATS) as image:
-            _check_size(image.size, path.stat().st_size)
-            return image_to_tensor(image, shape)
+        pixels: Tensor = pil_to_tensor(read_fitted(path, shape))
     except Exception as error:  # a decoder may raise anything; the user must learn which file
-        reason = " ".join(str(error).split()) or type(error).__name__
         raise BadInput(
-            f"{path}: cannot read this picture ({reason}); remove or repair it"
+            f"{path}: cannot read this picture ({why_unreadable(error, path)}); remove or repair it"
         ) from error
+    return pixels_to_float(pixels)
+
+
+def read_fitted(path: Path, shape: Shape, *, roughly: bool = False) -> Image.Image:
+    """Decodes one picture file and makes it upright, grey or RGB, and of the right size.
+
+    Args:
+        path: the file.
+        shape: (C, H, W) with C = 1 (grey) or 3 (RGB).
+        roughly: whether a JPEG is read whole but decoded coarsely, which is many times faster.
+
+    Raises:
+        Exception: anything that a decoder may raise.
+    """
+    with Image.open(path, formats=_FORMATS) as image:
+        _check_size(image.size, path.stat().st_size)
+        if roughly:
+            image.draft(image.mode, shape[:0:-1])
+        return _fitted(image, shape)
+
+
+def why_unreadable(error: Exception, path: Path | None) -> str:
+    """Says in a few words, without the path, why a sample cannot be read."""
+    if isinstance(error, OSError) and error.errno and error.strerror:
+        return error.strerror
+    if isinstance(error, UnidentifiedImageError) and path is not None:
+        with contextlib.suppress(OSError):
+            return "it is empty" if path.stat().st_size == 0 else "no picture of a known format"
+    return reason_of(error)
 
 
 def _check_size(size: tuple[int, int], num_bytes: int) -> None:

@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from mdgan.data.images import Shape, pixels_to_float, read_image
+from mdgan.data.images import Shape, pixels_to_float, read_fitted, read_image
 
 
 class Partitioner(ABC):
@@ -15,10 +16,12 @@ class Partitioner(ABC):
     Attributes:
         labels: int64 [n], the class of each sample, in [0, number of classes).
         class_names: one name a class; empty if the classes have only numbers.
+        reads_files: whether the data lie in the folder that the user names.
     """
 
     labels: Tensor
     class_names: tuple[str, ...] = ()
+    reads_files: ClassVar[bool] = True
 
     @abstractmethod
     def images(self, indices: Tensor) -> Tensor:
@@ -31,6 +34,10 @@ class Partitioner(ABC):
             float32 [k, C, H, W] in [−1, 1].
         """
 
+    def try_reading(self, index: int) -> None:
+        """Reads one sample and forgets it; raises anything if it cannot be read."""
+        self.images(torch.tensor([index]))
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -42,7 +49,7 @@ class InMemoryPartitioner(Partitioner):
     """
 
     def __init__(self, data_dir: Path) -> None:
-        self._pixels, self.labels = self.read(data_dir)
+        self._pixels, self.labels = _pair("read", "images [n, C, H, W]", self.read(data_dir))
         if len(self._pixels) != len(self.labels):
             raise ValueError(f"{len(self._pixels)} images but {len(self.labels)} labels")
 
@@ -66,13 +73,16 @@ class InMemoryPartitioner(Partitioner):
 class ImageFilesPartitioner(Partitioner):
     """A data set of picture files, each read when it is drawn.
 
-    A subclass defines `find` and sets `shape`.
+    A subclass defines `find` and sets `shape`. Pictures that cannot be read are left out.
+
+    Attributes:
+        paths: of the n pictures.
     """
 
     shape: Shape
 
     def __init__(self, data_dir: Path) -> None:
-        self._paths, self.labels = self.find(data_dir)
+        self.paths, self.labels = _pair("find", "n paths", self.find(data_dir))
 
     @abstractmethod
     def find(self, data_dir: Path) -> tuple[list[Path], Tensor]:
@@ -87,4 +97,23 @@ class ImageFilesPartitioner(Partitioner):
 
     def images(self, indices: Tensor) -> Tensor:
         """The samples at some positions, float32 [k, C, H, W] in [−1, 1]."""
-        return torch.stack([read_image(self._paths[i], self.shape) for i in indices.tolist()])
+        return torch.stack([read_image(self.paths[i], self.shape) for i in indices.tolist()])
+
+    def try_reading(self, index: int) -> None:
+        """Decodes one picture; raises anything if it cannot be read."""
+        read_fitted(self.paths[index], self.shape, roughly=True)
+
+
+def _pair(method: str, samples: str, given: object) -> tuple[Any, Tensor]:
+    """Checks that a method gave samples and labels."""
+    if isinstance(given, tuple | list) and len(given) == 2 and isinstance(given[1], Tensor):
+        return given[0], given[1]
+    parts = given if isinstance(given, tuple) else (given,)
+    found = ", ".join(
+        f"a tensor {list(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
+        for part in parts
+    )
+    raise ValueError(
+        f"{method} gives {found or 'nothing'}; it must return {samples} and labels, a tensor int64 "
+        "[n] (zeros if there are no classes)"
+    )

@@ -3,16 +3,22 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from mdgan.data.find import find_all
 from mdgan.data.scheme import PARTITION_FORMS, PartitionScheme, parse_partition
-from mdgan.settings.declare import Settings, own_setting, parsed, setting, text
+from mdgan.settings.declare import Settings, own_setting, parsed, setting, switch, text
 from mdgan.settings.machine import path_of
 
 
 @dataclass(frozen=True)
-class DataSettings(Settings):
+class DataSettings(Settings, group="data"):
     """Which data set, who holds what of it, and where it lies."""
 
-    dataset: str = setting("digits", "Dataset file to train on, by name.", text(), metavar="NAME")
+    dataset: str = setting(
+        "digits",
+        "Dataset file to train on, by name.",
+        text(known=lambda given: find_all(given.get("datasets_dir"))),
+        metavar="NAME",
+    )
     partition: PartitionScheme = setting(
         "iid",
         f"Who holds what: {PARTITION_FORMS} (every worker holds all of its --data-dir).",
@@ -28,6 +34,11 @@ class DataSettings(Settings):
         text(),
         metavar="DIR",
         default_text="data/NAME",
+    )
+    strict_data: bool = own_setting(
+        False,
+        "Refuse to start if a sample cannot be read, instead of leaving it out.",
+        switch(),
     )
 
     def data_folder(self, dataset_name: str, rank: int) -> Path:

@@ -6,11 +6,14 @@ import torch
 from torch import Tensor
 
 from mdgan.data.partitioner import Partitioner
+from mdgan.data.readable import Readable
 from mdgan.gan.randomness import restore_generator
 
 
 class Shard:
     """A view of some samples of a data set; nothing is copied.
+
+    A sample that can no longer be read is replaced by the next one of the shard.
 
     Attributes:
         indices: int64 [m], which samples.
@@ -20,7 +23,7 @@ class Shard:
         if len(indices) == 0:
             raise ValueError("a shard needs at least one sample")
         self.indices = indices
-        self._source = source
+        self._samples = Readable(source, indices)
         self._generator = generator
         self._order = torch.empty(0, dtype=torch.int64)
 
@@ -36,12 +39,12 @@ class Shard:
         Yields:
             float32 [size, C, H, W] in [−1, 1].
         """
-        for indices in torch.split(self.indices, size):
-            yield self._source.images(indices)
+        for positions in torch.split(torch.arange(len(self)), size):
+            yield self._samples.images(positions)
 
     def class_counts(self) -> list[int]:
         """The number of samples of each class, from class 0 to the highest here."""
-        counts: list[int] = torch.bincount(self._source.labels[self.indices]).tolist()
+        counts: list[int] = torch.bincount(self._samples.labels).tolist()
         return counts
 
     def next_batch(self, batch_size: int) -> Tensor:
@@ -53,11 +56,15 @@ class Shard:
         Returns:
             float32 [b, C, H, W] in [−1, 1] (X^(r) of Algorithm 1, SAMPLES).
         """
+        return self._samples.images(self.next_positions(batch_size))
+
+    def next_positions(self, batch_size: int) -> Tensor:
+        """Draws as `next_batch` does; returns the samples' positions in the shard, int64 [b]."""
         while len(self._order) < batch_size:
             reshuffled = torch.randperm(len(self.indices), generator=self._generator)
             self._order = torch.cat([self._order, reshuffled])
         chosen, self._order = self._order[:batch_size], self._order[batch_size:]
-        return self._source.images(self.indices[chosen])
+        return chosen
 
     def state(self) -> dict[str, Tensor]:
         """What the next batches depend on, for `load_state`; contains no sample.

@@ -27,10 +27,12 @@ class Advance(NamedTuple):
     Attributes:
         iteration: i, the last that is done.
         losses: float32 [N, 2], J_disc and J_gen of every worker that answered.
+        workers: their numbers, in the same order; none where one role does everything.
     """
 
     iteration: int
     losses: Tensor
+    workers: Sequence[int] = ()
 
 
 class ServerPart(ABC):
@@ -78,6 +80,22 @@ class ServerPart(ABC):
             KeyError, RuntimeError: the state is malformed, or of other models.
         """
 
+    def begin_with(
+        self, generator: Mapping[str, Tensor], discriminators: Mapping[int, Mapping[str, Tensor]]
+    ) -> Mapping[int, Mapping[str, Tensor]]:
+        """A new run begins with the models of another one.
+
+        Args:
+            generator: fits G; by the model's own names.
+            discriminators: fit D; by the worker that trained each, 0 for one that is for all.
+
+        Returns:
+            What workers begin with, for `HostPart.adopt`; empty if the server has all models.
+        """
+        del discriminators
+        self.generator.load_state_dict(generator)
+        return {}
+
     def begin(self, engine: "Engine") -> None:
         """All workers that take part from the start have joined.
 
@@ -93,12 +111,13 @@ class ServerPart(ABC):
         """What a checkpoint must know besides `state`, such as how many swaps were ordered."""
         return {}
 
-    def go_on(self, progress: Mapping[str, int], changed: Collection[str]) -> None:
+    def go_on(self, progress: Mapping[str, int], changed: Collection[str], *, ended: bool) -> None:
         """Training goes on from a checkpoint.
 
         Args:
             progress: what `progress` gave then.
             changed: the names of settings that have other values since.
+            ended: whether it was to be the end of training then.
         """
 
     def handlers(self) -> Mapping[str, ServerHandler]:

@@ -5,21 +5,27 @@ It never sees a private sample: real data reach it as sums over features, which 
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from mdgan import messages
 from mdgan.data.shard import Shard
 from mdgan.engine.host.describing import describe_all
 from mdgan.errors import BadInput
-from mdgan.gan.sampling import sample_pieces
+from mdgan.gan.sampling import draw_samples, sample_pieces
 from mdgan.messages import Kind, Message
 from mdgan.metrics.extractor import Extractor, Features, gather
+from mdgan.metrics.neighbours import nearest
 from mdgan.metrics.packing import pack
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.metrics.scores import Scores, score
-from mdgan.records.run_directory import RunDirectory
-from mdgan.storage.whole_file import exit_between_files
+from mdgan.observe.grid import grid_png
+from mdgan.observe.tracer import memory_bytes
+from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory
+from mdgan.storage.whole_file import exit_between_files, write_whole
 from mdgan.transport.channel import Channel
 from mdgan.transport.until import Inbox
 
@@ -29,6 +35,7 @@ EXTRACTOR_FILE = "extractor.safetensors"
 REAL_FILE = "real.safetensors"
 """In the run's folder: the sums over the features of all real samples."""
 
+_NEAR_SAMPLES, _SHOWN_SAMPLES = 256, 10
 _FOREVER = 1e9
 _FILE_SECONDS = 2.0  # to finish a file in when training is over
 
@@ -46,6 +53,7 @@ class Scorer:
         num_samples: n, how many to generate.
         seed: of the noise and of all other draws.
         shards: described here rather than by hosts, where there are none.
+        held_out_images: reads held-out samples by their places, float32 [n, C, H, W].
     """
 
     def __init__(
@@ -60,6 +68,7 @@ class Scorer:
         num_samples: int,
         seed: int,
         shards: Sequence[Shard] = (),
+        held_out_images: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self._channel = channel
         self._run = run
@@ -70,6 +79,7 @@ class Scorer:
         self._num_samples = num_samples
         self._seed = seed
         self._shards = shards
+        self._held_out_images = held_out_images
 
     def run(self) -> None:
         """Works until the server closes the channel, which ends this process at once."""
@@ -117,13 +127,29 @@ class Scorer:
                 seed=self._seed,
             )
             record = scores.as_record()
+            if held_out is not None and len(held_out) > 1 and self._held_out_images is not None:
+                record["neighbours"] = self._find_neighbours(
+                    extractor, held_out, self._held_out_images
+                )
         except BadInput as error:
             record = {"scores": {}, "left_out": {"all": str(error)}, "warnings": []}
         end = time.monotonic()
         span = ["evaluate", 0, 0, round(1e6 * (end - begin)), 0]
         row = {"iteration": message.iteration, "start": begin, "spans": [span]}
         record = {**message.fields, "scoring_seconds": round(end - begin, 3), **record, "row": row}
+        record["memory_bytes"] = memory_bytes()
         self._channel.send(messages.scores(message.iteration, record))
+
+    def _find_neighbours(
+        self, extractor: Extractor, held_out: Features, read: Callable[[Tensor], Tensor]
+    ) -> dict[str, Any]:
+        """Draws samples above their nearest held-out neighbours, and says how near these are."""
+        samples = draw_samples(self._generator, _NEAR_SAMPLES, self._z_dim, self._seed)
+        found = nearest(extractor(samples).values, held_out.values)
+        pairs = torch.cat([samples[:_SHOWN_SAMPLES], read(found.places[:_SHOWN_SAMPLES])])
+        with suppress(OSError):  # a full disk ends no scoring
+            write_whole(self._run.path / NEIGHBOURS_FILE, grid_png(pairs, _SHOWN_SAMPLES))
+        return {"n": len(held_out), "generated": found.generated, "real": found.real}
 
 
 def score_generator(

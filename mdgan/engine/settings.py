@@ -76,9 +76,15 @@ class RunSettings(DataSettings, TrainingSettings, ScoreSettings, RecordSettings)
         whole(2, _MOST_RANKS, below="needs at least 2, one server and one worker"),
         metavar="N",
         symbol="N + 1",
+        other_names=("--workers", "--num-workers", "--clients"),
     )
     iterations: int = setting(
-        3000, "Number of global learning iterations.", whole(1), metavar="I", symbol="I"
+        3000,
+        "Number of global learning iterations.",
+        whole(1),
+        metavar="I",
+        symbol="I",
+        other_names=("--epochs", "--steps", "--num-iterations"),
     )
     kappa: int | Literal["auto"] = setting(
         "auto",
@@ -102,25 +108,37 @@ class RunSettings(DataSettings, TrainingSettings, ScoreSettings, RecordSettings)
         parsed(parse_deadline),
         metavar="SECONDS|FACTORx",
         default_text="wait for every worker that lives",
+        group="faults",
     )
     quorum: float = own_setting(
         0.5,
         "Least fraction of the workers to wait for, past --deadline too.",
         number(lambda fraction: 0 < fraction <= 1, "must be above 0 and at most 1"),
         metavar="FRACTION",
+        group="faults",
     )
     strikes: int = own_setting(
-        3, "Unusable answers after which a worker is shut out.", whole(1), metavar="N"
+        3,
+        "Unusable answers after which a worker is shut out.",
+        whole(1),
+        metavar="N",
+        group="faults",
     )
     checkpoint_interval: int = own_setting(
         500,
-        "Iterations between two checkpoints; 0 for none.",
+        "Iterations between two checkpoints; there is one at the end, too. 0 for none at all.",
         whole(0, otherwise="must be 0 or more"),
         metavar="N",
+        group="faults",
     )
-    checkpoint_keep: int = own_setting(2, "Number of checkpoints to keep.", whole(1), metavar="K")
+    checkpoint_keep: int = own_setting(
+        2, "Number of checkpoints to keep.", whole(1), metavar="K", group="faults"
+    )
     checkpoint_to_server: bool = own_setting(
-        False, "Workers send their state to rank 0 instead of writing it themselves.", switch()
+        False,
+        "Workers send their state to rank 0 instead of writing it themselves.",
+        switch(),
+        group="faults",
     )
 
     def check(self) -> None:

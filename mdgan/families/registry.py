@@ -8,9 +8,9 @@ from typing import Any
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm
-from mdgan.families.federated.entry import FEGAN, FL_GAN
-from mdgan.families.mdgan.entry import MDGAN
-from mdgan.families.standalone.entry import STANDALONE
+from mdgan.families.federated.settings import FEGAN, FL_GAN
+from mdgan.families.mdgan.settings import MDGAN
+from mdgan.families.standalone.settings import STANDALONE
 from mdgan.settings.declare import Kind, flag, merged, suggest
 
 _ALGORITHMS: dict[str, Algorithm[Any]] = {
@@ -35,6 +35,11 @@ def register(entry: Algorithm[Any]) -> None:
 def names() -> tuple[str, ...]:
     """The names of all algorithms."""
     return tuple(_ALGORITHMS)
+
+
+def command(name: str) -> str:
+    """The command that trains with an algorithm."""
+    return name if name == BASELINE else "train"
 
 
 def algorithm(name: str) -> Algorithm[Any]:

@@ -8,7 +8,8 @@ from torch import nn
 
 from mdgan.gan.arithmetic import loss_scale, prepare
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import Batches, DiscriminatorLearner
+from mdgan.gan.discriminator_learner import Batches, DiscriminatorLearner, Rules
+from mdgan.gan.generator import Generator
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, derive_seed
@@ -91,11 +92,13 @@ def make_discriminator_learner(
         Discriminator(model, make_adam(model, settings.discriminator_lr, settings)),
         batches,
         RandomState(derive_seed(settings.seed, "worker", rank), device),
-        batch_size=settings.batch_size,
-        local_steps=settings.local_steps,
-        discriminator_loss=DISCRIMINATOR_LOSSES[settings.discriminator_loss],
-        generator_loss=GENERATOR_LOSSES[settings.generator_loss],
-        loss_scale=loss_scale(settings.precision),
+        Rules(
+            settings.batch_size,
+            settings.local_steps,
+            DISCRIMINATOR_LOSSES[settings.discriminator_loss],
+            GENERATOR_LOSSES[settings.generator_loss],
+            loss_scale(settings.precision),
+        ),
     )
 
 
@@ -122,17 +125,11 @@ def make_local_gan(
     """
     device = random_state.device
     generator = make_model(models.generator, "generator", settings, device)
+    optimizer = make_adam(generator, settings.generator_lr, settings)
     return LocalGAN(
-        generator,
-        make_adam(generator, settings.generator_lr, settings),
+        Generator(generator, optimizer, z_dim=models.z_dim, noise=noise, random_state=random_state),
         make_discriminator_learner(
             DiscriminatorLearner, rank, models.discriminator, settings, batches, device
         ),
-        z_dim=models.z_dim,
-        batch_size=settings.batch_size,
-        kappa=kappa,
-        generator_loss=GENERATOR_LOSSES[settings.generator_loss],
-        noise=noise,
-        random_state=random_state,
-        loss_scale=loss_scale(settings.precision),
+        kappa,
     )

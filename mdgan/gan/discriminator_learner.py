@@ -79,17 +79,12 @@ class DiscriminatorLearner:
         discriminator: Discriminator,
         batches: Batches,
         random_state: RandomState,
-        *,
-        batch_size: int,
-        local_steps: int,
-        discriminator_loss: DiscriminatorLoss,
-        generator_loss: Term,
-        loss_scale: float = 1.0,
+        rules: Rules,
     ) -> None:
         self.discriminator = discriminator
         self.batches = batches
         self.random_state = random_state
-        self.rules = Rules(batch_size, local_steps, discriminator_loss, generator_loss, loss_scale)
+        self.rules = rules
         self._real_loss: Tensor | None = None
         self.before_real_half: dict[str, Tensor] = {}
 

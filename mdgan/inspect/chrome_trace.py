@@ -18,7 +18,7 @@ from mdgan.errors import BadInput
 from mdgan.records.happenings import JOINED, LEFT, LOST, RESUMED, SHUT_OUT, happening
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace, Traffic
 from mdgan.records.values import number_in
-from mdgan.storage.whole_file import write_whole
+from mdgan.storage.whole_file import write_output
 
 _TOUCHING = 2
 """Microseconds by which rounding may make two spans overlap that in truth do not."""
@@ -53,10 +53,7 @@ def write_chrome_trace(path: Path, output: Path) -> tuple[int, tuple[str, ...]]:
     run = RecordedRun.read(path)
     trace = chrome_trace(run)
     data = json.dumps(trace, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
-    try:
-        write_whole(output, data)
-    except OSError as error:
-        raise BadInput(f"-o {output}: cannot write it ({error.strerror})") from error
+    write_output("-o", output, data)
     return sum(event["ph"] == "X" for event in trace["traceEvents"]), run.damage
 
 
@@ -80,7 +77,10 @@ def chrome_trace(run: RecordedRun) -> dict[str, Any]:
     events: list[_Event] = []
     for trace in traces:
         process = processes[trace.role]
-        events += _process(trace.role, process)
+        events += [
+            _metadata("process_name", process, process, name=trace.role),
+            _metadata("process_sort_index", process, process, sort_index=process),
+        ]
         events += _spans(trace, process, numbers)
         events += _rates(trace.traffic, process)
     events += _instants(run, processes[traces[0].role])
@@ -101,13 +101,6 @@ def _order(trace: Trace) -> tuple[int, int, str]:
     if kind == "host" and number.isdigit():
         return 1, int(number), trace.role
     return 2 * (kind == "scorer"), 0, trace.role
-
-
-def _process(role: str, process: int) -> list[_Event]:
-    return [
-        _metadata("process_name", process, process, name=role),
-        _metadata("process_sort_index", process, process, sort_index=process),
-    ]
 
 
 def _metadata(kind: str, process: int, thread: int, **args: Any) -> _Event:
@@ -193,44 +186,41 @@ def _counter(process: int, seconds: float, rates: Mapping[str, float]) -> _Event
 def _instants(run: RecordedRun, process: int) -> Iterator[_Event]:
     """Swaps, ends of rounds, and workers that came or went."""
     server = run.traces.get("server", Trace("server"))
-    when = _Clock(run, server)
+    ends = _ends(run, server)
+
+    def end_of(iteration: float) -> float:
+        return float(np.interp(iteration, list(ends), list(ends.values())))
+
     for event in run.named("swap"):
         iteration = number_in(event, "iteration")
         if iteration is not None:
             spans = server.spans.get(int(iteration), ())
             began = next((span.start for span in spans if span.name == "swap"), None)
-            yield _instant("swap", process, when.of(iteration) if began is None else began, event)
+            yield _instant("swap", process, end_of(iteration) if began is None else began, event)
     for number, event in enumerate(run.named("round"), start=1):
         iteration = number_in(event, "iteration")
         if iteration is not None:
             seconds = number_in(event, "seconds")
             name = f"round {number}" + (" aborted" if event.get("aborted") is True else "")
-            yield _instant(name, process, when.of(iteration) if seconds is None else seconds, event)
+            yield _instant(name, process, end_of(iteration) if seconds is None else seconds, event)
     for event in run.events:
         found = happening(event)
         if found is not None and found.kind in _NAMES:
-            name = _NAMES[found.kind].format(_listed(found.workers))
-            seconds = when.of(found.iteration) if found.seconds is None else found.seconds
+            name = _NAMES[found.kind].format(", ".join(map(str, found.workers)))
+            seconds = end_of(found.iteration) if found.seconds is None else found.seconds
             yield _instant(name, process, seconds, event)
 
 
-class _Clock:
-    """Knows when iterations ended, for events that are recorded without a time."""
-
-    def __init__(self, run: RecordedRun, server: Trace) -> None:
-        ends = {0: 0.0}
-        for record in run.iterations:
-            iteration, seconds = number_in(record, "iteration"), number_in(record, "seconds")
-            if iteration is not None and seconds is not None:
-                ends[int(iteration)] = seconds
-        for number, spans in server.spans.items():
-            ends[number] = max(span.start + span.seconds for span in spans)
-        self._known = sorted(ends)
-        self._seconds = [ends[number] for number in self._known]
-
-    def of(self, iteration: float) -> float:
-        """The end of an iteration, interpolated if it is not recorded."""
-        return float(np.interp(iteration, self._known, self._seconds))
+def _ends(run: RecordedRun, server: Trace) -> dict[int, float]:
+    """When iterations ended, by increasing number, for events that are recorded without a time."""
+    ends = {0: 0.0}
+    for record in run.iterations:
+        iteration, seconds = number_in(record, "iteration"), number_in(record, "seconds")
+        if iteration is not None and seconds is not None:
+            ends[int(iteration)] = seconds
+    for number, spans in server.spans.items():
+        ends[number] = max(span.start + span.seconds for span in spans)
+    return dict(sorted(ends.items()))
 
 
 def _instant(name: str, process: int, seconds: float, event: Mapping[str, Any]) -> _Event:
@@ -243,10 +233,6 @@ def _instant(name: str, process: int, seconds: float, event: Mapping[str, Any]) 
         "ts": _microseconds(seconds),
         "args": {name: value for name, value in event.items() if name not in _UNTOLD},
     }
-
-
-def _listed(workers: Iterable[int]) -> str:
-    return ", ".join(map(str, workers))
 
 
 def _microseconds(seconds: float) -> int:

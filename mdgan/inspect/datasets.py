@@ -10,16 +10,16 @@ from torch import Tensor
 from mdgan.data.dataset_file import (
     DatasetFile,
     check_models,
-    find_all,
     load,
     load_path,
     num_parameters,
 )
+from mdgan.data.find import find_all
 from mdgan.data.partition import partition
 from mdgan.data.settings import DataSettings
 from mdgan.errors import BadInput
 from mdgan.observe.text_table import text_table
-from mdgan.storage.whole_file import write_whole
+from mdgan.storage.whole_file import write_output
 
 _HEADINGS = ("name", "shape", "z", "G parameters", "D parameters", "file")
 _MOST_NUMBERS = 400
@@ -78,9 +78,11 @@ def draw_partition(
     data = DataSettings.read({"partition": scheme, "data_dir": data_dir})
     if not data.partition.divides:
         raise BadInput("--partition none: divides nothing; name another scheme")
-    if output.suffix not in (".png", ".svg"):
+    if output.suffix.lower() not in (".png", ".svg"):
         raise BadInput(f"-o {output}: must end in .png or .svg")
     dataset = load(name, datasets_dir)
+    dataset.check_folder("--data-dir", data_dir)
+    check_models(dataset)
     source = dataset.open(data.data_folder(name, 1))
     parts = partition(source.labels, data.partition, num_workers, seed)
     num_classes = int(source.labels.max()) + 1
@@ -90,11 +92,8 @@ def draw_partition(
     held = len(torch.unique(torch.cat(parts)))
     samples = f"{held:,}" if held == len(source) else f"{held:,} of {len(source):,}"
     title = f"{name}, {scheme}: {samples} samples over {num_workers} workers"
-    picture = _picture(counts, source.class_names, title, output.suffix[1:])
-    try:
-        write_whole(output, picture)
-    except OSError as error:
-        raise BadInput(f"-o {output}: cannot write it ({error.strerror})") from error
+    picture = _picture(counts, source.class_names, title, output.suffix[1:].lower())
+    write_output("-o", output, picture)
 
 
 def _picture(counts: Tensor, class_names: Sequence[str], title: str, file_format: str) -> bytes:

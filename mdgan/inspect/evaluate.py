@@ -6,7 +6,7 @@ If the folder lacks them, or the user names another network, real data are read 
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,38 +20,30 @@ from mdgan.families import registry
 from mdgan.gan.randomness import generator_for
 from mdgan.inspect.trained import Trained, load_trained
 from mdgan.launch import machine
-from mdgan.metrics.chosen import (
-    features_of,
-    make_extractor,
-    open_held_out,
-    own_file,
-)
+from mdgan.metrics.chosen import features_of, make_extractor, open_held_out, own_file
 from mdgan.metrics.extractor import Extractor
 from mdgan.metrics.packing import unpack
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.observe.text_table import text_table
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.rows import Scores, typed
+from mdgan.records.values import said_left_out
+from mdgan.settings.declare import flag
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Question:
-    """How a generator is scored.
+def evaluate_run(
+    path: Path, num_samples: int, seed: int | None, changes: Mapping[str, str]
+) -> dict[str, Any]:
+    """Scores a run, and adds the scores to its `metrics.jsonl`.
 
-    Attributes:
+    Args:
+        path: the run's folder.
         num_samples: n, how many samples to generate.
         seed: of the noise; None for the run's seed.
         changes: settings that replace the run's: `extractor`, `inception_weights`, `data_dir`,
             `held_out`, `device`.
-    """
-
-    num_samples: int
-    seed: int | None
-    changes: Mapping[str, str]
-
-
-def evaluate_run(path: Path, question: Question) -> dict[str, Any]:
-    """Scores a run, and adds the scores to its `metrics.jsonl`.
 
     Returns:
         The record, as `metrics.jsonl` has it.
@@ -61,13 +53,14 @@ def evaluate_run(path: Path, question: Question) -> dict[str, Any]:
     """
     trained = load_trained(path)
     settings, launch = trained.settings()
-    settings = _with(settings, question.changes)
-    device = machine.resolve_device(question.changes.get("device", launch.device), 0)
-    torch.set_num_threads(machine.server_threads(launch))
+    for name in ("data_dir", "held_out"):
+        trained.dataset.check_folder(flag(name), changes.get(name))
+    settings = _with(settings, changes)
+    device = machine.resolve_device(changes.get("device", launch.device), 0)
+    torch.set_num_threads(machine.num_threads(launch))
     begin = time.monotonic()
-    seed = settings.seed if question.seed is None else question.seed
-    extractor = _extractor(trained, settings, question).to(device)
-    real = _real(trained, settings, question, extractor)
+    extractor = _extractor(trained, settings, changes).to(device)
+    real = _real(trained, settings, changes, extractor)
     held_out = open_held_out(
         settings, trained.dataset, settings.data_folder(trained.dataset.name, 1)
     )
@@ -77,8 +70,8 @@ def evaluate_run(path: Path, question: Question) -> dict[str, Any]:
         real,
         None if held_out is None else features_of(held_out, extractor),
         z_dim=trained.dataset.z_dim,
-        num_samples=question.num_samples,
-        seed=seed,
+        num_samples=num_samples,
+        seed=settings.seed if seed is None else seed,
     )
     record = {
         "event": "scores",
@@ -88,11 +81,33 @@ def evaluate_run(path: Path, question: Question) -> dict[str, Any]:
         "scoring_seconds": round(time.monotonic() - begin, 3),
         **scores.as_record(),
     }
+    record["warnings"] += _unlike_training(path, record)
     try:
         trained.run.append_metrics(record)
     except OSError as error:
         _log.warning("warning: %s: not recorded there (%s)", path, error.strerror)
     return record
+
+
+def _unlike_training(path: Path, record: Mapping[str, Any]) -> list[str]:
+    """Says what keeps these scores from being compared with those that training recorded."""
+    trained = [row for row in RecordedRun.read(path).of(Scores) if row.by is None and row.scores]
+    if not trained:
+        return []
+    before, now = _measured_with(trained[-1]), _measured_with(typed(record, Scores))
+    differing = [what for what, value in now.items() if value != before[what]]
+    if not differing:
+        return []
+    return [f"these scores do not compare with those of training: other {', '.join(differing)}"]
+
+
+def _measured_with(scores: Scores) -> dict[str, object]:
+    return {
+        "network": scores.extractor and scores.extractor.sha256,
+        "number of samples": scores.n,
+        "real samples": (scores.n_real, scores.real_class_histogram),
+        "held-out samples": scores.n_held_out,
+    }
 
 
 def _with(settings: RunSettings, changes: Mapping[str, str]) -> RunSettings:
@@ -104,8 +119,8 @@ def _with(settings: RunSettings, changes: Mapping[str, str]) -> RunSettings:
     return replace(settings, **given)
 
 
-def _extractor(trained: Trained, settings: RunSettings, question: Question) -> Extractor:
-    asked = {"extractor", "inception_weights", "data_dir"} & question.changes.keys()
+def _extractor(trained: Trained, settings: RunSettings, changes: Mapping[str, str]) -> Extractor:
+    asked = {"extractor", "inception_weights", "data_dir"} & changes.keys()
     if not asked and (trained.run.path / EXTRACTOR_FILE).exists():
         tensors, fields = trained.run.read_tensors(EXTRACTOR_FILE)
         return unpack(fields, tensors, own_file(settings))
@@ -119,10 +134,10 @@ def _extractor(trained: Trained, settings: RunSettings, question: Question) -> E
 
 
 def _real(
-    trained: Trained, settings: RunSettings, question: Question, extractor: Extractor
+    trained: Trained, settings: RunSettings, changes: Mapping[str, str], extractor: Extractor
 ) -> RealStatistics:
     """The sums that training left, if they are by this extractor; else sums over the data here."""
-    if "data_dir" not in question.changes and (trained.run.path / REAL_FILE).exists():
+    if "data_dir" not in changes and (trained.run.path / REAL_FILE).exists():
         tensors, described = trained.run.read_tensors(REAL_FILE)
         if described.get("sha256") == extractor.sha256:
             return RealStatistics.from_tensors(tensors)
@@ -158,7 +173,7 @@ def scores_in_words(record: Mapping[str, Any]) -> str:
         ("KL of classes", _number(scores.get("class_kl"), 4), "nats, generated against real"),
     ]  # fmt: skip
     lines.append(text_table([row for row in rows if row[1] != "-"], right=(1,), indent=2))
-    lines += [f"  {name} left out: {reason}" for name, reason in record["left_out"].items()]
+    lines += [f"  {line}" for line in said_left_out(record["left_out"])]
     lines += [f"  warning: {warning}" for warning in record["warnings"]]
     return "\n".join(lines)
 

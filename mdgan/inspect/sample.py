@@ -9,7 +9,7 @@ from mdgan.errors import BadInput
 from mdgan.gan.sampling import draw_samples
 from mdgan.inspect.trained import load_trained
 from mdgan.observe.grid import grid_png
-from mdgan.storage.whole_file import write_whole
+from mdgan.storage.whole_file import write_output
 
 
 def sample_run(path: Path, num_samples: int, seed: int, output: Path, *, as_npz: bool) -> int:
@@ -27,8 +27,12 @@ def sample_run(path: Path, num_samples: int, seed: int, output: Path, *, as_npz:
 
     Raises:
         BadInput: not a run, no generator yet, its dataset file is gone or no longer fits, or the
-            output cannot be written.
+            output cannot be written, or its ending is not that of what is written.
     """
+    ending = ".npz" if as_npz else ".png"
+    if output.suffix.lower() != ending:
+        other = "; --npz writes arrays" if output.suffix.lower() == ".npz" else ""
+        raise BadInput(f"-o {output}: must end in {ending}{other}")
     trained = load_trained(path)
     images = draw_samples(trained.generator, num_samples, trained.dataset.z_dim, seed)
     if as_npz:
@@ -37,8 +41,5 @@ def sample_run(path: Path, num_samples: int, seed: int, output: Path, *, as_npz:
         data = buffer.getvalue()
     else:
         data = grid_png(images)
-    try:
-        write_whole(output, data)
-    except OSError as error:
-        raise BadInput(f"-o {output}: cannot write it ({error.strerror})") from error
+    write_output("-o", output, data)
     return trained.iteration

@@ -2,21 +2,30 @@
 
 import logging
 import os
+import platform
+import shutil
 import socket
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
+import torch
 from torch import nn
 
 from mdgan import __version__
-from mdgan.launch.continuation import Continuation, continuation
+from mdgan.errors import BadInput, cannot_write
+from mdgan.families import registry
+from mdgan.launch.continuation import Continuation, check_not_running, continuation
 from mdgan.launch.faults import SERVER
+from mdgan.launch.machine import resolve_device
 from mdgan.launch.prepare import Prepared
 from mdgan.observe.run_observer import RunObserver
-from mdgan.observe.tensorboard import TensorBoardWriter
+from mdgan.observe.trackers import Trackers
 from mdgan.records.run_directory import RunDirectory
+from mdgan.settings.machine import num_cores
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.fence import Fence
 
@@ -51,7 +60,7 @@ class Claim:
         return Checkpoints(self.run.checkpoints, prepared.settings.checkpoint_keep)
 
 
-def claim(prepared: Prepared, *, listens: str = "", taking_over: bool = False) -> Claim:
+def claim(prepared: Prepared, listens: str = "", *, taking_over: bool = False) -> Claim:
     """Makes the folder of a new run, or takes that of a run that goes on.
 
     Args:
@@ -63,27 +72,72 @@ def claim(prepared: Prepared, *, listens: str = "", taking_over: bool = False) -
         BadInput: the folder cannot be used.
     """
     settings = prepared.config
-    goes_on = None
-    if prepared.continues is None:
-        name = f"{prepared.dataset.name}-{datetime.now():%Y%m%d-%H%M%S}"
-        run = RunDirectory.claim(Path(prepared.launch.out or f"runs/{name}"))
-    else:
-        run = RunDirectory.open(prepared.continues)
-        goes_on = continuation(run, settings, taking_over=taking_over)
-    fence = Fence.claim(run.path)
-    iteration = 0
-    if goes_on is not None:
-        iteration = goes_on.manifest.iteration
-        _log.info("going on with %s from iteration %d", run.path, iteration)
-        for note in goes_on.notes:
-            _log.info("  %s", note)
+    run, goes_on, is_new = _find_run(prepared, taking_over=taking_over)
+    try:
+        claimed = Claim(run, Fence.claim(run.path), goes_on, taking_over, listens)
+        iteration = 0 if goes_on is None else goes_on.manifest.iteration
+        if goes_on is not None:
+            _log.info("going on with %s from iteration %d", run.path, iteration)
+            for note in goes_on.notes:
+                _log.info("  %s", note)
         run.sweep()
         run.cut_after(iteration)
-    run.write_config(settings)
-    seconds = 0.0 if goes_on is None else goes_on.manifest.seconds
-    status = {"state": "starting", "iteration": iteration, "seconds": seconds}
-    run.write_status({**about(prepared, listens), **status})
-    return Claim(run, fence, goes_on, taking_over, listens)
+        run.write_config(settings)
+        status = {"state": "starting", "iteration": iteration, "seconds": claimed.seconds}
+        run.write_status({**about(prepared, listens), **status})
+    except OSError as error:
+        if is_new:  # the folder was empty; the same command can be given again
+            shutil.rmtree(run.path, ignore_errors=True)
+        place = f"--out {run.path}" if goes_on is None else f"--resume {run.path}"
+        raise BadInput(cannot_write(place, error)) from error
+    return claimed
+
+
+def _find_run(
+    prepared: Prepared, *, taking_over: bool
+) -> tuple[RunDirectory, Continuation | None, bool]:
+    """The run's folder; where training goes on; and whether the folder was empty."""
+    if prepared.continues is not None:
+        run = RunDirectory.open(prepared.continues)
+        return run, continuation(run, prepared.config, taking_over=taking_over), False
+    name = f"{prepared.dataset.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    path = Path(prepared.launch.out or f"runs/{name}")
+    if not (prepared.resumes_or_starts and _is_run(path)):
+        return RunDirectory.claim(path), None, True
+    run = RunDirectory.open(path)
+    check_not_running(run)
+    _log.info("%s has no checkpoint; starting it again", path)
+    return run, None, False
+
+
+def resumed_or_started(prepared: Prepared) -> Prepared | None:
+    """What `--resume-or-start` comes to, by what is in the run's folder.
+
+    Args:
+        prepared: the checked run, with the folder as its `--out`.
+
+    Returns:
+        It as it goes on from a checkpoint, or unchanged as it starts; None if it is finished.
+
+    Raises:
+        BadInput: the run's status is damaged.
+    """
+    path = Path(prepared.launch.out or "")
+    if not _is_run(path):
+        return prepared
+    run = RunDirectory.open(path)
+    status = run.read_status()
+    iterations = status.get("iteration", 0)
+    if status.get("state") == "finished" and iterations >= prepared.settings.iterations:
+        _log.info("%s is finished: %d iterations", path, iterations)
+        return None
+    if Checkpoints(run.checkpoints, keep=1).exist():
+        return replace(prepared, continues=path, beginning=None)
+    return prepared
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "run.json").is_file()
 
 
 def about(prepared: Prepared, listens: str) -> dict[str, Any]:
@@ -98,16 +152,46 @@ def about(prepared: Prepared, listens: str) -> dict[str, Any]:
         "dataset_file": str(Path(prepared.dataset.path).resolve()),
         "dataset_sha256": prepared.dataset.sha256,
         "machine": socket.gethostname(),
+        "system": _system(prepared),
+        "other_defaults": _other_defaults(prepared),
         "process": os.getpid(),
         "listens": listens,
         "unit": prepared.algorithm.unit,
     }
 
 
+def _system(prepared: Prepared) -> dict[str, str]:
+    """What this machine is, which two runs must share to be timed against each other."""
+    cpu = platform.processor() or platform.machine()
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        cpu = next(names, cpu)
+    return {
+        "processor": f"{cpu}, {num_cores()} cores for this process",
+        "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
+        "device": str(resolve_device(prepared.launch.device, 0)),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "mdgan": __version__,
+    }
+
+
+def _other_defaults(prepared: Prepared) -> dict[str, Any]:
+    """Setting → its default, of those that have another value in this run."""
+    algorithm = {"algorithm": prepared.settings.algorithm}
+    try:
+        defaults = registry.read_settings([algorithm], prepared.dataset.defaults).as_json()
+    except BadInput:  # the user's settings may be what makes those of the dataset file possible
+        return {}
+    chosen = prepared.settings.as_json()
+    return {name: value for name, value in defaults.items() if chosen[name] != value}
+
+
 def make_observer(prepared: Prepared, claimed: Claim, generator: nn.Module) -> RunObserver:
     """The observer of a run."""
     run = claimed.run
-    wanted = prepared.settings.tensorboard
     return RunObserver(
         run,
         generator,
@@ -118,8 +202,12 @@ def make_observer(prepared: Prepared, claimed: Claim, generator: nn.Module) -> R
         log_interval=prepared.settings.log_interval,
         status=about(prepared, claimed.listens),
         launched=prepared.launched,
-        tensorboard=TensorBoardWriter(run.path / "tensorboard") if wanted else None,
+        settings=prepared.config,
+        trackers=Trackers(
+            prepared.settings.trackers(), run.path, prepared.settings.as_json(shared=True)
+        ),
         seconds=claimed.seconds,
         on_phase=prepared.faults.on_phase(SERVER),
         may_write=claimed.fence.check,
+        resume=f"mdgan {registry.command(prepared.settings.algorithm)} --resume {run.path}",
     )

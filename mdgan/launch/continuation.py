@@ -3,7 +3,6 @@
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -16,7 +15,15 @@ from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.manifest import SERVER, Manifest
 from mdgan.storage.state_file import Damaged, read_state
 
-_NO_MATTER = ("ranks", "master_addr", "master_port", "join_token", "insecure", "network_interface")
+_NO_MATTER = (
+    "ranks",
+    "master_addr",
+    "master_port",
+    "join_token",
+    "insecure",
+    "network_interface",
+    "log_file",
+)
 
 
 @dataclass(frozen=True)
@@ -73,10 +80,8 @@ def continuation(
     Raises:
         BadInput: the run is still going, has no whole checkpoint, or has done all iterations.
     """
-    status = run.read_status()
-    here = status.get("machine") == socket.gethostname()
-    if here and not taking_over and status.get("state") in ("starting", "running"):
-        _check_dead(run.path, status.get("process", 0))
+    if not taking_over:
+        check_not_running(run)
     checkpoints = Checkpoints(run.checkpoints, keep=1)
     manifest, passed_over = checkpoints.newest()
     if manifest is None:
@@ -91,7 +96,8 @@ def continuation(
     iterations = int(settings["iterations"])
     if manifest.iteration >= iterations:
         raise BadInput(
-            f"--resume {run.path}: all {iterations} iterations are done; give more --iterations"
+            f"--resume {run.path}: all {iterations} iterations are done; to go on, give more, such "
+            f"as --iterations {2 * iterations}"
         )
     changed = [
         f"{name} was {manifest.settings[name]}, is {value}"
@@ -102,20 +108,35 @@ def continuation(
     return Continuation(run, manifest, tuple(notes), settings)
 
 
-def _check_dead(path: Path, process: int) -> None:
-    """Makes sure that the process that wrote a run's status is gone.
+def check_not_running(run: RunDirectory) -> None:
+    """Checks that no process on this machine works on a run.
 
     Raises:
-        BadInput: it is not.
+        BadInput: one does.
     """
+    if is_running(run):
+        process = run.read_status()["process"]
+        raise BadInput(
+            f"--resume {run.path}: still running (process {process}); stop it first, with Ctrl-C"
+        )
+
+
+def is_running(run: RunDirectory) -> bool:
+    """Whether the process that wrote a run's status still works on it, on this machine.
+
+    Raises:
+        BadInput: the status is damaged.
+    """
+    status = run.read_status()
+    if status.get("machine") != socket.gethostname():
+        return False
+    if status.get("state") not in ("starting", "running"):
+        return False
     try:
-        found = psutil.Process(process)
+        found = psutil.Process(status.get("process", 0))
         began, is_dead = found.create_time(), found.status() == psutil.STATUS_ZOMBIE
     except (psutil.Error, ValueError, OverflowError):
-        return
+        return False
     # A dead process that its parent has not noticed yet keeps its number; one that began later than
     # the run has been given the number of a process that ended.
-    if not is_dead and began < (path / "run.json").stat().st_mtime:
-        raise BadInput(
-            f"--resume {path}: still running (process {process}); stop it first, with Ctrl-C"
-        )
+    return not is_dead and began < (run.path / "run.json").stat().st_mtime

@@ -11,14 +11,16 @@ written, but the server has not been told, or has not written the manifest.
 """
 
 import contextlib
-import json
 import os
 import re
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
+from msgspec import Struct
 
 from mdgan.errors import BadInput
 from mdgan.families import registry
@@ -55,8 +57,7 @@ class Fault:
         return f"{self.role}:{self.action}@{self.phase}:{self.iteration}"
 
 
-@dataclass(frozen=True)
-class Strike:
+class Strike(Struct, frozen=True):
     """A fault that has struck.
 
     Attributes:
@@ -144,18 +145,15 @@ def _parse(text: str) -> Fault:
     return Fault(role, action, phase, int(iteration))
 
 
+@dataclass(frozen=True)
 class FaultFolder:
     """Where `mdgan chaos` and the processes agree on faults; a file is there as a whole or not.
 
-    Args:
-        path: the folder, which `mdgan chaos` has made.
-
     Attributes:
-        path: the folder.
+        path: the folder, which `mdgan chaos` has made.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def allow(self, number: int) -> None:
         """From now on a fault may strike once."""
@@ -182,12 +180,13 @@ class FaultFolder:
     def tell_struck(self, strike: Strike) -> None:
         """A fault is about to strike this process."""
         temporary = self.path / f"temporary-{strike.number}"
-        temporary.write_text(json.dumps(asdict(strike)))
+        temporary.write_bytes(msgspec.json.encode(strike))
         temporary.replace(self.path / f"struck-{strike.number}")
 
     def struck(self) -> dict[int, Strike]:
         """All that have struck, by number."""
-        found = [Strike(**json.loads(path.read_text())) for path in self.path.glob("struck-*")]
+        texts = [path.read_bytes() for path in self.path.glob("struck-*")]
+        found = [msgspec.json.decode(text, type=Strike) for text in texts]
         return {strike.number: strike for strike in found}
 
 

@@ -5,7 +5,6 @@ fork of one that did, and that has read the data, costs milliseconds and shares 
 """
 
 import contextlib
-import errno
 import gc
 import logging
 import os
@@ -16,17 +15,19 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import FrameType
+from math import inf
 from typing import NoReturn
 
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.engine.server.loop import AllWorkersLost
-from mdgan.errors import BadInput, Interrupted
-from mdgan.launch.claim import claim
+from mdgan.errors import BadInput, Interrupted, cannot_write, is_of_disk
+from mdgan.launch.claim import claim, resumed_or_started
 from mdgan.launch.links import DEFAULT_PORT, own_addresses, server_addresses
+from mdgan.launch.minder import ENDS_WITH_INPUT
 from mdgan.launch.prepare import Prepared
-from mdgan.launch.processes import run_everything, run_host, run_server
+from mdgan.launch.processes import TOGETHER_SECONDS, run_everything, run_host, run_server
 from mdgan.launch.settings import check_exposed
+from mdgan.launch.task import Task
 from mdgan.storage.fence import Fenced
 from mdgan.storage.whole_file import exit_between_files
 from mdgan.transport.rendezvous import listen
@@ -35,7 +36,6 @@ _log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 4.0
 _SERVER_FIRST_SECONDS = 2.5
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SERVER_NAME = "rank 0"
 
@@ -46,8 +46,12 @@ STOPPED = 130
 """Exit status of a process that was asked to stop; shells give the same after Ctrl-C."""
 
 
-def launch(prepared: Prepared) -> int:
+def launch(prepared: Prepared, takes_over_at: str | None = None) -> int:
     """Runs this machine's ranks to the end.
+
+    Args:
+        prepared: the checked run.
+        takes_over_at: the address where workers will look for a server that replaces a dead one.
 
     Returns:
         The exit status: 0 done, 1 failed, 2 bad input, 128 + n ended by signal n.
@@ -55,24 +59,20 @@ def launch(prepared: Prepared) -> int:
     Raises:
         BadInput: an address, port or output folder cannot be used; nothing was started.
     """
+    if prepared.resumes_or_starts:
+        going = resumed_or_started(prepared)
+        if going is None:
+            return 0
+        prepared = going
     if prepared.launch.transport == "memory" or not prepared.algorithm.has_hosts:
         return run_guarded(partial(run_everything, prepared, claim(prepared)))
-    if prepared.torchrun is not None:
-        return _one_of_torchrun(prepared)
-    return _fork_all(prepared, prepared.launch.addresses()[0])
+    if prepared.ray is not None:
+        from mdgan.launch.ray import launch_by_ray
 
-
-def take_over(prepared: Prepared, address: str) -> int:
-    """Runs the server of a run whose server has died.
-
-    Args:
-        prepared: a run that goes on; rank 0 is all that runs here.
-        address: of this machine, where the workers will look.
-
-    Returns:
-        The exit status, as `launch`.
-    """
-    return _fork_all(prepared, address, taking_over=True)
+        return launch_by_ray(prepared, prepared.ray)
+    if prepared.task is not None:
+        return _run_task(prepared, prepared.task)
+    return _fork_all(prepared, takes_over_at)
 
 
 def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
@@ -92,9 +92,9 @@ def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
             _log.warning("stopped: %s", error)
         return STOPPED
     except OSError as error:
-        if error.errno not in _DISK_ERRORS:
+        if not is_of_disk(error):
             raise
-        _log.error("cannot write %s: %s", error.filename, error.strerror)
+        _log.error("%s", cannot_write(error.filename, error))
         return 1
     except HostFailed as error:
         _log.error("%s", error)
@@ -109,58 +109,65 @@ def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
     return 0
 
 
-def _preload() -> None:
-    """Imports what the first optimizer step would import in every process (over a second each)."""
-    import torch._dynamo  # noqa: F401
-
-
-def _one_of_torchrun(prepared: Prepared) -> int:
-    torchrun = prepared.torchrun
-    assert torchrun is not None
+def _run_task(prepared: Prepared, task: Task) -> int:
+    """Runs the one role of a process that another program has started."""
     if not prepared.ranks.serves:
         (workers,) = prepared.ranks.hosts
-        return run_guarded(partial(run_host, prepared, workers, None, torchrun.process_here))
-    listener = None
-    if not torchrun.store_is_up:
-        listener = listen(torchrun.master_addr, torchrun.master_port)
-    return run_guarded(partial(run_server, prepared, claim(prepared), listener))
+        return run_guarded(partial(run_host, prepared, workers, None, task.process_here))
+    if task.store_is_up:
+        return run_guarded(partial(run_server, prepared, claim(prepared), None))
+    listener = listen(prepared.link_settings.addresses()[0], task.master_port)
+    own, port = listener.getsockname()[:2]
+    check_exposed([own], prepared.link_settings)
+    claimed = claim(prepared, f"{own}:{port}")
+    started = f"{task.num_processes} processes by {task.launcher}"
+    _log.info("starting %s for %s, others may join at %s:%d", started, claimed.run.path, own, port)
+    return run_guarded(partial(run_server, prepared, claimed, listener))
 
 
-def _fork_all(prepared: Prepared, address: str, *, taking_over: bool = False) -> int:
+def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
+    # The first optimizer step would import it in every process, over a second each.
+    import torch._dynamo  # noqa: F401
+
     with contextlib.ExitStack() as resources:
         listener: socket.socket | None = None
+        here = ", ".join(map(str, prepared.ranks.workers()))
         port, run = prepared.launch.master_port, None
         work: list[tuple[str, Callable[[], None]]] = []
         if prepared.ranks.serves:
             if port is None:
                 port = 0 if prepared.ranks.complete else DEFAULT_PORT
+            address = takes_over_at or prepared.launch.addresses()[0]
             listener = resources.enter_context(listen(address, port))
             own, port = listener.getsockname()[:2]
             check_exposed([own], prepared.launch)
-            claimed = claim(prepared, listens=f"{own}:{port}", taking_over=taking_over)
+            claimed = claim(prepared, f"{own}:{port}", taking_over=takes_over_at is not None)
             run = claimed.run.path
             count = prepared.ranks.num_processes
             processes = "1 process" if count == 1 else f"{count} processes"
-            where = f"{processes} for {run}, others may join at {own}:{port}"
-            _log.info("starting %s", where)
+            _log.info("starting %s for %s, others may join at %s:%d", processes, run, own, port)
             work.append((SERVER_NAME, partial(run_server, prepared, claimed, listener)))
         else:
             places = server_addresses(prepared.launch, port)
             check_exposed(own_addresses(places, prepared.launch), prepared.launch)
+            server = " or ".join(f"{host}:{port}" for host, port in places)
+            _log.info("starting rank %s; waiting for the server at %s", here, server)
         for index, workers in enumerate(prepared.ranks.hosts):
             name = "rank " + "-".join(map(str, sorted({workers[0], workers[-1]})))
             process_here = index + prepared.ranks.serves
             work.append((name, partial(run_host, prepared, workers, port, process_here, run)))
-        _preload()
-        return Family(listener, has_standbys=len(prepared.launch.addresses()) > 1).run(work)
+        status = Family(listener, has_standbys=len(prepared.launch.addresses()) > 1).run(work)
+        if not prepared.ranks.serves:
+            _log.info("rank %s ended with status %d", here, status, extra={"shown": "result"})
+        return status
 
 
-class _StopSignal(Exception):
-    """Ctrl-C or SIGTERM reached the launcher."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
+def _end_with_input() -> None:
+    """Ends this process when its standard input does: what started it is gone."""
+    with contextlib.suppress(OSError):
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Family:
@@ -175,7 +182,10 @@ class Family:
         self._has_standbys = has_standbys
         self._names: dict[int, str] = {}
         self._listener = listener
-        self._stopping = False
+        # Nothing happens in a handler: a signal may come between the end of a child and the note
+        # of it. The interpreter writes each as a byte into this pipe.
+        self._signals, self._signalled = os.pipe()
+        os.set_blocking(self._signalled, False)
         # Only the launcher holds this end open: when it ends, for any reason, the children notice.
         self._lifeline, self._launcher_alive = os.pipe()
 
@@ -188,8 +198,9 @@ class Family:
         Returns:
             The exit status of the server, or the worst of the hosts' where it runs elsewhere.
         """
-        for number in _STOP_SIGNALS:
-            signal.signal(number, self._on_signal)
+        for number in (*_STOP_SIGNALS, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(self._signalled, warn_on_full_buffer=False)
         sys.stdout.flush()
         sys.stderr.flush()
         gc.collect()
@@ -199,15 +210,18 @@ class Family:
                 self._fork(name, partial(run_guarded, role, tells=name == work[0][0]))
             if self._listener is not None:
                 self._listener.close()
+            if os.environ.get(ENDS_WITH_INPUT):
+                threading.Thread(target=_end_with_input, daemon=True).start()
             return self._mind()
-        except _StopSignal as signalled:
-            return 128 + signalled.number
         finally:
-            self._stopping = True
             self._end_all()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for end in (self._signals, self._signalled, self._lifeline, self._launcher_alive):
+                os.close(end)
 
     def _fork(self, name: str, role: Callable[[], int]) -> None:
-        # A signal between the fork and the child's own handlers would raise the launcher's in it.
+        # Until the child has handlers of its own, its signals would be noted as the launcher's.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         child = os.fork()
         if child == 0:
@@ -218,7 +232,10 @@ class Family:
     def _be_child(self, name: str, role: Callable[[], int]) -> NoReturn:
         status = 1
         try:
-            os.close(self._launcher_alive)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for end in (self._launcher_alive, self._signals, self._signalled):
+                os.close(end)
             if self._listener is not None and name != SERVER_NAME:
                 self._listener.close()
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher passes it on
@@ -238,60 +255,78 @@ class Family:
         worst = 0
         serves = SERVER_NAME in self._names.values()
         while self._names:
-            name, status = self._wait()
-            replaced = self._has_standbys and (status < 0 or status == FENCED)
-            if status < 0:
-                _log.error("%s was killed by signal %d", name, -status)
-                status = 128 - status
-            if name == SERVER_NAME and replaced and self._names:
-                serves = False  # the hosts look for the server that replaces it
-            elif name == SERVER_NAME:  # hosts leave by themselves when the server says stop
-                self._reap_until(time.monotonic() + _GRACE_SECONDS)
-                return status
-            elif not serves:
-                worst = max(worst, status)
-            elif status == 2:  # it could not join; without it training will not begin
-                return status
+            number = self._next_signal()
+            if number in _STOP_SIGNALS:
+                self._wind_down()
+                return 128 + number
+            for name, status in self._reap():
+                replaced = self._has_standbys and (status < 0 or status == FENCED)
+                if status < 0:
+                    _log.error("%s was killed by signal %d", name, -status)
+                    status = 128 - status
+                if name == SERVER_NAME and replaced and self._names:
+                    serves = False  # the hosts look for the server that replaces it
+                elif name == SERVER_NAME:  # hosts leave by themselves when the server says stop
+                    self._reap_until(time.monotonic() + _GRACE_SECONDS)
+                    return status
+                elif not serves:
+                    worst = max(worst, status)
+                elif status == 2:  # it could not join; without it training will not begin
+                    return status
         return worst
 
-    def _wait(self) -> tuple[str, int]:
-        child, status = os.wait()
-        return self._names.pop(child), os.waitstatus_to_exitcode(status)
+    def _wind_down(self) -> None:
+        """Waits until the server has saved the run, or until the user asks again to stop."""
+        self._signal([child for child, name in self._names.items() if name == SERVER_NAME])
+        had_server = asked_again = False
+        while SERVER_NAME in self._names.values() and not asked_again:
+            had_server = True
+            asked_again = self._next_signal() in _STOP_SIGNALS
+            self._reap()
+        if had_server and not asked_again:
+            self._reap_until(time.monotonic() + _GRACE_SECONDS)
+
+    def _next_signal(self) -> int:
+        """Waits for a signal that the launcher is sent, such as that a child has ended."""
+        return os.read(self._signals, 1)[0]
+
+    def _reap(self) -> list[tuple[str, int]]:
+        """Names and exit statuses of the children that have ended since, the server last."""
+        ended = []
+        for child in reversed(self._names):
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                ended.append((child, os.waitstatus_to_exitcode(status)))
+        return [(self._names.pop(child), status) for child, status in ended]
 
     def _end_all(self) -> None:
         """The server first, so that it can save the run and tell the hosts; then the others."""
         begin = time.monotonic()
         servers = [child for child, name in self._names.items() if name == SERVER_NAME]
-        self._signal(servers, signal.SIGTERM)
+        self._signal(servers)
         if servers:
+            self._reap_until(begin + 2 * TOGETHER_SECONDS)  # a signal that follows sooner is lost
+            self._signal([child for child in servers if child in self._names])
             self._reap_until(begin + _SERVER_FIRST_SECONDS)
-        self._signal(list(self._names), signal.SIGTERM)
+        self._signal(list(self._names))
         self._reap_until(begin + _GRACE_SECONDS)
         self._signal(list(self._names), signal.SIGKILL)
-        while self._names:
-            self._wait()
+        self._reap_until(inf)
 
-    def _signal(self, children: list[int], number: signal.Signals) -> None:
+    def _signal(self, children: list[int], number: signal.Signals = signal.SIGTERM) -> None:
         for child in children:
             os.kill(child, number)  # not yet reaped, so the number is still its own
 
     def _reap_until(self, deadline: float) -> None:
         while self._names and time.monotonic() < deadline:
-            child, _ = os.waitpid(-1, os.WNOHANG)
-            if child:
-                self._names.pop(child)
-            else:
+            if not self._reap():
                 time.sleep(0.01)
-
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if not self._stopping:
-            self._stopping = True
-            raise _StopSignal(number)
 
     def _watch_launcher(self) -> None:
         os.read(self._lifeline, 1)  # returns when the launcher is gone
         if SERVER_NAME in self._names.values():  # a host: the server saves the run and tells it
             time.sleep(_SERVER_FIRST_SECONDS)
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(_GRACE_SECONDS)
+        for _ in range(2):  # the second time a server does not finish its iteration first
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(_GRACE_SECONDS / 2)
         exit_between_files(1, 1.0)

@@ -8,8 +8,8 @@ from typing import Any
 from mdgan.engine import message_sizes
 from mdgan.engine.host.loop import Connect
 from mdgan.launch.prepare import Prepared
-from mdgan.launch.ranks import Torchrun
 from mdgan.launch.settings import LaunchSettings, check_exposed
+from mdgan.launch.task import Task
 from mdgan.timeouts import Timeouts
 from mdgan.transport.agent_store import find_door, publish_door
 from mdgan.transport.base import Admit
@@ -67,9 +67,9 @@ def open_server(
         BadInput: others could reach it and nothing guards it, or the token cannot be read.
     """
     if listener is None:
-        assert prepared.torchrun is not None
-        listener = _listen_beside_store(prepared.torchrun, prepared.launch, timeouts)
-    check_exposed([listener.getsockname()[0]], prepared.launch)
+        assert prepared.task is not None
+        listener = _listen_beside_store(prepared.task, prepared.link_settings, timeouts)
+    check_exposed([listener.getsockname()[0]], prepared.link_settings)
     sizes = prepared.builder.message_sizes(prepared.settings, prepared.dataset)
 
     def accepts_from(hello: Mapping[str, Any]) -> Mapping[str, int]:
@@ -104,10 +104,8 @@ def connector(
         BadInput: an address is unknown, the token cannot be read, or others could reach this host
             and nothing guards it.
     """
-    settings, torchrun = prepared.launch, prepared.torchrun
+    settings, task = prepared.link_settings, prepared.task
     addresses = server_addresses(settings, port)
-    if torchrun is not None:
-        addresses = [(torchrun.master_addr, torchrun.master_port)]
     own = own_addresses(addresses, settings)
     check_exposed(own, settings)
     listen_address = own[0] if settings.network_interface is not None else None
@@ -116,9 +114,9 @@ def connector(
 
     def connect(hello: Mapping[str, Any], timeout_seconds: float) -> TcpHostTransport:
         places = addresses
-        if torchrun is not None and torchrun.store_is_up:
+        if task is not None and task.store_is_up:
             until = Until(timeout_seconds, interrupted)
-            places = [find_door(addresses[0], _corner(torchrun), until)]
+            places = [find_door(addresses[0], _corner(task), until)]
         return TcpHostTransport(
             places,
             prepared.token,
@@ -134,20 +132,18 @@ def connector(
     return connect
 
 
-def _listen_beside_store(
-    torchrun: Torchrun, settings: LaunchSettings, timeouts: Timeouts
-) -> socket.socket:
+def _listen_beside_store(task: Task, settings: LaunchSettings, timeouts: Timeouts) -> socket.socket:
     """Listens on a free port of the address that reaches torchrun's store, and says so there."""
-    master = (torchrun.master_addr, torchrun.master_port)
+    master = (task.master_addr, task.master_port)
     address = address_towards(*master)
     check_exposed([address], settings)
     listener = listen(address, 0)
     publish_door(
-        master, _corner(torchrun), (address, listener.getsockname()[1]), Until(timeouts.connect)
+        master, _corner(task), (address, listener.getsockname()[1]), Until(timeouts.connect)
     )
     return listener
 
 
-def _corner(torchrun: Torchrun) -> str:
+def _corner(task: Task) -> str:
     """Our part of torchrun's store, a new one for each restart."""
-    return f"mdgan/{torchrun.attempt}"
+    return f"mdgan/{task.attempt}"

@@ -12,16 +12,22 @@ from mdgan.launch.settings import LaunchSettings
 from mdgan.settings.machine import num_cores
 
 
-def worker_threads(settings: LaunchSettings, processes_here: int) -> int:
-    """Compute threads of a host process: `--threads`, or its share of the cores."""
-    if settings.threads == "auto":
-        return max(1, num_cores() // processes_here)
-    return settings.threads
+def num_threads(
+    settings: LaunchSettings, computing_at_once: int = 1, cores_each: int | None = None
+) -> int:
+    """Compute threads of a process: `--threads`, or its share of the cores.
 
-
-def server_threads(settings: LaunchSettings) -> int:
-    """Compute threads of the server: `--threads`, or all cores: workers wait while it computes."""
-    return num_cores() if settings.threads == "auto" else settings.threads
+    Args:
+        settings: of this machine.
+        computing_at_once: processes that share the cores; 1 for the server, since the workers wait
+            while it computes.
+        cores_each: those that a launcher has set aside for each process.
+    """
+    if settings.threads != "auto":
+        return settings.threads
+    if cores_each is not None:
+        return min(cores_each, num_cores())
+    return max(1, num_cores() // computing_at_once)
 
 
 def resolve_device(name: str, process_here: int) -> torch.device:

@@ -1,8 +1,9 @@
 """Checks and reads everything before any process starts."""
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,18 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.contract import Algorithm, Builder
 from mdgan.gan.randomness import generator_for
+from mdgan.launch.beginning import Beginning, read_beginning
 from mdgan.launch.faults import Planned, read_planned
 from mdgan.launch.machine import resolve_device
-from mdgan.launch.ranks import LocalRanks, Torchrun, local_ranks
+from mdgan.launch.ranks import LocalRanks, local_ranks, ranks_elsewhere
 from mdgan.launch.resolve import Resolved, resolve
 from mdgan.launch.settings import LaunchSettings, is_readable_by_others, read_token
+from mdgan.launch.task import Launcher, RayCluster, Task
 from mdgan.metrics.chosen import extractor_identity
-from mdgan.observe.tensorboard import check_tensorboard
+from mdgan.observe.trackers import check_trackers
 from mdgan.transport.rendezvous import check_interface
+
+_log = logging.getLogger(__name__)
 
 Holdings = Mapping[int, tuple[Partitioner, Tensor]]
 """For each worker, the data that it draws from and which of it, int64 [m]."""
@@ -44,12 +49,15 @@ class Prepared:
         dataset: the dataset file.
         ranks: which ranks run here.
         holdings: of the workers here.
-        torchrun: set if this is one of torchrun's processes.
+        task: set if another program has started this process beside others of the run.
         extractor: the network that scores use; see `extractor_identity`.
         warnings: one line each; no reason to stop.
         launched: when the user started it, by the machine's monotonic clock.
         continues: the run to go on with; None for a new one.
+        resumes_or_starts: whether to go on with the run in `--out` if there is one.
+        ray: the cluster on which all ranks run; None if Ray has nothing to do with it.
         faults: the planned ones.
+        beginning: what training begins with; None for weights drawn from the seed.
         token: the secret that every process knows; empty if any process may take part.
     """
 
@@ -58,13 +66,16 @@ class Prepared:
     dataset: DatasetFile
     ranks: LocalRanks
     holdings: Holdings
-    torchrun: Torchrun | None
+    task: Task | None
     extractor: str
     warnings: tuple[str, ...]
     launched: float
     continues: Path | None = None
+    resumes_or_starts: bool = False
+    ray: RayCluster | None = None
     faults: Planned = field(default_factory=Planned)
     token: bytes = field(default=b"", repr=False)
+    beginning: Beginning | None = field(default=None, repr=False)
 
     @cached_property
     def algorithm(self) -> Algorithm[Any]:
@@ -90,6 +101,14 @@ class Prepared:
         }
 
     @property
+    def link_settings(self) -> LaunchSettings:
+        """The settings of this machine; the server is where the launcher says, if one does."""
+        if self.task is None:
+            return self.launch
+        address, port = self.task.master_addr, self.task.master_port
+        return replace(self.launch, master_addr=address, master_port=port)
+
+    @property
     def config(self) -> dict[str, Any]:
         """All settings as JSON values that `--config` takes back, without the run's folder."""
         both = {**self.settings.as_json(), **self.launch.as_json()}
@@ -109,6 +128,8 @@ def prepare(
     launched: float | None = None,
     continues: Path | None = None,
     joins_as: int | None = None,
+    launcher: Launcher | RayCluster = "processes",
+    resumes_or_starts: bool = False,
 ) -> Prepared:
     """Resolves and checks settings, loads the dataset file, reads the data of the workers here.
 
@@ -119,27 +140,28 @@ def prepare(
         launched: when the user started it, by the machine's monotonic clock; now if not given.
         continues: the run to go on with.
         joins_as: the rank that a running server has given to the one worker here.
+        launcher: what starts the ranks.
+        resumes_or_starts: whether to go on with the run in `--out` if there is one.
 
     Raises:
         BadInput: anything cannot work; nothing has been started or written.
     """
     faults = read_planned()
     torch.set_num_threads(1)  # the launcher forks: it must not have a pool of threads
-    resolved = resolve(layers, algorithm)
+    resolved = resolve(layers, algorithm, launcher)
     dataset = load_dataset(resolved)
     settings, launch = resolved.with_defaults(dataset.defaults), resolved.launch
     entry = registry.algorithm(settings.algorithm)
-    if not entry.has_hosts:
-        ranks = LocalRanks(serves=True, hosts=(), complete=True)
-    elif joins_as is None:
-        ranks = local_ranks(settings, launch, resolved.torchrun)
-    else:
-        ranks = LocalRanks(serves=False, hosts=((joins_as,),), complete=False)
-    _check_machine(launch, ranks, resolved.torchrun)
+    ranks = _ranks_here(entry, resolved, settings, launcher, joins_as)
+    if not isinstance(launcher, RayCluster):
+        _check_machine(launch, ranks, resolved.task)
     token = read_token(launch)
-    if settings.tensorboard:
-        check_tensorboard()
-    dataset_file.check_models(dataset)
+    check_trackers(settings.trackers() if ranks.serves else ())
+    _check_dataset(dataset, settings, is_new=continues is None)
+    beginning = None
+    if settings.init_from is not None and continues is None and ranks.serves:
+        beginning = read_beginning(settings.init_from, dataset)
+    _log.info("reading the data of %s …", dataset.name, extra={"shown": "doing"})
     holdings = _holdings(entry, settings, dataset, ranks, show_all=show_all)
     return Prepared(
         settings,
@@ -147,14 +169,42 @@ def prepare(
         dataset,
         ranks,
         holdings,
-        resolved.torchrun,
+        resolved.task,
         extractor_identity(settings, dataset.shape),
         _warnings(entry, settings, launch, holdings),
         time.monotonic() if launched is None else launched,
         continues,
+        resumes_or_starts,
+        launcher if isinstance(launcher, RayCluster) else None,
         faults,
         token,
+        beginning,
     )
+
+
+def _ranks_here(
+    entry: Algorithm[Any],
+    resolved: Resolved,
+    settings: RunSettings,
+    launcher: Launcher | RayCluster,
+    joins_as: int | None,
+) -> LocalRanks:
+    if joins_as is not None:
+        return LocalRanks(serves=False, hosts=((joins_as,),), complete=False)
+    if not entry.has_hosts:
+        if isinstance(launcher, RayCluster):
+            raise BadInput(f"--launcher ray: {settings.algorithm} needs one process alone")
+        return LocalRanks(serves=True, hosts=(), complete=True)
+    if isinstance(launcher, RayCluster):
+        return ranks_elsewhere(resolved.launch)
+    return local_ranks(settings, resolved.launch, resolved.task)
+
+
+def _check_dataset(dataset: DatasetFile, settings: RunSettings, *, is_new: bool) -> None:
+    if is_new:
+        dataset.check_folder("--data-dir", settings.data_dir)
+        dataset.check_folder("--held-out", settings.held_out)
+    dataset_file.check_models(dataset)
 
 
 def load_dataset(resolved: Resolved) -> DatasetFile:
@@ -168,11 +218,12 @@ def load_dataset(resolved: Resolved) -> DatasetFile:
     return dataset
 
 
-def _check_machine(launch: LaunchSettings, ranks: LocalRanks, torchrun: Torchrun | None) -> None:
+def _check_machine(launch: LaunchSettings, ranks: LocalRanks, task: Task | None) -> None:
     resolve_device(launch.device, 0)
     if launch.network_interface is not None:
         check_interface(launch.network_interface)
-    if launch.master_port == 0 and not ranks.complete and torchrun is None:
+    port = launch.master_port if task is None else task.master_port
+    if port == 0 and not ranks.complete:
         raise BadInput("--master-port 0: ranks on other machines could not know the port; name one")
 
 
@@ -221,7 +272,7 @@ def _divide(settings: RunSettings, dataset: DatasetFile, workers: Sequence[int])
 
 
 def _open(settings: RunSettings, dataset: DatasetFile, folder: Path) -> Partitioner:
-    source = dataset.open(folder)
+    source = dataset.open(folder, strict=settings.strict_data)
     if settings.batch_size > len(source):
         raise BadInput(
             f"--batch-size {settings.batch_size}: larger than the whole data set of "

@@ -5,8 +5,11 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,6 +20,7 @@ from mdgan.engine.hello import make_hello
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.loop import Connect, Host, HostFailed, ServerLost
+from mdgan.engine.host.telling import Teller
 from mdgan.engine.server.build import build_server
 from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
 from mdgan.engine.server.membership import Membership
@@ -32,8 +36,11 @@ from mdgan.metrics.chosen import own_file
 from mdgan.observe.tracer import Tracer, traced_every
 from mdgan.settings.machine import num_cores
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import ServerTransport
+from mdgan.transport.base import HostTransport, ServerTransport
 from mdgan.transport.memory import MemoryNetwork
+
+TOGETHER_SECONDS = 0.2
+"""Signals within so short a time count once."""
 
 
 def run_host(
@@ -52,17 +59,25 @@ def run_host(
         process_here: which of this machine's processes it is.
         run: the run's folder, if the server was started on this machine, too.
     """
-    processes = (
-        prepared.torchrun.processes_here if prepared.torchrun else prepared.ranks.num_processes
-    )
-    torch.set_num_threads(machine.worker_threads(prepared.launch, processes))
+    task = prepared.task
+    processes = task.processes_here if task else prepared.ranks.num_processes
+    cores = task.cores if task else None
+    torch.set_num_threads(machine.num_threads(prepared.launch, processes, cores))
     if processes > num_cores():
         machine.ask_for_long_slices()
     device = machine.resolve_device(prepared.launch.device, process_here)
     timeouts = prepared.launch.timeouts()
     interrupted = threading.Event()
     connect = connector(prepared, workers, port, timeouts, interrupted)
-    host = make_host(prepared, workers, connect, timeouts, device, run, own_process=True)
+    teller = None
+    told = task is not None and (process_here > 0 or task.prints_together)
+    if not (prepared.ranks.serves or told):
+        samples = {worker: len(prepared.holdings[worker][1]) for worker in workers}
+        first = process_here == 0
+        teller = Teller(samples, prepared.settings.iterations, shows_progress=first)
+    host = make_host(
+        prepared, workers, connect, timeouts, device, run, own_process=True, teller=teller
+    )
     on_stop_signals(interrupted.set, host.interrupt)
     host.run()
 
@@ -76,6 +91,7 @@ def make_host(
     run: Path | None,
     *,
     own_process: bool,
+    teller: Teller | None = None,
 ) -> Host:
     """Builds the workers first, so that a host that joins is ready to answer.
 
@@ -87,6 +103,7 @@ def make_host(
         device: where its models live.
         run: the run's folder, if the server was started on this machine, too.
         own_process: whether no other host and no server computes in this process.
+        teller: tells the user, if the server does not do so on this machine.
     """
     settings, builder = prepared.settings, prepared.builder
     shards = {rank: prepared.shard(rank) for rank in workers}
@@ -97,6 +114,11 @@ def make_host(
         every if prepared.algorithm.unit == "iteration" else 1,
         prepared.faults.on_phase(f"host-{workers[0]}"),
     )
+
+    def checkpoints_of(name: str) -> Path:
+        own = run or Path(prepared.launch.out or Path("runs") / Path(name).name)
+        return own / "checkpoints"
+
     needs = HostNeeds(
         settings,
         prepared.dataset,
@@ -113,28 +135,25 @@ def make_host(
         connect,
         timeouts,
         Describer(shards, own_file(settings), device),
-        HostCheckpoints(_checkpoint_folder(prepared, run), tracer),
+        HostCheckpoints(checkpoints_of, tracer),
         tracer,
+        teller,
     )
-
-
-def _checkpoint_folder(prepared: Prepared, run: Path | None) -> Callable[[str], Path]:
-    """Takes the run's name; returns where this machine keeps its workers' checkpoints."""
-
-    def folder(name: str) -> Path:
-        own = run or Path(prepared.launch.out or Path("runs") / Path(name).name)
-        return own / "checkpoints"
-
-    return folder
 
 
 def on_stop_signals(*acts: Callable[[], None]) -> None:
     """Calls functions when this process is asked to stop (SIGTERM, or Ctrl-C where it counts).
 
-    A forked rank ignores Ctrl-C: its launcher gets it too, and tells the ranks in order.
+    A forked rank ignores Ctrl-C: its launcher gets it too, and tells the ranks in order. Signals
+    that come together count once: a cluster may send one to the launcher and one to each rank.
     """
+    last = -inf
 
     def handle(_number: int, _frame: FrameType | None) -> None:
+        nonlocal last
+        if time.monotonic() - last < TOGETHER_SECONDS:
+            return
+        last = time.monotonic()
         for act in acts:
             act()
 
@@ -152,9 +171,10 @@ def run_server(prepared: Prepared, claimed: Claim, listener: socket.socket | Non
         listener: the bound socket that hosts connect to; None if torchrun's store tells them where.
     """
     with scoring_process(prepared, claimed.run, [listener] if listener else []) as scoring:
-        torch.set_num_threads(machine.server_threads(prepared.launch))
-        process_here = prepared.torchrun.process_here if prepared.torchrun else 0
-        device = machine.resolve_device(prepared.launch.device, process_here)
+        task = prepared.task
+        cores = task.cores if task else None
+        torch.set_num_threads(machine.num_threads(prepared.launch, cores_each=cores))
+        device = machine.resolve_device(prepared.launch.device, task.process_here if task else 0)
         members = make_membership(prepared, claimed, listener.getsockname()[0] if listener else "")
         timeouts = prepared.launch.timeouts()
         transport = open_server(prepared, listener, members.admit, timeouts)
@@ -174,6 +194,7 @@ def make_membership(prepared: Prepared, claimed: Claim, address: str = "") -> Me
         "run": claimed.run.path.name,
         "address": address,
         "wants_states": prepared.settings.checkpoint_to_server,
+        "brings_states": _brings_states(prepared),
     }
     workers = prepared.settings.num_workers if prepared.algorithm.has_hosts else 0
     all_ranks = range(1, workers + 1)
@@ -185,6 +206,13 @@ def make_membership(prepared: Prepared, claimed: Claim, address: str = "") -> Me
     members = Membership(expected, prepared.identity, told, return_seconds, manifest.iteration)
     members.checkpoint = whereabouts(manifest)
     return members
+
+
+def _brings_states(prepared: Prepared) -> bool:
+    """Whether workers begin with what the server hands them, not with weights from the seed."""
+    if prepared.continues is not None:  # they had it from the server then
+        return prepared.settings.init_from is not None
+    return prepared.beginning is not None and bool(prepared.beginning.discriminators)
 
 
 def serve(
@@ -211,6 +239,9 @@ def serve(
         observer,
         None if goes_on is None else goes_on.manifest,
     )
+    if prepared.beginning is not None:
+        begin = prepared.beginning
+        checkpoints.keep(part.begin_with(begin.generator, begin.discriminators))
     server = build_server(
         part, settings, transport, members, checkpoints, scoring, observer, timeouts
     )
@@ -227,7 +258,7 @@ _log = logging.getLogger(__name__)
 def run_everything(prepared: Prepared, claimed: Claim) -> None:
     """Runs the server and every host in one process: the same code over the memory transport."""
     with scoring_process(prepared, claimed.run) as scoring:
-        torch.set_num_threads(machine.server_threads(prepared.launch))
+        torch.set_num_threads(machine.num_threads(prepared.launch))
         device = machine.resolve_device(prepared.launch.device, 0)
         # A host that is gone here cannot come back.
         timeouts = replace(prepared.launch.timeouts(), patience=0.0)
@@ -235,7 +266,7 @@ def run_everything(prepared: Prepared, claimed: Claim) -> None:
         network = MemoryNetwork(timeouts, members.admit)
         threads = []
         for workers in prepared.ranks.hosts:
-            connect = _joining(network, workers[0])
+            connect = partial(_join, network, workers[0])
             host = make_host(prepared, workers, connect, timeouts, device, path, own_process=False)
             threads.append(threading.Thread(target=_run_quietly, args=(host,), daemon=True))
         for thread in threads:
@@ -247,8 +278,8 @@ def run_everything(prepared: Prepared, claimed: Claim) -> None:
                 thread.join()
 
 
-def _joining(network: MemoryNetwork, number: int) -> Connect:
-    return lambda hello, _seconds: network.join(number, hello)
+def _join(network: MemoryNetwork, number: int, hello: Mapping[str, Any], _: float) -> HostTransport:
+    return network.join(number, hello)
 
 
 def _run_quietly(host: Host) -> None:

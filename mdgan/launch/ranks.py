@@ -1,13 +1,12 @@
 """Which ranks run here, and in which processes."""
 
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.launch.settings import LaunchSettings
+from mdgan.launch.task import Task
 
 
 @dataclass(frozen=True)
@@ -32,68 +31,6 @@ class LocalRanks:
     def workers(self) -> list[int]:
         """All workers here in increasing order."""
         return [worker for host in self.hosts for worker in host]
-
-
-@dataclass(frozen=True)
-class Torchrun:
-    """What torchrun tells each of its processes by environment variables.
-
-    Attributes:
-        process: RANK.
-        num_processes: WORLD_SIZE.
-        processes_here: LOCAL_WORLD_SIZE.
-        process_here: LOCAL_RANK.
-        master_addr: MASTER_ADDR.
-        master_port: MASTER_PORT.
-        store_is_up: whether torchrun itself serves a store on that port.
-        attempt: a number that differs between restarts of the same job.
-    """
-
-    process: int
-    num_processes: int
-    processes_here: int
-    process_here: int
-    master_addr: str
-    master_port: int
-    store_is_up: bool
-    attempt: str
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Torchrun | None":
-        """Reads the variables; None if this process was not started by torchrun.
-
-        Raises:
-            BadInput: only some of them are there, or one is not a number.
-        """
-        needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-        there = [name for name in needed if name in environment]
-        if "RANK" not in there:
-            return None
-        if len(there) < len(needed):
-            missing = ", ".join(name for name in needed if name not in there)
-            raise BadInput(f"RANK is set, as torchrun does, but {missing} is not; set all or none")
-        try:
-            torchrun = cls(
-                process=int(environment["RANK"]),
-                num_processes=int(environment["WORLD_SIZE"]),
-                processes_here=int(environment.get("LOCAL_WORLD_SIZE", "1")),
-                process_here=int(environment.get("LOCAL_RANK", "0")),
-                master_addr=environment["MASTER_ADDR"],
-                master_port=int(environment["MASTER_PORT"]),
-                store_is_up=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-                attempt=environment.get("TORCHELASTIC_RESTART_COUNT", "0"),
-            )
-        except ValueError as error:
-            raise BadInput(f"torchrun's variables must be numbers: {error}") from error
-        if not 0 <= torchrun.process < torchrun.num_processes:
-            raise BadInput(
-                f"RANK {torchrun.process}: must be in [0, WORLD_SIZE {torchrun.num_processes})"
-            )
-        return torchrun
-
-    def world_size(self, workers_per_host: int) -> int:
-        """The number of ranks when each of torchrun's other processes carries W workers."""
-        return 1 + (self.num_processes - 1) * workers_per_host
 
 
 def parse_ranks(text: str, world_size: int) -> list[int]:
@@ -130,15 +67,15 @@ def parse_ranks(text: str, world_size: int) -> list[int]:
     return ranks
 
 
-def local_ranks(run: RunSettings, launch: LaunchSettings, torchrun: Torchrun | None) -> LocalRanks:
-    """Decides which ranks run on this machine, or in this one of torchrun's processes.
+def local_ranks(run: RunSettings, launch: LaunchSettings, task: Task | None) -> LocalRanks:
+    """Decides which ranks run on this machine, or in this one of a launcher's processes.
 
     Raises:
-        BadInput: `--ranks` is wrong, or contradicts torchrun.
+        BadInput: `--ranks` is wrong, or contradicts the launcher.
     """
+    if task is not None:
+        return _ranks_of_task(run, launch, task)
     everything = list(range(run.world_size))
-    if torchrun is not None:
-        return _ranks_of_torchrun(run, launch, torchrun)
     ranks = everything
     if launch.ranks is not None:
         ranks = parse_ranks(launch.ranks, run.world_size)
@@ -151,23 +88,37 @@ def local_ranks(run: RunSettings, launch: LaunchSettings, torchrun: Torchrun | N
     )
 
 
-def _ranks_of_torchrun(run: RunSettings, launch: LaunchSettings, torchrun: Torchrun) -> LocalRanks:
+def _ranks_of_task(run: RunSettings, launch: LaunchSettings, task: Task) -> LocalRanks:
+    by = task.launcher
     if launch.ranks is not None:
-        raise BadInput(f"--ranks {launch.ranks}: torchrun says which rank runs; leave it out")
+        raise BadInput(f"--ranks {launch.ranks}: {by} says which rank runs; leave it out")
     if launch.transport == "memory":
-        raise BadInput("--transport memory: needs one process; start it without torchrun")
+        raise BadInput(f"--transport memory: needs one process; start it without {by}")
     carried = launch.workers_per_host or 1
-    world_size = torchrun.world_size(carried)
+    world_size = task.world_size(carried)
     if run.world_size != world_size:
         raise BadInput(
-            f"--world-size {run.world_size}: torchrun started {torchrun.num_processes} "
+            f"--world-size {run.world_size}: {by} started {task.num_processes} "
             f"processes, which makes {world_size} ranks with --workers-per-host {carried}"
         )
-    if torchrun.process == 0:
+    if task.process == 0:
         return LocalRanks(serves=True, hosts=(), complete=False)
-    first = (torchrun.process - 1) * carried + 1
+    first = (task.process - 1) * carried + 1
     workers = tuple(range(first, first + carried))
     return LocalRanks(serves=False, hosts=(workers,), complete=False)
+
+
+def ranks_elsewhere(launch: LaunchSettings) -> LocalRanks:
+    """The ranks of a process that has Ray start all of them: none.
+
+    Raises:
+        BadInput: a setting contradicts that.
+    """
+    if launch.ranks is not None:
+        raise BadInput(f"--ranks {launch.ranks}: Ray says where each rank runs; leave it out")
+    if launch.transport == "memory":
+        raise BadInput("--transport memory: needs one process; leave --launcher ray out")
+    return LocalRanks(serves=False, hosts=(), complete=False)
 
 
 def _consecutive(workers: list[int], at_most: int) -> tuple[tuple[int, ...], ...]:

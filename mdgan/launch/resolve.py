@@ -1,13 +1,16 @@
-"""Combines flags, file, torchrun and defaults to settings; quickly, since it needs no torch."""
+"""Combines flags, file, launcher and defaults to settings; quickly, since it needs no torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mdgan.engine.settings import RunSettings
+from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.launch.ranks import Torchrun
 from mdgan.launch.settings import LaunchSettings
+from mdgan.launch.slurm import task_of_slurm
+from mdgan.launch.task import Launcher, RayCluster, Task
+from mdgan.launch.torchrun import task_of_torchrun
 from mdgan.settings.declare import merged
 
 
@@ -18,13 +21,13 @@ class Resolved:
     Attributes:
         settings: of the run, before the dataset file's defaults.
         launch: of this machine.
-        torchrun: set if this is one of torchrun's processes.
+        task: set if another program has started this process beside others of the run.
         layers: where the settings come from, the strongest first.
     """
 
     settings: RunSettings
     launch: LaunchSettings
-    torchrun: Torchrun | None
+    task: Task | None
     layers: tuple[Mapping[str, Any], ...]
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> RunSettings:
@@ -32,24 +35,52 @@ class Resolved:
         return registry.read_settings(self.layers, defaults)
 
 
-def resolve(layers: Sequence[Mapping[str, Any]], algorithm: str | None = None) -> Resolved:
+def resolve(
+    layers: Sequence[Mapping[str, Any]],
+    algorithm: str | None = None,
+    launcher: Launcher | RayCluster = "processes",
+) -> Resolved:
     """Checks what the user gave.
 
     Args:
         layers: flags, then the config file.
         algorithm: overrides the layers'.
+        launcher: what starts the ranks.
 
     Raises:
-        BadInput: a value, or torchrun's environment, cannot work.
+        BadInput: a value, or what the launcher's environment says, cannot work.
     """
     given = tuple(layers) if algorithm is None else ({"algorithm": algorithm}, *layers)
     launch = LaunchSettings.read(*layers)
     has_hosts = registry.chosen_algorithm(given).has_hosts
-    torchrun = Torchrun.from_environment() if has_hosts else None
-    if torchrun is not None:
-        world_size = torchrun.world_size(launch.workers_per_host or 1)
+    task = _find_task(launcher, layers[0] if layers else {}) if has_hosts else None
+    if task is not None:
+        world_size = task.world_size(launch.workers_per_host or 1)
         given = (*given, {"world_size": world_size})
-    return Resolved(registry.read_settings(given), launch, torchrun, given)
+    return Resolved(registry.read_settings(given), launch, task, given)
+
+
+def _find_task(launcher: Launcher | RayCluster, flags: Mapping[str, Any]) -> Task | None:
+    """What the environment tells this process; torchrun counts first, for Slurm may start it.
+
+    Raises:
+        BadInput: the environment is not that of the launcher that the user named, or is wrong.
+    """
+    task = None
+    if launcher in ("auto", "torchrun"):
+        task = task_of_torchrun()
+    if launcher == "slurm" or (launcher == "auto" and task is None):
+        task = task_of_slurm(flags=flags)
+    if task is None and launcher in ("torchrun", "slurm"):
+        missing, start = _STARTED_BY[launcher]
+        raise BadInput(f"--launcher {launcher}: {missing}; start it with `{start}`")
+    return task
+
+
+_STARTED_BY = {
+    "torchrun": ("RANK is not set", "torchrun --nproc-per-node 5 -m mdgan train"),
+    "slurm": ("no srun has started two or more tasks of this", "srun --ntasks 5 mdgan train"),
+}
 
 
 def known_settings() -> set[str]:

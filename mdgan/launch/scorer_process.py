@@ -92,9 +92,14 @@ def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Sco
     def extractor() -> Extractor:
         return make_extractor(settings, dataset, lambda: _labelled(prepared), held_out)
 
+    opened: list[Partitioner] = []
+
     def held_out_features(extractor: Extractor) -> Features | None:
         source = held_out()
-        return None if source is None else features_of(source, extractor)
+        if source is None:
+            return None
+        opened.append(source)
+        return features_of(source, extractor)
 
     return Scorer(
         channel,
@@ -105,6 +110,7 @@ def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Sco
         z_dim=dataset.z_dim,
         num_samples=settings.eval_samples,
         seed=settings.seed,
+        held_out_images=lambda places: opened[-1].images(places),
         shards=[] if prepared.algorithm.has_hosts else [prepared.shard(1)],
     )
 

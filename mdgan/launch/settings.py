@@ -13,7 +13,7 @@ from mdgan.transport.settings import LinkSettings
 
 
 @dataclass(frozen=True)
-class LaunchSettings(LinkSettings):
+class LaunchSettings(LinkSettings, group="network"):
     """How this machine takes part; every machine has its own settings."""
 
     workers_per_host: int | None = own_setting(
@@ -28,7 +28,13 @@ class LaunchSettings(LinkSettings):
         "Processes linked over the network, or everything in one process.",
         one_of("tcp", "memory"),
     )
-    device: str = own_setting("cpu", "Where tensors live.", one_of("cpu", "cuda", "mps", "auto"))
+    device: str = own_setting(
+        "cpu",
+        "Where tensors live.",
+        one_of("cpu", "cuda", "mps", "auto"),
+        group="speed",
+        other_names=("--gpu", "--cuda"),
+    )
     ranks: str | None = own_setting(
         None,
         'Ranks to start on this machine: "0,1,2" or "0..30".',
@@ -42,9 +48,23 @@ class LaunchSettings(LinkSettings):
         whole(1, 1024, word="auto"),
         metavar="N|auto",
         default_text="auto: cores // processes here; the server takes all cores",
+        group="speed",
     )
     out: str | None = own_setting(
-        None, "Folder of the run.", text(), metavar="DIR", default_text="runs/NAME-TIME"
+        None,
+        "Folder of the run.",
+        text(),
+        metavar="DIR",
+        default_text="runs/NAME-TIME",
+        group="output",
+    )
+
+    log_file: str | None = own_setting(
+        None,
+        "File that also gets every line which the program prints, with its time.",
+        text(),
+        metavar="FILE",
+        group="output",
     )
 
     def check(self) -> None:

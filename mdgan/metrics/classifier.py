@@ -5,7 +5,7 @@ network" (section V.A.c), for its MNIST score and for FID alike.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import ceil
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from mdgan.data.images import Shape
 from mdgan.data.partitioner import Partitioner
+from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once
@@ -168,26 +169,16 @@ def _train(model: Classifier, source: Partitioner, train: Tensor, seed: int) -> 
     device = next(model.parameters()).device
     optimizer = torch.optim.Adam(model.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _LEARNING_RATE, total_steps=steps)
-    batches = _batches(train, generator_for(seed, "classifier batches"))
+    shard = Shard(source, train, generator_for(seed, "classifier batches"))
     model.train()
     for _ in range(steps):
-        chosen = next(batches)
+        chosen = train[shard.next_positions(_BATCH_SIZE)]
         _, logits = model(source.images(chosen).to(device))
         loss = F.cross_entropy(logits, source.labels[chosen].to(device))
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()
         schedule.step()
-
-
-def _batches(indices: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
-    """Batches without replacement until all are used up, then reshuffled, for ever."""
-    order = indices[:0]
-    while True:
-        while len(order) < _BATCH_SIZE:
-            order = torch.cat([order, indices[torch.randperm(len(indices), generator=generator)]])
-        yield order[:_BATCH_SIZE]
-        order = order[_BATCH_SIZE:]
 
 
 @torch.no_grad()

@@ -1,19 +1,18 @@
 """A data set's classifier is trained once on a machine, then read from the user's cache folder."""
 
 import hashlib
-import json
-import os
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as safetensors_bytes
 
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.partitioner import Partitioner
-from mdgan.metrics.classifier import ARCHITECTURE, assemble, count_classes, train_classifier
+from mdgan.errors import BadInput
+from mdgan.metrics.classifier import ARCHITECTURE, count_classes, train_classifier
 from mdgan.metrics.extractor import Extractor
-from mdgan.storage.whole_file import write_whole
+from mdgan.metrics.packing import pack, unpack
+from mdgan.settings.machine import cache_folder
+from mdgan.storage.tensor_file import read_tensors, write_tensors
 
 _NUM_SAMPLES_IN_KEY = 8
 
@@ -32,19 +31,19 @@ def cached_classifier(
         dataset: the dataset file.
         source: the data to train on.
         held_out: what to measure the accuracy on, or None.
-        cache_dir: where the files lie; by default `mdgan/classifiers` in `$XDG_CACHE_HOME` or
-            `~/.cache`.
+        cache_dir: instead of the user's cache folder.
 
     Raises:
         BadInput: fewer than two classes.
     """
-    num_classes = count_classes(dataset.name, source)
+    count_classes(dataset.name, source)
     key = cache_key(dataset, source, held_out)
-    folder = _default_folder() if cache_dir is None else cache_dir
+    base = cache_folder()
+    folder = cache_dir or (base and base / "classifiers")
     if folder is None:
         return train_classifier(dataset.name, source, held_out)
     path = folder / f"{dataset.name}-{key[:12]}.safetensors"
-    found = _read(path, key, dataset, num_classes)
+    found = _read(path, key)
     if found is not None:
         return found
     trained = train_classifier(dataset.name, source, held_out)
@@ -66,43 +65,18 @@ def cache_key(dataset: DatasetFile, source: Partitioner, held_out: Partitioner |
     return digest.hexdigest()
 
 
-def _default_folder() -> Path | None:
-    given = os.environ.get("XDG_CACHE_HOME", "")
+def _read(path: Path, key: str) -> Extractor | None:
     try:
-        # The XDG specification: relative paths there are to be ignored.
-        base = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
-    except RuntimeError:  # the user has no home folder
+        tensors, fields = read_tensors(path)
+        return unpack(fields, tensors, None) if fields.pop("key") == key else None
+    except (BadInput, KeyError, TypeError, ValueError):
         return None
-    return base / "mdgan" / "classifiers"
-
-
-def _read(path: Path, key: str, dataset: DatasetFile, num_classes: int) -> Extractor | None:
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads(file.metadata()["mdgan"])
-            names = file.keys()
-            state = {name: file.get_tensor(name) for name in names}
-        accuracy = float(about["accuracy"])
-        extractor = assemble(dataset.name, dataset.shape, num_classes, accuracy, state)
-        expected = {**_about(key, extractor), "accuracy": accuracy}
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError):
-        return None
-    return extractor if about == expected else None
 
 
 def _write(path: Path, key: str, extractor: Extractor) -> None:
-    about = {"mdgan": json.dumps(_about(key, extractor))}
+    fields, tensors = pack(extractor)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, safetensors_bytes(extractor.network.state_dict(), metadata=about))
+        write_tensors(path, tensors, {**fields, "key": key})
     except OSError:
         pass  # the cache only saves time
-
-
-def _about(key: str, extractor: Extractor) -> dict[str, str | float | None]:
-    return {
-        "key": key,
-        "name": extractor.name,
-        "accuracy": extractor.accuracy,
-        "sha256": extractor.sha256,
-    }

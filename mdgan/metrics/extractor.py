@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.data.images import Shape
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, reason_of
 from mdgan.gan.randomness import RandomState
 
 CPU = torch.device("cpu")
@@ -33,10 +33,6 @@ class Features:
 
     def __len__(self) -> int:
         return len(self.values)
-
-    def __getitem__(self, indices: Tensor) -> "Features":
-        chosen = None if self.probabilities is None else self.probabilities[indices]
-        return Features(self.values[indices], chosen)
 
 
 def gather(pieces: Iterable[Features]) -> Features:
@@ -164,9 +160,9 @@ def run_network(name: str, network: nn.Module, images: Tensor) -> tuple[Tensor, 
     try:
         output = network(images)
     except Exception as error:  # the user's own code may raise anything; show the user what it said
-        reason = " ".join(str(error).split())
         raise BadInput(
-            f"{name}: fails on images {list(images.shape)}: {type(error).__name__}: {reason}"
+            f"{name}: fails on images {list(images.shape)}: {type(error).__name__}: "
+            f"{reason_of(error)}"
         ) from error
     parts = list(output) if isinstance(output, tuple | list) else [output]
     usable = all(

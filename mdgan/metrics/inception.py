@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.data.images import float_to_pixels
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, reason_of
 from mdgan.gan.randomness import RandomState
 from mdgan.metrics.extractor import CPU, Extractor, read_bytes, shortened
 
@@ -104,9 +104,8 @@ def _build(kind: Any, weights: Path, content: bytes) -> nn.Module:
                 "inception-v3-compat", ["2048", "logits_unbiased"], tensors_only
             )
     except (RuntimeError, ValueError, TypeError, EOFError, UnpicklingError) as error:
-        reason = " ".join(str(error).split())[:200]
         raise BadInput(
-            f"--inception-weights {weights}: not the weights of this network ({reason}); download "
-            f"it from {_URL}"
+            f"--inception-weights {weights}: not the weights of this network "
+            f"({reason_of(error)}); download it from {_URL}"
         ) from error
     return network

@@ -9,7 +9,7 @@ from torch import nn
 
 from mdgan.data.dataset_file import import_file
 from mdgan.data.images import Shape
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, reason_of
 from mdgan.gan.randomness import RandomState
 from mdgan.metrics.extractor import (
     CPU,
@@ -90,9 +90,9 @@ def _from_torchscript(file: Path) -> nn.Module:
                 io.BytesIO(content), map_location="cpu"
             )
     except (RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
         raise BadInput(
-            f"--extractor {file}: no TorchScript file ({reason}); write it with torch.jit.save"
+            f"--extractor {file}: no TorchScript file ({reason_of(error)}); write it with "
+            "torch.jit.save"
         ) from error
     return network
 
@@ -103,9 +103,9 @@ def _from_python(file: Path, name: str) -> nn.Module:
         kind = getattr(module, name, None)
         network = None if kind is None else kind()
     except Exception as error:  # the user's own code may raise anything; show the user what it said
-        reason = " ".join(str(error).split())
         raise BadInput(
-            f"--extractor {file}:{name}: cannot be built: {type(error).__name__}: {reason}"
+            f"--extractor {file}:{name}: cannot be built: {type(error).__name__}: "
+            f"{reason_of(error)}"
         ) from error
     if network is None:
         raise BadInput(f"--extractor {file}:{name}: the file defines no {name}")

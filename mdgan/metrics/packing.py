@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, reason_of
 from mdgan.metrics import classifier
 from mdgan.metrics.extractor import Extractor, shortened
 from mdgan.metrics.inception import inception
@@ -94,10 +94,9 @@ def _unpack_classifier(fields: Mapping[str, Any], tensors: Mapping[str, Tensor])
             name, (channels, height, width), fields["classes"], fields["accuracy"], tensors
         )
     except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
         raise BadInput(
-            f"the {fields['name']} that arrived does not fit its architecture ({reason}); install "
-            "the same version of mdgan on every machine"
+            f"the {fields['name']} that arrived does not fit its architecture "
+            f"({reason_of(error)}); install the same version of mdgan on every machine"
         ) from error
     if extractor.sha256 != fields["sha256"]:
         raise BadInput(

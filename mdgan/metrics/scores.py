@@ -148,7 +148,7 @@ def _add_pairwise(
     by_kernel = ("kid", "kid_std")
     by_neighbours = ("precision", "recall", "density", "coverage")
     if held_out is None:
-        reason = "no held-out split that the server may hold"
+        reason = "no held-out samples that the server may hold; name some with --held-out DIR"
         scores.left_out.update(dict.fromkeys((*by_kernel, *by_neighbours), reason))
         return
     n = scores.n_pairs

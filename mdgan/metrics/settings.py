@@ -7,7 +7,7 @@ from mdgan.settings.declare import Settings, own_setting, text, whole
 
 
 @dataclass(frozen=True)
-class ScoreSettings(Settings):
+class ScoreSettings(Settings, group="output"):
     """How often generators are scored, and in the features of which network."""
 
     eval_interval: int = own_setting(

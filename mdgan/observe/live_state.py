@@ -5,20 +5,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from mdgan.observe.tracer import WINDOW
-from mdgan.records.happenings import (
-    BEGAN,
-    JOINED,
-    LATE,
-    LEFT,
-    LOST,
-    REFUSED,
-    RESUMED,
-    SHUT_OUT,
-    Happening,
-    happening,
-)
-from mdgan.records.recorded_run import Trace, Traffic
+from mdgan.records import happenings
+from mdgan.records.diagnosis import LOSSES_NEEDED
+from mdgan.records.happenings import JOINED, LATE, LEFT, LOST, RESUMED, SHUT_OUT, Happening
+from mdgan.records.recorded_run import Trace, Traffic, typed_row
+from mdgan.records.roles import first_worker, leader
+from mdgan.records.rows import Losses, Round, Scores, Swap
 from mdgan.records.series import Series
+from mdgan.records.values import number
 
 _NEWS = (LOST, SHUT_OUT, LEFT, JOINED, RESUMED)
 _REMEMBERED_NEWS = 10
@@ -27,11 +21,8 @@ _PACE_SECONDS = 20.0
 _TRAFFIC_SECONDS = 5.0
 _RESUMED_SECONDS = 5.0
 
-SERVER = "server"
-"""The role that leads a run with hosts."""
 
-
-class Swap(NamedTuple):
+class LastSwap(NamedTuple):
     """A worker's last swap.
 
     Attributes:
@@ -99,6 +90,8 @@ class Metrics:
         fid: of the generator, as training scored it; `mdgan evaluate` may have added scores by
             another network, which are left out.
         fid_floor: of real data against real data, if known.
+        newest: the last logged iterations.
+        scores: by the same network as `fid`.
         news: workers that came or went, in order.
         here: the workers that take part, as far as it is recorded.
         gone: how each worker that is not here went: lost, left or shut out.
@@ -117,11 +110,13 @@ class Metrics:
         self.discriminator_loss = Series()
         self.fid = Series()
         self.fid_floor: float | None = None
+        self.newest: deque[Losses] = deque(maxlen=LOSSES_NEEDED)
+        self.scores: list[Scores] = []
         self.news: deque[Happening] = deque(maxlen=_REMEMBERED_NEWS)
         self.here: set[int] = set()
         self.gone: dict[int, str] = {}
         self.late: dict[int, float] = {}
-        self.swaps: dict[int, Swap] = {}
+        self.swaps: dict[int, LastSwap] = {}
         self.parts: dict[int, Part] = {}
         self.rounds = 0
         self.samples: dict[int, int] = {}
@@ -132,45 +127,44 @@ class Metrics:
         """Takes in one line.
 
         Raises:
-            KeyError, TypeError, ValueError, AttributeError, OverflowError: it makes no sense.
+            ValueError: it makes no sense.
         """
-        iteration, event = int(record["iteration"]), record.get("event")
-        if (happened := happening(record)) is not None:
-            self._happen(happened)
-        if event is None:
-            self.generator_loss.add(iteration, record["generator_loss"])
-            self.discriminator_loss.add(iteration, record["discriminator_loss"])
-            self.seconds = float(record["seconds"])
-            self.pace.add(self.seconds, iteration)
-        elif event == "scores" and "by" not in record and "fid" in record["scores"]:
-            self.fid.add(iteration, record["scores"]["fid"])
-            self.fid_floor = record.get("floor", {}).get("fid", self.fid_floor)
-        elif event == "round":
-            self._end_round(iteration, record)
-        elif event == "swap":
-            moves = {(int(giver), int(taker)) for giver, taker in record["moves"]}
-            taken = record.get("taken")
-            if isinstance(taken, Mapping):  # a worker whose partner died keeps its discriminator
-                moves = {move for move in moves if str(move[1]) in taken}
-            for giver, taker in moves:
-                self.swaps[taker] = Swap(iteration, giver, (taker, giver) in moves)
+        row = typed_row(record)
+        if row.seconds is not None and not isinstance(row, Scores):
+            self.seconds = row.seconds
+        if isinstance(row, Happening):
+            self._happen(row)
+        elif isinstance(row, Losses) and row.seconds is not None:
+            self.generator_loss.add(row.iteration, row.generator_loss)
+            self.discriminator_loss.add(row.iteration, row.discriminator_loss)
+            self.pace.add(self.seconds, row.iteration)
+            self.newest.append(row)
+        elif isinstance(row, Round):
+            self._end_round(row)
+        elif isinstance(row, Swap):
+            for giver, taker in row.moves.items():
+                if taker in row.arrived:
+                    mutual = row.moves.get(taker) == giver and giver in row.arrived
+                    self.swaps[taker] = LastSwap(row.iteration, giver, mutual)
+        elif isinstance(row, Scores) and row.by is None and "fid" in row.scores:
+            self.fid.add(row.iteration, row.scores["fid"])
+            self.scores.append(row)
+            self.fid_floor = number(row.floor.get("fid", self.fid_floor))
 
-    def _end_round(self, iteration: int, record: Mapping[str, Any]) -> None:
+    def _end_round(self, row: Round) -> None:
         self.rounds += 1
-        for rank in map(int, record["took_part"]):
+        for rank in row.took_part:
             before = self.parts.get(rank, Part(0, 0))
-            self.parts[rank] = Part(before.rounds + 1, iteration)
-        self.seconds = float(record["seconds"])
-        if not record.get("aborted"):
-            self.pace.add(self.seconds, iteration)
+            self.parts[rank] = Part(before.rounds + 1, row.iteration)
+        if not row.aborted:
+            self.pace.add(self.seconds, row.iteration)
 
     def _happen(self, found: Happening) -> None:
-        self.seconds = self.seconds if found.seconds is None else found.seconds
         self.samples.update({rank: sum(counts) for rank, counts in found.classes.items()})
         ranks = set(found.workers)
         if found.kind == RESUMED:
             self.gone, self.late = {}, {}
-        if found.kind in (BEGAN, RESUMED):
+        if found.kind in (happenings.BEGAN, RESUMED):
             self.here = ranks
         elif found.kind == JOINED:
             self.here |= ranks
@@ -181,7 +175,7 @@ class Metrics:
             self.late.update(dict.fromkeys(ranks, self.seconds))
         if found.kind in _NEWS:
             self.news.append(found)
-        if found.kind not in (LATE, REFUSED):
+        if found.kind not in (LATE, happenings.REFUSED):
             for rank in ranks:
                 self.late.pop(rank, None)
         for rank in self.here:
@@ -206,10 +200,9 @@ class Role:
         self.seconds = 0.0
         self.pace = Pace()
         self.work: dict[int, dict[int, float]] = {}
-        kind, _, first = name.partition("-")
-        self.leads = kind not in ("host", "scorer")
-        if kind == "host" and first.isdigit():
-            self.work[int(first)] = {}
+        self.leads = leader([name]) is not None
+        if first := first_worker(name):
+            self.work[first] = {}
         self._traffic: deque[Traffic] = deque()
 
     def take(self, record: Mapping[str, Any]) -> None:

@@ -3,8 +3,10 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import wrap
+from typing import TypeVar
 
 from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.constrain import Constrain
@@ -15,7 +17,7 @@ from rich.text import Text
 from mdgan.observe.progress import duration
 from mdgan.observe.watch import WatchedRun, WorkerRow
 from mdgan.records.happenings import JOINED, LOST, RESUMED, SHUT_OUT
-from mdgan.records.values import said_list
+from mdgan.records.values import brief_seconds, brief_size, said_list
 
 _WIDTH = 100
 _MOST_WORKERS = 30
@@ -54,6 +56,8 @@ _STATE_STYLES = {
     "out": "bold red",
     "done": "dim",
 }
+Number = TypeVar("Number", int, float)
+
 _NEWS_STYLES = {LOST: "bold red", SHUT_OUT: "bold red", JOINED: "bold green"}
 
 
@@ -107,10 +111,10 @@ def _looks(run: WatchedRun, interval_seconds: float) -> Iterator[None]:
 
 def _frame(console: Console, run: WatchedRun) -> RenderableType:
     width = min(console.width, _WIDTH)
-    workers, news = run.workers(), _news(run)
+    workers, news = run.workers(), _news(run, width)
     parts: list[RenderableType] = [_headline(run, width), _summary(run, workers)]
     parts.append(_progress(run, width))
-    if run.metrics.generator_loss.points or run.metrics.fid.points:
+    if run.metrics.generator_loss or run.metrics.fid:
         parts += ["", _curves(run, width)]
     if workers:
         most = _MOST_WORKERS
@@ -184,7 +188,7 @@ def _curves(run: WatchedRun, width: int) -> Table:
         values = series.finite()
         between = f"{_number(min(values))} … {_number(max(values))}" if values else ""
         table.add_row(name, line, _number(series.last), between)
-    if metrics.fid.points:
+    if metrics.fid:
         line = Text(metrics.fid.sparkline(length, run.iteration, logarithmic=True), style="green")
         values = metrics.fid.finite()
         notes = [f"best {_number(min(values))}"] if values else []
@@ -221,19 +225,22 @@ def _table(rows: list[WorkerRow], width: int, *, in_rounds: bool) -> Table:
             str(row.rank),
             row.role or _UNKNOWN,
             Text(row.state, style=_STATE_STYLES[row.state]),
-            _UNKNOWN if row.iteration is None else f"{row.iteration:,}",
-            _time(row.step_seconds),
-            *("″" if again else _bytes(rate) for rate in moved),
+            _known(row.iteration, "{:,}".format),
+            _known(row.step_seconds, brief_seconds),
+            *("″" if again else _known(rate, brief_size) for rate in moved),
             f"{row.rounds:,}" if in_rounds else _swap(row, digits),
-            _UNKNOWN if row.samples is None else f"{row.samples:,}",
+            _known(row.samples, "{:,}".format),
         ]
         table.add_row(*cells[: len(table.columns)])
     return table
 
 
-def _news(run: WatchedRun) -> list[Text]:
-    """The last workers that came or went, and why."""
+def _news(run: WatchedRun, width: int) -> list[Text]:
+    """What seems to go wrong, and the last workers that came or went, and why."""
     lines = []
+    if (finding := run.finding) is not None:
+        told = wrap(f"It looks as if {finding}.", max(1, width))
+        lines += [Text(line, "bold yellow") for line in told]
     for found in list(run.metrics.news)[-_MOST_NEWS:]:
         ranks = "" if found.kind == RESUMED else f" {said_list(found.workers)}"
         line = Text(no_wrap=True, overflow="ellipsis")
@@ -249,23 +256,11 @@ def _swap(row: WorkerRow, digits: int) -> str:
     return f"{row.swap.iteration:,} {'↔' if row.swap.mutual else '←'} {row.swap.partner:>{digits}}"
 
 
+def _known(value: Number | None, said: Callable[[Number], str]) -> str:
+    return _UNKNOWN if value is None else said(value)
+
+
 def _number(value: float | None) -> str:
     if value is None:
         return "not finite"
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return _UNKNOWN
-    return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
-
-
-def _bytes(count: float | None) -> str:
-    if count is None:
-        return _UNKNOWN
-    for unit in ("B", "kB", "MB"):
-        if count < 999.5:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"

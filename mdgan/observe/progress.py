@@ -3,12 +3,21 @@
 import logging
 import time
 from collections import deque
+from collections.abc import Sequence
 
 _log = logging.getLogger(__name__)
 
 _REDRAWN_SECONDS = 0.1
-_LOG_SECONDS = 10.0
+LOG_SECONDS = 10.0
+"""Time between two lines in a log."""
 _WINDOW = 20
+_BETWEEN = " | "
+
+
+def redrawn() -> bool:
+    """Whether live lines are overwritten, as the handler of the command line does on a terminal."""
+    handlers = logging.getLogger("mdgan").handlers
+    return any(getattr(handler, "redraws", False) for handler in handlers)
 
 
 class Progress:
@@ -16,17 +25,16 @@ class Progress:
 
     Args:
         total: the number of iterations.
+        prefix: of every line.
 
     Attributes:
         remark: shown in every line, if there is one.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, prefix: str = "") -> None:
         self._total = total
-        # A handler that overwrites such lines, as that of the command line, says `redraws`.
-        handlers = logging.getLogger("mdgan").handlers
-        redrawn = any(getattr(handler, "redraws", False) for handler in handlers)
-        self._every_seconds = _REDRAWN_SECONDS if redrawn else _LOG_SECONDS
+        self._prefix = prefix
+        self._every_seconds = _REDRAWN_SECONDS if redrawn() else LOG_SECONDS
         self._marks: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
         self.begin(0)
         self._last_shown = -float("inf")
@@ -41,23 +49,47 @@ class Progress:
         """Whether it is time to show a line again."""
         return time.monotonic() - self._last_shown >= self._every_seconds
 
-    def show(self, iteration: int, generator_loss: float, discriminator_loss: float) -> None:
-        """Shows iteration, iterations/s, losses and the time left."""
+    def show(self, iteration: int, losses: Sequence[float] = ()) -> None:
+        """Shows iteration, iterations/s, losses and the time left.
+
+        Args:
+            iteration: the last one that is done.
+            losses: of the generator and the discriminators, where they are known.
+        """
         self._last_shown = now = time.monotonic()
         self._marks.append((now, iteration))
         rate = self.rate()
         left = (self._total - iteration) / rate if rate > 0 else float("inf")
-        _log.info(
-            f"iteration {iteration}/{self._total} | {rate:.1f} it/s | loss G "
-            f"{generator_loss:.3f} D {discriminator_loss:.3f} | "
-            f"{self.remark}{' | ' if self.remark else ''}{duration(left)} left",
-            extra={"shown": "live"},
-        )
+        said = "loss G {:.3f} D {:.3f}".format(*losses) if losses else ""
+        pieces = [
+            (0, f"{self._prefix}iteration {iteration}/{self._total}"),
+            (2, f"{rate:.1f} it/s"),
+            (4, said),
+            (3, self.remark),
+            (1, f"{duration(left)} left"),
+        ]
+        pieces = [piece for piece in pieces if piece[1]]
+        line = _BETWEEN.join(text for _, text in pieces)
+        _log.info("%s", line, extra={"shown": "live", "pieces": pieces})
 
     def rate(self) -> float:
         """Iterations per second over the last lines shown."""
         (then, first), (now, last) = self._marks[0], self._marks[-1]
         return (last - first) / (now - then) if now > then else 0.0
+
+
+def fitting(pieces: Sequence[tuple[int, str]], columns: int) -> str:
+    """One line no wider than a terminal; what matters least is left out first.
+
+    Args:
+        pieces: of the line, in order; the higher the number, the sooner it is left out.
+        columns: the width.
+    """
+    for most in sorted({number for number, _ in pieces}, reverse=True):
+        line = _BETWEEN.join(text for number, text in pieces if number <= most)
+        if len(line) <= columns:
+            return line
+    return line[:columns]
 
 
 def duration(seconds: float) -> str:

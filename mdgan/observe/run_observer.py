@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from math import isfinite
@@ -12,10 +13,12 @@ from torch import Tensor, nn
 from mdgan.gan.sampling import draw_samples
 from mdgan.observe.grid import grid_png
 from mdgan.observe.progress import Progress, duration
-from mdgan.observe.tensorboard import TensorBoardWriter
 from mdgan.observe.tracer import OnPhase, Tracer
-from mdgan.records.milestones import passed
+from mdgan.observe.trackers import Trackers
+from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
+from mdgan.records.rows import Losses, Scores, typed
 from mdgan.records.run_directory import RunDirectory
+from mdgan.records.values import passed, said_left_out
 
 _log = logging.getLogger(__name__)
 
@@ -35,10 +38,12 @@ class RunObserver:
         log_interval: iterations between two metrics, besides the first and last iteration.
         status: what `run.json` holds besides how far the run is.
         launched: when the user started it, by the machine's monotonic clock.
-        tensorboard: also takes scalars and grids, if given.
+        settings: of the run.
+        trackers: also take scalars and grids.
         seconds: of training before the checkpoint that the run goes on from.
         on_phase: see `Tracer`.
         may_write: called before each write; raises if another process has taken over the run.
+        resume: the command that goes on with the run.
 
     Attributes:
         tracer: of the process with the generator.
@@ -56,18 +61,25 @@ class RunObserver:
         log_interval: int,
         status: Mapping[str, Any],
         launched: float,
-        tensorboard: TensorBoardWriter | None = None,
+        settings: Mapping[str, Any] | None = None,
+        trackers: Trackers | None = None,
         seconds: float = 0.0,
         on_phase: OnPhase | None = None,
         may_write: Callable[[], None] = lambda: None,
+        resume: str = "",
     ) -> None:
         self.tracer = Tracer(on_phase=on_phase)
         self._may_write = may_write
+        self._resume = resume
         self._seconds_before = seconds
         self._disk_trouble = False
         self._first = 0
         self._last = 0
-        self._tensorboard = tensorboard
+        self._trackers = trackers or Trackers((), run.path, {})
+        self._settings = settings or {}
+        self._losses: deque[Losses] = deque(maxlen=LOSSES_NEEDED)
+        self._scored: list[Scores] = []
+        self._finding: Finding | None = None
         self._scores: Mapping[str, Any] = {}
         self._run = run
         self._generator = generator
@@ -106,12 +118,13 @@ class RunObserver:
         """Seconds since training began."""
         return round(time.monotonic() - self._began, 3)
 
-    def iteration(self, number: int, losses: Tensor) -> None:
+    def iteration(self, number: int, losses: Tensor, workers: Sequence[int] = ()) -> None:
         """One iteration is done.
 
         Args:
             number: i, from 1.
             losses: float32 [N, 2], J_disc and J_gen of each of the N workers that answered.
+            workers: their numbers, in the same order.
         """
         before, self._last = self._last, number
         is_last = number == self._iterations
@@ -120,19 +133,24 @@ class RunObserver:
         if log or show:
             discriminator_loss, generator_loss = losses.mean(dim=0).tolist()
         if show:
-            self._progress.show(number, generator_loss, discriminator_loss)
+            self._progress.show(number, (generator_loss, discriminator_loss))
         if log:
-            record = {
+            record: dict[str, Any] = {
                 "iteration": number,
                 "seconds": self.seconds(),
                 "generator_loss": _finite(generator_loss),
                 "discriminator_loss": _finite(discriminator_loss),
                 "workers": len(losses),
             }
+            if workers:
+                each = ([_finite(loss) for loss in both] for both in losses.tolist())
+                record["by_worker"] = dict(zip(workers, each, strict=True))
             with self._going_on():
                 self._run.append_metrics(record)
             scalars = {"loss/generator": generator_loss, "loss/discriminator": discriminator_loss}
-            self._tell_tensorboard(number, {**scalars, "workers": len(losses)})
+            self._trackers.scalars(number, {**scalars, "workers": len(losses)})
+            self._losses.append(typed(record, Losses))
+            self._diagnose(number)
         if passed(self._sample_interval, before, number):
             with self._going_on():
                 self._save(number)
@@ -159,20 +177,20 @@ class RunObserver:
             iteration: that the generator is from.
             record: from the scorer.
         """
-        told = {name: value for name, value in record.items() if name != "row"}
+        told = {n: value for n, value in record.items() if n not in ("row", "memory_bytes")}
         with self._going_on():
             self._run.append_metrics({"event": "scores", **told})
-        self.spans("scorer", iteration, [record["row"]])
-        self._tell_tensorboard(
+        memory = record.get("memory_bytes", 0)
+        self.spans("scorer", iteration, [record["row"]], memory_bytes=memory)
+        self._trackers.scalars(
             iteration, {f"scores/{name}": value for name, value in record["scores"].items()}
         )
         if not self._scores:
-            for warning in [*record["warnings"], *map(": ".join, record["left_out"].items())]:
+            for warning in [*record["warnings"], *said_left_out(record["left_out"])]:
                 self.note(f"scores: {warning}")
         self._scores = record
-        self._progress.remark = (
-            f"FID {record['scores']['fid']:.1f}" if "fid" in record["scores"] else ""
-        )
+        self._scored.append(typed(told, Scores))
+        self._diagnose(iteration)
 
     def spans(
         self,
@@ -181,6 +199,7 @@ class RunObserver:
         rows: Sequence[Mapping[str, Any]],
         sent_bytes: Mapping[str, int] | None = None,
         received_bytes: Mapping[str, int] | None = None,
+        memory_bytes: int = 0,
     ) -> None:
         """Records what a role did when, and what it has moved so far.
 
@@ -190,10 +209,15 @@ class RunObserver:
             rows: from `Tracer.take`.
             sent_bytes: sent since the start, by kind of message; None if nothing is sent.
             received_bytes: received since the start, by kind of message; None if nothing is.
+            memory_bytes: what its process holds; 0 if that is not known.
         """
         lines = [{**row, "start": round(row["start"] - self._began, 6)} for row in rows]
+        counts: dict[str, Any] = {}
         if sent_bytes is not None and received_bytes is not None:
             counts = {"sent_bytes": dict(sent_bytes), "received_bytes": dict(received_bytes)}
+        if memory_bytes:
+            counts["memory_bytes"] = memory_bytes
+        if counts:
             lines.append({"iteration": iteration, "seconds": self.seconds(), **counts})
         if lines:
             with self._going_on():
@@ -208,12 +232,13 @@ class RunObserver:
         with self._going_on():
             self._write_status("failed", iteration)
 
-    def end(self, state: str, iteration: int) -> None:
+    def end(self, state: str, iteration: int, saved: int | None) -> None:
         """Saves the generator and a last grid, and says where everything is.
 
         Args:
             state: `finished`, `stopped` (a user or a signal asked) or `failed`.
             iteration: the last complete one.
+            saved: the iteration of the newest checkpoint; None if there is none.
         """
         seconds = time.monotonic() - self._began - self._seconds_before
         with self._going_on():
@@ -221,6 +246,7 @@ class RunObserver:
         with self._going_on():
             self._write_status(state, iteration)
         rate = (iteration - self._first) / seconds if seconds > 0 else 0.0
+        looks = "" if self._finding is None else f"  looks as if {self._finding}\n"
         told = {"finished": "done", "stopped": "stopped when asked to", "failed": "failed"}[state]
         _log.info(
             f"{told}: {iteration} of {self._iterations} iterations in {duration(seconds)} "
@@ -228,11 +254,20 @@ class RunObserver:
             f"  pictures   {self._run.path / 'samples'}  (last: {iteration:07d}.png)\n"
             f"  generator  {self._run.path / 'generator.safetensors'}\n"
             f"{_in_words(self._scores)}"
-            f"  go on      mdgan report {self._run.path}",
+            f"{looks}"
+            f"  report     mdgan report {self._run.path}\n"
+            f"  go on      {self._way_on(state, iteration, saved)}",
             extra={"shown": "result"},
         )
-        if self._tensorboard is not None:
-            self._tensorboard.close()
+        self._trackers.close()
+
+    def _way_on(self, state: str, iteration: int, saved: int | None) -> str:
+        """How the user trains on, or why that cannot be."""
+        if saved is None:
+            return "not possible without a checkpoint (see --checkpoint-interval)"
+        if state == "finished":
+            return f"{self._resume} --iterations {2 * self._iterations}"
+        return self._resume + (f"  (from iteration {saved})" if saved < iteration else "")
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
@@ -252,13 +287,18 @@ class RunObserver:
             self._run.write_generator(self._generator.state_dict(), iteration)
             samples = draw_samples(self._generator, _GRID_SAMPLES, self._z_dim, self._seed)
             png = grid_png(samples)
-            if self._tensorboard is not None:
-                self._tensorboard.grid(iteration, png)
+            self._trackers.grid(iteration, png)
             self._run.write_samples(iteration, png)
 
-    def _tell_tensorboard(self, iteration: int, scalars: Mapping[str, float]) -> None:
-        if self._tensorboard is not None:
-            self._tensorboard.scalars(iteration, scalars)
+    def _diagnose(self, iteration: int) -> None:
+        """Shows the last FID and what seems to go wrong; a new trouble gets a line of its own."""
+        before, found = self._finding, diagnose([*self._losses], self._scored, self._settings)
+        self._finding = found
+        if found is not None and (before is None or found.name != before.name):
+            self.note(f"iteration {iteration}: it looks as if {found}")
+        fid = self._scores.get("scores", {}).get("fid")
+        remarks = [] if fid is None else [f"FID {fid:.1f}"]
+        self._progress.remark = " | ".join(remarks + ([found.name] if found else []))
 
     def _write_status(self, state: str, iteration: int) -> None:
         self._may_write()

@@ -5,11 +5,14 @@ of a long run not all windows: its traces stay within some tens of megabytes. Ro
 all.
 """
 
+import threading
 import time
 from collections.abc import Callable
 from math import ceil
 from types import TracebackType
 from typing import Any
+
+import psutil
 
 WINDOW = 10
 """Iterations in a row that are recorded, so that a timeline of ten can be drawn of any run."""
@@ -29,6 +32,13 @@ def traced_every(iterations: int, num_workers: int) -> int:
         num_workers: N.
     """
     return max(1, ceil(iterations * num_workers / _MOST_WORKER_ITERATIONS))
+
+
+def memory_bytes() -> int:
+    """What this process holds in memory; 0 in a thread beside the main one, which shares it."""
+    if threading.current_thread() is not threading.main_thread():
+        return 0
+    return int(psutil.Process().memory_info().rss)
 
 
 class Span:

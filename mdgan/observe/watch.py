@@ -6,14 +6,15 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from mdgan.observe.live_state import SERVER, Metrics, Role, Swap
+from mdgan.observe.live_state import LastSwap, Metrics, Role
 from mdgan.observe.tracer import WINDOW
+from mdgan.records.diagnosis import Finding, diagnose
 from mdgan.records.happenings import LEFT, LOST, SHUT_OUT
-from mdgan.records.run_directory import RunDirectory
+from mdgan.records.roles import SERVER
+from mdgan.records.run_directory import ENDED, RunDirectory
 from mdgan.records.run_tail import METRICS, RunTail
 from mdgan.records.values import number_in
 
-_ENDED = ("finished", "stopped", "failed")
 _LATE_SECONDS = 5.0
 _LATE_STEPS = 5
 _LATE_FOR = 1.0
@@ -48,7 +49,7 @@ class WorkerRow(NamedTuple):
     step_seconds: float | None
     received_per_second: float | None
     sent_per_second: float | None
-    swap: Swap | None
+    swap: LastSwap | None
     rounds: int
     samples: int | None
 
@@ -98,7 +99,7 @@ class WatchedRun:
             for record in records:
                 try:
                     taker.take(record)
-                except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+                except ValueError:
                     continue  # one line that makes no sense must not hide all others
         self.quiet_seconds = max(0.0, time.time() - self._tail.modified)
 
@@ -110,7 +111,7 @@ class WatchedRun:
     @property
     def ended(self) -> bool:
         """Whether the run is over."""
-        return self.state in _ENDED
+        return self.state in ENDED
 
     @property
     def iterations(self) -> int:
@@ -132,6 +133,11 @@ class WatchedRun:
     def in_rounds(self) -> bool:
         """Whether it has rounds, in which not every worker needs to take part."""
         return self.metrics.rounds > 0 or self.config.get("sampling") is not None
+
+    @property
+    def finding(self) -> Finding | None:
+        """What the run looks like, if something seems to go wrong."""
+        return diagnose(list(self.metrics.newest), self.metrics.scores, self.config)
 
     @property
     def seconds(self) -> float:

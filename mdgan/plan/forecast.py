@@ -52,8 +52,8 @@ def foretell(
     layout = Layout(
         hosts,
         cores=num_cores(),
-        host_threads=machine.worker_threads(launch, 1 + len(hosts) if shared else 1),
-        server_threads=machine.server_threads(launch),
+        host_threads=machine.num_threads(launch, 1 + len(hosts) if shared else 1),
+        server_threads=machine.num_threads(launch),
         shared=shared,
     )
     planning = builder.planning(settings, dataset, shard_size)

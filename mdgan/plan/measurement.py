@@ -4,8 +4,9 @@ Short runs of the server and a few hosts say so: in one, all compute at the same
 processes that share cores cost each other is measured, too; in the other, each alone.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ from mdgan.plan.phases import (
 )
 from mdgan.plan.prediction import Costs, Traffic, friction
 from mdgan.plan.short_run import Role, play
+
+_log = logging.getLogger(__name__)
 
 _IN_TURNS, _TOGETHER, _SHORTEST = (6, 1.0), (3, 3.0), (1, 0.0)
 """The least steps and seconds of a short run."""
@@ -59,31 +62,31 @@ class Measured(NamedTuple):
     worker_bytes: int
 
 
+@dataclass(frozen=True)
 class Measurement:
     """Measures an algorithm on this machine; all methods raise ForkFailed if it cannot run here.
 
-    Args:
+    Attributes:
         entry: the algorithm.
         dataset: its models and shape; no data are read.
         layout: of the planned run.
         planning: what the algorithm says of itself.
     """
 
-    def __init__(
-        self, entry: Algorithm[Any], dataset: DatasetFile, layout: Layout, planning: Planning[Any]
-    ) -> None:
-        self._entry = entry
-        self._dataset = dataset
-        self._layout = layout
-        self._planning = planning
+    entry: Algorithm[Any]
+    dataset: DatasetFile
+    layout: Layout
+    planning: Planning[Any]
 
     def take(self) -> Measured:
         """Measures everything."""
         import torch._dynamo  # noqa: F401 - as the launcher: else every fork does in its first step
 
         shared_bytes = psutil.Process().memory_info().rss
-        planning, first = self._planning, self._entry.server_phases[0]
+        planning, first = self.planning, self.entry.server_phases[0]
+        _tell("measuring the server and a few hosts at the same time, on noise (step 1 of 2)")
         sizes, (server, *hosts), traffic = self._together(_TOGETHER)
+        _tell("measuring the server and two hosts in turns (step 2 of 2)")
         (server_alone, *workers), special = self._in_turns()
         found = stages([server_alone.charges], first, busy=False)
         alone = {phase: seconds for phase, seconds in found.items() if phase not in special}
@@ -91,21 +94,21 @@ class Measurement:
         exchange = sum(host_stages(charges, special, busy=True).special.values())
         if planning.exchange is not None:
             thing = max(host.moved_bytes(special) for host in workers) / 2  # one given, one taken
-            moved = planning.exchange.moved(self._layout.hosts)
+            moved = planning.exchange.moved(self.layout.hosts)
             traffic = replace(traffic, thing=thing, moved=moved)
-        if self._layout.shared:
+        if self.layout.shared:
             busy = stages([server.charges], first, busy=True)
             each = [per_worker(h.charges, size) for h, size in zip(hosts, sizes, strict=True)]
             worker = host_stages(each, (), busy=True)
             costs = _costs(worker, exchange, alone, busy, len(hosts))
-            few = replace(self._layout, hosts=consecutive(sizes))
+            few = replace(self.layout, hosts=consecutive(sizes))
             factor = friction(few, costs, step_seconds(server.charges, first))
             costs = replace(costs, friction=factor)
         else:
             worker = host_stages(charges, special, busy=False)
             costs = _costs(worker, exchange, alone, alone, len(workers))
         longer = planning.iterations / planning.played_iterations
-        limits = self._entry.build().message_sizes(planning.settings, self._dataset)
+        limits = self.entry.build().message_sizes(planning.settings, self.dataset)
         worker_bytes = planning.worker_bytes or limits.state_bytes
         return Measured(
             replace(costs, answer=longer * costs.answer),
@@ -120,19 +123,20 @@ class Measurement:
 
     def count(self) -> Traffic:
         """Counts the bytes of a step, and none of an exchange."""
+        _tell("counting the bytes that a remedy would leave")
         return self._together(_SHORTEST)[2]
 
     def _together(self, least: tuple[int, float]) -> tuple[list[int], list[Role], Traffic]:
         """Plays with hosts of some sizes, which it gives, and tells what all send in a step."""
-        planning = self._planning
-        asked = self._layout.asked(planning.settings.participation).sizes
+        planning = self.planning
+        asked = self.layout.asked(planning.settings.participation).sizes
         carried = max(_CARRIED, planning.enough_in_a_host + 1)
-        most = _HOSTS_A_CORE * self._layout.slots
+        most = _HOSTS_A_CORE * self.layout.slots
         sizes = hosts_to_play(asked, carried, planning.enough_workers, most)
         if max(asked) > carried:  # a host of the size below shows what one more worker adds
             sizes.append(carried - 1)
-        few = replace(self._layout, hosts=consecutive(sizes))
-        roles = play(self._dataset, planning.settings, few, least)
+        few = replace(self.layout, hosts=consecutive(sizes))
+        roles = play(self.dataset, planning.settings, few, least)
         out, back = (
             bytes_of_hosts(sizes, [host.moved_bytes([phase]) for host in roles[1:]], asked)
             for phase in ("receive", "send")
@@ -141,16 +145,20 @@ class Measurement:
 
     def _in_turns(self) -> tuple[list[Role], set[str]]:
         """Plays with hosts of one worker, each process alone; also gives exchanges' phases."""
-        planning, entry = self._planning, self._entry
-        count = max(min(2, self._layout.num_workers), planning.enough_workers)
-        single = replace(self._layout, hosts=consecutive([1] * count))
+        planning, entry = self.planning, self.entry
+        count = max(min(2, self.layout.num_workers), planning.enough_workers)
+        single = replace(self.layout, hosts=consecutive([1] * count))
         settings, special = planning.settings, set()
         if planning.exchange is not None:
             settings = planning.exchange.settings
             usual = {*entry.server_phases, *entry.host_phases}
             special = set(chain(*entry.phases(settings))) - usual
-        roles = play(self._dataset, settings, single, _IN_TURNS, special=special, in_turns=True)
+        roles = play(self.dataset, settings, single, _IN_TURNS, special=special, in_turns=True)
         return roles, special
+
+
+def _tell(text: str) -> None:
+    _log.info("%s …", text, extra={"shown": "doing"})
 
 
 def hosts_to_play(asked: Sequence[int], carried: int, enough: int, most: int) -> list[int]:

@@ -17,8 +17,11 @@ from typing import NamedTuple
 
 import psutil
 import torch
+from torch import Tensor
 
 from mdgan.data.dataset_file import DatasetFile
+from mdgan.data.images import Shape
+from mdgan.data.partitioner import InMemoryPartitioner
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import Interrupted
 from mdgan.launch.claim import claim
@@ -30,7 +33,6 @@ from mdgan.launch.settings import LaunchSettings
 from mdgan.observe.tracer import OnPhase
 from mdgan.plan.forks import at_once
 from mdgan.plan.layout import Layout
-from mdgan.plan.noise import Noise
 from mdgan.plan.phases import Charge, PhaseClock
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
 from mdgan.transport.rendezvous import listen
@@ -38,6 +40,8 @@ from mdgan.transport.rendezvous import listen
 _ADDRESS = "127.0.0.1"
 _ENDLESS = 10**9
 _IDLE = ("wait", "receive", "checkpoint")
+_LEAST_SAMPLES = 64
+_NUM_CLASSES = 10
 _QUIET = {
     "iterations": _ENDLESS,
     "participation": 1.0,
@@ -47,8 +51,23 @@ _QUIET = {
     "checkpoint_interval": 0,
     "log_interval": _ENDLESS,
     "tensorboard": False,
+    "tracker": None,
 }
 """Every worker takes part, and nothing is written that need not be."""
+
+
+class _Noise(InMemoryPartitioner):
+    """A few batches of noise with labels, which are not read from a disk."""
+
+    def __init__(self, shape: Shape, batch_size: int) -> None:
+        self._shape = (max(_LEAST_SAMPLES, 2 * batch_size), *shape)
+        super().__init__(Path())
+
+    def read(self, _data_dir: Path) -> tuple[Tensor, Tensor]:
+        """Draws pixels, uint8 [n, C, H, W], and labels, int64 [n]; all classes are there."""
+        random = torch.Generator().manual_seed(0)
+        pixels = torch.randint(0, 256, self._shape, generator=random, dtype=torch.uint8)
+        return pixels, torch.randperm(len(pixels), generator=random) % _NUM_CLASSES
 
 
 class Role(NamedTuple):
@@ -134,7 +153,7 @@ def play(
 def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> Iterator[Prepared]:
     """A run like that of `launch.prepare`, with noise for data; its folder goes with the block."""
     ranks = LocalRanks(serves=True, hosts=layout.hosts, complete=True)
-    noise = Noise(dataset.shape, settings.batch_size)
+    noise = _Noise(dataset.shape, settings.batch_size)
     changes = {"world_size": 1 + layout.num_workers, **_QUIET}
     with tempfile.TemporaryDirectory(prefix="mdgan-plan-") as folder:
         yield Prepared(
@@ -143,7 +162,7 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
             dataset,
             ranks,
             dict.fromkeys(ranks.workers(), (noise, torch.arange(len(noise)))),
-            torchrun=None,
+            task=None,
             extractor="",
             warnings=(),
             launched=time.monotonic(),

@@ -9,6 +9,7 @@ from mdgan.plan.advice import Question
 from mdgan.plan.measurement import Measured
 from mdgan.plan.phases import MESSAGES
 from mdgan.plan.prediction import Forecast
+from mdgan.records.values import brief_seconds, brief_size
 
 Row = tuple[str, str, str]
 
@@ -53,7 +54,7 @@ def in_words(page: Page) -> str:
         lines.append(title)
         for name, value, own_note in rows:
             note, num_bytes = planning.notes.get(name, (own_note, 0.0))
-            lines.append(f"  {name:28} {value:>12}   {note.format(size(num_bytes))}".rstrip())
+            lines.append(f"  {name:28} {value:>12}   {note.format(brief_size(num_bytes))}".rstrip())
     return "\n".join([*lines, f"bottleneck: {_bottleneck(page)}"])
 
 
@@ -70,7 +71,7 @@ def _step(page: Page) -> list[Row]:
     ]
     seconds = page.iterations / page.question.planning.iterations * forecast.step
     without = "without scores, pictures and checkpoints"
-    rows = [(name, _seconds(time), note) for name, time, note in times if time]
+    rows = [(name, brief_seconds(time), note) for name, time, note in times if time]
     return [*rows, (f"{page.iterations:,} iterations", duration(seconds), without)]
 
 
@@ -81,11 +82,11 @@ def _stages(page: Page) -> list[Row]:
     hosts, costs = len(page.question.asked.hosts), page.question.costs
     messages = hosts * costs.server_messages
     return [
-        *((f"server: {name}", _seconds(seconds), "") for name, seconds in server.items()),
-        ("server: messages", _seconds(messages), f"{hosts} hosts"),
-        *((f"worker: {n}", _seconds(s), "while it would wait") for n, s in ahead.items()),
-        *((f"worker: {name}", _seconds(seconds), "") for name, seconds in asked.items()),
-        ("host: messages", _seconds(costs.host_messages), ""),
+        *((f"server: {name}", brief_seconds(seconds), "") for name, seconds in server.items()),
+        ("server: messages", brief_seconds(messages), f"{hosts} hosts"),
+        *((f"worker: {n}", brief_seconds(s), "while it would wait") for n, s in ahead.items()),
+        *((f"worker: {name}", brief_seconds(seconds), "") for name, seconds in asked.items()),
+        ("host: messages", brief_seconds(costs.host_messages), ""),
     ]
 
 
@@ -101,10 +102,10 @@ def _by_label(stages: Mapping[str, float], labels: Mapping[str, str]) -> dict[st
 def _bytes(page: Page) -> list[Row]:
     out, back = page.question.traffic.out, page.question.traffic.back
     return [
-        ("server sends", size(sum(out)), ""),
-        ("server receives", size(sum(back)), ""),
-        ("host receives", size(max(out)), ""),
-        ("host sends", size(max(back)), ""),
+        ("server sends", brief_size(sum(out)), ""),
+        ("server receives", brief_size(sum(back)), ""),
+        ("host receives", brief_size(max(out)), ""),
+        ("host sends", brief_size(max(back)), ""),
     ]
 
 
@@ -115,8 +116,8 @@ def _exchange(page: Page, exchange: Exchange[Any]) -> list[Row]:
     elif exchange.every:
         every = ("every", f"{exchange.every:,}", f"{page.unit}s, part of the time above")
     return [
-        (f"a {exchange.thing}", size(page.question.traffic.thing), ""),
-        ("time", _seconds(page.forecast.exchange), ""),
+        (f"a {exchange.thing}", brief_size(page.question.traffic.thing), ""),
+        ("time", brief_seconds(page.forecast.exchange), ""),
         every,
     ]
 
@@ -126,13 +127,13 @@ def _memory(page: Page) -> list[Row]:
     shared, each = measured.shared_bytes, measured.worker_bytes
     own = [measured.host_bytes + (n - 1) * each for n in layout.sizes]
     rows = [
-        ("the server's process", size(shared + measured.server_bytes), ""),
-        ("a host's process", size(shared + max(own)), f"{max(layout.sizes)} worker(s)"),
-        ("a further worker in it", size(each), ""),
+        ("the server's process", brief_size(shared + measured.server_bytes), ""),
+        ("a host's process", brief_size(shared + max(own)), f"{max(layout.sizes)} worker(s)"),
+        ("a further worker in it", brief_size(each), ""),
     ]
     if layout.shared:
         everything = shared + measured.server_bytes + sum(own)
-        rows.append(("all together", size(everything), "shared libraries counted once"))
+        rows.append(("all together", brief_size(everything), "shared libraries counted once"))
     return rows
 
 
@@ -149,11 +150,11 @@ def _bottleneck(page: Page) -> str:
         what = _link(page)
     else:
         text, taken = seconds[forecast.bottleneck]
-        what = f"{text} {_seconds(taken)} {page.a_step}"
+        what = f"{text} {brief_seconds(taken)} {page.a_step}"
     if page.remedy is None:
         return what
     text, better = page.remedy
-    return f"{what}; with {text} {page.a_step} would take {_seconds(better.step)}"
+    return f"{what}; with {text} {page.a_step} would take {brief_seconds(better.step)}"
 
 
 def _cores(page: Page) -> str:
@@ -162,8 +163,8 @@ def _cores(page: Page) -> str:
     server = costs.server_busy + len(layout.hosts) * costs.server_messages
     part = 1 - server / (layout.cores * work)
     return (
-        f"the {layout.cores} core(s) that all processes share take {_seconds(work)} {page.a_step}, "
-        f"{part:.0%} of it for the workers"
+        f"the {layout.cores} core(s) that all processes share take {brief_seconds(work)} "
+        f"{page.a_step}, {part:.0%} of it for the workers"
     )
 
 
@@ -171,18 +172,6 @@ def _link(page: Page) -> str:
     moved = sum(page.question.traffic.out) + sum(page.question.traffic.back)
     rate = page.question.link.bits_per_second / 1e6
     return (
-        f"the server's link: {size(moved)} {page.a_step} at {rate:g} Mbit/s take "
-        f"{_seconds(page.forecast.out)} out and {_seconds(page.forecast.back)} back"
+        f"the server's link: {brief_size(moved)} {page.a_step} at {rate:g} Mbit/s take "
+        f"{brief_seconds(page.forecast.out)} out and {brief_seconds(page.forecast.back)} back"
     )
-
-
-def size(num_bytes: float) -> str:
-    """Bytes for people, with powers of 1000."""
-    for unit, power in (("GB", 9), ("MB", 6), ("kB", 3)):
-        if (count := num_bytes / 10**power) >= 1:
-            return f"{count:.3g} {unit}" if count < 999.5 else f"{count:,.0f} {unit}"
-    return f"{num_bytes:.0f} B"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"

@@ -1,6 +1,7 @@
 """A run as it is read from its folder, whether it has ended or not."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
+from mdgan.records.diagnosis import Finding, diagnose
 from mdgan.records.happenings import KINDS, Happening
 from mdgan.records.roles import first_worker
 from mdgan.records.rows import (
@@ -23,7 +25,7 @@ from mdgan.records.rows import (
     json_object,
     typed,
 )
-from mdgan.records.run_directory import RunDirectory, Status
+from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory, Status
 
 _LONGEST_NUMBER = 19
 
@@ -60,12 +62,14 @@ class Traffic(Struct, frozen=True):
         seconds: since training began.
         sent: bytes sent since the start, by kind of message.
         received: bytes received since the start, by kind of message.
+        memory: bytes that its process holds; 0 in records of versions before 0.7.
     """
 
     iteration: int
     seconds: float
-    sent: Mapping[str, int] = field(name="sent_bytes")
-    received: Mapping[str, int] = field(name="received_bytes")
+    sent: Mapping[str, int] = field(name="sent_bytes", default_factory=dict)
+    received: Mapping[str, int] = field(name="received_bytes", default_factory=dict)
+    memory: int = field(name="memory_bytes", default=0)
 
     @property
     def total(self) -> int:
@@ -88,11 +92,13 @@ class Trace(Struct):
         role: its name; see `mdgan.records.roles`.
         spans: by iteration, in the order in which they began.
         traffic: in time order; empty if nothing is sent.
+        memory: bytes that its process held at one time after another.
     """
 
     role: str
     spans: dict[int, list[RecordedSpan]] = {}
     traffic: list[Traffic] = []
+    memory: list[int] = []
 
     @property
     def workers(self) -> set[int]:
@@ -106,7 +112,11 @@ class Trace(Struct):
             ValueError: the row is not one of a trace.
         """
         if "spans" not in row:
-            self.traffic.append(typed(row, Traffic))
+            counts = typed(row, Traffic)
+            if counts.sent or counts.received:
+                self.traffic.append(counts)
+            if counts.memory:
+                self.memory.append(counts.memory)
             return
         done = typed(row, _Done)
         self.spans.setdefault(done.iteration, []).extend(
@@ -150,18 +160,23 @@ class RecordedRun:
         run = RunDirectory.open(path)
         damage: list[str] = []
         status = run.read_status()
-        metrics = path / "metrics.jsonl"
-        records = list(_lines(metrics, damage))
-        _tell_senseless(metrics, sum(_row(record) is None for record in records), damage)
+        records: list[dict[str, Any]] = []
+
+        def take(record: dict[str, Any]) -> None:
+            records.append(record)
+            typed_row(record)
+
+        _read(path / "metrics.jsonl", take, damage)
+        traces = {file.stem: Trace(file.stem) for file in sorted((path / "trace").glob("*.jsonl"))}
+        for role, trace in traces.items():
+            _read(path / "trace" / f"{role}.jsonl", trace.add, damage)
         return cls(
             path=path,
             config=run.read_config(),
             status=status,
             iterations=[record for record in records if "event" not in record],
             events=[record for record in records if "event" in record],
-            traces={
-                file.stem: _trace(file, damage) for file in sorted((path / "trace").glob("*.jsonl"))
-            },
+            traces=traces,
             samples={
                 int(file.stem): file
                 for file in sorted((path / "samples").glob("*.png"))
@@ -173,8 +188,11 @@ class RecordedRun:
     @cached_property
     def rows(self) -> list[Row]:
         """All rows of `metrics.jsonl` that make sense, first the iterations, then the events."""
-        records = (*self.iterations, *self.events)
-        return [row for record in records if (row := _row(record)) is not None]
+        rows = []
+        for record in (*self.iterations, *self.events):
+            with suppress(ValueError):
+                rows.append(typed_row(record))
+        return rows
 
     def of(self, kind: type[Kind]) -> list[Kind]:
         """The rows of one type, in order."""
@@ -184,10 +202,26 @@ class RecordedRun:
         """The events of one name as they stand in the file, in order."""
         return [record for record in self.events if record["event"] == event]
 
+    @property
+    def neighbours(self) -> Path:
+        """The picture of samples and their nearest held-out ones, if there is one."""
+        return self.path / NEIGHBOURS_FILE
+
     @cached_property
     def unit(self) -> str:
         """What the run is counted in: `round` or `iteration`."""
         return self.status.get("unit") or ("round" if self.of(Round) else "iteration")
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it starts or trains, by its own account."""
+        return self.status.get("state") in ("starting", "running")
+
+    @cached_property
+    def finding(self) -> Finding | None:
+        """What it looks like, if something seems to go wrong."""
+        scores = [row for row in self.of(Scores) if row.by is None]
+        return diagnose(self.of(Losses), scores, self.config)
 
     @cached_property
     def hosts(self) -> list[Trace]:
@@ -208,42 +242,41 @@ _KINDS: dict[str, type[Row]] = {
 """The types of events by name; an event of another name, as a new family may write, is a `Row`."""
 
 
-def _row(record: Mapping[str, Any]) -> Row | None:
+def typed_row(record: Mapping[str, Any]) -> Row:
+    """A row of `metrics.jsonl` as a value of its type.
+
+    Raises:
+        ValueError: it makes no sense.
+    """
     kind = _KINDS.get(str(record["event"]), Row) if "event" in record else Losses
-    try:
-        return typed(record, kind)
-    except ValueError:
-        return None
+    return typed(record, kind)
 
 
-def _lines(path: Path, damage: list[str]) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a file; a last line without its end is still being written, or cut."""
+def _read(path: Path, take: Callable[[dict[str, Any]], None], damage: list[str]) -> None:
+    """Hands on the JSON objects of a file, if it is there.
+
+    Args:
+        path: the file. Its last line may have no end: it is still being written, or cut.
+        take: raises ValueError for an object that makes no sense.
+        damage: gets a line for everything that is wrong.
+    """
     if not path.exists():
         return
-    bad = 0
+    damaged = senseless = 0
     *lines, rest = path.read_bytes().split(b"\n")
     for line in lines:
         try:
-            yield json_object(line)
+            record = json_object(line)
         except ValueError:
-            bad += 1
-    if bad:
-        damage.append(f"{path}: {bad} line(s) are damaged and left out")
+            damaged += 1
+            continue
+        try:
+            take(record)
+        except ValueError:
+            senseless += 1
+    if damaged:
+        damage.append(f"{path}: {damaged} line(s) are damaged and left out")
     if rest:
         damage.append(f"{path}: ends in the middle of a line, which is left out")
-
-
-def _trace(path: Path, damage: list[str]) -> Trace:
-    trace, bad = Trace(path.stem), 0
-    for record in _lines(path, damage):
-        try:
-            trace.add(record)
-        except ValueError:
-            bad += 1
-    _tell_senseless(path, bad, damage)
-    return trace
-
-
-def _tell_senseless(path: Path, bad: int, damage: list[str]) -> None:
-    if bad:
-        damage.append(f"{path}: {bad} line(s) make no sense and are left out")
+    if senseless:
+        damage.append(f"{path}: {senseless} line(s) make no sense and are left out")

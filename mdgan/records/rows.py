@@ -61,11 +61,27 @@ class Losses(Row, frozen=True):
         generator_loss: mean over the workers that answered.
         discriminator_loss: mean over the same workers.
         workers: how many answered.
+        by_worker: worker → J_disc and J_gen; empty in records of versions before 0.7.
     """
 
     generator_loss: float | None = None
     discriminator_loss: float | None = None
     workers: int = 0
+    by_worker: dict[Rank, tuple[float | None, float | None]] = {}
+
+
+class Neighbours(Struct, frozen=True):
+    """How near samples come to real ones that the server may hold, by the extractor's features.
+
+    Attributes:
+        n: how many held-out samples there are.
+        generated: the median distance of a generated sample to the nearest of them.
+        real: the median distance of one of them to the nearest other.
+    """
+
+    n: int
+    generated: float
+    real: float
 
 
 class Extractor(Struct, frozen=True):
@@ -93,24 +109,30 @@ class Scores(Row, frozen=True):
         left_out: score → why it could not be computed.
         warnings: in words.
         extractor: the network that the scores depend on.
+        by: the command that scored it; None for training itself.
         n: how many samples were scored.
         n_real: with how many real ones they were compared.
+        n_held_out: how many samples the server held out.
         floor: the scores of one half of the real data against the other, by name.
         real: the scores of real data, by name.
         class_histogram: generated samples by class.
         real_class_histogram: real samples by class.
+        neighbours: how near samples come to held-out ones; None without any.
     """
 
     scores: dict[str, float | None] = {}
     left_out: dict[str, str] = {}
     warnings: list[str] = []
     extractor: Extractor | None = None
+    by: str | None = None
     n: int | None = None
     n_real: int | None = None
+    n_held_out: int | None = None
     floor: Values = {}
     real: Values = {}
     class_histogram: list[float] = []
     real_class_histogram: list[float] = []
+    neighbours: Neighbours | None = None
 
 
 class Swap(Row, frozen=True):

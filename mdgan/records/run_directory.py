@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from msgspec import Meta
 
 from mdgan import __version__
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, cannot_write
 from mdgan.records.rows import Count, Kind, Seconds, json_object, typed
 from mdgan.storage.whole_file import write_whole
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 GENERATOR_FILE = "generator.safetensors"
+NEIGHBOURS_FILE = "neighbours.png"
+ENDED = ("finished", "stopped", "failed")
+"""The states of a run that is over."""
 _LONGEST_NUMBER = 10
 
 
@@ -34,6 +37,8 @@ class Status(TypedDict, total=False):
         machine: the name of the machine on which the server runs.
         process: the number of the server's process.
         listens: address and port that hosts connect to; empty if none do.
+        system: what the server's machine is: processor, system, versions; in words.
+        other_defaults: setting → its default, of those that the user gave another value.
         unit: what the run is counted in, `iteration` or `round`.
         state: `starting`, `running`, `finished`, `stopped` or `failed`.
         iteration: the last complete one.
@@ -46,6 +51,8 @@ class Status(TypedDict, total=False):
     machine: _Text
     process: Annotated[int, Meta(ge=0, lt=1 << 31)]
     listens: _Text
+    system: dict[str, str]
+    other_defaults: dict[str, Any]
     unit: _Text
     state: _Text
     iteration: Count
@@ -58,7 +65,8 @@ class RunDirectory:
     Holds `config.json` (settings that `--config` takes back), `run.json` (what it runs on and how
     far it is), `metrics.jsonl`, `trace/<role>.jsonl`, `samples/<iteration>.png`,
     `generator.safetensors`, `checkpoints/<iteration>/`, `generation-<number>.json` for every server
-    that has served it, and where it is scored `extractor.safetensors` and `real.safetensors`.
+    that has served it, and where it is scored `extractor.safetensors`, `real.safetensors` and, with
+    held-out samples, `neighbours.png`.
 
     Attributes:
         path: the folder.
@@ -81,7 +89,7 @@ class RunDirectory:
                 (path / "samples").mkdir()
                 (path / "trace").mkdir()
         except OSError as error:
-            raise BadInput(f"--out {path}: cannot write there ({error.strerror})") from error
+            raise BadInput(cannot_write(f"--out {path}", error)) from error
         if occupied:
             what = "another run" if (path / "run.json").exists() else "files"
             raise BadInput(f"--out {path}: has {what} in it; name a new folder")
@@ -184,15 +192,9 @@ class RunDirectory:
         self, name: str, tensors: "Mapping[str, Tensor]", fields: Mapping[str, Any]
     ) -> None:
         """Writes a safetensors file with JSON values beside the tensors."""
-        import torch
-        from safetensors.torch import save as safetensors_bytes
+        from mdgan.storage.tensor_file import write_tensors
 
-        whole = {
-            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-            for name, tensor in tensors.items()
-        }
-        data = safetensors_bytes(whole, metadata={"fields": json.dumps(fields)})
-        write_whole(self.path / name, data)
+        write_tensors(self.path / name, tensors, fields)
 
     def read_tensors(self, name: str) -> "tuple[dict[str, Tensor], dict[str, Any]]":
         """Reads what `write_tensors` wrote.
@@ -200,29 +202,30 @@ class RunDirectory:
         Raises:
             BadInput: it is not there, or damaged.
         """
-        from safetensors import SafetensorError, safe_open
+        from mdgan.storage.tensor_file import read_tensors
 
-        path = self.path / name
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensors: dict[str, Tensor] = {
-                    name: file.get_tensor(name)
-                    for name in file.keys()  # noqa: SIM118 - safe_open gives no mapping
-                }
-                fields: dict[str, Any] = json.loads(file.metadata()["fields"])
-                return tensors, fields
-        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            raise BadInput(f"{path}: damaged ({error})") from error
+        return read_tensors(self.path / name)
 
     def _read_json(self, name: str, kind: type[Kind]) -> Kind:
         path = self.path / name
         try:
             return typed(json_object(path.read_bytes()), kind)
+        except FileNotFoundError as error:
+            raise BadInput(
+                f"{path}: is missing; copy it from where the run was, or name another run"
+            ) from error
         except (OSError, ValueError) as error:
             raise BadInput(f"{path}: damaged ({error})") from error
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         write_whole(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def runs_in(path: Path) -> list[Path]:
+    """The folders of the runs in a folder, by name; the path itself if it is a run or has none."""
+    if (path / "run.json").is_file() or not path.is_dir():
+        return [path]
+    return sorted(found.parent for found in path.glob("*/run.json") if found.is_file()) or [path]
 
 
 def _iteration_of(line: bytes) -> float:

@@ -1,5 +1,6 @@
 """Numbers from records that may lack them, and numbers as people read them."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from math import floor, isfinite, log10
 from typing import Any, TypeVar
@@ -23,6 +24,17 @@ def number_in(record: Mapping[str, Any], *path: str) -> float | None:
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return number(value)
+
+
+def passed(interval: int, before: int, now: int) -> bool:
+    """Whether a multiple of an interval has been reached or passed.
+
+    Args:
+        interval: in iterations; 0 for never.
+        before: the last iteration that was asked about; −1 if 0 counts, too.
+        now: the last that is done; training may have advanced by many iterations at once.
+    """
+    return interval > 0 and now // interval > before // interval
 
 
 def chosen_evenly(items: Sequence[Item], most: int) -> list[Item]:
@@ -68,6 +80,13 @@ def measured(value: float) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def shown(value: Any) -> str:
+    """A setting's value as people read it."""
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def said_seconds(seconds: float | None) -> str:
     """A time with its unit: `12.3 ms`."""
     if seconds is None:
@@ -84,6 +103,20 @@ def said_bytes(size: float | None) -> str:
     return f"{measured(size / factor) if factor > 1 else said(size)} {unit}"
 
 
+def brief_seconds(seconds: float) -> str:
+    """A time for a narrow column: `12.3 ms`, `1.5 s`."""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+def brief_size(size: float) -> str:
+    """A size for a narrow column, with powers of 1000: `64 kB`, `1.28 MB`."""
+    for unit in ("B", "kB", "MB"):
+        if size < 999.5:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB" if size < 999.5 else f"{size:,.0f} GB"
+
+
 def said_list(items: Sequence[Any], most: int = 12) -> str:
     """Items with commas between them, of which at most `most` are shown."""
     more = f" … ({len(items)} in all)" if len(items) > most else ""
@@ -93,3 +126,17 @@ def said_list(items: Sequence[Any], most: int = 12) -> str:
 def count(amount: int, one: str, many: str | None = None) -> str:
     """`1 swap`, `2,000 swaps`."""
     return f"{amount:,} {one if amount == 1 else many or one + 's'}"
+
+
+def said_left_out(left_out: Mapping[str, str], names: Mapping[str, str] | None = None) -> list[str]:
+    """Which scores were left out and why, a line for each reason.
+
+    Args:
+        left_out: the reason by the name of the score.
+        names: what to call scores; others go by their own names.
+    """
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in left_out.items():
+        if not name.endswith("_std"):  # goes with its score
+            by_reason.setdefault(reason, []).append((names or {}).get(name, name))
+    return [f"{', '.join(scores)} left out: {reason}" for reason, scores in by_reason.items()]

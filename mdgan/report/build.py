@@ -1,19 +1,22 @@
 """Reads runs, draws every figure, writes the page."""
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
 
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, cannot_write
+from mdgan.observe.progress import redrawn
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.run_directory import runs_in
 from mdgan.storage.whole_file import write_whole
 
-PAGE_NAME = "report.html"
+_log = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
+PAGE_NAME = "report.html"
 
 
 @dataclass(frozen=True)
@@ -23,14 +26,16 @@ class Report:
     Attributes:
         path: the page.
         num_figures: the figures that could be drawn.
-        missing: name → why, of the figures that could not.
+        missing: name → why, of the figures that are for these runs but could not.
         damage: what could not be read, in one line each.
+        running: whether one of the runs goes on, so that the page may be written again.
     """
 
     path: Path
     num_figures: int
     missing: dict[str, str]
     damage: tuple[str, ...]
+    running: bool
 
 
 def check_plots_extra() -> None:
@@ -47,46 +52,74 @@ def check_plots_extra() -> None:
 
 
 def write_report(
-    paths: Sequence[Path], output: Path | None = None, figures: Path | None = None
+    paths: Sequence[Path],
+    output: Path | None = None,
+    figures: Path | None = None,
+    *,
+    refresh_seconds: float | None = None,
 ) -> Report:
     """Writes the report of some runs, which may still be going on.
 
+    It may be called again and again while they do. Each time the page is replaced in one step.
+
     Args:
-        paths: their folders, at least one.
-        output: the page; by default `report.html` in the folder of the only run, or here.
+        paths: their folders, or folders with runs in them, at least one.
+        output: the page; by default `report.html` in the folder of the only path, or here.
         figures: a folder for every figure as PNG and as SVG.
+        refresh_seconds: how often a browser that shows the page reads it again as long as a run
+            goes on; None for never.
 
     Raises:
-        BadInput: matplotlib or jinja2 is not installed, a folder is no run or is given twice, or
-            a file cannot be written.
+        BadInput: matplotlib or jinja2 is not installed, a folder is no run and has none in it, a
+            run is given twice, or a file cannot be written.
     """
     check_plots_extra()
     from mdgan.report.compose import compose
 
-    runs = _read(paths)
+    runs, damage = _read(paths)
     output = output or (paths[0] / PAGE_NAME if len(paths) == 1 else Path(PAGE_NAME))
-    if figures is not None:
-        _written(lambda: figures.mkdir(parents=True, exist_ok=True), f"--figures {figures}")
-    where = f"--figures {figures}" if figures else str(output)
-    html, num_figures, missing = _written(
-        lambda: compose(runs, datetime.now().astimezone(), figures), where
-    )
-    _written(lambda: write_whole(output, html.encode(errors="replace")), f"-o {output}")
-    damage = tuple(line for run in runs for line in run.damage)
-    return Report(output, num_figures, missing, damage)
+    written = datetime.now().astimezone()
+    with _writing(f"--figures {figures}"):
+        if figures is not None:
+            figures.mkdir(parents=True, exist_ok=True)
+        html, num_figures, missing = compose(runs, written, figures, refresh_seconds, _show_step)
+    with _writing(f"-o {output}"):
+        write_whole(output, html.encode(errors="replace"))
+    damage += [line for run in runs for line in run.damage]
+    running = any(run.under_way for run in runs)
+    return Report(output, num_figures, missing, tuple(damage), running)
 
 
-def _read(paths: Sequence[Path]) -> list[RecordedRun]:
-    seen: set[Path] = set()
+def _show_step(text: str) -> None:
+    """Shows what is being done where the line before is overwritten; a log needs no such lines."""
+    if redrawn():
+        _log.info("%s …", text, extra={"shown": "live"})
+
+
+def _read(paths: Sequence[Path]) -> tuple[list[RecordedRun], list[str]]:
+    """The runs, and why some that lie in a folder of runs are left out."""
+    runs: dict[Path, RecordedRun] = {}
+    damage: list[str] = []
     for path in paths:
-        if path.resolve() in seen:
-            raise BadInput(f"{path}: given twice; name every run once")
-        seen.add(path.resolve())
-    return [RecordedRun.read(path) for path in paths]
+        for folder in runs_in(path):
+            if folder.resolve() in runs:
+                raise BadInput(f"{folder}: given twice; name every run once")
+            _show_step(f"reading {folder}")
+            try:
+                runs[folder.resolve()] = RecordedRun.read(folder)
+            except BadInput as error:
+                if folder == path:
+                    raise
+                damage.append(f"left out: {error}")
+    if not runs:
+        raise BadInput(damage[0].removeprefix("left out: "))
+    return list(runs.values()), damage
 
 
-def _written(write: Callable[[], Result], what: str) -> Result:
+@contextmanager
+def _writing(what: str) -> Iterator[None]:
+    """Names what cannot be written."""
     try:
-        return write()
+        yield
     except OSError as error:
-        raise BadInput(f"{what}: cannot write there ({error.strerror})") from error
+        raise BadInput(cannot_write(what, error)) from error

@@ -3,37 +3,45 @@
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib.figure import Figure
 
 from mdgan import __version__
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.values import shown
 from mdgan.report.catalogue import SECTIONS
-from mdgan.report.entry import Entry, GroupedEntry
+from mdgan.report.entry import Entry, GroupedView, View
 from mdgan.report.figures.export import inline_svg, write_files
-from mdgan.report.figures.picture import Panel, Picture
+from mdgan.report.figures.picture import Picture, Table
+from mdgan.report.figures.samples import result
 from mdgan.report.figures.style import styled
 from mdgan.report.glance import facts, measured, notices
 from mdgan.report.numbers.groups import groups
-from mdgan.report.numbers.subject import (
-    MOST_RUNS,
-    Subject,
-    differing_settings,
-    shown,
-    subjects,
-)
-from mdgan.report.numbers.table import Table
-from mdgan.report.numbers.units import words
+from mdgan.report.numbers.subject import MOST_RUNS, Subject, a, differing_settings, subjects
 from mdgan.report.palette import css_variables
 
-_COUNTED = re.compile(r"\{\w*unit", re.IGNORECASE)
-"""In the words of a figure whose unit is an iteration or a round."""
+_ABOUT_THE_RUN = ("version", "dataset_file", "dataset_sha256", "machine")
 
-_ABOUT_THE_RUN = ("version", "dataset_file", "dataset_sha256")
+
+class Drawn(NamedTuple):
+    """One view of a figure as it stands in the page.
+
+    Attributes:
+        name: on the switch.
+        caption: what it shows and what is seen.
+        paper: the numbers of the same figures in the paper; empty for none.
+        picture: what was drawn.
+    """
+
+    name: str
+    caption: str
+    paper: str
+    picture: Picture
 
 
 class Block(NamedTuple):
@@ -42,22 +50,22 @@ class Block(NamedTuple):
     Attributes:
         name: `fig-<name>` is its id.
         title: a few words.
-        caption: what it shows and what is seen.
-        paper: the numbers of the same figures in the paper; empty for none.
-        picture: what was drawn, or in one line why nothing was.
-        drawings: every panel and its SVG; none where the picture has strips.
+        views: those that could be drawn.
+        missing: why there is none.
     """
 
     name: str
     title: str
-    caption: str
-    paper: str
-    picture: Picture | str
-    drawings: Sequence[tuple[Panel, str]] = ()
+    views: Sequence[Drawn]
+    missing: str
 
 
 def compose(
-    runs: Sequence[RecordedRun], written: datetime, figures: Path | None
+    runs: Sequence[RecordedRun],
+    written: datetime,
+    figures: Path | None = None,
+    refresh_seconds: float | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, int, dict[str, str]]:
     """The page of some runs: one HTML document that loads nothing.
 
@@ -65,66 +73,78 @@ def compose(
         runs: at least one.
         written: when.
         figures: where to write every drawing as PNG and SVG, if anywhere.
+        refresh_seconds: how often a browser reads the page again while a run goes on; None: never.
+        tell: is told what is drawn next.
 
     Returns:
-        The HTML, the number of figures in it, and name → reason for those that are not.
+        The HTML, the number of figures in it, and name → reason for those that are not though they
+        are for these runs.
 
     Raises:
         OSError: a drawing cannot be written.
     """
     named = subjects(runs)
+    chapters: list[tuple[Any, list[Block]]] = []
     with styled():
-        chapters = [
-            (section, [_block(entry, named, figures) for entry in section.entries])
-            for section in SECTIONS
-        ]
-    blocks = [block for _, of_section in chapters for block in of_section]
-    missing = {block.name: block.picture for block in blocks if isinstance(block.picture, str)}
-    return _page(named, chapters, written), len(blocks) - len(missing), missing
+        for section in SECTIONS:
+            blocks = []
+            for block in (block for entry in section.entries for block in _blocks(entry, named)):
+                blocks.append(block)
+                if figures is not None:
+                    _write_figures(block, figures)
+            if blocks:
+                chapters.append((section, blocks))
+        page = _page(named, chapters, written, refresh_seconds, tell)
+    every = [block for _, blocks in chapters for block in blocks]
+    missing = {block.name: block.missing for block in every if block.missing}
+    return page, len(every) - len(missing), missing
 
 
-def _block(entry: Entry[Any, Any], every: Sequence[Subject], figures: Path | None) -> Block:
-    """Draws one figure, or says why there is none."""
-    grouped = isinstance(entry, GroupedEntry)
-    named = every if grouped else _one_a_configuration(every)
-    said = words(named)
-    in_rounds = [subject.in_rounds for subject in named]
-    of_rounds = entry.of_rounds if any(in_rounds) else ""
-    is_counted = entry.of_rounds or _COUNTED.search(entry.title + entry.caption)
-    title = entry.title.format(**said)
-    caption = _joined(entry.caption.format(**said), of_rounds)
-    paper = "" if all(in_rounds) and is_counted else entry.paper  # it has no figures of rounds
-    picture = _draw(entry, groups(every) if grouped else named)
-    if isinstance(picture, str):
-        return Block(entry.name, title, caption, paper, picture.format(**said))
-    if figures is not None:
-        for panel in picture.panels:
-            label = re.sub(r"[^a-z0-9]+", "-", panel.label.lower()).strip("-") or "run"
-            name = f"{entry.name}-{label}" if panel.label else entry.name
-            write_files(panel.figure, figures, name)
-    drawings = []
-    for number, panel in enumerate(() if picture.strips else picture.panels):
-        name = f"{entry.name}-{number}" if panel.label else entry.name
-        about = f"{title}, {panel.label}" if panel.label else title
-        about = _joined(f"{about}.", caption, picture.seen)
-        drawings.append((panel, inline_svg(panel.figure, name, about)))
-    seen = picture.seen[:1].upper() + picture.seen[1:]
-    few = f"Of {len(every)} runs this shows the first of each configuration."
-    caption = _joined(caption, seen, few if len(named) < len(every) else "")
-    return Block(entry.name, title, caption, paper, picture, drawings)
+def _blocks(entry: Entry, named: Sequence[Subject]) -> Iterator[Block]:
+    """A figure of all runs, or where its kind differs one for iterations and one for rounds."""
+    units = list(dict.fromkeys(subject.unit for subject in named))
+    apart = entry.counted and len(units) > 1
+    for unit in units if apart else units[:1]:
+        chosen = [subject for subject in named if subject.unit == unit] if apart else named
+        words = {"unit": unit, "Unit": unit.capitalize(), "a_unit": a(unit)}
+        title = entry.title.format(**words)
+        if apart and unit not in title.lower():
+            title += f" of runs in {unit}s"
+        views, reason = [], ""
+        for view in entry.views:
+            picture = _draw(view, chosen)
+            if isinstance(picture, Picture):
+                views.append(_drawn(view, picture, chosen, words))
+            else:
+                reason = reason or picture.format(**words)
+        if views or reason:
+            name = entry.name if unit == units[0] else f"{entry.name}-{unit}s"
+            yield Block(name, title, views, "" if views else reason)
 
 
-def _draw(entry: Entry[Any, Any], candidates: Sequence[Any]) -> Picture | str:
-    fits = entry.runs.fits
-    fitting = [one for one in candidates if fits(one if isinstance(one, Subject) else one.first)]
-    if len(fitting) < entry.runs.at_least:
-        return entry.runs.otherwise
-    found = [(one, numbers) for one in fitting if (numbers := entry.of(one))]
-    return entry.draw(found) if found else entry.missing
+def _draw(view: View[Any, Any], named: Sequence[Subject]) -> Picture | str:
+    """Makes a picture, or says why there is none; says nothing if it is not for these runs."""
+    fitting = [subject for subject in named if view.fits(subject)]
+    grouped = isinstance(view, GroupedView)
+    every: Sequence[Any] = groups(fitting) if grouped else _one_a_configuration(fitting)
+    found = [(one, numbers) for one in every if (numbers := view.of(one))]
+    return view.draw(found) if found else view.missing if fitting else ""
 
 
-def _joined(*sentences: str) -> str:
-    return " ".join(filter(None, sentences))
+def _drawn(
+    view: View[Any, Any], picture: Picture, named: Sequence[Subject], words: Mapping[str, str]
+) -> Drawn:
+    in_rounds = all(subject.has_rounds() for subject in named)
+    few = not isinstance(view, GroupedView) and len(named) > MOST_RUNS
+    caption = (
+        view.caption.format(**words),
+        view.of_rounds if in_rounds else "",
+        picture.seen[:1].upper() + picture.seen[1:],
+        f"Of {len(named)} runs this shows the first of each configuration." if few else "",
+    )
+    is_counted = view.of_rounds or "unit}" in view.name + view.caption
+    paper = "" if in_rounds and is_counted else view.paper  # it has no figures of rounds
+    return Drawn(view.name.format(**words), " ".join(filter(None, caption)), paper, picture)
 
 
 def _one_a_configuration(every: Sequence[Subject]) -> Sequence[Subject]:
@@ -132,7 +152,26 @@ def _one_a_configuration(every: Sequence[Subject]) -> Sequence[Subject]:
     return every if len(every) <= MOST_RUNS else [group.first for group in groups(every)]
 
 
-def _page(named: Sequence[Subject], chapters: Sequence[Any], written: datetime) -> str:
+def _write_figures(block: Block, figures: Path) -> None:
+    for place, view in enumerate(block.views):
+        for panel in view.picture.panels:
+            parts = (view.name if place else "", panel.label)
+            plain = (re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-") or "run" for part in parts
+                     if part)  # fmt: skip
+            write_files(panel.figure, figures, "-".join((block.name, *plain)))
+
+
+def _page(
+    named: Sequence[Subject],
+    chapters: Sequence[Any],
+    written: datetime,
+    refresh_seconds: float | None,
+    tell: Callable[[str], None],
+) -> str:
+    def svg(figure: Figure, name: str, about: str) -> str:
+        tell(f"drawing {about.partition('.')[0]}")
+        return inline_svg(figure, name, about)
+
     environment = Environment(
         loader=PackageLoader("mdgan.report"),
         autoescape=True,
@@ -146,12 +185,15 @@ def _page(named: Sequence[Subject], chapters: Sequence[Any], written: datetime) 
     )
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     environment.globals.update(facts=facts, measured=measured, notices=notices, shown=shown)
+    environment.globals.update(result=result, svg=svg)
     datasets = dict.fromkeys(shown(subject.run.config.get("dataset")) for subject in named)
     what = named[0].label if len(named) == 1 else f"{len(named)} runs"
+    running = any(subject.run.under_way for subject in named)
     return environment.get_template("page.html").render(
         title=f"{', '.join(datasets)}: {what}",
         written=f"{written:%d %B %Y, %H:%M}",
-        running=any(subject.run.status.get("state") == "running" for subject in named),
+        running=running,
+        refresh=refresh_seconds if running else None,
         css=f":root{{{css_variables()}}}\n{css}",
         script=script,
         script_hash=hashlib.sha256(script.encode()).digest(),
@@ -164,20 +206,28 @@ def _page(named: Sequence[Subject], chapters: Sequence[Any], written: datetime) 
 
 
 def _settings(named: Sequence[Subject]) -> Mapping[str, Table]:
-    """All settings, and those in which the runs differ."""
+    """All settings, those in which the runs differ, those that are no defaults, and machines."""
     configs = [subject.run.config for subject in named]
-    header = ("setting", *(subject.label for subject in named))
-
-    def rows(names: Sequence[str]) -> list[tuple[str, ...]]:
-        return [(name, *(shown(config.get(name)) for config in configs)) for name in names]
-
-    about = [
-        (name, *(shown(subject.run.status.get(name)) for subject in named))
-        for name in _ABOUT_THE_RUN
-        if any(name in subject.run.status for subject in named)
+    every = [
+        {**s.run.config, **{n: v for n, v in s.run.status.items() if n in _ABOUT_THE_RUN}}
+        for s in named
     ]
-    every = rows(list(dict.fromkeys(name for config in configs for name in config)))
+    defaults = {
+        name: value
+        for subject in named
+        for name, value in subject.run.status.get("other_defaults", {}).items()
+    }
+    header = tuple(subject.label for subject in named)
+
+    def table(of: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None) -> Table:
+        chosen = dict.fromkeys(name for values in of for name in values) if names is None else names
+        rows = [(name, *(shown(values.get(name)) for values in of)) for name in chosen]
+        return Table(("setting", *header), rows)
+
+    changed = table([*configs, defaults], list(defaults))
     return {
-        "differing": Table(header, rows(differing_settings(configs))),
-        "settings": Table(header, every + about),
+        "differing": table(configs, differing_settings(configs)),
+        "changed": changed._replace(header=("setting", *header, "default")),
+        "system": table([subject.run.status.get("system", {}) for subject in named]),
+        "settings": table(every),
     }

@@ -13,75 +13,63 @@ Drawn = TypeVar("Drawn", Subject, Group)
 Numbers = TypeVar("Numbers")
 
 
-class Runs(NamedTuple):
-    """For which runs a figure is.
-
-    Attributes:
-        fits: whether it is for a run.
-        otherwise: what is said if too few of the runs fit.
-        at_least: how many must fit; of a figure that draws configurations, how many of these.
-    """
-
-    fits: Callable[[Subject], bool]
-    otherwise: str
-    at_least: int = 1
-
-
-ANY = Runs(lambda _: True, "there is no run")
-WITH_WORKERS = Runs(lambda run: not run.alone, "no run here has a server and workers")
-ALONE = Runs(lambda run: run.alone, "every run here has a server and workers")
-TWO_WORKERS = Runs(
-    lambda run: max(run.num_workers, len(run.workers)) > 1, "there are no two workers to swap"
-)
-WITH_ROUNDS = Runs(lambda run: run.in_rounds, "no run here trains in rounds")
-SEVERAL = Runs(lambda _: True, "this compares several configurations", at_least=2)
-
-
 def recorded(numbers: Callable[[RecordedRun], Numbers]) -> Callable[[Subject], Numbers]:
     """The numbers of a run that depend on nothing but what it recorded."""
     return lambda subject: numbers(subject.run)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry(Generic[Drawn, Numbers]):
-    """One figure.
+class View(Generic[Drawn, Numbers]):
+    """One way to look at a figure.
 
-    In the title, the caption and `missing` stands `{unit}`, or another of `numbers.units.words`,
-    for what the runs are counted in.
+    In all words stands `{unit}` for what the runs are counted in.
 
     Attributes:
-        name: its file name, and `fig-<name>` in the page.
-        title: a few words.
+        name: on the switch between the views of a figure.
         caption: what it shows, in one sentence or two.
-        of_rounds: what is said besides if any of the runs has rounds.
+        of_rounds: what is said besides of runs with rounds.
         paper: the figures of Darmanger and Gombas (2024) that show the same; empty for none.
-        runs: for which runs it is.
+        fits: for which runs it is; the page does not mention it if there is none.
         of: the numbers that are drawn, of a run or of a configuration; None, or something empty,
             if it recorded none.
-        missing: what is said if no run recorded any; by default that traces are missing, or scores.
+        missing: what is said if no run recorded any; empty: the page does not mention it.
         draw: makes the picture of what recorded some, or says in one line why there is none.
     """
 
-    name: str
-    title: str
+    name: str = ""
     caption: str
     of_rounds: str = ""
     paper: str = ""
-    runs: Runs = ANY
+    fits: Callable[[Subject], bool] = lambda _: True
     of: Callable[[Drawn], Numbers | None]
     missing: str = "no trace of a complete {unit} is there yet"
     draw: Callable[[Sequence[tuple[Drawn, Numbers]]], Picture | str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupedEntry(Entry[Group, Numbers]):
-    """A figure that draws all runs of a configuration as one, however many there are."""
+class GroupedView(View[Group, Numbers]):
+    """A view that draws all runs of a configuration as one, however many there are."""
 
     missing: str = "no scores are recorded (mdgan evaluate adds some)"
 
 
-@dataclass(frozen=True)
-class Section:
+class Entry(NamedTuple):
+    """One figure.
+
+    Attributes:
+        name: its file name, and `fig-<name>` in the page; views after the first add theirs.
+        title: a few words.
+        views: at least one; the page shows the first, and a switch.
+        counted: whether runs in iterations and runs in rounds have a figure each.
+    """
+
+    name: str
+    title: str
+    views: Sequence[View[Any, Any]]
+    counted: bool = False
+
+
+class Section(NamedTuple):
     """Figures that answer one question.
 
     Attributes:
@@ -92,4 +80,4 @@ class Section:
 
     name: str
     title: str
-    entries: tuple[Entry[Any, Any], ...]
+    entries: Sequence[Entry]

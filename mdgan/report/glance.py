@@ -4,18 +4,12 @@ from statistics import fmean
 
 from mdgan.observe.progress import duration
 from mdgan.records.happenings import LOST, SHUT_OUT
-from mdgan.records.values import count, number_in, said, said_list, said_seconds
+from mdgan.records.rows import Losses, Swap
+from mdgan.records.values import count, number_in, said, said_list, said_seconds, shown
+from mdgan.report.figures.swaps import exactness
 from mdgan.report.numbers.attendance import said_in_all
-from mdgan.report.numbers.scores import (
-    extractor,
-    last_score,
-    reference,
-    remarks,
-    sample_counts,
-)
-from mdgan.report.numbers.subject import Subject, shown
-from mdgan.report.numbers.swaps import exactness, swaps_of
-from mdgan.report.numbers.units import a
+from mdgan.report.numbers.scores import last_score, reference, remarks, score_events
+from mdgan.report.numbers.subject import Subject, a
 
 _MOST_LOSSES = 3
 
@@ -25,13 +19,13 @@ Fact = tuple[str, str, str]
 
 def facts(subject: Subject) -> list[Fact]:
     """How far a run is, and how good its generator."""
-    return [*_progress(subject), *_quality(subject)]
+    return [*_quality(subject), *_progress(subject)]
 
 
 def _progress(subject: Subject) -> list[Fact]:
     done, total = subject.done, number_in(subject.run.config, "iterations")
-    newest = [subject.run.status, *subject.run.iterations[-1:]]
-    seconds = max(number_in(record, "seconds") or 0.0 for record in newest)
+    newest = [row.seconds or 0.0 for row in subject.run.of(Losses)[-1:]]
+    seconds = max([subject.run.status.get("seconds", 0.0), *newest])
     facts = [
         ("iterations", f"{done:,}", f"of {total:,.0f}" if total else ""),
         ("time", duration(seconds) if seconds >= 10 else said_seconds(seconds), ""),
@@ -59,37 +53,32 @@ def _quality(subject: Subject) -> list[Fact]:
 
 def measured(subject: Subject) -> str:
     """What its scores are from, in a sentence."""
-    found, counts = extractor(subject.run), sample_counts(subject.run)
-    if not found and not counts:
+    events = score_events(subject.run)
+    if not events:
         return "Not scored."
-    parts = []
-    if "n" in counts:
-        against = f" against {counts['n_real']:,} real" if "n_real" in counts else ""
-        parts.append(f"{counts['n']:,} samples{against}")
-    if found:
-        digest = str(found.get("sha256", ""))[:12]
-        parts.append(f"features of {shown(found.get('name'))} {digest}".strip())
-    accuracy = number_in(found, "accuracy")
-    if accuracy is not None:
-        parts.append(f"which classifies {100 * accuracy:.1f} % of held-out data rightly")
+    newest, parts = events[-1], []
+    if newest.n is not None:
+        against = "" if newest.n_real is None else f" against {newest.n_real:,} real"
+        parts.append(f"{newest.n:,} samples{against}")
+    if found := newest.extractor:
+        parts.append(f"features of {shown(found.name)} {(found.sha256 or '')[:12]}".strip())
+        if found.accuracy is not None:
+            rightly = f"{100 * found.accuracy:.1f} % of held-out data rightly"
+            parts.append(f"which classifies {rightly}")
     return f"Scored with {', '.join(parts)}."
 
 
 def notices(subject: Subject) -> list[str]:
     """What a reader should know of a run, one line each."""
     run = subject.run
-    told = []
-    if run.status.get("state") == "running":
+    told = [f"It looks as if {run.finding}."] if run.finding else []
+    if run.under_way:
         told.append("It was not finished when this page was written; write it again for more.")
     told += _faults(subject)
-    if swaps := swaps_of(run):
+    if swaps := run.of(Swap):
         arrived = exactness(swaps)
         told.append(f"{arrived[0].upper()}{arrived[1:]}.")
-    unfinite = [
-        str(record.get("iteration"))
-        for record in run.iterations
-        if "generator_loss" in record and record["generator_loss"] is None
-    ]
+    unfinite = [f"{row.iteration:,}" for row in run.of(Losses) if row.generator_loss is None]
     if unfinite:
         told.append(f"The generator's loss was not finite in iteration {said_list(unfinite)}.")
     return [*told, *remarks(run), *(f"Damaged: {line}" for line in run.damage)]
@@ -103,7 +92,7 @@ def _faults(subject: Subject) -> list[str]:
         for mark in worker.marks
         if mark.kind in (LOST, SHUT_OUT)
     )
-    when = "the round that ends at iteration" if subject.in_rounds else "iteration"
+    when = "the round that ends at iteration" if subject.has_rounds() else "iteration"
     told = [
         f"Worker {worker} was {mark.kind} in {when} {iteration:,}: {mark.reason}"
         for iteration, worker, mark in gone[:_MOST_LOSSES]

@@ -4,7 +4,7 @@ Figures are drawn in the light colours, which are all different; in the page eac
 variable of its name, so that one picture is right in both. The hues are those of Okabe and Ito
 (2008), which people of every colour vision tell apart, darkened on white and lightened on black
 until they stand out 3 : 1 (text 4.5 : 1; three light fills, named beside them, only 2.2 : 1).
-Waiting is paler on purpose: work should catch the eye first.
+Waiting and receiving are paler on purpose: work should catch the eye first.
 """
 
 from typing import NamedTuple
@@ -31,7 +31,7 @@ INKS = {
 }
 LINES = {
     "grid": Colour("#e4e3dd", "#2a323a"), "axis": Colour("#a8aaa8", "#5b6670"),
-    "idle": Colour("#efeee9", "#222a31"),
+    "idle": Colour("#e2e0d8", "#303a43"),
 }
 RUNS = {
     "c1": Colour("#0072b2", "#5ab4ea"), "c2": Colour("#d55e00", "#f58a3c"),
@@ -41,7 +41,7 @@ RUNS = {
 }
 OPERATIONS = {
     "generate": Colour("#e09a00", "#f0b033"), "send": Colour("#3f9fd6", "#56b4e9"),
-    "wait": Colour("#c7ccd1", "#46505a"), "receive": Colour("#c6cbd0", "#47515b"),
+    "wait": Colour("#a9b0b7", "#5a656f"), "receive": Colour("#8dbad4", "#3a6c8a"),
     "aggregate": Colour("#c0669a", "#d98fbd"), "step": Colour("#cf5a00", "#ee7d2b"),
     "real half": Colour("#00679f", "#3f93cb"), "fake half": Colour("#7a62b0", "#a48fd6"),
     "local step": Colour("#8f3b00", "#b0683c"), "feedback": Colour("#00805d", "#23b98c"),

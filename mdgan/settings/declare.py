@@ -12,9 +12,21 @@ from decimal import Decimal
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from mdgan.errors import BadInput
+
+GROUPS = {
+    "data": "Data",
+    "algorithm": "Algorithm",
+    "models": "Models and optimizers",
+    "network": "Network and processes",
+    "faults": "Faults and checkpoints",
+    "output": "Output and scores",
+    "speed": "Speed",
+}
+"""The groups of settings in `--help`, and their headings."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, and halves of characters: no file or machine has such a name."""
@@ -46,12 +58,16 @@ class Kind:
             message if the value is out of range.
         choices: the only values allowed, if there are few.
         word: a word that is allowed beside numbers, such as `auto`.
+        several: whether the flag may be given several times; commas then stand between the values.
+        known: lists what a shell may complete, given the other settings of the command line.
     """
 
     type: type
     convert: Callable[[Any], Any] = lambda value: value
     choices: tuple[str, ...] = ()
     word: str | None = None
+    several: bool = False
+    known: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
 
     def read(self, name: str, value: object, default: object) -> Any:
         """Checks a value, and turns it into the one that is used.
@@ -134,9 +150,13 @@ def number(fits: Callable[[float], bool], otherwise: str) -> Kind:
     return Kind(float, check)
 
 
-def text() -> Kind:
-    """Any text in one line, such as a path."""
-    return Kind(str)
+def text(known: Callable[[Mapping[str, Any]], Iterable[str]] | None = None) -> Kind:
+    """Any text in one line, such as a path.
+
+    Args:
+        known: lists what a shell may complete, given the other settings of the command line.
+    """
+    return Kind(str, known=known)
 
 
 def switch() -> Kind:
@@ -149,14 +169,15 @@ def one_of(*choices: str) -> Kind:
     return Kind(str, choices=choices)
 
 
-def parsed(parse: Callable[[str], Any]) -> Kind:
+def parsed(parse: Callable[[str], Any], *, several: bool = False) -> Kind:
     """Text that stands for a value of another type.
 
     Args:
         parse: from the text to the value; raises ValueError. `str` of the value gives a text that
             means the same.
+        several: whether the flag may be given several times; `parse` gets commas between them.
     """
-    return Kind(str, parse)
+    return Kind(str, parse, several=several)
 
 
 def setting(
@@ -170,6 +191,8 @@ def setting(
     instead_of: str | None = None,
     shared: bool = True,
     is_choice: bool = False,
+    group: str | None = None,
+    other_names: Collection[str] = (),
 ) -> Any:
     """Declares one setting.
 
@@ -185,6 +208,8 @@ def setting(
             on results, or only on those of its rank.
         is_choice: whether naming its default is a choice too, which an algorithm without this
             setting refuses. Otherwise it passes over the default: files of settings may have it.
+        group: where `--help` lists it, one of `GROUPS`; that of the component if not given.
+        other_names: that users of other programs may type; `mdgan` then suggests this one.
 
     Returns:
         A dataclass field.
@@ -198,6 +223,8 @@ def setting(
         "instead_of": instead_of,
         "shared": shared,
         "is_choice": is_choice,
+        "group": group,
+        "other_names": other_names,
     }
     return field(default=default, metadata=metadata)
 
@@ -208,10 +235,20 @@ own_setting = partial(setting, shared=False)
 
 @dataclass(frozen=True)
 class Settings:
-    """Checked settings. Components derive from it and add fields made by `setting`."""
+    """Checked settings. Components derive from it and add fields made by `setting`.
+
+    A component names the group of its settings in `--help` as `class Own(Settings, group="data")`.
+    """
 
     ignores_foreign: ClassVar[bool] = False
     """Whether settings of other algorithms are passed over instead of refused."""
+
+    def __init_subclass__(cls, group: str = "algorithm") -> None:
+        """Puts the component's settings into its group, unless they name another."""
+        for item in vars(cls).values():
+            if isinstance(item, Field):
+                own = item.metadata["group"] or group
+                item.metadata = MappingProxyType({**item.metadata, "group": own})
 
     def __post_init__(self) -> None:
         """Reads and checks every value.

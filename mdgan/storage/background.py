@@ -24,44 +24,29 @@ class BackgroundWriter:
         self._thread = threading.Thread(target=self._work, name="background-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Job, on_error: OnError) -> bool:
-        """Queues a job; it runs as soon as those before it have ended.
+    def submit_newest(self, job: Job, on_error: OnError) -> bool:
+        """Queues a job in place of one that is waiting: the newest checkpoint is worth most.
 
         Args:
             job: writes; called in the writer's thread.
-            on_error: called in that thread with the job's OSError, such as a full disk.
+            on_error: called in that thread with the job's OSError, such as a full disk; or in the
+                thread that replaces the job by a newer one.
 
         Returns:
-            False if a job is waiting already, or after `close`: then this one never runs.
+            False after `close`: then this job never runs.
 
         Raises:
             BaseException: an earlier job has failed with it, and not with an OSError; raised once.
         """
         with self._changed:
             self._raise_failure()
-            if self._waiting is not None or self._closed:
+            if self._closed:
                 return False
-            self._waiting = (job, on_error)
+            displaced, self._waiting = self._waiting, (job, on_error)
             self._changed.notify_all()
-            return True
-
-    def submit_newest(self, job: Job, on_error: OnError) -> bool:
-        """As `submit`, but replaces a job that is waiting: the newest checkpoint is worth most.
-
-        The `on_error` of the replaced job is called in the caller's thread.
-
-        Returns:
-            False after `close`: then this job never runs.
-
-        Raises:
-            BaseException: see `submit`.
-        """
-        with self._changed:
-            displaced, self._waiting = self._waiting, None
-            taken = self.submit(job, on_error)
         if displaced is not None:
             displaced[1](OSError(errno.EAGAIN, "the disk cannot keep up"))
-        return taken
+        return True
 
     def drain(self, timeout_seconds: float) -> bool:
         """Waits until all jobs have ended.
@@ -70,7 +55,7 @@ class BackgroundWriter:
             Whether they have ended in time.
 
         Raises:
-            BaseException: see `submit`.
+            BaseException: see `submit_newest`.
         """
         done = self._wait_idle(timeout_seconds)
         with self._changed:

@@ -97,6 +97,10 @@ class Checkpoints:
                 passed_over.append(f"checkpoint of iteration {iteration}: {error}")
         return None, passed_over
 
+    def exist(self) -> bool:
+        """Whether there is a completed checkpoint, damaged or not."""
+        return any((folder / _MANIFEST_FILE).exists() for _, folder in self._folders())
+
     def find(self, iteration: int, stored: StoredFile) -> dict[str, Tensor] | None:
         """Reads a state that is on this machine.
 
@@ -130,7 +134,8 @@ class Checkpoints:
             if iteration not in staying:
                 name = worker_file(worker)
                 _unlink([folder / name, *folder.glob(f".{name}.*.tmp")])
-                _remove_if_empty(folder)
+                with contextlib.suppress(OSError):  # it may hold files of others
+                    folder.rmdir()
 
     def _folders(self) -> Iterator[tuple[int, Path]]:
         paths = list(self._folder.iterdir()) if self._folder.is_dir() else []
@@ -140,10 +145,8 @@ class Checkpoints:
 
     def _manifests(self) -> Iterator[Manifest]:
         for iteration, folder in self._folders():
-            try:
+            with contextlib.suppress(Damaged):
                 yield _read_manifest(iteration, folder)
-            except Damaged:
-                continue
 
     def _remove_all_but(self, current: int, committed: list[int]) -> None:
         """Never fails: what cannot be removed now is removed after the next checkpoint."""
@@ -176,14 +179,5 @@ def _read_manifest(iteration: int, folder: Path) -> Manifest:
 
 def _unlink(paths: Iterable[Path]) -> None:
     for path in paths:
-        try:
+        with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-        except OSError:
-            continue
-
-
-def _remove_if_empty(folder: Path) -> None:
-    try:
-        folder.rmdir()
-    except OSError:
-        return

@@ -1,17 +1,13 @@
 """Which server may write to a run's folder: the one with the highest generation."""
 
-import errno
 import json
 import os
 import re
-import secrets
 import socket
 import time
 from pathlib import Path
 
 from mdgan.storage.whole_file import sync_folder
-
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class Fenced(RuntimeError):
@@ -74,35 +70,24 @@ def _highest(folder: Path) -> int:
 
 
 def _make(folder: Path, generation: int) -> bool:
-    """Makes the file of a generation, complete at once; False if another server has made it."""
+    """Makes the file of a generation; False if another server has made it."""
     about = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time()}
     path = folder / _name(generation)
-    # A process number is not unique: other machines have the same ones, and threads share one.
-    temporary = folder / f".{path.name}.{secrets.token_hex(8)}.tmp"
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        file = path.open("x", encoding="utf-8")
+    except FileExistsError:
+        return False
+    # The name decides; a server that reads half a file knows all that counts.
+    try:
+        with file:
             json.dump(about, file)
             file.flush()
             os.fsync(file.fileno())
-        _link(temporary, path)
         sync_folder(folder)
-    except FileExistsError:
-        return False
-    finally:
-        temporary.unlink(missing_ok=True)
-    return True
-
-
-def _link(temporary: Path, path: Path) -> None:
-    """Gives a file its name unless that is taken. A rename would replace another server's file."""
-    try:
-        os.link(temporary, path)
     except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        # The file system has no links. Half a file would do no harm: only its name decides.
-        with path.open("xb") as file:
-            file.write(temporary.read_bytes())
+        path.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    return True
 
 
 def _describe(path: Path) -> str:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
+from mdgan.errors import BadInput, cannot_write
+
 _changed = threading.Condition()
 _num_open = 0
 _is_ending = False
@@ -21,6 +23,23 @@ def write_whole(path: Path, data: bytes) -> None:
     """
     with whole_file(path) as file:
         file.write(data)
+
+
+def write_output(flag: str, path: Path, data: bytes) -> None:
+    """Writes a file that the user asked for, completely or not at all.
+
+    Args:
+        flag: names the file in messages, such as `-o`.
+        path: the file.
+        data: its content.
+
+    Raises:
+        BadInput: it cannot be written; a file that was there before is unchanged.
+    """
+    try:
+        write_whole(path, data)
+    except OSError as error:
+        raise BadInput(cannot_write(f"{flag} {path}", error)) from error
 
 
 @contextmanager

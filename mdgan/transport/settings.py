@@ -9,7 +9,7 @@ _SECONDS = number(lambda seconds: 0 < seconds < 1e7, "must be seconds above 0")
 
 
 @dataclass(frozen=True)
-class LinkSettings(Settings):
+class LinkSettings(Settings, group="network"):
     """Where the server is, which processes may take part, and how long others wait for one."""
 
     master_addr: str = own_setting(
@@ -50,12 +50,14 @@ class LinkSettings(Settings):
         "Seconds of silence after which a machine counts as gone.",
         _SECONDS,
         metavar="SECONDS",
+        group="faults",
     )
     patience: float = own_setting(
         300.0,
         "Seconds that a server without workers waits for one, and a worker for a server.",
         number(lambda seconds: 0 <= seconds < 1e7, "must be seconds, 0 or more"),
         metavar="SECONDS",
+        group="faults",
     )
 
     def addresses(self) -> list[str]:

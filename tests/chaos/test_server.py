@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mdgan.families.mdgan.entry import MDGAN as ENTRY
+from mdgan.families.mdgan.settings import MDGAN as ENTRY
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.launch.faults import FAULTS
 from tests.chaos.staging import QUIET, check_left_whole, fault, stage

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mdgan.families.mdgan.entry import MDGAN as ENTRY
+from mdgan.families.mdgan.settings import MDGAN as ENTRY
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.launch.faults import FAULTS
 from tests.chaos.staging import QUIET, check_left_whole, fault, free_port, stage, steps

@@ -15,7 +15,7 @@ from mdgan.cli import main
 from mdgan.cli.options import read_layers
 from mdgan.errors import BadInput
 from mdgan.inspect.chrome_trace import chrome_trace
-from mdgan.inspect.evaluate import Question, evaluate_run
+from mdgan.inspect.evaluate import evaluate_run
 from mdgan.launch.continuation import continuation
 from mdgan.launch.prepare import prepare
 from mdgan.launch.resolve import resolve
@@ -102,7 +102,7 @@ def evaluate_on(files: Mapping[str, bytes]) -> None:
         redirect_stderr(StringIO()),
         refused_in_one_line(),
     ):
-        evaluate_run(path, Question(2, None, {}))
+        evaluate_run(path, 2, None, {})
 
 
 def resume_on(files: Mapping[str, bytes]) -> None:

@@ -111,7 +111,7 @@ def refusal(name: str, file: str, data: bytes) -> str:
     """The refusal of a data set with other contents in one file."""
     with damaged(name, file, data) as path:
         try:
-            source = load(name, None).open(path)
+            source = load(name, None).open(path, strict=True)
             source.images(torch.arange(len(source)))
         except BadInput as error:
             return str(error)

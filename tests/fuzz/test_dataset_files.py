@@ -72,7 +72,7 @@ def pictures() -> list[bytes]:
         *(("GIF", "P"), ("TIFF", "RGB"), ("TIFF", "F"), ("WEBP", "RGB"), ("PPM", "L")),
     ):
         buffer = io.BytesIO()
-        Image.new(mode, (9, 7)).save(buffer, kind)
+        Image.new(mode, (9, 7), 9).save(buffer, kind)
         found.append(buffer.getvalue())
     return found
 

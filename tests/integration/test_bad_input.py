@@ -151,7 +151,12 @@ def test_a_standby_that_no_host_would_find(
 
 
 def test_joining_where_there_is_no_server(capsys: pytest.CaptureFixture[str], port: int) -> None:
-    line = refusal(capsys, "join", "--master-port", str(port), "--connect-timeout", "0.5")
+    with pytest.raises(SystemExit) as ended:
+        main(["join", "--master-port", str(port), "--connect-timeout", "0.5"])
+    assert ended.value.code == 2
+    told, line = capsys.readouterr().err.splitlines()
+    assert told.endswith(f"asking the server at 127.0.0.1:{port} for a rank")
+    assert line.startswith("mdgan: ")
     assert f"no server answers at 127.0.0.1:{port} after 0.5 s" in line
 
 
@@ -255,6 +260,21 @@ def test_torchrun_contradictions(
     [
         (["sample", "nowhere"], "nowhere: not a run"),
         (["sample", "nowhere", "-n", "0"], "'-n'"),
+        (["sample", "nowhere", "-o", "grid.xyz"], "-o grid.xyz: must end in .png"),
+        (["sample", "nowhere", "-o", "a.npz"], "-o a.npz: must end in .png; --npz writes arrays"),
+        (["sample", "nowhere", "--npz", "-o", "a.png"], "-o a.png: must end in .npz"),
+        (
+            [*TRAIN, "--data-dir", "x"],
+            "--data-dir x: --dataset digits reads no files",
+        ),
+        (
+            ["standalone", "--held-out", "x"],
+            "--held-out x: --dataset digits reads no files",
+        ),
+        (
+            ["datasets", "show", "digits", "--data-dir", "x"],
+            "--data-dir x: --dataset digits reads no files",
+        ),
         (["datasets", "show", "digit"], "did you mean 'digits'?"),
         (["datasets", "show", "digits", "--partition", "none"], "--partition none"),
         (["datasets", "show", "digits", "-o", "x.gif"], ".png or .svg"),

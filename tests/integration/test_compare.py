@@ -95,7 +95,7 @@ def test_the_numbers_are_those_of_the_runs(compared: Path) -> None:
 def test_the_report_has_one_line_for_each_configuration(compared: Path) -> None:
     page = (compared / "out" / "report.html").read_text()
     assert "four, seed 0" in page
-    drawing = page[page.index('id="fig-fid-compared"') :]
+    drawing = page[page.index('id="fig-fid"') :]
     legend = re.findall(r"<text[^>]*>(four|alone)[^<]*</text>", drawing[: drawing.index("</svg>")])
     assert legend == ["four", "alone"]
 
@@ -143,7 +143,8 @@ def test_one_that_fails_does_not_hold_up_the_others(tmp_path: Path) -> None:
     assert re.search(
         r"\[1/2\] hasty, seed 3: failed with exit status 2 after .*log:", result.output
     )
-    assert re.search(r"^    mdgan: .*did not join within 0.001 s", result.output, re.MULTILINE)
+    # Whether the server or a host gives up first is a matter of microseconds.
+    assert re.search(r"^    .*mdgan: .* 0\.001 s", result.output, re.MULTILINE)
     assert re.search(r"\[2/2\] alone, seed 3: finished in \d+ s, not scored", result.output)
     assert "mdgan: failed: hasty, seed 3" in result.errors
     table = json.loads((tmp_path / "out" / "comparison.json").read_text())

@@ -41,9 +41,22 @@ def test_every_rank_has_a_folder_of_its_own(tmp_path: Path) -> None:
     for rank in (1, 2):
         folder = tmp_path / f"hospital-{rank}"
         dataset_formats.write_image_folder(folder, ["scan"], 9 + rank, seed=rank)
+    bad = tmp_path / "hospital-1" / "scan" / "0004.png"
+    bad.write_bytes(bad.read_bytes()[:2000])
     flags = ["--dataset", "folder", "--data-dir", "hospital-{rank}", "--world-size", "3"]
+    named = "1 of 10 pictures in hospital-1 cannot be read and will be left out: scan/0004.png ("
+    looked = run_here("train", *FEW, *flags, "--dry-run", cwd=tmp_path)
+    assert named in looked.errors
+    assert "rank 1           9 samples" in looked.output
     together = run("train", *FEW, *flags, "--out", "a", cwd=tmp_path)
     assert together.status == 0, together
+    assert together.errors.count(named) == 1
+    assert not any(
+        b"0004.png" in file.read_bytes() for file in Path(tmp_path / "a").rglob("*.json*")
+    )
     again = run_here("train", *FEW, *flags, "--transport", "memory", "--out", "b", cwd=tmp_path)
     assert again.status == 0, again
     assert generator_bytes(tmp_path / "a") == generator_bytes(tmp_path / "b")
+    strict = run_here("train", *flags, "--strict-data", cwd=tmp_path)
+    assert (strict.status, strict.output) == (2, "")
+    assert "mdgan: --strict-data: 1 of 10 pictures" in strict.errors

@@ -55,23 +55,26 @@ def patch(folder: Path, path: str, diff: str) -> None:
     (folder / path).write_text(text.replace(before, after), encoding="utf-8")
 
 
-def test_a_loss_and_a_partition(tmp_path: Path) -> None:
+def test_a_loss_a_partition_and_a_tracker(tmp_path: Path) -> None:
     unchanged = shutil.ignore_patterns("__pycache__")
     for folder in ("mdgan", "datasets", "tests/unit/gan"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=unchanged)
-    for recipe in ("A loss", "A partition"):
+    for recipe in ("A loss", "A partition", "A tracker"):
         for path, diff in blocks(recipe, "diff"):
             patch(tmp_path, path, diff)
     partition = command("A partition")
     flags = partition[partition.index("--partition") :][:2]
+    tracker = command("A tracker")[-2:]
     begun = start_anew(
-        [sys.executable, "-m", "mdgan", *command("A loss"), *flags, *FEW],
+        [sys.executable, "-m", "mdgan", *command("A loss"), *flags, *tracker, *FEW],
         tmp_path,
         PYTHONPATH=str(tmp_path),
     )
     result = finish(begun)
     assert result.status == 0, result
     assert read_status(tmp_path / "run")["iteration"] == 3
+    table = (tmp_path / "run" / "numbers.csv").read_text(encoding="utf-8")
+    assert re.search(r"^3,loss/generator,[0-9.]+$", table, re.MULTILINE)
 
 
 class SlowPlace:

@@ -96,7 +96,7 @@ def test_both_models_travel_once_each_way(whole: Path) -> None:
     table = num_rounds * NUM_WORKERS * model_bytes()
     for moved in (counts["sent_bytes"]["ROUND"], counts["received_bytes"]["UPDATE"]):
         assert table <= moved <= table + num_rounds * NUM_WORKERS * 512
-    assert counts["sent_bytes"].keys() == {"ROUND", "STOP"}
+    assert counts["sent_bytes"].keys() == {"ROUND", "CHECKPOINT", "STOP"}
 
 
 def test_updates_can_take_a_quarter_of_the_bytes(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_commands_that_read_a_finished_run(tmp_path: Path, whole: Path) -> None:
         assert result.status == 0, result
         assert "Traceback" not in result.errors
     page = (tmp_path / "run" / "report.html").read_text()
-    for figure in ("fig-duration", "fig-timeline-one", "fig-operations-server", "fig-losses"):
+    for figure in ("fig-duration", "fig-timeline", "fig-operations", "fig-losses"):
         start = page.index(f'id="{figure}"')
         assert "<svg" in page[start : page.index("</figure>", start)], f"{figure} is empty"
     spans = json.loads((tmp_path / "run" / "trace.json").read_text())

@@ -143,7 +143,7 @@ def test_the_uninvited_are_kept_out(tmp_path: Path) -> None:
 
 def _is_refused(folder: Path, flags: list[str]) -> None:
     result = run("join", *flags, cwd=folder)
-    told = result.status == 2 and "token" in result.errors and result.errors.count("\n") == 1
+    told = result.status == 2 and "token" in result.errors and result.errors.count("\n") == 2
     with (folder / "refusals").open("a") as file:
         file.write("refused\n" if told else f"{result}\n")
 

@@ -1,5 +1,6 @@
 """Ranks that are started apart find each other, or are told in one line why not."""
 
+import re
 import signal
 import socket
 from pathlib import Path
@@ -26,6 +27,17 @@ def test_ranks_started_apart(tmp_path: Path, port: int) -> None:
     server = train("--world-size", "3", "--ranks", "0", "--out", "run", port=port)
     results = [finish(start(server, tmp_path)), finish(workers)]
     assert [result.status for result in results] == [0, 0], results
+    # The machine without the server tells its user what it does.
+    assert results[1].output == "rank 1, 2 ended with status 0\n"
+    told = {re.sub(r"^\S+ \S+ ", "", line) for line in results[1].errors.splitlines()}
+    assert any(line.startswith("rank 1 | iteration ") for line in told)
+    assert told >= {
+        "joined as rank 1; holds 719 samples; iteration 0",
+        "joined as rank 2; holds 719 samples; iteration 0",
+        "rank 1 is done after iteration 12 of 12",
+        "rank 2 is done after iteration 12 of 12",
+        f"starting rank 1, 2; waiting for the server at 127.0.0.1:{port}",
+    }
     assert read_status(tmp_path / "run")["state"] == "finished"
 
 
@@ -64,7 +76,7 @@ def test_workers_that_never_come(tmp_path: Path, port: int) -> None:
     flags = ["--world-size", "3", "--connect-timeout", "1", "--ranks", "0", "--out", "run"]
     result = finish(start(train(*flags, port=port), tmp_path))
     check_refused(result, "rank(s) 1,2 did not join within 1 s", "--ranks 1,2")
-    assert result.errors.startswith("starting 1 process for run, others may join at 127.0.0.1:")
+    assert " starting 1 process for run, others may join at 127.0.0.1:" in result.errors
     assert result.errors.count("\n") == 2, result
 
 
@@ -72,7 +84,7 @@ def test_no_server(tmp_path: Path, port: int) -> None:
     flags = ["--ranks", "1", "--connect-timeout", "1"]
     result = finish(start(train(*flags, port=port), tmp_path))
     check_refused(result, f"no server answers at 127.0.0.1:{port} after 1 s")
-    assert result.errors.count("\n") == 1, result
+    assert result.errors.count("\n") == 2, result
 
 
 def test_something_else_listens(tmp_path: Path) -> None:
@@ -81,7 +93,7 @@ def test_something_else_listens(tmp_path: Path) -> None:
         flags = ["--ranks", "1", "--connect-timeout", "1"]
         result = finish(start(train(*flags, port=port), tmp_path))
     check_refused(result, f"whatever listens at 127.0.0.1:{port} is no mdgan server")
-    assert result.errors.count("\n") == 1, result
+    assert result.errors.count("\n") == 2, result
 
 
 def test_port_in_use(tmp_path: Path) -> None:

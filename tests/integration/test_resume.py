@@ -149,7 +149,7 @@ def test_only_the_last_checkpoints_are_kept(tmp_path: Path, ended_at_10: Path) -
 
 def test_runs_that_cannot_be_resumed(tmp_path: Path) -> None:
     check_refused(here(tmp_path, "train", "--resume", "nowhere"), "nowhere: not a run")
-    flags = ["--iterations", "4", "--out", "short"]
+    flags = ["--iterations", "4", "--checkpoint-interval", "0", "--out", "short"]
     assert here(tmp_path, *IN_MEMORY, *flags).status == 0
     result = here(tmp_path, "train", "--resume", "short")
     check_refused(result, "--resume short: has no whole checkpoint (none was made)")
@@ -157,7 +157,7 @@ def test_runs_that_cannot_be_resumed(tmp_path: Path) -> None:
     check_refused(result, "--out other: the run goes on in its folder short")
     assert here(tmp_path, *IN_MEMORY, "--iterations", "5", "--out", "done").status == 0
     result = here(tmp_path, "train", "--resume", "done")
-    check_refused(result, "--resume done: all 5 iterations are done; give more --iterations")
+    check_refused(result, "--resume done: all 5 iterations are done; to go on, give more, such as")
     result = here(tmp_path, "standalone", "--resume", "done", "--iterations", "9")
     check_refused(
         result, "--resume done: was trained with mdgan; use `mdgan train --algorithm mdgan`"

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from mdgan.storage.checkpoints import Checkpoints
 from tests.processes import (
     MDGAN,
     Training,
     finish,
+    generator_bytes,
     read_status,
     run_here,
     start,
@@ -42,6 +44,35 @@ def test_launcher_is_asked_to_stop(tmp_path: Path, number: signal.Signals) -> No
     assert result.status == 128 + number, result
     stopped_at = read_status(running.folder)["iteration"]
     assert f"stopped when asked to: {stopped_at} of 100000 iterations" in result.output
+    assert "go on      mdgan train --resume run\n" in result.output
+    assert "Traceback" not in result.errors
+    check_left_whole(running, "stopped")
+    check_goes_on(running, stopped_at, stopped_at + 7)
+
+
+def check_goes_on(running: Training, stopped_at: int, iterations: int) -> None:
+    """The run goes on from where it was stopped, as if it had never been, bit for bit."""
+    manifest = Checkpoints(running.folder / "checkpoints", keep=1).newest()[0]
+    assert manifest is not None
+    assert (manifest.iteration, manifest.workers) == (stopped_at, (1, 2, 3, 4))
+    here = ["--transport", "memory", "--iterations", str(iterations)]
+    above = running.folder.parent
+    for command in (["train", "--resume", "run", *here], [*LONG, *here, "--out", "whole"]):
+        result = run_here(*command, cwd=above)
+        assert result.status == 0, result
+    assert generator_bytes(running.folder) == generator_bytes(above / "whole")
+
+
+@pytest.mark.slow
+def test_who_asks_twice_does_not_wait_for_an_iteration(tmp_path: Path) -> None:
+    running = training(tmp_path, *LONG, "--log-file", "log")
+    os.kill(running.hosts()[0], signal.SIGSTOP)
+    running.process.send_signal(signal.SIGINT)
+    log = tmp_path / "log"
+    wait_until(lambda: "Ctrl-C again: at once" in log.read_text(), "an answer to Ctrl-C")
+    running.process.send_signal(signal.SIGINT)
+    result = finish(running.process, timeout=20)
+    assert result.status == 130, result
     assert "Traceback" not in result.errors
     check_left_whole(running, "stopped")
 
@@ -63,6 +94,7 @@ def test_launcher_is_killed(tmp_path: Path) -> None:
     check_left_whole(running, "stopped")
 
 
+@pytest.mark.slow
 def test_server_is_killed(tmp_path: Path) -> None:
     running = training(tmp_path, *LONG)
     os.kill(running.server(), signal.SIGKILL)
@@ -94,14 +126,18 @@ def test_one_process_is_asked_to_stop(tmp_path: Path, command: str) -> None:
     assert result.status == 130, result
     assert "stopped when asked to" in result.output
     check_left_whole(running, "stopped")
+    found = Checkpoints(running.folder / "checkpoints", keep=1).newest()[0]
+    assert found is not None
+    assert found.iteration == read_status(running.folder)["iteration"]
 
 
+@pytest.mark.slow
 def test_full_disk(tmp_path: Path) -> None:
     """No file may exceed 100 KB here, which is where a full disk would cut the generator."""
     command = shlex.join([*MDGAN, *LONG, "--out", "run"])
     result = finish(start(["bash", "-c", f"ulimit -f 100; exec {command}"], tmp_path))
     assert result.status == 1, result
-    assert "mdgan: cannot write run/generator.safetensors: File too large" in result.errors
+    assert "mdgan: run/generator.safetensors: cannot write there (File too large)" in result.errors
     assert "Traceback" not in result.errors
     assert not list((tmp_path / "run").rglob("*.tmp"))
     assert not (tmp_path / "run" / "generator.safetensors").exists()

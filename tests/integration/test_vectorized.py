@@ -84,7 +84,7 @@ def test_measuring_what_is_fastest(tmp_path: Path) -> None:
     flags = ["--workers-per-host", "4", "--tune", "--iterations", "30", "--out", "run"]
     result = run(*FLAGS, *flags, cwd=tmp_path)
     assert result.status == 0, result
-    (told,) = re.findall(r"^mdgan: .*", result.errors, re.MULTILINE)
+    (told,) = re.findall(r"mdgan: .*", result.errors)
     assert re.match(r"mdgan: the process of ranks 1\.\.4 computes .+: .+ ms a worker \(.+\)", told)
     assert "one by one with 1 thread" in told
     assert "all at once with" in told

@@ -9,10 +9,11 @@ from typing import Any
 from mdgan import messages
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
+from mdgan.engine.host.telling import Teller
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.errors import BadInput, Interrupted
 from mdgan.messages import Kind, Message
-from mdgan.observe.tracer import Tracer
+from mdgan.observe.tracer import Tracer, memory_bytes
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Asked, HostTransport, Lost, Received
 
@@ -50,6 +51,7 @@ class Host:
         describer: tells of the real data, if the server wants scores.
         checkpoints: writes the workers' states.
         tracer: records what this host does when.
+        teller: tells the user, if the server does not do so on this machine.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Host:
         describer: Describer,
         checkpoints: HostCheckpoints,
         tracer: Tracer,
+        teller: Teller | None = None,
     ) -> None:
         self._part = part
         self._learners = part.learners
@@ -70,6 +73,7 @@ class Host:
         self._describer = describer
         self._checkpoints = checkpoints
         self._tracer = tracer
+        self._teller = teller
         self._has_trained = False
         self._of_algorithm = part.handlers()
         self._of_engine: dict[str, HostHandler] = {
@@ -138,6 +142,8 @@ class Host:
         told = self._part.tell()
         self._transport.send(messages.ready(int(welcome["iteration"]), holds, told))
         self._part.arrived(holds)
+        if self._teller is not None:
+            self._teller.joined(welcome)
         while (message := self._next_message()).kind != Kind.STOP:
             if message.kind in self._of_algorithm:
                 self._of_algorithm[message.kind](message, self._transport)
@@ -151,10 +157,12 @@ class Host:
     def _what_holds(self, welcome: Mapping[str, Any]) -> list[int]:
         """The workers that can go on as they are; the server finds states for the others.
 
-        Those of a host that comes back can, and before the first iteration those of every host.
+        Those of a host that comes back can, and before the first iteration those of every host,
+        unless the run begins with weights that the server brings.
         """
         newest = welcome.get("checkpoint")
-        if self._has_trained or welcome["iteration"] == 0:
+        as_drawn = welcome["iteration"] == 0 and not welcome.get("brings_states")
+        if self._has_trained or as_drawn:
             return list(self._learners)
         return [] if newest is None else self._checkpoints.restore(newest, self._learners)
 
@@ -167,6 +175,8 @@ class Host:
                     span.num_bytes = event.num_bytes
                     if event.message.kind == self._part.begins:
                         self._tracer.iteration = event.message.iteration
+                        if self._teller is not None:
+                            self._teller.reached(event.message.iteration)
                     return event.message
             if isinstance(event, Lost):
                 raise _LinkLost(event.reason)
@@ -195,6 +205,8 @@ class Host:
             raise HostFailed(message.fields["reason"])
         if message.fields["reason"]:
             raise Interrupted(message.fields["reason"])
+        if self._teller is not None:
+            self._teller.done(self._tracer.iteration)
 
     def _save(self, order: Message, transport: HostTransport) -> None:
         with self._tracer.span("checkpoint"):
@@ -214,4 +226,5 @@ class Host:
     def _tell_spans(self) -> None:
         traffic, iteration = self._transport.traffic, self._tracer.iteration
         rows = self._tracer.take()
-        self._transport.send(messages.spans(iteration, rows, traffic.sent, traffic.received))
+        told = rows, traffic.sent, traffic.received, memory_bytes()
+        self._transport.send(messages.spans(iteration, *told))

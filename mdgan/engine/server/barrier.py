@@ -21,6 +21,7 @@ from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.screening import Screening
 from mdgan.engine.settings import DeadlineRule
 from mdgan.messages import Message
+from mdgan.observe.tracer import Tracer
 from mdgan.transport.base import Received, ServerTransport
 
 _REMEMBERED = 200
@@ -140,6 +141,7 @@ class Barrier:
         members: the hosts and workers that take part.
         desk: is told of hosts that are given up, and of workers that are shut out.
         attendance: counts answers.
+        tracer: records how long the server waits.
         deadline: when to go on without the answers that are missing.
         screening: says which answers cannot be used.
         form: how answers travel.
@@ -156,6 +158,7 @@ class Barrier:
         members: Membership,
         desk: Desk,
         attendance: Attendance,
+        tracer: Tracer,
         deadline: Deadline,
         screening: Screening,
         form: AnswerForm,
@@ -169,6 +172,7 @@ class Barrier:
         self._members = members
         self._desk = desk
         self._attendance = attendance
+        self._tracer = tracer
         self._deadline = deadline
         self._screening = screening
         self._form = form
@@ -183,7 +187,8 @@ class Barrier:
             patience_end: when to stop waiting if no worker lives, by the monotonic clock.
 
         Returns:
-            The hosts that take part in the next iteration, with their workers; none if none came.
+            The hosts that take part in the next iteration, with their workers; none if none came,
+            or if the user has asked the server to stop.
         """
         begin = time.monotonic()
         while self._inbox.has_kept():
@@ -193,6 +198,8 @@ class Barrier:
             num_live = sum(map(len, live.values()))
             if self.is_enough(sum(map(len, free.values())), num_live):
                 return free
+            if self._desk.stop_asked:
+                return {}
             now = time.monotonic()
             if not live and now >= patience_end:
                 return {}
@@ -225,6 +232,17 @@ class Barrier:
         Returns:
             The answers that came: all of them, or those of at least a quorum within the deadline.
         """
+        received = self._transport.traffic.received
+        with self._tracer.span("wait") as waiting:
+            before = received.total()
+            answers = self._await_answers(iteration, asked, weights or {})
+            for worker, reason in self._screening.look_back().items():
+                self._refuse(worker, reason, answers)
+            self._attendance.answered(answers.losses)
+            waiting.num_bytes = received.total() - before
+        return answers
+
+    def _await_answers(self, iteration: int, asked: Hosts, weights: Mapping[int, float]) -> Answers:
         answers, begin = Answers(), time.monotonic()
         limit = self._deadline.limit_seconds()
         while late := self._late(iteration, asked):
@@ -242,13 +260,10 @@ class Barrier:
                 if answer is None:
                     continue
                 if answer.message.iteration == iteration and answer.host in asked:
-                    self._take_in(answer, answers, weights or {})
+                    self._take_in(answer, answers, weights)
                     self._deadline.learn([time.monotonic() - begin])
                 else:  # to an earlier question, or to one of this iteration that was given up
                     self._attendance.back(self._members.iteration, answer.workers)
-        for worker, reason in self._screening.look_back().items():
-            self._refuse(worker, reason, answers)
-        self._attendance.answered(answers.losses)
         return answers
 
     def _least(self, answers: Answers, asked: Hosts) -> int:

@@ -50,6 +50,7 @@ def build_server(
         members,
         desk,
         attendance,
+        observer.tracer,
         Deadline(settings.deadline, settings.quorum),
         Screening(part.form, settings.strikes),
         part.form,
@@ -57,7 +58,7 @@ def build_server(
         answer_seconds=timeouts.answer,
         counts_busy=part.counts_busy,
     )
-    engine = Engine(transport, members, desk, barrier, checkpoints, observer, dict)
+    engine = Engine(transport, members, desk, barrier, checkpoints, observer, dict, lambda: None)
     newcomers = Newcomers(transport, members, checkpoints, observer, part.copied)
     scoring.attach(members, observer)
 

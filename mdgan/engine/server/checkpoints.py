@@ -15,7 +15,7 @@ from mdgan.engine.server.membership import Membership
 from mdgan.engine.settings import RunSettings
 from mdgan.messages import Message
 from mdgan.observe.run_observer import RunObserver
-from mdgan.records.milestones import passed
+from mdgan.records.values import passed
 from mdgan.storage.background import BackgroundWriter
 from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints, worker_file
 from mdgan.storage.fence import Fence, Fenced
@@ -82,6 +82,9 @@ class ServerCheckpoints:
         members: the hosts and workers that take part.
         observer: is told of what could not be written.
         committed: the checkpoint that the run goes on from.
+
+    Attributes:
+        ordered: the iteration of the checkpoint that hosts were last asked for.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class ServerCheckpoints:
         self._problems: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         self._open: _Open | None = None
         self._committed = committed
+        self.ordered = None if committed is None else committed.iteration
         self._left: dict[int, Mapping[str, Tensor]] = {}
 
     def due(self, before: int, iteration: int) -> bool:
@@ -114,10 +118,10 @@ class ServerCheckpoints:
             iteration: the last that is done.
         """
         settings = self._settings
-        if not settings.makes_checkpoints:
+        if not settings.checkpoint_interval:
             return False
         passes = passed(settings.checkpoint_interval, before, iteration)
-        return passes or iteration == settings.iterations
+        return (passes and settings.makes_checkpoints) or iteration == settings.iterations
 
     def order(
         self,
@@ -146,6 +150,7 @@ class ServerCheckpoints:
         waiting = {worker for carried in asked.values() for worker in carried}
         states = {**self._left_states(), SERVER: state}
         self._open = _Open(standing, states, asked, waiting=waiting)
+        self.ordered = standing.iteration
         order = messages.checkpoint(
             standing.iteration, counting, to_server=self._settings.checkpoint_to_server
         )
@@ -209,6 +214,10 @@ class ServerCheckpoints:
         opened.states.update({str(worker): states[worker] for worker in own})
         self._reported(own)
 
+    def keep(self, states: Mapping[int, Mapping[str, Tensor]]) -> None:
+        """Keeps states for workers that will come without any, until they have them."""
+        self._left.update(states)
+
     def hold(self, workers: Collection[int]) -> None:
         """Workers have states again: forgets what they left here when they went."""
         for worker in workers:
@@ -238,6 +247,11 @@ class ServerCheckpoints:
     def newest(self) -> dict[str, Any] | None:
         """`whereabouts` of the newest checkpoint, if there is one."""
         return None if self._committed is None else whereabouts(self._committed)
+
+    @property
+    def last(self) -> int | None:
+        """The iteration of the newest checkpoint that is written; None if there is none."""
+        return None if self._committed is None else self._committed.iteration
 
     def complete(self) -> bool:
         """Whether every worker has reported."""

@@ -47,6 +47,9 @@ class Desk:
         handlers: of every kind of message that hosts send on their own.
         settling: called in this order when hosts are gone: each stops waiting for these.
         after_each: called after every event.
+        finishes_first: whether the server finishes its iteration when the user asks it to stop.
+        stop_asked: whether the user has asked.
+        hurries: whether the user has asked twice.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Desk:
             messages.Kind.SPANS: self._note_spans,
             messages.Kind.LEAVE: self._leave,
         }
+        self.finishes_first = self.stop_asked = self.hurries = False
         self.settling: list[Callable[[], None]] = []
         self.after_each: Callable[[], None] = lambda: None
         self._transport = transport
@@ -73,11 +77,16 @@ class Desk:
         """Takes in one event, or None: there was no event for a while.
 
         Raises:
-            Interrupted: the user has asked the server to stop.
+            Interrupted: the user has asked the server to stop, and for the second time if it
+                finishes its iteration first.
             Fenced: a later server has taken over.
         """
         if isinstance(event, Asked):
-            raise Interrupted
+            self.hurries = self.stop_asked
+            if self.hurries or not self.finishes_first:
+                raise Interrupted
+            self.stop_asked = True
+            self._observer.note("stopping when this is done and saved; Ctrl-C again: at once")
         if isinstance(event, Refused):
             if self._members.fenced_by:
                 raise Fenced(event.reason)
@@ -160,8 +169,9 @@ class Desk:
 
     def _note_spans(self, host: int, message: Message) -> None:
         told = message.fields
-        role, i = f"host-{host}", message.iteration
-        self._observer.spans(role, i, told["rows"], told["sent_bytes"], told["received_bytes"])
+        role, i, memory = f"host-{host}", message.iteration, int(told.get("memory_bytes", 0))
+        moved = told["sent_bytes"], told["received_bytes"]
+        self._observer.spans(role, i, told["rows"], *moved, memory_bytes=max(0, memory))
 
     def _leave(self, host: int, _message: Message) -> None:
         workers = self._members.lose(host)

@@ -1,10 +1,9 @@
 """What the engine lends to the server's part of an algorithm: asking, waiting, recording."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from mdgan.engine.answers import Answers
 from mdgan.engine.server.barrier import Barrier, Hosts
 from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.engine.server.desk import Desk
@@ -28,6 +27,8 @@ class Engine:
         observer: records what people should know.
         await_hosts: waits for the hosts that take part in the next iteration; raises
             `AllWorkersLost` if none comes.
+        stop_if_asked: to be called between two iterations, which `await_hosts` and `poll` do;
+            raises `Interrupted`, with everything saved, if the user has asked the server to stop.
     """
 
     transport: ServerTransport
@@ -37,6 +38,7 @@ class Engine:
     checkpoints: ServerCheckpoints
     observer: RunObserver
     await_hosts: Callable[[], Hosts]
+    stop_if_asked: Callable[[], None]
 
     def span(self, name: str) -> AbstractContextManager[Span]:
         """A block that the report shows under a name."""
@@ -47,13 +49,14 @@ class Engine:
         self.members.iteration = self.observer.tracer.iteration = iteration
 
     def poll(self) -> None:
-        """Takes in what has come, without waiting.
+        """Takes in what has come between two iterations, without waiting.
 
         Raises:
             Interrupted: the user has asked the server to stop.
         """
         while (event := self.transport.receive(0.0)) is not None:
             self.desk.take(event)
+        self.stop_if_asked()
 
     def tell(self, host: int, message: Message) -> int:
         """Sends a message that needs no answer; returns its bytes."""
@@ -71,14 +74,3 @@ class Engine:
             for host in asked:
                 sending.num_bytes += self.transport.send(host, question(host))
         self.members.owe(asked, iteration)
-
-    def answers(
-        self, iteration: int, asked: Hosts, weights: Mapping[int, float] | None = None
-    ) -> Answers:
-        """Waits for the answers to a question; see `Barrier.collect`."""
-        traffic = self.transport.traffic
-        with self.span("wait") as waiting:
-            before = traffic.received.total()
-            answers = self.barrier.collect(iteration, asked, weights)
-            waiting.num_bytes = traffic.received.total() - before
-        return answers

@@ -1,7 +1,8 @@
 """Rank 0: waits for workers, lets the algorithm train with them, records, saves, says goodbye."""
 
+import contextlib
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput, Interrupted
+from mdgan.observe.tracer import memory_bytes
 from mdgan.storage.fence import Fenced
 from mdgan.storage.manifest import Manifest
 from mdgan.timeouts import Timeouts
@@ -21,6 +23,7 @@ from mdgan.timeouts import Timeouts
 _LOOK_SECONDS = 0.1
 _TELL_SECONDS = 10.0
 _SAVE_SECONDS = 30.0
+_HURRY_SECONDS = 0.5
 
 
 class AllWorkersLost(RuntimeError):
@@ -61,6 +64,7 @@ class Server:
         self._iteration = engine.members.iteration
         self._replaces_another = False
         engine.await_hosts = self._await_hosts
+        engine.stop_if_asked = self._stop_if_asked
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continues where the server's part of a checkpoint was taken.
@@ -81,7 +85,8 @@ class Server:
             replaces_another: whether this server takes over from one that died: then workers that
                 do not come are left behind.
         """
-        self._part.go_on(manifest.progress, changed)
+        ended = manifest.iteration == manifest.settings.get("iterations")
+        self._part.go_on(manifest.progress, changed, ended=ended)
         self._replaces_another = replaces_another
 
     def run(self) -> None:
@@ -132,7 +137,7 @@ class Server:
             self._scoring.finish()
         self._checkpoints.close(_SAVE_SECONDS)
         self._attendance.tell(self._iteration)
-        self._observer.end(state, self._iteration)
+        self._observer.end(state, self._iteration, self._checkpoints.last)
 
     def _why(self, error: BaseException) -> str:
         """What hosts are told when training ends early."""
@@ -141,6 +146,7 @@ class Server:
         return str(error) if isinstance(error, BadInput) else "the server failed"
 
     def _train(self) -> None:
+        self._engine.desk.finishes_first = True
         if self._iteration == 0:
             self._save_if_due(-1)  # from here on nothing is lost for good
         while self._iteration < self._settings.iterations:
@@ -148,7 +154,7 @@ class Server:
             advance = self._part.advance(done, self._engine)
             if advance is not None:
                 self._iteration = advance.iteration
-                self._observer.iteration(advance.iteration, advance.losses)
+                self._observer.iteration(*advance)
                 self._after(done)
 
     def _after(self, before: int) -> None:
@@ -169,10 +175,30 @@ class Server:
         if self._checkpoints.due(before, self._iteration):
             if self._iteration == self._settings.iterations:
                 self._await_files()  # no worker trains any more: the one before can be completed
-            with self._observer.tracer.span("checkpoint"):
-                self._checkpoints.order(
-                    self._standing(), self._part.state(), self._members.free(), self._transport
-                )
+            self._save()
+
+    def _save(self) -> None:
+        with self._observer.tracer.span("checkpoint"):
+            self._checkpoints.order(
+                self._standing(), self._part.state(), self._members.free(), self._transport
+            )
+
+    def _stop_if_asked(self) -> None:
+        """Between two iterations: makes a checkpoint and stops, if the user has asked for that.
+
+        Raises:
+            Interrupted: the user has.
+        """
+        if not self._engine.desk.stop_asked:
+            return
+        if self._settings.checkpoint_interval:
+            self._await_files()
+            if not self._members.workers():
+                self._checkpoints.save_alone(self._standing(), self._part.state())
+            elif self._checkpoints.ordered != self._iteration:
+                self._save()
+            self._await_reports(lambda: False)
+        raise Interrupted
 
     def _await_files(self) -> None:
         """Waits until workers have written the checkpoint that was ordered last."""
@@ -183,10 +209,12 @@ class Server:
         return Standing(self._iteration, self._part.progress(), self._observer.seconds())
 
     def _tell_spans(self) -> None:
-        traffic = self._transport.traffic
-        rows = self._observer.tracer.take()
-        moved = (traffic.sent, traffic.received) if traffic.sent or traffic.received else ()
-        self._observer.spans(self._part.role, self._iteration, rows, *moved)
+        traffic, rows = self._transport.traffic, self._observer.tracer.take()
+        told = self._part.role, self._iteration, rows
+        if traffic.sent or traffic.received:
+            self._observer.spans(*told, traffic.sent, traffic.received, memory_bytes())
+        else:
+            self._observer.spans(*told, memory_bytes=memory_bytes())
 
     def _await_workers(self) -> None:
         """Waits until every expected rank is ready to train.
@@ -219,6 +247,7 @@ class Server:
         Raises:
             AllWorkersLost: none has come for as long as `--patience`.
         """
+        self._stop_if_asked()
         if not self._members.taking_part():
             self._checkpoints.save_alone(self._standing(), self._part.state())
             self._members.checkpoint = self._checkpoints.newest()
@@ -228,6 +257,7 @@ class Server:
             )
         hosts = self._engine.barrier.await_enough(time.monotonic() + self._timeouts.patience)
         self._members.checkpoint = None
+        self._stop_if_asked()
         if not hosts:
             raise AllWorkersLost(
                 f"all workers are gone at iteration {self._iteration + 1}, and none came within "
@@ -237,22 +267,31 @@ class Server:
 
     def _await_last_words(self) -> None:
         """Waits until all hosts have saved their workers, and described their data for scores."""
-        deadline = time.monotonic() + self._timeouts.answer
-        while time.monotonic() < deadline and not (
-            self._checkpoints.complete() and self._scoring.described()
-        ):
+
+        def lacks_descriptions() -> bool:
             self._scoring.poll()
             self._scoring.ask(self._transport)
-            try:
-                self._engine.desk.take(self._transport.receive(_LOOK_SECONDS))
-            except Interrupted:
-                self._scoring.abandon()
-                return
-        self._scoring.give_up_without_real()
+            return not (self._scoring.described() or self._engine.desk.stop_asked)
+
+        with contextlib.suppress(Interrupted):
+            self._await_reports(lacks_descriptions)
+        if not self._engine.desk.stop_asked:
+            self._scoring.give_up_without_real()
+
+    def _await_reports(self, also: Callable[[], bool]) -> None:
+        """Waits until all hosts have saved their workers, and while something else is true, too.
+
+        Raises:
+            Interrupted: the user has asked the server once more to stop.
+        """
+        deadline = time.monotonic() + self._timeouts.answer
+        while time.monotonic() < deadline and (also() or not self._checkpoints.complete()):
+            self._engine.desk.take(self._transport.receive(_LOOK_SECONDS))
 
     def _dismiss(self, reason: str) -> None:
         """Tells every host to stop, takes in their last words, and closes; once."""
         stop = messages.stop(self._iteration, reason)
-        self._engine.desk.see_off(stop, self._timeouts.farewell)
+        desk, farewell = self._engine.desk, self._timeouts.farewell
+        desk.see_off(stop, min(farewell, _HURRY_SECONDS) if desk.hurries else farewell)
         self._transport.close()
         self._tell_spans()

@@ -122,6 +122,11 @@ class Membership:
             theirs = said.identity.get(name)
             if theirs != ours:
                 shown = f"{theirs!s:.99}" if not isinstance(theirs, list | dict) else "no value"
+                if name == "version":
+                    return (
+                        f"rank {host} runs mdgan {shown}, rank 0 runs mdgan {ours}; install the "
+                        "same version on every machine"
+                    )
                 return (
                     f"rank {host} has {name} = {shown}, rank 0 has {name} = {ours}; start every "
                     "rank with the same settings"

@@ -12,7 +12,7 @@ from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.observe.run_observer import RunObserver
-from mdgan.records.milestones import passed
+from mdgan.records.values import passed
 from mdgan.transport.base import ServerTransport
 from mdgan.transport.channel import Channel, ChannelClosed
 

@@ -5,18 +5,18 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
+import msgspec
 import psutil
 import torch
 from torch import Tensor, nn
 
 from mdgan.data.dataset_file import DatasetFile
+from mdgan.engine.message_sizes import training_bytes
 from mdgan.families.federated.fl_gan import Client
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Capability
 
 _TRIES = 3
-_COPIES = 4
-"""Weights, gradients, and Adam's two moments."""
 _KEPT = 2
 """A layer's output is kept for the backward pass, and gets a gradient."""
 
@@ -46,7 +46,7 @@ def tell_capabilities(
         rank: Capability(_seconds(client, settings.batch_size), int(memory), fixed, per_sample)
         for rank, client in clients.items()
     }
-    return {"capabilities": {str(rank): able.as_record() for rank, able in found.items()}}
+    return {"capabilities": {str(rank): msgspec.to_builtins(able) for rank, able in found.items()}}
 
 
 def _seconds(client: Client, batch_size: int) -> tuple[tuple[int, float], ...]:
@@ -68,11 +68,9 @@ def _seconds(client: Client, batch_size: int) -> tuple[tuple[int, float], ...]:
 def _bytes_needed(dataset: DatasetFile) -> tuple[int, int]:
     """What both models take with their optimizers, and what each sample of a batch adds."""
     generator, discriminator = dataset.generator(), dataset.discriminator()
-    parameters = [*generator.parameters(), *discriminator.parameters()]
-    fixed = _COPIES * sum(p.numel() * p.element_size() for p in parameters)
     samples = torch.zeros(2, *dataset.shape)
     outputs = _outputs(generator, torch.zeros(2, dataset.z_dim)) + _outputs(discriminator, samples)
-    return fixed, max(1, _KEPT * outputs // len(samples))
+    return training_bytes(generator, discriminator), max(1, _KEPT * outputs // len(samples))
 
 
 @torch.no_grad()

@@ -7,10 +7,10 @@ queue are exact on any machine.
 """
 
 import heapq
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from math import exp, fsum, inf, log
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -136,9 +136,17 @@ def check_classes(sampling: str, class_counts: ClassCounts, *, clustered: bool) 
         )
 
 
-class Sampling(Protocol):
-    """Chooses the clients of each round; lives on the server."""
+class Sampling(ABC):
+    """Chooses the clients of each round; lives on the server.
 
+    Args:
+        fraction: C in ]0, 1].
+    """
+
+    def __init__(self, fraction: float) -> None:
+        self._fraction = fraction
+
+    @abstractmethod
     def choose(
         self, round_number: int, class_counts: ClassCounts, num_live: int | None = None
     ) -> list[int]:
@@ -162,7 +170,8 @@ class Sampling(Protocol):
         """
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of what the next choices depend on, for a checkpoint."""
+        """A copy of what the next choices depend on, for a checkpoint; empty if on nothing."""
+        return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restores what `state` returned.
@@ -170,20 +179,11 @@ class Sampling(Protocol):
         Raises:
             KeyError, RuntimeError: the state does not fit; nothing changed.
         """
+        if state:
+            raise KeyError(f"tensors that do not fit: {sorted(state)}")
 
 
-def new_sampling(name: str, fraction: float, seed: int) -> Sampling:
-    """Makes the sampling that `--sampling` names.
-
-    Args:
-        name: `random` or `balanced`.
-        fraction: C in ]0, 1].
-        seed: the run's seed.
-    """
-    return RandomSampling(fraction, seed) if name == "random" else BalancedSampling(fraction)
-
-
-class RandomSampling:
+class RandomSampling(Sampling):
     """A fraction C of the live clients, drawn without replacement (McMahan et al. 2017).
 
     Args:
@@ -192,7 +192,7 @@ class RandomSampling:
     """
 
     def __init__(self, fraction: float, seed: int) -> None:
-        self._fraction = fraction
+        super().__init__(fraction)
         self._seed = seed
 
     def choose(
@@ -206,20 +206,8 @@ class RandomSampling:
         drawn = order[: num_participants(self._fraction, num_live or len(live))]
         return sorted(live[index] for index in drawn.tolist())
 
-    def took_part(self, round_number: int, clients: Iterable[int]) -> None:
-        """See `Sampling`; rounds are independent."""
 
-    def state(self) -> dict[str, Tensor]:
-        """See `Sampling`; empty."""
-        return {}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `Sampling`."""
-        if state:
-            raise KeyError(f"tensors that do not fit: {sorted(state)}")
-
-
-class BalancedSampling:
+class BalancedSampling(Sampling):
     """Section 3.3: again and again a client that holds the class that was seen least.
 
     The paper names three preferences and no order of them. Here, of the clients that hold the class
@@ -237,7 +225,7 @@ class BalancedSampling:
     """
 
     def __init__(self, fraction: float) -> None:
-        self._fraction = fraction
+        super().__init__(fraction)
         self._accumulated: list[int] = []
         self._last_seen: dict[int, int] = {}
         self._class_counts: dict[int, list[int]] = {}
@@ -308,6 +296,17 @@ class BalancedSampling:
     def _preference(self, client: int) -> tuple[int, int, float, int]:
         counts = self._class_counts[client]
         return self._last_seen.get(client, _NEVER), -sum(counts), -_entropy(counts), client
+
+
+def new_sampling(name: str, fraction: float, seed: int) -> Sampling:
+    """Makes the sampling that `--sampling` names.
+
+    Args:
+        name: `random` or `balanced`.
+        fraction: C in ]0, 1].
+        seed: the run's seed.
+    """
+    return RandomSampling(fraction, seed) if name == "random" else BalancedSampling(fraction)
 
 
 def _pop_least(queue: list[tuple[int, int]]) -> set[int]:

@@ -74,14 +74,14 @@ class GlobalModels:
 
     def __init__(self, generator: nn.Module, discriminator: nn.Module) -> None:
         self.generator = generator
-        self._discriminator = discriminator
+        self.discriminator = discriminator
         self.vector = ModelVector(generator, discriminator)
 
     def state(self) -> dict[str, Tensor]:
         """A copy of both models: `generator.…` and `discriminator.…`."""
         state = {
             **under("generator.", self.generator.state_dict()),
-            **under("discriminator.", self._discriminator.state_dict()),
+            **under("discriminator.", self.discriminator.state_dict()),
         }
         return {name: tensor.detach().clone() for name, tensor in state.items()}
 
@@ -92,4 +92,4 @@ class GlobalModels:
             KeyError, RuntimeError: the state does not fit these models.
         """
         self.generator.load_state_dict(part_of(state, "generator."))
-        self._discriminator.load_state_dict(part_of(state, "discriminator."))
+        self.discriminator.load_state_dict(part_of(state, "discriminator."))

@@ -1,14 +1,16 @@
 """The workers' share of a federated algorithm: they train both models and send them back."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
-from mdgan.engine.answers import AnswerForm
+from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.federated.fl_gan import Client
-from mdgan.families.federated.messages import ROUND, read_order, update
+from mdgan.families.federated.messages import ROUND, read_order
+from mdgan.families.federated.model_average import weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.base import HostTransport
@@ -65,5 +67,12 @@ class FederatedHost(HostPart):
                 )
             trained[rank] = vector if self._form.codec.is_exact else vector - models
         with self._tracer.span("send") as span:
-            answer = update(order.iteration, trained, losses, weights, self._form)
+            answer = pack_answers(
+                order.iteration,
+                trained,
+                losses,
+                dict.fromkeys(trained, 0),  # three or more are added up
+                self._form,
+                add_up=partial(weighted_sum, weights=weights),
+            )
             span.num_bytes = transport.send(answer)

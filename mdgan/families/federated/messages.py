@@ -1,12 +1,10 @@
 """The two messages of every round of a federated algorithm: models go out, models come back."""
 
 from collections.abc import Mapping
-from functools import partial
 
 from torch import Tensor
 
-from mdgan.engine.answers import AnswerForm, pack_answers
-from mdgan.families.federated.model_average import weighted_sum
+from mdgan.engine.answers import AnswerForm
 from mdgan.families.federated.training_load import Load
 from mdgan.gan.codec_form import CodecForm
 from mdgan.gan.codecs import Codec
@@ -59,30 +57,3 @@ def read_order(message: Message) -> tuple[Tensor, dict[int, Load], dict[int, flo
     loads = {int(worker): Load(*load) for worker, load in message.fields["loads"].items()}
     weights = {int(worker): float(w) for worker, w in message.fields["weights"].items()}
     return message.tensors["models"], loads, weights
-
-
-def update(
-    iteration: int,
-    models: Mapping[int, Tensor],
-    losses: Mapping[int, Tensor],
-    weights: Mapping[int, float],
-    form: AnswerForm,
-) -> Message:
-    """Host → server: the models as the host's workers have trained them.
-
-    Three or more are added up.
-
-    Args:
-        iteration: i after the round.
-        models: by worker, float32 `ModelVector.shape`; with a codec that loses something, the
-            differences to the models that were sent.
-        losses: J_disc and J_gen by worker, float32 [2].
-        weights: what each is multiplied by before it is added to others.
-        form: how models travel.
-
-    Returns:
-        As `pack_answers`, each answer a vector of models.
-    """
-    together = dict.fromkeys(models, 0)
-    add_up = partial(weighted_sum, weights=weights)
-    return pack_answers(iteration, models, losses, together, form, add_up=add_up)

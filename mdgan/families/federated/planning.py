@@ -7,8 +7,7 @@ from mdgan.engine.message_sizes import training_bytes
 from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
 from mdgan.families.contract import Planning
-from mdgan.families.federated.load_form import ClusterForm
-from mdgan.families.federated.settings import FederatedSettings
+from mdgan.families.federated.settings import ClusterForm, FederatedSettings
 from mdgan.gan.build import build_model
 
 _FLOAT_BYTES = 4

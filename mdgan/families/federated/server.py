@@ -57,6 +57,14 @@ class FederatedServer(ServerPart):
         """G."""
         return self._models.generator
 
+    def begin_with(
+        self, generator: Mapping[str, Tensor], discriminators: Mapping[int, Mapping[str, Tensor]]
+    ) -> Mapping[int, Mapping[str, Tensor]]:
+        """Both models begin there; of several discriminators, with the first."""
+        if discriminators:
+            self._models.discriminator.load_state_dict(discriminators[min(discriminators)])
+        return super().begin_with(generator, discriminators)
+
     def begin(self, engine: Engine) -> None:
         """Works out how long a round is, and whether there are classes to balance."""
         if not self._round_length:
@@ -94,7 +102,7 @@ class FederatedServer(ServerPart):
         )
 
         # 3. They train, and answer.
-        answers = engine.answers(i, asked, weights)
+        answers = engine.barrier.collect(i, asked, weights)
         self._num_rounds += 1
         took_part = sorted(answers.losses)
         aborted = self._settings.on_deadline == "abort" and took_part != chosen
@@ -108,14 +116,15 @@ class FederatedServer(ServerPart):
         with engine.span("step"):  # by which reports know that a round is complete
             self._models.vector.write(mean)
         self._sampling.took_part(number, took_part)
-        return Advance(i, answers.mean_losses())
+        return Advance(i, answers.mean_losses(), sorted(answers.losses))
 
     def progress(self) -> dict[str, int]:
         """How many rounds there were, and the iterations of one."""
         return {"num_rounds": self._num_rounds, "round_length": self._round_length}
 
-    def go_on(self, progress: Mapping[str, int], changed: Collection[str]) -> None:
+    def go_on(self, progress: Mapping[str, int], changed: Collection[str], *, ended: bool) -> None:
         """Rounds keep their length, unless the settings that decide it have changed."""
+        del ended
         # Version 0.5.0 counted rounds under the names that MD-GAN has for swaps.
         self._num_rounds = progress.get("num_rounds", progress.get("num_swaps", 0))
         length = progress.get("round_length", progress.get("swap_every", 0))

@@ -1,29 +1,110 @@
-"""The settings of FL-GAN and FeGAN."""
+"""The settings of FL-GAN and FeGAN, and their entries in the registry.
 
+It is one implementation with different defaults. With `--sampling random --weighting uniform` FeGAN
+is FL-GAN bit for bit (Guerraoui et al. 2020, section 4).
+"""
+
+import re
 from dataclasses import dataclass
 from math import inf
 
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
-from mdgan.families.federated.load_form import (
-    CLUSTER_FORMS,
-    LOAD_FORMS,
-    ClusterForm,
-    LoadForm,
-    parse_clusters,
-    parse_load,
-)
+from mdgan.families.contract import Algorithm
 from mdgan.gan.codec_form import CODEC_FORMS, CodecForm, codec_kind
-from mdgan.settings.declare import number, one_of, own_setting, parsed, setting, text, whole
+from mdgan.settings.declare import (
+    number,
+    one_of,
+    own_setting,
+    parsed,
+    setting,
+    shortest,
+    text,
+    whole,
+)
 
-FL_GAN, FEGAN = "fl-gan", "fegan"
+LOAD_FORMS = "equal, measured, weak:FRACTION,memory, weak:FRACTION,speed"
+_LOAD = re.compile(r"equal|measured|weak:([0-9.eE+-]+),(memory|speed)")
+CLUSTER_FORMS = "none, kmeans:K, gmm:K"
+_CLUSTERS = re.compile(r"none|(?:kmeans|gmm):\d{1,9}")
+_MOST_CLUSTERS = 1000
+
+
+@dataclass(frozen=True)
+class LoadForm:
+    """How the server decides how much each client trains in a round.
+
+    Attributes:
+        name: equal, measured, or weak.
+        fraction: of the clients, how many are weak; 0 for none.
+        what: memory or speed: the weak clients have half of it; empty unless some are weak.
+    """
+
+    name: str
+    fraction: float = 0.0
+    what: str = ""
+
+    def __str__(self) -> str:
+        """As the command line has it."""
+        return f"weak:{shortest(self.fraction)},{self.what}" if self.what else self.name
+
+
+def parse_load(text: str) -> LoadForm:
+    """Reads a `--training-load` value.
+
+    Raises:
+        ValueError: not one of the forms, or a fraction out of range.
+    """
+    match = _LOAD.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not one of {LOAD_FORMS}")
+    if match[2] is None:
+        return LoadForm(text)
+    try:
+        fraction = float(match[1])
+    except ValueError:
+        fraction = 0.0
+    if not 0 < fraction <= 1:
+        raise ValueError("FRACTION must be above 0 and at most 1")
+    return LoadForm("weak", fraction, match[2])
+
+
+@dataclass(frozen=True)
+class ClusterForm:
+    """How clients group samples that have no labels.
+
+    Attributes:
+        method: none, kmeans or gmm.
+        number: K, how many groups; 0 with none.
+    """
+
+    method: str = "none"
+    number: int = 0
+
+    def __str__(self) -> str:
+        """As the command line has it."""
+        return f"{self.method}:{self.number}" if self.number else self.method
+
+
+def parse_clusters(text: str) -> ClusterForm:
+    """Reads a `--clusters` value.
+
+    Raises:
+        ValueError: not one of the forms, or K out of range.
+    """
+    if not _CLUSTERS.fullmatch(text):
+        raise ValueError(f"not one of {CLUSTER_FORMS}")
+    method, _, number = text.partition(":")
+    if number and not 2 <= int(number) <= _MOST_CLUSTERS:
+        raise ValueError(f"K must be from 2 to {_MOST_CLUSTERS}")
+    return ClusterForm(method, int(number or 0))
 
 
 @dataclass(frozen=True)
 class FederatedSettings(RunSettings):
     """The settings of the federated algorithms, and those that every algorithm has."""
 
-    algorithm: str = setting(FL_GAN, "What trains.", text())
+    algorithm: str = setting("fl-gan", "What trains.", text())
     round_iterations: int | None = setting(
         None,
         "Iterations that a worker trains in a round.",
@@ -76,12 +157,14 @@ class FederatedSettings(RunSettings):
         f"How workers' models travel to the server: {CODEC_FORMS}; all but fp32 as differences.",
         codec_kind(CODEC_FORMS),
         metavar="CODEC",
+        group="speed",
     )
     on_deadline: str = own_setting(
         "complete",
         "What becomes of a round past --deadline: it is completed with the answers that came, or "
         "aborted and another begun.",
         one_of("complete", "abort"),
+        group="faults",
     )
 
     def check(self) -> None:
@@ -102,3 +185,36 @@ class FederatedSettings(RunSettings):
         if self.round_iterations is not None:
             return self.round_iterations
         return self.iterations_of(self.round_epochs or 1.0, mean_shard_size)
+
+
+_BUILDER = "mdgan.families.federated.build:BUILDER"
+_PHASES = ("receive", "train", "send")
+
+FL_GAN = Algorithm(
+    "fl-gan",
+    "workers train both models, and the server averages them",
+    FederatedSettings,
+    _BUILDER,
+    unit="round",
+    lets_batches_repeat=False,
+    host_phases=_PHASES,
+)
+"""Hardy et al. 2019, section V-A."""
+
+FEGAN = Algorithm(
+    "fegan",
+    "the same, with workers and weights chosen by their classes",
+    FederatedSettings,
+    _BUILDER,
+    {
+        "participation": 0.025,
+        "round_iterations": 30,
+        "batch_size": 50,
+        "sampling": "balanced",
+        "weighting": "kl",
+    },
+    unit="round",
+    lets_batches_repeat=False,
+    host_phases=_PHASES,
+)
+"""Guerraoui et al. 2020, section 4 (hyper-parameters)."""

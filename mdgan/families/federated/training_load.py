@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
 from statistics import fmean, median
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
-from mdgan.families.federated.load_form import LoadForm
+from mdgan.families.federated.settings import LoadForm
 
 Points = Sequence[tuple[int, float]]
 """Measurements: batch size, and seconds per iteration."""
@@ -24,16 +25,12 @@ Line = tuple[float, float]
 _NOISE = 1.1
 """A client slower than the median by less than this factor may owe that to measurement noise."""
 
-_MOST_POINTS = 64
-_MOST_SAMPLES = 2**31
-_LEAST_SECONDS = 1e-9
-_MOST_SECONDS = 1e6
-_MOST_BYTES = 2**60
-_FIELDS = {"seconds", "memory_bytes", "fixed_bytes", "bytes_per_sample"}
+_BatchSize = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+_Seconds = Annotated[float, msgspec.Meta(ge=1e-9, le=1e6)]
+_Bytes = Annotated[int, msgspec.Meta(ge=1, le=2**60)]
 
 
-@dataclass(frozen=True)
-class Capability:
+class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a client has measured of itself.
 
     Attributes:
@@ -43,38 +40,12 @@ class Capability:
         bytes_per_sample: how much each sample of a batch takes in addition.
     """
 
-    seconds: tuple[tuple[int, float], ...]
-    memory_bytes: int
-    fixed_bytes: int
-    bytes_per_sample: int
-
-    def as_record(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return {
-            "seconds": [list(point) for point in self.seconds],
-            "memory_bytes": self.memory_bytes,
-            "fixed_bytes": self.fixed_bytes,
-            "bytes_per_sample": self.bytes_per_sample,
-        }
-
-    @classmethod
-    def from_record(cls, record: object) -> "Capability":
-        """Reads what `as_record` returned, and checks all of it.
-
-        Raises:
-            ValueError: the record is malformed, or a number is not positive, not finite, or absurd.
-        """
-        if not isinstance(record, Mapping) or record.keys() != _FIELDS:
-            raise ValueError("no record of a capability")
-        points = record["seconds"]
-        if not isinstance(points, list | tuple) or not 1 <= len(points) <= _MOST_POINTS:
-            raise ValueError(f"seconds: no list of 1 to {_MOST_POINTS} points")
-        return cls(
-            tuple(_point(point) for point in points),
-            _whole(record["memory_bytes"], "memory_bytes", _MOST_BYTES),
-            _whole(record["fixed_bytes"], "fixed_bytes", _MOST_BYTES),
-            _whole(record["bytes_per_sample"], "bytes_per_sample", _MOST_BYTES),
-        )
+    seconds: Annotated[
+        tuple[tuple[_BatchSize, _Seconds], ...], msgspec.Meta(min_length=1, max_length=64)
+    ]
+    memory_bytes: _Bytes
+    fixed_bytes: _Bytes
+    bytes_per_sample: _Bytes
 
 
 @dataclass(frozen=True)
@@ -204,26 +175,6 @@ def _half(count: int) -> int:
     return (count + 1) // 2
 
 
-def _point(point: object) -> tuple[int, float]:
-    if not isinstance(point, list | tuple) or len(point) != 2:
-        raise ValueError(f"seconds: no batch size and seconds: {point!r:.99}")
-    size, seconds = point
-    size = _whole(size, "batch size", _MOST_SAMPLES)
-    if type(seconds) not in (int, float):
-        raise ValueError(f"seconds: {seconds!r:.99} is no number")
-    if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:  # NaN is not either
-        raise ValueError(
-            f"seconds: {seconds!r:.99} is not from {_LEAST_SECONDS:g} to {_MOST_SECONDS:g}"
-        )
-    return size, float(seconds)
-
-
-def _whole(value: object, name: str, most: int) -> int:
-    if type(value) is not int or not 1 <= value <= most:
-        raise ValueError(f"{name}: {value!r:.99} is no whole number from 1 to {most}")
-    return value
-
-
 def choose_loads(
     form: LoadForm,
     num_workers: int,
@@ -256,7 +207,7 @@ def _capabilities(told: Mapping[int, Mapping[str, Any]]) -> dict[int, Capability
         records = said.get("capabilities", {})
         for worker, record in records.items() if isinstance(records, dict) else ():
             try:
-                found[int(worker)] = Capability.from_record(record)
-            except (ValueError, TypeError, LookupError, AttributeError):
+                found[int(worker)] = msgspec.convert(record, Capability)
+            except (ValueError, msgspec.ValidationError):
                 continue  # as a host that told nothing: the full load
     return found

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.gan.arithmetic import finite_or_zero
-from mdgan.gan.model_state import generator_state, load_generator_state
+from mdgan.gan.generator import Generator
 from mdgan.gan.randomness import RandomState
 
 
@@ -48,18 +48,23 @@ class _Graph(NamedTuple):
     weights: Sequence[Tensor]
 
 
-class GeneratorLearner:
+class GeneratorLearner(Generator):
     """The server's share: generate κ batches, then take one step from the feedback of all workers.
 
-    Attributes:
-        generator: G, in training mode.
+    Args:
+        model: G, in training mode.
         optimizer: over G's parameters w.
-        parameters: the trainable ones of w, in G's order.
+        z_dim: the length of G's input.
+        batch_size: b.
+        noise: draws z.
+        random_state: of dropout and the like.
+        loss_scale: what losses are multiplied by; see `arithmetic.loss_scale`.
+        stale: 1 if batches are generated before the feedback on those before is in; else 0.
     """
 
     def __init__(
         self,
-        generator: nn.Module,
+        model: nn.Module,
         optimizer: torch.optim.Optimizer,
         *,
         z_dim: int,
@@ -69,21 +74,11 @@ class GeneratorLearner:
         loss_scale: float = 1.0,
         stale: int = 0,
     ) -> None:
-        self.generator = generator
-        self.optimizer = optimizer
-        self._z_dim = z_dim
+        super().__init__(model, optimizer, z_dim=z_dim, noise=noise, random_state=random_state)
         self._batch_size = batch_size
-        self._noise = noise
-        self._random_state = random_state
         self._loss_scale = loss_scale
-        self.parameters = [p for p in generator.parameters() if p.requires_grad]
         self._stale = stale
         self._graphs: deque[_Graph] = deque()
-
-    @property
-    def device(self) -> torch.device:
-        """Where the generator lives."""
-        return self.parameters[0].device
 
     def generate(self, kappa: int) -> Tensor:
         """X = G(z), z ~ N(0, I), in one forward pass whose graph is kept for `backward`.
@@ -97,15 +92,8 @@ class GeneratorLearner:
         Returns:
             X without its graph, [κ, b, C, H, W] in [−1, 1] (Algorithm 1, lines 27-30).
         """
-        z = torch.randn(kappa * self._batch_size, self._z_dim, generator=self._noise)
-        z = z.to(self.device)
         weights = self._weights_as_they_are() if self._stale else None
-        with self._random_state.in_place():
-            samples: Tensor = (
-                torch.func.functional_call(self.generator, weights, (z,))
-                if weights is not None
-                else self.generator(z)
-            )
+        samples = self.draw(kappa * self._batch_size, weights)
         generated = samples.view(kappa, self._batch_size, *samples.shape[1:])
         learnt = self.parameters if weights is None else list(weights.values())
         if not self._stale:
@@ -146,37 +134,16 @@ class GeneratorLearner:
         finite_or_zero(gradients, self._loss_scale)
         return list(gradients)
 
-    def put_gradients(self, gradients: Sequence[Tensor]) -> None:
-        """Puts gradients in place for `step`.
-
-        Args:
-            gradients: as `gradients` returns them; kept, not copied.
-        """
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            parameter.grad = gradient
-
-    def step(self) -> None:
-        """One optimizer step with the gradient of `backward` (Algorithm 1, lines 39-40)."""
-        self.optimizer.step()
-
-    def state(self) -> dict[str, Tensor]:
-        """A copy of everything that the next iteration depends on; call it between iterations.
-
-        Returns:
-            `generator.…`, `optimizer.<parameter>.<key>`, `noise` and `random.…`.
-        """
-        return generator_state(self.generator, self.optimizer, self._noise, self._random_state)
-
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restores what `state` returned; drops generated batches that were not learnt from.
 
         Raises:
             KeyError, RuntimeError: the state does not fit this generator; nothing changed.
         """
-        load_generator_state(state, self.generator, self.optimizer, self._noise, self._random_state)
+        super().load_state(state)
         self.forget()
 
     def _weights_as_they_are(self) -> dict[str, Tensor]:
         """A copy of w: a step before the feedback comes changes w in place."""
-        named = self.generator.named_parameters()
+        named = self.model.named_parameters()
         return {name: p.detach().clone().requires_grad_() for name, p in named if p.requires_grad}

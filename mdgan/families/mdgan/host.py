@@ -6,19 +6,18 @@ import torch
 from torch import Tensor
 
 from mdgan import messages as engine_messages
-from mdgan.engine.answers import AnswerForm
+from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.mdgan.host_swaps import carry_out
 from mdgan.families.mdgan.messages import (
     BATCHES,
     DISCRIMINATORS,
     SWAP,
-    feedback,
+    VERDICTS,
     read_batches,
     swapped,
 )
-from mdgan.families.mdgan.worker import Worker
-from mdgan.families.mdgan.worker_group import WorkerGroup
+from mdgan.families.mdgan.worker import Worker, WorkerGroup
 from mdgan.gan.codecs import FP32, Codec
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
@@ -86,13 +85,13 @@ class MDGANHost(HostPart):
         generated, assignment = read_batches(message, self._images, self._form.shape)
         answers = self._group.answer(generated.to(self._device), assignment)
         with self._tracer.span("send") as span:
-            answer = feedback(
+            answer = pack_answers(
                 message.iteration,
                 answers.feedbacks,
                 answers.losses,
                 {worker: places.judge for worker, places in assignment.items()},
                 self._form,
-                answers.verdicts,
+                {VERDICTS: answers.verdicts},
             )
             span.num_bytes = transport.send(answer)
         # Before a swap the discriminator that comes must learn the next real half.

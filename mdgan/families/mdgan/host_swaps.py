@@ -6,9 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
-from mdgan.families.mdgan import messages
+from mdgan.families.mdgan.messages import DISCRIMINATORS
 from mdgan.families.mdgan.worker import Worker
-from mdgan.messages import Message, state_of
+from mdgan.gan.model_state import part_of
+from mdgan.messages import Message, of_workers
 from mdgan.transport.base import Lost
 
 Exchange = Callable[
@@ -35,6 +36,8 @@ def carry_out(
     """
     rows: list[list[int]] = order.fields["moves"]
     moves = {giver: taker for giver, _, taker, _ in rows if giver in workers}
+    for giver in moves:  # what a host that has just come back has learnt early stays here
+        workers[giver].undo_real_half()
     given = {giver: workers[giver].discriminator.digest() for giver in moves}
     inside = _closed({giver: taker for giver, taker in moves.items() if taker in workers})
     taken = {taker: given[giver] for giver, taker in inside.items()}
@@ -74,12 +77,13 @@ def _copies(
         if taker in workers and giver not in workers
     }
     outgoing = {
-        host: messages.discriminators(order.iteration, states) for host, states in away.items()
+        host: Message(DISCRIMINATORS, order.iteration, tensors=of_workers(states))
+        for host, states in away.items()
     }
     addresses = {int(host): where for host, where in order.fields["addresses"].items()}
     parcels = exchange(order.iteration, outgoing, incoming, addresses)
     for _, givers_host, taker, _ in order.fields["moves"]:
         parcel = parcels.get(givers_host)
         if taker in workers and isinstance(parcel, Message):
-            here[taker] = state_of(parcel, taker)
+            here[taker] = part_of(parcel.tensors, f"{taker}/")
     return here

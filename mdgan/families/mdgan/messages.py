@@ -5,12 +5,12 @@ from typing import Any
 
 from torch import Tensor
 
-from mdgan.engine.answers import AnswerForm, pack_answers
+from mdgan.engine.answers import AnswerForm
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.model_state import part_of, under
-from mdgan.messages import Message, of_workers
+from mdgan.messages import Message
 
 BATCHES = "BATCHES"
 FEEDBACK = "FEEDBACK"
@@ -99,27 +99,6 @@ def read_batches(
     )
 
 
-def feedback(
-    iteration: int,
-    feedbacks: Mapping[int, Tensor],
-    losses: Mapping[int, Tensor],
-    judged: Mapping[int, int],
-    form: AnswerForm,
-    verdicts: Mapping[int, Tensor] | None = None,
-) -> Message:
-    """Host → server: F_n of all the host's workers, one by one or added up over the same batch.
-
-    Args:
-        iteration: i.
-        feedbacks: F_n by worker, float32 [b, C, H, W].
-        losses: J_disc and J_gen by worker, float32 [2].
-        judged: by worker, which batch it judged.
-        form: how feedback travels.
-        verdicts: D_n(X^(g)) by worker, [b]; sent only if the form asks for them.
-    """
-    return pack_answers(iteration, feedbacks, losses, judged, form, {VERDICTS: verdicts or {}})
-
-
 def swap(
     iteration: int,
     moves: Mapping[int, int],
@@ -141,19 +120,6 @@ def swap(
     rows = [[giver, host_of[giver], to, host_of[to]] for giver, to in sorted(moves.items())]
     givers = {str(host_of[giver]): addresses.get(host_of[giver]) for giver in moves}
     return Message(SWAP, iteration, fields={"moves": rows, "addresses": givers})
-
-
-def discriminators(iteration: int, states: Mapping[int, Mapping[str, Tensor]]) -> Message:
-    """Host → host: the discriminators that move from one host to another in one swap.
-
-    Args:
-        iteration: i.
-        states: for every taker, `Discriminator.state` of its giver.
-
-    Returns:
-        tensors named `<taker>/<name in the state>`.
-    """
-    return Message(DISCRIMINATORS, iteration, tensors=of_workers(states))
 
 
 def swapped(iteration: int, given: Mapping[int, str], taken: Mapping[int, str]) -> Message:

@@ -59,12 +59,24 @@ class MDGANServer(ServerPart):
         self._holders = Holders(settings.participation, settings.seed)
         self._swaps = ServerSwaps(settings.swap, settings.seed)
         self._swap_every = 0
+        self._left_out_swap = False
         self._ahead: _Sent | None = None
 
     @property
     def generator(self) -> nn.Module:
         """G."""
-        return self._learner.generator
+        return self._learner.model
+
+    def begin_with(
+        self, generator: Mapping[str, Tensor], discriminators: Mapping[int, Mapping[str, Tensor]]
+    ) -> Mapping[int, Mapping[str, Tensor]]:
+        """Every worker begins with its own discriminator, or with the first if it has none."""
+        super().begin_with(generator, discriminators)
+        if not discriminators:
+            return {}
+        first = discriminators[min(discriminators)]
+        workers = range(1, self._settings.num_workers + 1)
+        return {n: under("model.", discriminators.get(n, first)) for n in workers}
 
     def begin(self, engine: Engine) -> None:
         """Works out how often discriminators are swapped."""
@@ -75,12 +87,12 @@ class MDGANServer(ServerPart):
         """One global iteration."""
         i = done + 1
         # 1, 2. Generate κ batches and send every worker its two.
-        sent = self._ahead or self._send_batches(i, engine, self._chosen(engine.await_hosts()))
+        sent = self._ahead or self._begin_iteration(i, engine)
         self._ahead = self._send_ahead(i + 1, engine) if self._may_run_ahead(i, engine) else None
 
         # 3, 4. Workers train and answer.
         engine.at(i)
-        answers = engine.answers(i, sent.hosts)
+        answers = engine.barrier.collect(i, sent.hosts)
         if not answers.losses:  # all workers were lost: the same iteration again, with newcomers
             self._ahead = None
             self._learner.forget()
@@ -101,9 +113,8 @@ class MDGANServer(ServerPart):
 
         # 6. Swap.
         if self._swap_follows(i):
-            with engine.span("swap"):
-                self._holders.move(self._swaps.order(i, engine, self._holders.now))
-        return Advance(i, answers.mean_losses())
+            self._swap(i, engine)
+        return Advance(i, answers.mean_losses(), sorted(answers.losses))
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         """See `ServerPart`."""
@@ -117,8 +128,9 @@ class MDGANServer(ServerPart):
         """How many swaps were ordered, and the iterations between two."""
         return {"num_swaps": self._swaps.num_swaps, "swap_every": self._swap_every}
 
-    def go_on(self, progress: Mapping[str, int], changed: Collection[str]) -> None:
+    def go_on(self, progress: Mapping[str, int], changed: Collection[str], *, ended: bool) -> None:
         """Swaps keep their rhythm, unless the settings that decide it have changed."""
+        self._left_out_swap = ended  # a longer run would have had one after that iteration
         self._swaps.num_swaps = progress["num_swaps"]
         self._swap_every = 0 if _RHYTHM.intersection(changed) else progress["swap_every"]
 
@@ -144,6 +156,17 @@ class MDGANServer(ServerPart):
             return hosts
         chosen = {host: [n for n in carried if n in holders] for host, carried in hosts.items()}
         return {host: carried for host, carried in chosen.items() if carried}
+
+    def _begin_iteration(self, i: int, engine: Engine) -> _Sent:
+        hosts = engine.await_hosts()
+        if self._left_out_swap and self._swap_follows(i - 1):
+            self._swap(i - 1, engine)
+        self._left_out_swap = False
+        return self._send_batches(i, engine, self._chosen(hosts))
+
+    def _swap(self, i: int, engine: Engine) -> None:
+        with engine.span("swap"):
+            self._holders.move(self._swaps.order(i, engine, self._holders.now))
 
     def _send_batches(self, i: int, engine: Engine, hosts: Hosts) -> _Sent:
         """Steps 1 and 2: X = G(z) in one forward pass, and each host what its workers use of it."""
@@ -174,7 +197,7 @@ class MDGANServer(ServerPart):
 
     def _may_run_ahead(self, i: int, engine: Engine) -> bool:
         """Whether the batches after i may leave now; not past a swap, a checkpoint or the end."""
-        if not self._settings.stale or i >= self._settings.iterations:
+        if not self._settings.stale or i >= self._settings.iterations or engine.desk.stop_asked:
             return False
         return not (self._swap_follows(i) or engine.checkpoints.due(i - 1, i))
 

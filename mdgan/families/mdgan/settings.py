@@ -1,15 +1,96 @@
-"""The settings of MD-GAN."""
+"""The settings of MD-GAN, and its entry in the registry."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from math import inf
+from typing import NamedTuple
 
 from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
-from mdgan.families.mdgan.aggregation_rule import AggregationRule, parse_aggregation
+from mdgan.families.contract import Algorithm
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, CodecForm, codec_kind
-from mdgan.settings.declare import number, one_of, own_setting, parsed, setting, switch, text, whole
+from mdgan.settings.declare import (
+    number,
+    one_of,
+    own_setting,
+    parsed,
+    setting,
+    shortest,
+    switch,
+    text,
+    whole,
+)
 
 NAME = "mdgan"
+AGGREGATION_FORMS = "mean, median, trimmed-mean:F, krum:F, clip:C, f2u, f2a, f2a:LAMBDA"
+_FORM = re.compile(
+    r"mean|median|(?:trimmed-mean|krum):[0-9]{1,9}|clip:[0-9.eE+-]+|f2u|f2a(?::[0-9.eE+-]+)?"
+)
+
+
+class AggregationRule(NamedTuple):
+    """One rule.
+
+    Attributes:
+        name: mean, median, trimmed-mean, krum, clip, f2u or f2a.
+        parameter: F of trimmed-mean and krum, C of clip, λ of f2a; 0 for the others.
+    """
+
+    name: str
+    parameter: float = 0.0
+
+    def __str__(self) -> str:
+        """As the command line has it."""
+        plain = self.name in ("mean", "median", "f2u") or self == ("f2a", 1.0)
+        return self.name if plain else f"{self.name}:{shortest(self.parameter)}"
+
+    @property
+    def needs_verdicts(self) -> bool:
+        """Whether workers must also send their logits of every sample."""
+        return self.name in ("f2u", "f2a")
+
+    @property
+    def needs_workers(self) -> int:
+        """How many workers there must be at the start for the rule to keep its promise."""
+        if self.name == "mean" or self.needs_verdicts:
+            return 1
+        num_hostile = int(self.parameter) if self.name in ("trimmed-mean", "krum") else 1
+        return 2 * num_hostile + (3 if self.name == "krum" else 1)
+
+    def withstands(self, num_answers: int) -> int:
+        """How many hostile answers among m the rule is made for, at most its F."""
+        if self.name == "mean" or self.needs_verdicts:
+            return 0
+        most = (num_answers - (3 if self.name == "krum" else 1)) // 2
+        if self.name in ("trimmed-mean", "krum"):
+            most = min(most, int(self.parameter))
+        return max(most, 0)
+
+
+def parse_aggregation(text: str) -> AggregationRule:
+    """Reads an `--aggregation` value.
+
+    Args:
+        text: mean, median, trimmed-mean:F, krum:F, clip:C, f2u, f2a or f2a:LAMBDA.
+
+    Raises:
+        ValueError: none of these, or a number out of range.
+    """
+    if not _FORM.fullmatch(text):
+        raise ValueError(f"not one of {AGGREGATION_FORMS}")
+    name, _, given = text.partition(":")
+    try:
+        parameter = float(given or (name == "f2a"))
+    except ValueError:
+        parameter = 0.0
+    above_0 = 0 < parameter < inf
+    if name == "clip" and not above_0:
+        raise ValueError("C must be a number above 0")
+    if name == "f2a" and not above_0:
+        raise ValueError("LAMBDA must be a number above 0; at 0 it is mean")
+    if name in ("trimmed-mean", "krum") and parameter < 1:
+        raise ValueError("F must be at least 1; if no worker lies, use mean")
+    return AggregationRule(name, parameter)
 
 
 @dataclass(frozen=True)
@@ -55,21 +136,28 @@ class MDGANSettings(RunSettings):
         "server.",
         whole(0, 1, otherwise="must be 0 or 1"),
         metavar="0|1",
+        group="speed",
     )
     wire_images: CodecForm = setting(
         "fp32",
         f"How generated images travel: {IMAGE_FORMS}.",
         codec_kind(IMAGE_FORMS),
         metavar="CODEC",
+        group="speed",
     )
     wire_feedback: CodecForm = setting(
-        "fp32", f"How feedback travels: {CODEC_FORMS}.", codec_kind(CODEC_FORMS), metavar="CODEC"
+        "fp32",
+        f"How feedback travels: {CODEC_FORMS}.",
+        codec_kind(CODEC_FORMS),
+        metavar="CODEC",
+        group="speed",
     )
     vectorize: bool = own_setting(
         False,
         "Compute all workers of a process at once, not one after another; pays with "
         "small models. Results differ in the last bits.",
         switch(),
+        group="speed",
     )
     tune: bool = own_setting(
         False,
@@ -77,6 +165,7 @@ class MDGANSettings(RunSettings):
         "another or at once and with how many threads, and keep that. The last bits of the results "
         "then depend on the machine.",
         switch(),
+        group="speed",
     )
 
     def check(self) -> None:
@@ -109,3 +198,27 @@ class MDGANSettings(RunSettings):
             return self.swap_interval
         epochs = 1.0 if self.swap_epochs is None else self.swap_epochs
         return self.iterations_of(epochs, mean_shard_size)
+
+
+@dataclass(frozen=True)
+class _MDGAN(Algorithm[MDGANSettings]):
+    def phases(self, settings: MDGANSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The phases of every iteration, and those of swaps if there are any."""
+        swaps = settings.num_workers > 1 and settings.swap_interval != 0
+        # Before those of checkpoints: what `mdgan chaos` draws for a seed depends on the order.
+        extended = replace(
+            self,
+            server_phases=self.server_phases + ("swap",) * swaps,
+            host_phases=self.host_phases + ("swap", "swapped") * swaps,
+        )
+        return Algorithm.phases(extended, settings)
+
+
+MDGAN = _MDGAN(
+    NAME,
+    "one generator at the server, a discriminator at every worker",
+    MDGANSettings,
+    "mdgan.families.mdgan.build:BUILDER",
+    server_phases=("generate", "send", "wait", "aggregate", "step"),
+    host_phases=("receive", "real-half", "fake-half", "local-step", "feedback", "send"),
+)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.discriminator_stack import CannotStack, DiscriminatorStack
-from mdgan.families.mdgan.worker import Worker
-from mdgan.families.mdgan.worker_group import Answers, StageOf, all_unobserved
+from mdgan.families.mdgan.worker import Answers, StageOf, Worker
+from mdgan.gan.discriminator_learner import unobserved
 
 
 class StackedWorkers:
@@ -34,7 +34,7 @@ class StackedWorkers:
         self,
         workers: Mapping[int, Worker],
         sample_shape: Sequence[int],
-        stage_of: StageOf = all_unobserved,
+        stage_of: StageOf = lambda _rank: unobserved,
     ) -> None:
         self._workers = workers
         self._stage_of = stage_of

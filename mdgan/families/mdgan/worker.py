@@ -1,16 +1,17 @@
-"""MD-GAN (Hardy et al. 2019, Algorithm 1): the worker's share of one iteration.
+"""MD-GAN (Hardy et al. 2019, Algorithm 1): the workers' share of one iteration.
 
 Shapes are written [b, C, H, W]: b samples.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import DiscriminatorLearner
+from mdgan.gan.discriminator_learner import DiscriminatorLearner, Stage, unobserved
 from mdgan.gan.model_state import part_of
 
 
@@ -70,12 +71,89 @@ class Worker(DiscriminatorLearner):
         Args:
             discriminator: of another worker here, which takes another one in turn.
         """
-        self._undo_real_half()
+        self.undo_real_half()
         self.discriminator = discriminator
         self.drop_real_half()
+
+    def undo_real_half(self) -> None:
+        """Forgets a real half that is already learnt; everything is as it was before."""
+        before = part_of(self.before_real_half, "discriminator.model.")
+        for name, buffer in self.discriminator.model.named_buffers(remove_duplicate=False):
+            if name in before:
+                buffer.copy_(before[name])
+        self._undo_real_half()
 
     def _undo_real_half(self) -> None:
         if self.has_real_half:
             self.random_state.restore(part_of(self.before_real_half, "random."))
             self.batches.load_state(part_of(self.before_real_half, "shard."))
         self.drop_real_half()
+
+
+StageOf = Callable[[int], Stage]
+"""From a worker's rank to the hook that its stages run in."""
+
+
+class Answers(NamedTuple):
+    """What workers answer in one iteration, by rank, in the order in which they were asked.
+
+    Attributes:
+        feedbacks: F_n, [b, C, H, W].
+        losses: J_disc and J_gen, [2].
+        verdicts: D_n(X^(g)), logits, [b].
+    """
+
+    feedbacks: dict[int, Tensor]
+    losses: dict[int, Tensor]
+    verdicts: dict[int, Tensor]
+
+
+class WorkerGroup(Protocol):
+    """What a host asks of all its workers at once.
+
+    Between two calls every worker is whole: its state may be taken, loaded and swapped.
+    """
+
+    def learn_real_halves(self) -> None:
+        """`Worker.learn_real_half` of all workers."""
+
+    def answer(self, generated: Tensor, assignment: Mapping[int, Assignment]) -> Answers:
+        """`Worker.learn` and `Worker.feedback` of some workers.
+
+        Args:
+            generated: the batches, float32 [.., b, C, H, W] on the workers' device.
+            assignment: by rank of those that are asked, the places of their two batches.
+        """
+
+
+class OneByOne:
+    """Workers that compute one after another; the bits do not depend on which share a host.
+
+    Args:
+        workers: by rank.
+        stage_of: from a worker's rank to the hook that its stages run in.
+    """
+
+    def __init__(
+        self, workers: Mapping[int, Worker], stage_of: StageOf = lambda _rank: unobserved
+    ) -> None:
+        self._workers = workers
+        self._stage_of = stage_of
+
+    def learn_real_halves(self) -> None:
+        """See `WorkerGroup`."""
+        for rank, worker in self._workers.items():
+            with self._stage_of(rank)("real half"):
+                worker.learn_real_half()
+
+    def answer(self, generated: Tensor, assignment: Mapping[int, Assignment]) -> Answers:
+        """See `WorkerGroup`."""
+        answers = Answers({}, {}, {})
+        for rank, (judge, train) in assignment.items():
+            worker, stage = self._workers[rank], self._stage_of(rank)
+            discriminator_loss = worker.learn(generated[train], stage)
+            with stage("feedback"):
+                judgement = worker.feedback(generated[judge])
+            answers.feedbacks[rank], answers.verdicts[rank] = judgement.feedback, judgement.verdicts
+            answers.losses[rank] = torch.stack([discriminator_loss, judgement.loss])
+        return answers

@@ -6,11 +6,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mdgan.data.dataset_file import DatasetFile
+from mdgan.data.shard import Shard
 from mdgan.engine.answers import AnswerForm
+from mdgan.engine.message_sizes import MessageSizes
 from mdgan.engine.parts import Advance, ServerPart
 from mdgan.engine.server.engine import Engine
-from mdgan.families.standalone.settings import NAME
-from mdgan.gan.local_gan import LocalGAN
+from mdgan.families.contract import Builder
+from mdgan.families.standalone.settings import StandaloneSettings
+from mdgan.gan.build import make_local_gan
+from mdgan.gan.local_gan import LocalGAN, resolve_kappa
+from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 
 
 class StandaloneServer(ServerPart):
@@ -22,7 +28,7 @@ class StandaloneServer(ServerPart):
     """
 
     form = AnswerForm("NONE", ())
-    role = NAME
+    role = "standalone"
 
     def __init__(self, gan: LocalGAN, class_counts: list[int]) -> None:
         self._gan = gan
@@ -32,6 +38,14 @@ class StandaloneServer(ServerPart):
     def generator(self) -> nn.Module:
         """G."""
         return self._gan.generator
+
+    def begin_with(
+        self, generator: Mapping[str, Tensor], discriminators: Mapping[int, Mapping[str, Tensor]]
+    ) -> Mapping[int, Mapping[str, Tensor]]:
+        """Both models begin there; of several discriminators, with the first."""
+        if discriminators:
+            self._gan.discriminator.load_state_dict(discriminators[min(discriminators)])
+        return super().begin_with(generator, discriminators)
 
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
         """All data, as if one worker held it."""
@@ -52,3 +66,40 @@ class StandaloneServer(ServerPart):
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """See `ServerPart`."""
         self._gan.load_state(state)
+
+
+class _Standalone(Builder[StandaloneSettings]):
+    def server(
+        self,
+        settings: StandaloneSettings,
+        dataset: DatasetFile,
+        device: torch.device,
+        shards: Mapping[int, Shard],
+    ) -> StandaloneServer:
+        """Both models and all data."""
+        ((rank, shard),) = shards.items()
+        gan = make_local_gan(
+            rank,
+            dataset,
+            settings,
+            shard,
+            kappa=resolve_kappa(settings.kappa, 1),
+            noise=generator_for(settings.seed, "noise"),
+            random_state=RandomState(derive_seed(settings.seed, "server"), device),
+        )
+        return StandaloneServer(gan, shard.class_counts())
+
+    def message_sizes(self, settings: StandaloneSettings, dataset: DatasetFile) -> MessageSizes:
+        """No messages travel."""
+        del settings, dataset
+        return MessageSizes(0, lambda _: {}, lambda _: {})
+
+    def describe(
+        self, settings: StandaloneSettings, mean_shard_size: float
+    ) -> list[tuple[str, str]]:
+        """κ."""
+        del mean_shard_size
+        return [("κ", str(resolve_kappa(settings.kappa, 1)))]
+
+
+BUILDER = _Standalone()

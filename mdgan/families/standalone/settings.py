@@ -1,9 +1,10 @@
-"""The settings of the baseline."""
+"""The settings of the baseline, and its entry in the registry."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from mdgan.engine.settings import RunSettings
+from mdgan.families.contract import Algorithm
 from mdgan.settings.declare import setting, text
 
 NAME = "standalone"
@@ -16,3 +17,14 @@ class StandaloneSettings(RunSettings):
     ignores_foreign: ClassVar[bool] = True
 
     algorithm: str = setting(NAME, "What trains.", text())
+
+
+STANDALONE = Algorithm(
+    NAME,
+    "one process that holds all data",
+    StandaloneSettings,
+    "mdgan.families.standalone.server:BUILDER",
+    has_hosts=False,
+    server_phases=("generate", "real-half", "fake-half", "local-step", "aggregate", "step"),
+    host_phases=(),
+)

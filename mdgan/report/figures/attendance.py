@@ -1,6 +1,7 @@
 """Who took part when."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -9,7 +10,7 @@ from matplotlib.figure import Figure
 from mdgan.records.happenings import JOINED, LATE, LEFT, LOST, REFUSED, RESUMED, SHUT_OUT
 from mdgan.records.values import count
 from mdgan.report.figures import charts
-from mdgan.report.figures.picture import Picture, one_each
+from mdgan.report.figures.picture import Picture, Table, one_each
 from mdgan.report.figures.style import INK
 from mdgan.report.numbers import attendance as numbers
 from mdgan.report.numbers.attendance import Attendance
@@ -41,7 +42,9 @@ def who_took_part(found: Sequence[tuple[Subject, Sequence[Attendance]]]) -> Pict
             story = numbers.said_story(worker, _last(workers)) or "–"
             rows.append((subject.label, f"worker {worker.worker}", *counts, story))
     header = ("run", "worker", *numbers.COUNTED, "what happened")
-    return one_each(found, _draw, _said, header, rows)
+    return one_each(
+        found, partial(_draw, wide=True), _said, Table(header, rows), partial(_draw, wide=False)
+    )
 
 
 def _said(subject: Subject, workers: Sequence[Attendance]) -> str:
@@ -55,24 +58,24 @@ def _last(workers: Sequence[Attendance]) -> int:
     return max((end for worker in workers for _, end in worker.stays), default=1)
 
 
-def _draw(subject: Subject, every: Sequence[Attendance]) -> Figure:
+def _draw(subject: Subject, every: Sequence[Attendance], wide: bool) -> Figure:
     last = _last(every)
     workers = numbers.most_eventful(every, _MOST_LANES)
     names = [str(worker.worker) for worker in workers]
-    figure, axes = charts.lane_chart(0.62 + 0.25 * len(workers), names, (0, last))
+    figure, axes = charts.lane_chart(0.62 + 0.25 * len(workers), names, (0, last), wide)
     boxes: dict[str, list[charts.Rectangle]] = {name: [] for name in (_TOOK_PART, LATE, REFUSED)}
     for y, worker in enumerate(workers):
         _add_lane(boxes, worker, y, last)
     for name, lane in boxes.items():
-        label = "was there" if subject.in_rounds and name == _TOOK_PART else name
+        label = "was there" if subject.has_rounds() and name == _TOOK_PART else name
         charts.rectangles(axes, lane, facecolor=PRESENCE[name].light, linewidth=0, label=label)
     _draw_marks(axes, workers, last)
     style: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (4, 2))}
     for k, x in enumerate(numbers.resumptions(subject.run)):
         axes.axvline(x, **style, label=RESUMED if k == 0 else None)
     axes.set_ylabel("worker")
-    charts.iteration_axis(axes, most_ticks=10)
-    charts.lane_legend(figure)
+    charts.iteration_axis(axes, most_ticks=10 if wide else 5)
+    charts.legend(figure)
     return figure
 
 

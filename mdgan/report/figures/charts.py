@@ -11,10 +11,9 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from mdgan.records.values import measured, time_unit
-from mdgan.report.figures.style import INK, NARROW_INCHES, SOFT, WIDE_INCHES, line_style, run_colour
-from mdgan.report.numbers.durations import Envelope
-from mdgan.report.numbers.groups import Curve
+from mdgan.records.values import measured
+from mdgan.report.figures.style import INK, NARROW_INCHES, WIDE_INCHES, line_style, run_colour
+from mdgan.report.numbers.durations import Line
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.palette import HEAT
 
@@ -25,7 +24,7 @@ Bars: TypeAlias = Sequence[tuple[str, Sequence[tuple[str, Mapping[str, float]]]]
 """Groups of bars: a heading, and for each bar what stands beside it and how long its parts are."""
 
 MOST_TICKS = 20
-_MOST_COLUMNS = 4
+_MOST_COLUMNS = 8
 _LETTERS_AN_INCH = 14
 _LETTERS_OF_HANDLE = 8
 _INCHES_A_LEGEND_ROW = 0.17
@@ -56,7 +55,8 @@ def legend(figure: Figure, axes: Axes | None = None) -> None:
     if not handles:
         return
     room = figure.get_figwidth() * _LETTERS_AN_INCH
-    fits = next((n for n in range(_MOST_COLUMNS, 1, -1) if _legend_width(labels, n) <= room), 1)
+    most = min(_MOST_COLUMNS, len(labels))
+    fits = next((n for n in range(most, 1, -1) if _legend_width(labels, n) <= room), 1)
     rows = -(-len(labels) // fits)
     figure.set_figheight(figure.get_figheight() + _INCHES_A_LEGEND_ROW * (rows - 1))
     figure.legend(handles, labels, loc="outside upper left", ncols=fits)
@@ -77,12 +77,10 @@ def iteration_axis(axes: Axes, label: str = "iteration", most_ticks: int = 6) ->
     axes.set_xlabel(label)
 
 
-def time_axis(axes: Axes, longest_seconds: float) -> float:
-    """Names the unit of time along x and returns how many seconds it has."""
-    factor, unit = time_unit([longest_seconds])
+def unit_axis(axes: Axes, name: str, unit: str) -> None:
+    """Names what stands along x, and its unit."""
     axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.set_xlabel(f"training time [{unit}]")
-    return factor
+    axes.set_xlabel(f"{name} [{unit}]")
 
 
 def count_axis(axes: Axes, label: str) -> None:
@@ -105,7 +103,7 @@ def log_if_wide(axes: Axes, values: Sequence[float], ratio: float = _LOG_FROM_RA
 
 
 def draw_line(
-    axes: Axes, subject: Subject, label: str, line: Curve | Envelope, factor: float = 1.0,
+    axes: Axes, subject: Subject, label: str, line: Line, factor: float = 1.0,
     **style: Any,
 ) -> None:  # fmt: skip
     """A line in the style of a run, and a band where the least and the greatest value differ.
@@ -132,7 +130,6 @@ def bar_chart(
     parts: Sequence[str],
     style: Callable[[str], dict[str, Any]],
     label: str,
-    whiskers: Sequence[tuple[float, float]] = (),
     with_legend: bool = False,
 ) -> Figure:
     """Lying stacked bars with the sum at their ends; long names stand above them, not beside.
@@ -142,7 +139,6 @@ def bar_chart(
         parts: in which order they are stacked.
         style: how a part looks.
         label: of the axis.
-        whiskers: for every bar, from where to where a thin line reaches; none by default.
         with_legend: whether to name the parts.
     """
     headings = _INCHES_A_HEADING * sum(bool(heading) for heading, _ in groups)
@@ -163,15 +159,11 @@ def bar_chart(
         values = [bar.get(part, 0.0) for bar in bars]
         axes.barh(places, values, left=lefts, height=0.72, label=part, **style(part))
         lefts = [left + value for left, value in zip(lefts, values, strict=True)]
-    for place, whisker in zip(places, whiskers, strict=False):
-        axes.plot(whisker, [place, place], color=INK, linewidth=1, marker="|", markersize=5)
-    highs = [high for _, high in whiskers] or lefts
-    ends = [max(pair) for pair in zip(lefts, highs, strict=True)]
-    for place, total, end in zip(places, lefts, ends, strict=True):
-        axes.text(end + max(ends) / 60, place, measured(total), va="center", color=INK)
+    for place, total in zip(places, lefts, strict=True):
+        axes.text(total + max(lefts) / 60, place, measured(total), va="center", color=INK)
     axes.set_yticks(places, [name for _, members in groups for name, _ in members])
     axes.set(
-        ylim=(places[-1] + 0.5, -0.5), xlim=(0, _ROOM_FOR_VALUES * max(ends) or 1), xlabel=label
+        ylim=(places[-1] + 0.5, -0.5), xlim=(0, _ROOM_FOR_VALUES * max(lefts) or 1), xlabel=label
     )
     axes.grid(axis="x")
     axes.grid(visible=False, axis="y")
@@ -181,28 +173,23 @@ def bar_chart(
 
 
 def lane_chart(
-    height: float, names: Sequence[str], length: tuple[float, float]
+    height: float, names: Sequence[str], length: tuple[float, float], wide: bool
 ) -> tuple[Figure, Axes]:
-    """An empty wide figure with a lane for each name, the first at the top.
+    """An empty figure with a lane for each name, the first at the top.
 
     Args:
         height: in inches.
         names: of the lanes.
         length: from where to where x reaches.
+        wide: whether it is as wide as the page.
     """
-    figure, axes = new_axes(height, wide=True)
+    figure, axes = new_axes(height, wide)
     axes.set(xlim=length, ylim=(len(names) - 0.5, -0.5))
     axes.set_yticks(range(len(names)), names)
+    axes.xaxis.set_major_locator(MaxNLocator(10 if wide else 5))
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
     return figure, axes
-
-
-def lane_legend(figure: Figure, columns: int = 8) -> None:
-    """A legend above the lanes, with all that has a label."""
-    handles, _ = figure.axes[0].get_legend_handles_labels()
-    style: dict[str, Any] = {"ncols": columns, "labelcolor": SOFT, "handlelength": 1.6}
-    figure.legend(handles=handles, loc="outside upper left", **style)
 
 
 def some_names(set_ticks: Callable[..., Any], names: Sequence[Any], most: int = MOST_TICKS) -> None:

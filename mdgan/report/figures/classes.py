@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from mdgan.records.values import count
 from mdgan.report.figures.charts import MOST_TICKS, heat_map, legend, new_axes, some_names
-from mdgan.report.figures.picture import Picture, Row, one_each, together
+from mdgan.report.figures.picture import Picture, Row, Table, one_each, together
 from mdgan.report.figures.style import AXIS, IDLE, dot_style, run_colour
 from mdgan.report.numbers.attendance import holdings
 from mdgan.report.numbers.subject import Subject
@@ -68,7 +68,7 @@ def worker_holdings(found: Sequence[tuple[Subject, Holdings]]) -> Picture:
         for n, counts in of_workers.items()
     ]
     header = ("run", "worker", "samples", "of class 0, 1, …")
-    return one_each(found, _draw_holdings, _sizes, header, rows)
+    return one_each(found, _draw_holdings, _sizes, Table(header, rows))
 
 
 def _sizes(_subject: Subject, of_workers: Holdings) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from mdgan.report.palette import VARIABLE_OF
@@ -18,6 +19,7 @@ _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}(?:e-\d+)?")
 _REFERENCE = re.compile(r"(?<=url\(#)[^)]+")
 _PIXELS_PER_POINT = 96 / 72
 _PNG_DOTS_PER_INCH = 200
+_NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 
 def inline_svg(figure: Figure, name: str, said: str) -> str:
@@ -28,7 +30,7 @@ def inline_svg(figure: Figure, name: str, said: str) -> str:
         name: starts every id in it, since ids must differ within a page.
         said: what it shows, for those who cannot see it.
     """
-    root = ElementTree.fromstring(_saved(figure, "svg", transparent=True))
+    root = ElementTree.fromstring(_saved(figure, "svg"))
     width, height = (float(number) for number in root.attrib["viewBox"].split()[2:])
     for parent in list(root.iter()):
         for child in list(parent):
@@ -43,8 +45,6 @@ def inline_svg(figure: Figure, name: str, said: str) -> str:
     for element in root.iter():
         element.tag = _plain(element.tag)
         element.text, element.tail = (element.text or "").strip(), ""
-        if element.tag == "text":
-            element.attrib["style"] = _without_font_family(element.attrib.get("style", ""))
         element.attrib = _rewritten(element.attrib, name, referenced)
     root.attrib = {
         "viewBox": f"0 0 {width:g} {height:g}",
@@ -66,15 +66,20 @@ def write_files(figure: Figure, folder: Path, name: str) -> None:
 def _saved(figure: Figure, file_format: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
     layout = figure.get_layout_engine()
-    if layout is not None:  # savefig would draw everything twice to lay it out
+    if layout is not None:
         layout.execute(figure)
         figure.set_layout_engine("none")
-    if file_format == "svg":
-        options["metadata"] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with warnings.catch_warnings():
         # A label may hold signs that matplotlib's own font lacks; browsers find another font.
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        figure.savefig(buffer, format=file_format, dpi=_PNG_DOTS_PER_INCH, **options)
+        if options:
+            figure.savefig(buffer, format=file_format, dpi=_PNG_DOTS_PER_INCH, **options)
+        else:  # savefig would draw everything twice
+            figure.set_dpi(72)
+            figure.patch.set_visible(False)
+            FigureCanvasSVG(figure).print_svg(  # type: ignore[no-untyped-call] # has no types
+                buffer, metadata=_NO_METADATA
+            )
     return buffer.getvalue()
 
 
@@ -102,19 +107,6 @@ def _rewritten(
             lambda match: VARIABLE_OF.get(match[0].lower(), match[0]), style.strip("; ")
         )
     return {key: _REFERENCE.sub(rf"{name}-\g<0>", value) for key, value in kept.items()}
-
-
-def _without_font_family(style: str) -> str:
-    """Older versions of matplotlib write `font: 8px 'A', 'B'`, newer ones two declarations."""
-    kept = []
-    for declaration in style.split(";"):
-        key, _, value = declaration.strip().partition(": ")
-        if key == "font":
-            size = re.search(r"[\d.]+px", value)
-            kept.append(f"font-size: {size[0] if size else '8px'}")
-        elif key and key != "font-family":
-            kept.append(f"{key}: {value}")
-    return "; ".join(kept)
 
 
 def _shortened(text: str) -> str:

@@ -6,35 +6,62 @@ from typing import NamedTuple, TypeVar
 
 from matplotlib.figure import Figure
 
-from mdgan.report.figures.style import NARROW_INCHES
-from mdgan.report.numbers.film import Frame
 from mdgan.report.numbers.subject import Subject
-from mdgan.report.numbers.table import Table
 
 Numbers = TypeVar("Numbers")
 Row = tuple[str, ...]
+
+
+class Table(NamedTuple):
+    """The numbers of a figure as text, for readers who cannot see it or want to use the numbers.
+
+    Attributes:
+        header: one text a column.
+        rows: as many texts each; the first names the row.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
 
 
 class Panel(NamedTuple):
     """One drawing.
 
     Attributes:
-        label: of the run that it shows; empty if it shows all.
+        label: of what it shows, such as a run; empty if it shows all.
         figure: the drawing.
         note: what is said beside the label.
+        narrow: the same for a narrow screen, if `figure` is as wide as the page.
     """
 
     label: str
     figure: Figure
     note: str = ""
+    narrow: Figure | None = None
+
+
+class Frame(NamedTuple):
+    """A picture file.
+
+    Attributes:
+        iteration: of the generator that made it.
+        png: its content.
+        width: in pixels.
+        height: in pixels.
+    """
+
+    iteration: int
+    png: bytes
+    width: int
+    height: int
 
 
 class Strip(NamedTuple):
-    """Pictures in a row, which can be enlarged.
+    """Pictures side by side, which can be enlarged.
 
     Attributes:
         what: for those who cannot see it.
-        stills: the pictures; of each the label of the run that made it, and what stands beneath.
+        stills: the pictures; of each what it is of, and what stands beneath.
         subject: the run that they are of; None if they are of several.
     """
 
@@ -45,7 +72,7 @@ class Strip(NamedTuple):
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure of the report.
+    """One figure of the report, or one view of it.
 
     Attributes:
         panels: its drawings, one below the other.
@@ -62,7 +89,8 @@ class Picture:
     @property
     def wide(self) -> bool:
         """Whether it takes the whole width of the page."""
-        return bool(self.panels[0].figure.get_figwidth() > NARROW_INCHES)
+        several = len(self.panels) > 1
+        return several or bool(self.strips) or self.panels[0].narrow is not None
 
 
 def only(texts: Sequence[str]) -> str:
@@ -79,8 +107,8 @@ def one_each(
     found: Sequence[tuple[Subject, Numbers]],
     draw: Callable[[Subject, Numbers], Figure],
     told: Callable[[Subject, Numbers], str],
-    header: Row,
-    rows: Sequence[Row],
+    table: Table,
+    draw_narrow: Callable[[Subject, Numbers], Figure] | None = None,
 ) -> Picture:
     """A drawing for every run.
 
@@ -88,11 +116,17 @@ def one_each(
         found: the runs and their numbers.
         draw: makes a drawing of a run's numbers.
         told: says what they show, in a few words; empty for nothing.
-        header: of the table.
-        rows: of the table.
+        table: the numbers.
+        draw_narrow: makes the same drawing for a narrow screen, if `draw` makes a wide one.
     """
-    if len(found) == 1:
-        ((subject, numbers),) = found
-        return together(draw(subject, numbers), only([told(subject, numbers)]), header, rows)
-    panels = [Panel(s.label, draw(s, numbers), told(s, numbers)) for s, numbers in found]
-    return Picture(panels, "", Table(header, rows))
+    several = len(found) > 1
+    panels = [
+        Panel(
+            subject.label if several else "",
+            draw(subject, numbers),
+            told(subject, numbers) if several else "",
+            draw_narrow(subject, numbers) if draw_narrow else None,
+        )
+        for subject, numbers in found
+    ]
+    return Picture(panels, only([told(*pair) for pair in found]), table)

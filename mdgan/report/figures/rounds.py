@@ -2,19 +2,22 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import partial
 from math import ceil, isfinite
 from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mdgan.records.rows import Round
 from mdgan.records.values import chosen_evenly, count, said
 from mdgan.report.figures import charts
-from mdgan.report.figures.picture import Picture, Row, one_each, only, together
-from mdgan.report.figures.style import DASHED, INK, SOFT, dot_style, run_colour
+from mdgan.report.figures.picture import Picture, Row, Table, one_each, together
+from mdgan.report.figures.style import DASHED, INK, SOFT, run_colour
 from mdgan.report.numbers import rounds as numbers
-from mdgan.report.numbers.groups import Curve, Group, said_bands
-from mdgan.report.numbers.rounds import SEEN_OFTEN, Round
+from mdgan.report.numbers.durations import Line
+from mdgan.report.numbers.groups import Group, said_bands
+from mdgan.report.numbers.rounds import SEEN_OFTEN
 from mdgan.report.numbers.subject import Subject
 from mdgan.report.palette import PRESENCE
 
@@ -28,8 +31,11 @@ _MADE_OF = {"took part": "took part", "asked in vain": "late", "aborted": "refus
 _EVERY_CLASS = f"Rounds until every class was seen {SEEN_OFTEN} times"
 
 
-def who_took_part(found: Sequence[tuple[Subject, list[Round]]]) -> Picture:
+def who_took_part(found: Sequence[tuple[Subject, list[Round]]]) -> Picture | str:
     """Which workers took part in which rounds: worker against round."""
+    every = [(subject, one) for subject, rounds in found for one in rounds]
+    if all({*one.counted} >= {*s.workers} and len({*one.shares}) < 2 for s, one in every):
+        return "every worker in every round, with equal weight"
     rows = []
     for subject, rounds in found:
         asked = Counter(worker for one in rounds for worker in one.asked)
@@ -39,7 +45,8 @@ def who_took_part(found: Sequence[tuple[Subject, list[Round]]]) -> Picture:
             times = (f"{asked[n]:,}", f"{len(weights):,}")
             rows.append((subject.label, f"worker {n}", *times, mean, said(sum(weights))))
     header = ("run", "worker", "asked", "took part", "weight, mean", "weight, in all")
-    return one_each(found, _draw_map, _said_rounds, header, rows)
+    wide, narrow = (partial(_draw_map, wide=wide) for wide in (True, False))
+    return one_each(found, wide, _said_rounds, Table(header, rows), narrow)
 
 
 def _said_rounds(_subject: Subject, rounds: Sequence[Round]) -> str:
@@ -50,12 +57,12 @@ def _said_rounds(_subject: Subject, rounds: Sequence[Round]) -> str:
     return f"{count(len(rounds), 'round')} of {size} workers{more}"
 
 
-def _draw_map(subject: Subject, rounds: Sequence[Round]) -> Figure:
+def _draw_map(subject: Subject, rounds: Sequence[Round], wide: bool) -> Figure:
     workers = sorted({*subject.workers, *(worker for one in rounds for worker in one.asked)})
     workers = chosen_evenly(workers, _MOST_LANES)
-    height = 0.75 + min(6.0, max(0.09, 3.2 / len(workers)) * len(workers))
+    height = 0.75 + min(6.0, max(0.09, min(0.3, 3.2 / len(workers))) * len(workers))
     names = [str(worker) for worker in workers]
-    figure, axes = charts.lane_chart(height, names, (0.5, len(rounds) + 0.5))
+    figure, axes = charts.lane_chart(height, names, (0.5, len(rounds) + 0.5), wide)
     boxes = _boxes(rounds, workers)
     for (name, level), lane in boxes.items():
         colour = PRESENCE[_MADE_OF[name]].light
@@ -66,8 +73,8 @@ def _draw_map(subject: Subject, rounds: Sequence[Round]) -> Figure:
         charts.rectangles(axes, nothing, facecolor=colour, linewidth=0, label=name)
     charts.some_names(axes.set_yticks, names)
     axes.set_ylabel("worker")
-    charts.iteration_axis(axes, "round", most_ticks=10)
-    charts.lane_legend(figure)
+    charts.iteration_axis(axes, "round", most_ticks=10 if wide else 5)
+    charts.legend(figure)
     return figure
 
 
@@ -96,47 +103,19 @@ def _what(one: Round, worker: int) -> str:
     return "took part" if worker in one.weights else "asked in vain"
 
 
-def weights(found: Sequence[tuple[Subject, list[Round]]]) -> Picture | str:
-    """The weight of every worker that took part, against rounds."""
-    figure, axes = charts.new_axes()
-    rows, greatest = [], 0.0
-    for subject, rounds in found:
-        used = [(n, one) for n, one in enumerate(rounds, start=1) if one.counted]
-        if not used:
-            continue
-        chosen = chosen_evenly(used, _MOST_DOTS)
-        dots = [(n, one.weights[worker]) for n, one in chosen for worker in one.counted]
-        x, y = zip(*chosen_evenly(dots, _MOST_DOTS), strict=True)
-        axes.plot(x, y, **dot_style(subject) | {"markersize": 3}, alpha=0.6, label=subject.label)
-        equal = fmean(1 / len(one.counted) for _, one in used)
-        axes.axhline(equal, color=run_colour(subject), linestyle=DASHED, linewidth=1)
-        every = [weight for _, one in used for weight in one.weights.values()]
-        rows.append((subject.label, said(min(every)), said(equal), said(max(every))))
-        greatest = max(greatest, *every)
-    if not rows:
-        return "every round was aborted"
-    axes.set(ylim=(0, 1.06 * greatest or 1), ylabel="weight in the average")
-    axes.margins(x=0.03)
-    charts.iteration_axis(axes, "round")
-    if len(rows) > 1:
-        charts.legend(figure)
-    seen = only([f"Weights from {least} to {most}" for _, least, _, most in rows])
-    return together(figure, seen, ("run", "least weight", "equal weight", "greatest weight"), rows)
-
-
-def classes_seen(group: Group) -> Curve | None:
+def classes_seen(group: Group) -> Line | None:
     """Samples of a class seen after every round: mean, least and greatest of classes and runs."""
     found = [numbers.seen_of(subject.run) for subject in group.members]
     return _band([[[0] * len(real), *seen] for seen, real in found if real], first=0)
 
 
-def kl_seen(group: Group) -> Curve | None:
+def kl_seen(group: Group) -> Line | None:
     """KL after every round in which it is finite in all runs: mean, least and greatest."""
     every = [kl for subject in group.members if (kl := numbers.kl_of_seen(subject.run))]
     return _band([[[value] for value in of_run] for of_run in every], first=1)
 
 
-def _band(every: Sequence[Sequence[Sequence[float]]], first: int) -> Curve | None:
+def _band(every: Sequence[Sequence[Sequence[float]]], first: int) -> Line | None:
     """A line through what is finite.
 
     Args:
@@ -146,17 +125,15 @@ def _band(every: Sequence[Sequence[Sequence[float]]], first: int) -> Curve | Non
     Returns:
         None for no runs.
     """
-    line = Curve([], [], [], [])
+    line = Line([], [], [], [])
     for number, after in enumerate(zip(*every, strict=False), start=first):
         values = [float(value) for of_run in after for value in of_run]
         if all(map(isfinite, values)):
-            both = (number, min(values), fmean(values), max(values))
-            for series, value in zip(line, both, strict=True):
-                series.append(float(value))
+            line.add(number, values, fmean(values))
     return line if every else None
 
 
-def _draw_groups(found: Sequence[tuple[Group, Curve]]) -> tuple[Figure, Axes]:
+def _draw_groups(found: Sequence[tuple[Group, Line]]) -> tuple[Figure, Axes]:
     figure, axes = charts.new_axes()
     for group, line in found:
         charts.draw_line(axes, group.first, group.label, line)
@@ -167,7 +144,7 @@ def _draw_groups(found: Sequence[tuple[Group, Curve]]) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def samples_seen(found: Sequence[tuple[Group, Curve]]) -> Picture:
+def samples_seen(found: Sequence[tuple[Group, Line]]) -> Picture:
     """Samples of a class that the server has seen, against rounds."""
     figure, axes = _draw_groups(found)
     axes.axhline(SEEN_OFTEN, color=SOFT, linestyle=DASHED, linewidth=1.1)
@@ -184,13 +161,13 @@ def samples_seen(found: Sequence[tuple[Group, Curve]]) -> Picture:
             seen = numbers.seen_of(subject.run)[0]
             last = (f"{min(seen[-1]):,}", f"{max(seen[-1]):,}") if seen else ("–", "–")
             often = "never" if reached is None else f"{reached:,}"
-            rows.append((subject.label, f"{len(numbers.rounds_of(subject.run)):,}", *last, often))
+            rows.append((subject.label, f"{len(subject.run.of(Round)):,}", *last, often))
     told = "; ".join(f"{row[0]}: {row[-1]}" if len(rows) > 1 else row[-1] for row in rows)
     header = ("run", "rounds", "least seen class", "most seen class", _EVERY_CLASS)
     return together(figure, f"{_EVERY_CLASS}: {told}.", header, rows)
 
 
-def divergence(found: Sequence[tuple[Group, Curve]]) -> Picture | str:
+def divergence(found: Sequence[tuple[Group, Line]]) -> Picture | str:
     """KL(real ‖ seen) against rounds."""
     values = [value for _, line in found for value in line.middle]
     if not values:

@@ -3,25 +3,49 @@
 import io
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from PIL import Image
 
-from mdgan.records.values import chosen_evenly, count
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.rows import Scores
+from mdgan.records.values import chosen_evenly, count, said
 from mdgan.report.figures.charts import new_figure
-from mdgan.report.figures.picture import Picture, Strip, one_each, together
+from mdgan.report.figures.picture import Frame, Picture, Row, Strip, Table, one_each
 from mdgan.report.figures.style import WIDE_INCHES
-from mdgan.report.numbers.film import Frame, last_frames
-from mdgan.report.numbers.groups import Group
 from mdgan.report.numbers.subject import Subject
 
-_MOST_FRAMES = 5
+_MOST_STILLS = 12
+_MOST_IN_DRAWING = 5
 _FEWEST_COLUMNS, _MOST_COLUMNS = 4, 6
+
+
+def film(run: RecordedRun) -> list[Frame]:
+    """At most twelve sample grids, evenly chosen, the first and the last among them."""
+    chosen = chosen_evenly(sorted(run.samples), _MOST_STILLS)
+    return [frame for i in chosen if (frame := _frame(run.samples[i], i)) is not None]
+
+
+def result(run: RecordedRun) -> Frame | None:
+    """The last sample grid of a run that can be read."""
+    frames = (_frame(run.samples[i], i) for i in sorted(run.samples, reverse=True))
+    return next((frame for frame in frames if frame), None)
+
+
+def _frame(path: Path, iteration: int) -> Frame | None:
+    try:
+        png = path.read_bytes()
+        with Image.open(io.BytesIO(png), formats=["PNG"]) as picture:
+            picture.load()
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        return None
+    return Frame(iteration, png, *picture.size)
 
 
 def samples_over_time(found: Sequence[tuple[Subject, list[Frame]]]) -> Picture:
     """Sample grids from the first to the last."""
-    header = ("run", "iteration", "size")
     rows = [
         (subject.label, f"{frame.iteration:,}", f"{frame.width} × {frame.height} pixels")
         for subject, frames in found
@@ -35,7 +59,7 @@ def samples_over_time(found: Sequence[tuple[Subject, list[Frame]]]) -> Picture:
         )
         for subject, frames in found
     ]
-    picture = one_each(found, _draw_film, _told, header, rows)
+    picture = one_each(found, _draw_film, _told, Table(("run", "iteration", "size"), rows))
     return replace(picture, strips=strips)
 
 
@@ -45,32 +69,53 @@ def _told(subject: Subject, frames: Sequence[Frame]) -> str:
 
 
 def _draw_film(_subject: Subject, frames: Sequence[Frame]) -> Figure:
-    chosen = chosen_evenly(frames, _MOST_FRAMES)
+    chosen = chosen_evenly(frames, _MOST_IN_DRAWING)
     titled = [(f"iteration {frame.iteration:,}", frame) for frame in chosen]
-    return _draw(titled, _MOST_FRAMES)
+    return _draw(titled, _MOST_IN_DRAWING)
 
 
-def last_frame(group: Group) -> tuple[Subject, Frame] | None:
-    """The last sample grid of a configuration, and the run that it is from."""
-    return next(((subject, frame) for _, subject, frame in last_frames([group])), None)
+def neighbours(run: RecordedRun) -> tuple[Frame, Scores] | None:
+    """Some samples, and the held-out ones next to them, of the newest generator scored so."""
+    scored = [row for row in run.of(Scores) if row.neighbours]
+    frame = _frame(run.neighbours, scored[-1].iteration) if scored else None
+    return (frame, scored[-1]) if frame else None
 
 
-def samples_side_by_side(found: Sequence[tuple[Group, tuple[Subject, Frame]]]) -> Picture:
-    """The last sample grid of every configuration."""
-    titled = [(f"{g.label}, iteration {frame.iteration:,}", frame) for g, (_, frame) in found]
-    figure = _draw(titled, max(min(len(found), _MOST_COLUMNS), _FEWEST_COLUMNS))
-    rows = [(g.label, subject.label, f"{frame.iteration:,}") for g, (subject, frame) in found]
-    several_seeds = any(len(group.members) > 1 for group, _ in found)
-    seen = "Of several seeds it is the first." if several_seeds else ""
-    stills = [(frame, group.label, group.label) for group, (_, frame) in found]
-    strips = [Strip("Samples of every configuration", stills)]
-    picture = together(figure, seen, ("configuration", "run", "iteration"), rows)
+def nearest_real(found: Sequence[tuple[Subject, tuple[Frame, Scores]]]) -> Picture:
+    """Samples above, their nearest real neighbours below."""
+    rows: list[Row] = []
+    strips = []
+    for subject, (frame, scores) in found:
+        nearest = scores.neighbours
+        assert nearest is not None
+        of = f"{nearest.n:,} samples" if nearest.n else "no sample"
+        rows.append((subject.label, f"{frame.iteration:,}", of, said(nearest.generated),
+                     said(nearest.real)))  # fmt: skip
+        beneath = f"{subject.label}, iteration {frame.iteration:,}"
+        what = f"Samples of {subject.label} and their nearest real neighbours"
+        strips.append(Strip(what, [(frame, what, beneath)], subject))
+    header = ("run", "iteration", "held out", "distance, generated to real", "real to real")
+    picture = one_each(found, _draw_neighbours, _said_near, Table(header, rows))
     return replace(picture, strips=strips)
+
+
+def _said_near(_subject: Subject, found: tuple[Frame, Scores]) -> str:
+    nearest = found[1].neighbours
+    assert nearest is not None
+    return (
+        f"In the features of the extractor a sample lies {said(nearest.generated)} from its "
+        f"nearest neighbour, a real one {said(nearest.real)} (medians)"
+    )
+
+
+def _draw_neighbours(_subject: Subject, found: tuple[Frame, Scores]) -> Figure:
+    return _draw([("generated above, real below", found[0])], 1)
 
 
 def _draw(titled: Sequence[tuple[str, Frame]], columns: int) -> Figure:
     num_rows = -(-len(titled) // columns)
-    figure = new_figure(num_rows * (WIDE_INCHES / columns + 0.2), wide=True)
+    tallest = max(frame.height / frame.width for _, frame in titled)
+    figure = new_figure(num_rows * (tallest * WIDE_INCHES / columns + 0.2), wide=True)
     grid = figure.subplots(num_rows, columns, squeeze=False)
     for axes, (title, frame) in zip(grid.flat, titled, strict=False):
         axes.imshow(imread(io.BytesIO(frame.png), format="png"))

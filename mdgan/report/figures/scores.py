@@ -1,19 +1,21 @@
 """How good the generator is, and what that cost."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.figure import Figure
 
-from mdgan.records.values import chosen_evenly, said, said_seconds, size_unit
+from mdgan.records.values import chosen_evenly, said, said_seconds, size_unit, time_unit
 from mdgan.report.figures import charts
-from mdgan.report.figures.picture import Picture, Row, only, together
+from mdgan.report.figures.picture import Panel, Picture, Row, Table, only
 from mdgan.report.figures.style import DASHED, SOFT, run_colour
-from mdgan.report.numbers import costs as cost
-from mdgan.report.numbers.groups import Cost, Curve, Group, curve, said_bands
-from mdgan.report.numbers.scores import METRICS, not_comparable, reference, scores_of
+from mdgan.report.numbers.durations import Line
+from mdgan.report.numbers.groups import Cost, Group, curve, said_bands
+from mdgan.report.numbers.scores import METRICS, reference, scores_of, yardstick
 from mdgan.report.numbers.subject import Subject
+from mdgan.report.numbers.traffic import server_bytes, worker_bytes
 
 _HEADER = ("run", "score", "iteration", "time", "value")
 _MOST_ROWS = 40
@@ -25,122 +27,111 @@ _REAL = {
 }
 """Metric → where records have what real data gets, and what it is called."""
 
-Curves: TypeAlias = Mapping[str, Curve]
+Lines: TypeAlias = Mapping[str, Line]
 """Metric → its values; only those that were measured."""
 
+Found: TypeAlias = Sequence[tuple[Group, Lines]]
 
-def curves(*metrics: str) -> Callable[[Group], Curves]:
-    """Some metrics of a configuration against iterations."""
 
-    def against_iterations(group: Group) -> Curves:
-        every = {metric: curve(group, metric, cost.iterations_until) for metric in metrics}
+class Against(NamedTuple):
+    """What scores are held against.
+
+    Attributes:
+        name: in words.
+        of: a score's.
+        unit: the length and the name of the unit in which the greatest reads best.
+    """
+
+    name: str
+    of: Cost
+    unit: Callable[[Sequence[float]], tuple[float, str]] | None = None
+
+
+ITERATIONS = Against("iteration", lambda _, score: float(score.iteration))
+COSTS = {
+    "by iteration": ITERATIONS,
+    "by time": Against("training time", lambda _, score: score.seconds, time_unit),
+    "by a worker's bytes": Against(
+        "moved by a worker", lambda run, score: worker_bytes(run, score.iteration), size_unit
+    ),
+    "by the server's bytes": Against(
+        "moved by the server", lambda run, score: server_bytes(run, score.iteration), size_unit
+    ),
+}
+"""What a switch offers."""
+
+
+def curves(*metrics: str, against: Against = ITERATIONS) -> Callable[[Group], Lines]:
+    """Some metrics of a configuration against iterations, or against what they cost."""
+
+    def lines(group: Group) -> Lines:
+        every = {metric: curve(group, metric, against.of) for metric in metrics}
         return {metric: line for metric, line in every.items() if line.x}
 
-    return against_iterations
+    return lines
 
 
-def scores(columns: int = 1) -> Callable[[Sequence[tuple[Group, Curves]]], Picture]:
-    """Draws metrics against iterations, an axes each, all runs in each."""
+def scores(against: Against = ITERATIONS, columns: int = 1) -> Callable[[Found], Picture]:
+    """Draws metrics, an axes each; runs whose scores do not compare are drawn apart."""
 
-    def draw(found: Sequence[tuple[Group, Curves]]) -> Picture:
-        metrics = [metric for metric in METRICS if any(metric in lines for _, lines in found)]
-        num_rows = -(-len(metrics) // columns)
-        figure = charts.new_figure(2.75 if len(metrics) == 1 else 0.35 + 1.65 * num_rows)
-        grid = list(figure.subplots(num_rows, columns, sharex=True, squeeze=False).flat)
-        members, told = _members(found), []
-        for place, (axes, metric) in enumerate(zip(grid, metrics, strict=False)):
-            lines = [(group, known[metric]) for group, known in found if metric in known]
-            for group, line in lines:
-                charts.draw_line(axes, group.first, group.label, line)
-            real = _draw_references(axes, members, metric)
-            _limit(axes, metric, [line for _, line in lines], real)
-            axes.margins(x=0.03)
-            if len(metrics) == 1:
-                axes.set_ylabel(METRICS[metric])
-                told = [f"{_REAL[metric][1].capitalize()}: {_said_range(real)}."] if real else []
-            else:
-                axes.set_title(METRICS[metric])
-            label = "iteration" if place + columns >= len(metrics) else ""
-            charts.iteration_axis(axes, label, most_ticks=6 // columns)
-        for axes in grid[len(metrics) :]:
-            axes.set_visible(False)
-        if len(found) > 1:
-            charts.legend(figure)
-        seen = " ".join([_last_values(found, metrics), *told])
-        return together(figure, seen, _HEADER, _rows(members, metrics))
+    def draw(found: Found) -> Picture:
+        apart: dict[tuple[str, str], list[tuple[Group, Lines]]] = defaultdict(list)
+        for group, lines in found:
+            apart[yardstick(group.first.run)].append((group, lines))
+        several = len(apart) > 1
+        same_words = len({words for words, _ in apart}) < len(apart)
+        panels = []
+        for (words, real), part in apart.items():
+            label = f"{words}{f' (real samples {real})' if same_words else ''}"
+            panels.append(Panel(label if several else "", _draw(part, against, columns)))
+        members = [subject for group, _ in found for subject in group.members]
+        metrics = _metrics(found)
+        told = [_said_last(members, metrics), said_bands([group for group, _ in found])]
+        told += [said for part in apart.values() for said in _said_references(part)]
+        if several:
+            told.append("Scores of different real samples, networks or sample counts stand apart: "
+                        "they do not compare.")  # fmt: skip
+        rows = _rows(members, metrics)
+        return Picture(panels, " ".join(dict.fromkeys(filter(None, told))), Table(_HEADER, rows))
 
     return draw
 
 
-def _iterations(axes: Axes, _most: float) -> float:
-    charts.iteration_axis(axes, most_ticks=5)
-    return 1.0
+def _metrics(found: Found) -> list[str]:
+    return [metric for metric in METRICS if any(metric in lines for _, lines in found)]
 
 
-def _bytes(name: str) -> Callable[[Axes, float], float]:
-    def prepare(axes: Axes, most: float) -> float:
-        factor, unit = size_unit([most])
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.set_xlabel(f"{name} [{unit}]")
-        return factor
-
-    return prepare
-
-
-_COSTS: tuple[tuple[Cost, Callable[[Axes, float], float]], ...] = (
-    (cost.iterations_until, _iterations),
-    (cost.seconds_until, charts.time_axis),
-    (cost.worker_bytes_until, _bytes("moved by a worker")),
-    (cost.server_bytes_until, _bytes("moved by the server")),
-)
-"""What a score may be held against, and how its axis is made: from the greatest value to a unit."""
-
-
-def costs(metric: str) -> Callable[[Group], list[Curve]]:
-    """A metric of a configuration against iterations, time, bytes of a worker and of the server."""
-
-    def against_costs(group: Group) -> list[Curve]:
-        lines = [curve(group, metric, of_score) for of_score, _ in _COSTS]
-        return lines if any(line.x for line in lines) else []
-
-    return against_costs
-
-
-def compared(metric: str) -> Callable[[Sequence[tuple[Group, list[Curve]]]], Picture]:
-    """Draws a metric against these four."""
-
-    def draw(found: Sequence[tuple[Group, list[Curve]]]) -> Picture:
-        figure = charts.new_figure(2.7, wide=True)
-        row = figure.subplots(1, len(_COSTS), sharey=True)
-        members = _members(found)
-        for place, (axes, (_, prepare)) in enumerate(zip(row, _COSTS, strict=True)):
-            most = max((x for _, lines in found for x in lines[place].x), default=0.0)
-            factor = prepare(axes, most)
-            real = _draw_references(axes, members, metric, named=place == 0)
-            for group, lines in found:
-                charts.draw_line(axes, group.first, group.label, lines[place], factor)
-            if most:
-                axes.set_xlim(0, 1.03 * most / factor)
-            else:
-                axes.text(0.5, 0.5, "not counted", transform=axes.transAxes, ha="center")
-                axes.set_xticks([])
-        row[0].set_ylabel(METRICS[metric])
-        known = [line for _, lines in found for line in lines if line.x]
-        _limit(row[0], metric, known, real)
-        charts.legend(figure, row[0])
-        rows = _rows(members, [metric])
-        seen = _last_values(found, [metric])
-        return together(figure, seen, _HEADER, rows)
-
-    return draw
+def _draw(found: Found, against: Against, columns: int) -> Figure:
+    metrics = _metrics(found)
+    num_rows = -(-len(metrics) // columns)
+    figure = charts.new_figure(2.75 if len(metrics) == 1 else 0.35 + 1.65 * num_rows)
+    grid = list(figure.subplots(num_rows, columns, sharex=True, squeeze=False).flat)
+    most = max(x for _, lines in found for line in lines.values() for x in line.x)
+    factor, unit = against.unit([most]) if against.unit else (1.0, "")
+    for place, (axes, metric) in enumerate(zip(grid, metrics, strict=False)):
+        lines = [(group, known[metric]) for group, known in found if metric in known]
+        for group, line in lines:
+            charts.draw_line(axes, group.first, group.label, line, factor)
+        real = _draw_references(axes, found, metric)
+        _limit(axes, metric, [line for _, line in lines], real)
+        axes.set_xlim(0, 1.03 * most / factor or 1)
+        if len(metrics) == 1:
+            axes.set_ylabel(METRICS[metric])
+        else:
+            axes.set_title(METRICS[metric])
+        is_last = place + columns >= len(metrics)
+        if against.unit:
+            charts.unit_axis(axes, against.name if is_last else "", unit)
+        else:
+            charts.iteration_axis(axes, against.name if is_last else "", most_ticks=6 // columns)
+    for axes in grid[len(metrics) :]:
+        axes.set_visible(False)
+    if len(found) > 1:
+        charts.legend(figure)
+    return figure
 
 
-def _members(found: Sequence[tuple[Group, object]]) -> list[Subject]:
-    """The runs of some configurations."""
-    return [subject for group, _ in found for subject in group.members]
-
-
-def _limit(axes: Axes, metric: str, lines: Sequence[Curve], real: Sequence[float]) -> None:
+def _limit(axes: Axes, metric: str, lines: Sequence[Line], real: Sequence[float]) -> None:
     """Makes the y axis hold all curves and what real data gets: from 0 on, or logarithmic."""
     values = [value for line in lines for value in line.middle]
     highest = max(value for line in lines for value in line.high)
@@ -152,56 +143,55 @@ def _limit(axes: Axes, metric: str, lines: Sequence[Curve], real: Sequence[float
         axes.set_ylim(0, 1.12 * max([highest, *room_for_name]) or 1)
 
 
-def _draw_references(
-    axes: Axes, subjects: Sequence[Subject], metric: str, named: bool = True
-) -> list[float]:
-    """Dashed lines at what real data gets: one if all runs agree, else one a run.
+def _references(found: Found, metric: str) -> dict[float, Subject]:
+    """What real data gets, in increasing order, and the first run of which it was measured."""
+    path, _ = _REAL.get(metric, ((), ""))
+    known: dict[str, tuple[float, Subject]] = {}
+    for subject in (subject for group, _ in found for subject in group.members) if path else ():
+        if (value := reference(subject.run, *path)) is not None:
+            known.setdefault(said(value), (value, subject))  # no reader sees smaller differences
+    return dict(sorted(known.values(), key=lambda one: one[0]))
 
-    Args:
-        axes: where.
-        subjects: the runs.
-        metric: without lines where no record tells what real data gets.
-        named: whether to say what the lines are.
 
-    Returns:
-        The different values, in increasing order.
-    """
-    path, name = _REAL.get(metric, ((), ""))
-    known = [
-        (s, value) for s in subjects if path and (value := reference(s.run, *path)) is not None
-    ]
-    different = sorted({value for _, value in known})
-    for value in different:
-        owner = next(subject for subject, of_run in known if of_run == value)
-        colour = run_colour(owner) if len(different) > 1 else SOFT
+def _draw_references(axes: Axes, found: Found, metric: str) -> list[float]:
+    """Dashed lines at what real data gets: one if all runs agree, else in the runs' colours."""
+    known = _references(found, metric)
+    for value, owner in known.items():
+        colour = run_colour(owner) if len(known) > 1 else SOFT
         axes.axhline(value, color=colour, linestyle=DASHED, linewidth=1.1)
-    if different and named:
+    if known:
+        name = _REAL[metric][1]
         axes.annotate(
-            f"{name} {said(different[0])}" if len(different) == 1 else name,
-            (0, different[-1]),
+            f"{name} {said(min(known))}" if len(known) == 1 else name,
+            (0, max(known)),
             xycoords=("axes fraction", "data"),
             xytext=(4, 3),
             textcoords="offset points",
             va="bottom",
             color=SOFT,
         )
-    return different
+    return list(known)
 
 
-def _said_range(values: Sequence[float]) -> str:
-    low, high = said(values[0]), said(values[-1])
-    return low if low == high else f"{low} to {high}"
-
-
-def _last_values(found: Sequence[tuple[Group, object]], metrics: Sequence[str]) -> str:
-    """The last scores of the only run; of several, what their lines are and what to beware of."""
+def _said_references(found: Found) -> list[str]:
+    """What real data gets, for every metric; with a warning where runs do not agree."""
     told = []
-    for subject in _members(found):
+    for metric in _metrics(found):
+        if known := list(_references(found, metric)):
+            name, low, high = _REAL[metric][1].capitalize(), said(known[0]), said(known[-1])
+            differ = ": it differs from run to run, and so does what a score is worth"
+            told.append(f"{name}: {low}." if low == high else f"{name}: {low} to {high}{differ}.")
+    return told
+
+
+def _said_last(subjects: Sequence[Subject], metrics: Sequence[str]) -> str:
+    """The last scores of the only run."""
+    told = []
+    for subject in subjects:
         last = [(metric, scores_of(subject.run, metric)) for metric in metrics]
         values = [f"{METRICS[m]} {said(known[-1].value)}" for m, known in last if known]
         told.append(f"At the end: {', '.join(values)}")
-    beware = not_comparable([subject.run for subject in _members(found)])
-    return " ".join(filter(None, (only(told), said_bands([g for g, _ in found]), beware)))
+    return only(told)
 
 
 def _rows(subjects: Sequence[Subject], metrics: Sequence[str]) -> list[Row]:

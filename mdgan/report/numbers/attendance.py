@@ -5,8 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from mdgan.records.happenings import (
     BACK,
@@ -22,12 +24,15 @@ from mdgan.records.happenings import (
 )
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import Attended, Round
-from mdgan.records.values import chosen_evenly, count
+from mdgan.records.values import count
 
 COUNTED = ("answered", LATE, REFUSED, LOST)
 _COMING, _GOING = (BEGAN, RESUMED, JOINED), (LEFT, LOST, SHUT_OUT)
 _MOST_TOLD = 6
 _LONG_SHARE = 0.02
+_DIGITS = 9  # the rest of a share is noise
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 Stretch = tuple[int, int]
 """(begin, end): the iterations after `begin`, up to and including `end`."""
@@ -95,22 +100,13 @@ class Attendance:
             last: the last iteration of the run.
             most: the greatest number of stretches.
         """
-        size = max(1.0, last / most)
-        here = _covered(self.stays, size)
-        late, refused = _covered(self.missed, size), _covered(self.refused, size)
-        found: list[Share] = []
-        for stay_begin, stay_end in self.stays:
-            for k in range(int(stay_begin / size), ceil(stay_end / size)):
-                if not here[k]:
-                    continue  # rounding alone made this stretch touch the stay
-                shares = [min(1.0, part.get(k, 0.0) / here[k]) for part in (late, refused)]
-                begin, end = max(k * size, stay_begin), min((k + 1) * size, stay_end)
-                before = found[-1] if found else None
-                if before and before.end == begin and [before.late, before.refused] == shares:
-                    found[-1] = before._replace(end=end)
-                elif any(shares):
-                    found.append(Share(begin, end, *shares))
-        return found
+        edges = np.linspace(0, last, min(most, last) + 1)
+        late, refused = (
+            np.round(np.diff(_covered(part, edges)) / edges[1], _DIGITS)
+            for part in (self.missed, self.refused)
+        )
+        bins = zip(edges, edges[1:], late, refused, strict=False)
+        return [Share(*map(float, one)) for one in bins if max(one[2:]) > 0]
 
 
 def attendance(run: RecordedRun, done: int) -> list[Attendance]:
@@ -181,14 +177,8 @@ def thinned(marks: Sequence[Mark], last: int, most: int) -> list[Mark]:
 
 def most_eventful(workers: Sequence[Attendance], most: int) -> list[Attendance]:
     """At most `most` workers, by number: those to which most happened, and some others."""
-    if len(workers) <= most:
-        return list(workers)
-    eventful = [worker for worker in workers if worker.eventful]
-    others = [worker for worker in workers if not worker.eventful]
-    eventful.sort(key=lambda worker: (-len(worker.marks), -worker.counts[LATE]))
-    chosen = eventful[:most]
-    chosen += chosen_evenly(others, most - len(chosen)) if most - len(chosen) > 1 else []
-    return sorted(chosen, key=lambda worker: worker.worker)
+    first = sorted(workers, key=lambda w: (not w.eventful, -len(w.marks), -w.counts[LATE]))
+    return sorted(first[:most], key=lambda worker: worker.worker)
 
 
 def _said_mark(mark: Mark) -> str:
@@ -196,14 +186,13 @@ def _said_mark(mark: Mark) -> str:
     return f"{mark.kind} in {mark.iteration:,}{reason}"
 
 
-def _covered(stretches: Iterable[Stretch], size: float) -> dict[int, float]:
-    """Stretch k of `size` iterations → how many of its iterations are covered by `stretches`."""
-    covered: dict[int, float] = {}
+def _covered(stretches: Sequence[Stretch], until: FloatArray) -> FloatArray:
+    """How many iterations up to each of some are covered by `stretches`, which are in order."""
+    iterations, covered = [0], [0]
     for begin, end in stretches:
-        for k in range(int(begin / size), ceil(end / size)):
-            inside = min(end, (k + 1) * size) - max(begin, k * size)
-            covered[k] = covered.get(k, 0.0) + max(0.0, inside)
-    return covered
+        iterations += [begin, end]
+        covered += [covered[-1], covered[-1] + end - begin]
+    return np.interp(until, iterations, covered)
 
 
 class _Book:

@@ -1,10 +1,8 @@
 """How long iterations take, and which take unusually long."""
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, linear_regression, median
+from statistics import median
 from typing import NamedTuple
-
-import numpy as np
 
 from mdgan.records.recorded_run import RecordedSpan
 
@@ -56,39 +54,14 @@ def outlier_threshold(values: Sequence[float]) -> float:
     return middle + OUTLIER_DEVIATIONS * _DEVIATION_PER_MAD * spread
 
 
-class Summary(NamedTuple):
-    """Some durations in five numbers.
+class Line(NamedTuple):
+    """A line with a band.
 
     Attributes:
-        mean: their mean.
-        low: a tenth of them are shorter.
-        middle: half of them are shorter.
-        high: a tenth of them are longer.
-        longest: the longest.
-    """
-
-    mean: float
-    low: float
-    middle: float
-    high: float
-    longest: float
-
-
-def summary(values: Sequence[float]) -> Summary | None:
-    """Five numbers for some durations, or None for no durations."""
-    if not values:
-        return None
-    return Summary(fmean(values), *np.quantile(values, (0.1, 0.5, 0.9, 1.0)).tolist())
-
-
-class Envelope(NamedTuple):
-    """A long series in few points.
-
-    Attributes:
-        x: the middle of every stretch.
-        low: the least value in it.
-        middle: the median in it.
-        high: the greatest value in it.
+        x: where its points are.
+        low: where the band begins at each of them.
+        middle: the line itself.
+        high: where the band ends.
     """
 
     x: list[float]
@@ -96,9 +69,15 @@ class Envelope(NamedTuple):
     middle: list[float]
     high: list[float]
 
+    def add(self, x: float, values: Sequence[float], middle: float, spread: float = 0.0) -> None:
+        """Adds a point, whose band holds some values."""
+        new = (x, min(values) - spread, middle, max(values) + spread)
+        for series, value in zip(self, new, strict=True):
+            series.append(float(value))
 
-def envelope(series: Mapping[int, float], most: int) -> Envelope:
-    """Summarises a long series by stretches of equal length, with the extremes of each.
+
+def envelope(series: Mapping[int, float], most: int) -> Line:
+    """The medians of a long series by stretches of equal length, with the extremes of each.
 
     Args:
         series: values by iteration, in order.
@@ -106,20 +85,9 @@ def envelope(series: Mapping[int, float], most: int) -> Envelope:
     """
     points = list(series.items())
     size = -(-len(points) // most) if points else 1
-    thin = Envelope([], [], [], [])
+    thin = Line([], [], [], [])
     for start in range(0, len(points), size):
         stretch = points[start : start + size]
         values = [value for _, value in stretch]
-        thin.x.append((stretch[0][0] + stretch[-1][0]) / 2)
-        thin.low.append(min(values))
-        thin.middle.append(median(values))
-        thin.high.append(max(values))
+        thin.add((stretch[0][0] + stretch[-1][0]) / 2, values, median(values))
     return thin
-
-
-def straight_line(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-    """The least-squares line through points, (value at 0, slope); None if all have one x."""
-    if len({x for x, _ in points}) < 2:
-        return None
-    slope, start = linear_regression([x for x, _ in points], [y for _, y in points])
-    return start, slope

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import NamedTuple
 
+from mdgan.report.numbers.durations import Line
 from mdgan.report.numbers.scores import Score, scores_of
 from mdgan.report.numbers.subject import (
     Subject,
@@ -54,34 +54,18 @@ def groups(subjects: Sequence[Subject]) -> list[Group]:
     return [Group(label, tuple(runs)) for label, runs in zip(named, members, strict=True)]
 
 
-class Curve(NamedTuple):
-    """A score of a configuration as training goes on.
-
-    Attributes:
-        x: what it took: the mean over the runs.
-        low: the least value of the runs.
-        middle: their mean.
-        high: the greatest.
-    """
-
-    x: list[float]
-    low: list[float]
-    middle: list[float]
-    high: list[float]
-
-
-def curve(group: Group, metric: str, cost: Cost) -> Curve:
-    """A metric of a configuration against what it took.
+def curve(group: Group, metric: str, cost: Cost) -> Line:
+    """A metric of a configuration against what it took, one point an iteration that was scored.
 
     Args:
         group: its runs. If they were scored after different iterations, the iterations that all
             have in common are taken, or all of them if there are none in common.
         metric: its name in the records.
-        cost: of a score.
+        cost: of a score; where it is not known there is no point.
 
     Returns:
-        One point for each iteration, in their order; none where the metric or the cost is unknown.
-        The band of a single run is its standard deviation, where it has one.
+        The mean over the runs, and a band from the least to the greatest; of a single run it is
+        the score's standard deviation, where it has one.
     """
     found: list[dict[int, tuple[float, Score]]] = []
     for subject in group.members:
@@ -91,15 +75,12 @@ def curve(group: Group, metric: str, cost: Cost) -> Curve:
             found.append(known)
     every = [set(points) for points in found]
     iterations = sorted(set.intersection(*every) or set.union(*every)) if every else []
-    line = Curve([], [], [], [])
+    line = Line([], [], [], [])
     for iteration in iterations:
         points = [points[iteration] for points in found if iteration in points]
         values = [score.value for _, score in points]
         spread = (points[0][1].deviation or 0.0) if len(group.members) == 1 else 0.0
-        line.x.append(fmean(x for x, _ in points))
-        line.low.append(min(values) - spread)
-        line.middle.append(fmean(values))
-        line.high.append(max(values) + spread)
+        line.add(fmean(x for x, _ in points), values, fmean(values), spread)
     return line
 
 

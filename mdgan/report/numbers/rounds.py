@@ -7,19 +7,16 @@ in.
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from math import inf, log
+from math import inf
+
+import numpy as np
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.records.rows import Round as Round
+from mdgan.records.rows import Round
 from mdgan.report.numbers.attendance import holdings
 
 SEEN_OFTEN = 500
 """Samples of a class after which their figure 14 stops counting."""
-
-
-def rounds_of(run: RecordedRun) -> list[Round]:
-    """A run's rounds, in order."""
-    return run.of(Round)
 
 
 def samples_trained(rounds: Sequence[Round]) -> float:
@@ -48,7 +45,7 @@ def seen_of(run: RecordedRun) -> tuple[list[list[int]], list[int]]:
     there = [c for c, amount in enumerate(real) if amount > 0]
     seen = [0] * len(real)
     after = []
-    for one in rounds_of(run) if there else ():
+    for one in run.of(Round) if there else ():
         shown = real_counts({worker: held.get(worker, []) for worker in one.counted})
         seen = [a + b for a, b in zip_longest(seen, shown, fillvalue=0)]
         after.append([seen[c] for c in there])
@@ -67,11 +64,9 @@ def kl_divergence(p: Sequence[float], q: Sequence[float]) -> float:
     """
     if any(a > 0 >= b for a, b in zip(p, q, strict=True)):
         return inf
-    total_p, total_q = sum(p), sum(q)
-    divergence = sum(
-        a / total_p * log(a / total_p * (total_q / b)) for a, b in zip(p, q, strict=True) if a > 0
-    )
-    return max(0.0, divergence)  # equal histograms may come out a rounding below 0
+    there = np.asarray(p) > 0
+    a, b = (np.divide(counts, sum(counts))[there] for counts in (p, q))
+    return max(0.0, float(np.sum(a * np.log(a / b))))  # of equal ones a rounding below 0
 
 
 def kl_of_seen(run: RecordedRun) -> list[float]:

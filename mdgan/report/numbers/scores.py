@@ -1,13 +1,12 @@
 """The scores of a run over time."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-from msgspec.structs import asdict
+from hashlib import sha256
+from typing import NamedTuple
 
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import Scores, Unscored
-from mdgan.records.values import count, number
+from mdgan.records.values import number, said, said_left_out, shown
 
 METRICS = {
     "fid": "FID",
@@ -82,43 +81,51 @@ def histograms(run: RecordedRun) -> tuple[int, list[float], list[float]] | None:
     return None
 
 
-def extractor(run: RecordedRun) -> dict[str, Any]:
-    """What the newest scores were measured with: `name`, `sha256`, `accuracy`, where known."""
-    events = score_events(run)
-    found = asdict(events[-1].extractor) if events and events[-1].extractor else {}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def sample_counts(run: RecordedRun) -> dict[str, int]:
-    """How many samples the newest scores are from, `n`, and how many real ones, `n_real`."""
-    events = score_events(run)
-    found = {"n": events[-1].n, "n_real": events[-1].n_real} if events else {}
-    return {name: value for name, value in found.items() if value is not None}
-
-
 def remarks(run: RecordedRun) -> list[str]:
     """What the scorer warned of and which scores it left out, each once."""
     found: dict[str, None] = {}
     scores = run.of(Scores)
     for event in scores:
-        left_out = event.left_out.items()
-        said = [f"{METRICS.get(name, name)}: left out ({reason})" for name, reason in left_out]
-        found.update(dict.fromkeys([*event.warnings, *said]))
+        left_out = said_left_out(event.left_out, METRICS)
+        found.update(dict.fromkeys([*event.warnings, *left_out]))
     found.update(dict.fromkeys(f"Not scored: {event.reason}" for event in run.of(Unscored)))
-    if others := len(scores) - len(score_events(run)):
-        other = count(others, "score is", "scores are")
-        found[f"{other} not drawn: another extractor, number of samples, or the same again"] = None
-    return list(found)
+    drawn = score_events(run)
+    apart = [event for event in scores if not any(event is other for other in drawn)]
+    return [*found, *(_said_apart(event, drawn[-1]) for event in apart)]
 
 
-def not_comparable(runs: Sequence[RecordedRun]) -> str:
-    """Why scores of these runs must not be compared, or nothing if they may be."""
-    newest = [events[-1] for run in runs if (events := score_events(run))]
-    if len({event.extractor.sha256 if event.extractor else None for event in newest}) > 1:
-        return "These runs were scored with different feature extractors: do not compare scores."
-    if len({event.n for event in newest}) > 1:
-        return "These runs were scored with different numbers of samples, which shifts FID."
-    return ""
+def _said_apart(event: Scores, newest: Scores) -> str:
+    """Which score is not drawn beside the newest one, and why."""
+    if _extractor_of(event) != _extractor_of(newest):
+        why = (
+            f"its extractor was {_extractor_of(event)}, that of the others {_extractor_of(newest)}"
+        )
+    elif event.n != newest.n:
+        why = f"it is from {event.n or 0:,} samples, the others from {newest.n or 0:,}"
+    else:
+        why = "that iteration was scored again"
+    fid = number(event.scores.get("fid"))
+    what = "A score" if fid is None else f"FID {said(fid)}"
+    return f"{what} of iteration {event.iteration:,} is not drawn: {why}."
+
+
+def yardstick(run: RecordedRun) -> tuple[str, str]:
+    """What a run was scored with, in words, and what tells its real samples from others.
+
+    Scores compare only where both are equal.
+    """
+    events = score_events(run)
+    if not events:
+        return "not scored", ""
+    newest, real = events[-1], str(events[-1].real_class_histogram)
+    counts = [f"{n:,} " if n else "" for n in (newest.n, newest.n_real)]
+    words = f"{counts[0]}samples against {counts[1]}real ones of {shown(run.config.get('dataset'))}"
+    return f"{words}, {_extractor_of(newest)}", sha256(real.encode()).hexdigest()[:6]
+
+
+def _extractor_of(event: Scores) -> str:
+    found = event.extractor
+    return f"{found.name} {(found.sha256 or '')[:6]}".strip() if found else "an unknown extractor"
 
 
 def _shares(counts: Sequence[float]) -> list[float]:

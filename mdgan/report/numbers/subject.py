@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any
 
 from mdgan.records.recorded_run import RecordedRun, Trace
-from mdgan.records.roles import is_alone, leader, num_workers
+from mdgan.records.roles import SCORER, is_alone, leader, num_workers
 from mdgan.records.rows import Losses, Round
-from mdgan.records.values import count
+from mdgan.records.values import count, shown
 from mdgan.report.numbers.attendance import Attendance, attendance
 from mdgan.report.numbers.durations import iteration_durations, outlier_threshold
 from mdgan.report.numbers.operations import within_rounds
@@ -23,7 +23,7 @@ _HOW_OFTEN = frozenset(
     (
         *("data_dir", "datasets_dir", "connect_timeout", "liveness_timeout", "patience"),
         *("sample_interval", "log_interval", "eval_interval", "eval_samples", "held_out"),
-        *("inception_weights", "tensorboard"),
+        *("inception_weights", "tensorboard", "tracker"),
         *("checkpoint_interval", "checkpoint_keep", "checkpoint_to_server"),
     )
 )
@@ -94,8 +94,7 @@ class Subject:
         """What it is counted in: `round` or `iteration`."""
         return self.run.unit
 
-    @property
-    def in_rounds(self) -> bool:
+    def has_rounds(self) -> bool:
         """Whether it has rounds; each is then recorded under its last iteration."""
         return self.unit == "round"
 
@@ -103,10 +102,18 @@ class Subject:
         """The number of the round that ends with an iteration; without rounds, its own."""
         return self.round_numbers.get(iteration, iteration)
 
+    def has_workers(self) -> bool:
+        """Whether it has a server and workers."""
+        return not self.alone
+
+    def can_swap(self) -> bool:
+        """Whether two workers ever took part."""
+        return max(self.num_workers, len(self.workers)) > 1
+
     @cached_property
     def hosts(self) -> list[Trace]:
         """The traces of its hosts; with rounds, without the time that they wait between them."""
-        if not self.in_rounds or not self.main_trace:
+        if not self.has_rounds() or not self.main_trace:
             return self.run.hosts
         return [within_rounds(host, self.main_trace) for host in self.run.hosts]
 
@@ -114,7 +121,7 @@ class Subject:
     def durations(self) -> dict[int, float]:
         """Seconds by complete iteration, or by the last iteration of every complete round."""
         spans = self.main_trace.spans if self.main_trace else {}
-        if self.in_rounds:
+        if self.has_rounds():
             spans = {i: done for i, done in spans.items() if i in self.round_numbers}
         return iteration_durations(spans)
 
@@ -127,6 +134,19 @@ class Subject:
     def outliers(self) -> set[int]:
         """The iterations that took unusually long."""
         return {i for i, seconds in self.durations.items() if seconds > self.threshold}
+
+    def durations_while_scoring(self) -> tuple[list[float], list[float]]:
+        """Seconds of the ordinary iterations or rounds while a scorer ran, and of all others."""
+        scorer = self.run.traces.get(SCORER)
+        spans = [span for spans in scorer.spans.values() for span in spans] if scorer else []
+        beside: list[float] = []
+        alone: list[float] = []
+        for i in self.ordinary:
+            start = self.main_trace.spans[i][0].start if self.main_trace else 0.0
+            end = start + self.durations[i]
+            scored = any(start < span.end and end > span.start for span in spans)
+            (beside if scored else alone).append(self.durations[i])
+        return beside, alone
 
     @cached_property
     def ordinary(self) -> set[int]:
@@ -192,11 +212,9 @@ def differing_settings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in names if len({_as_text(config.get(name)) for config in configs}) > 1]
 
 
-def shown(value: Any) -> str:
-    """A setting's value as people read it."""
-    if value is None:
-        return "–"
-    return value if isinstance(value, str) else json.dumps(value)
+def a(unit: str) -> str:
+    """The unit with its article."""
+    return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit}"
 
 
 def _as_text(value: Any) -> str:

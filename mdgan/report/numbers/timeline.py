@@ -92,42 +92,6 @@ def typical_iteration(subject: Subject) -> int | None:
     return min(inside, key=lambda i: abs(subject.durations[i] - middle))
 
 
-def scoring_window(subject: Subject) -> tuple[int, int] | None:
-    """Up to ten iterations or rounds in a row that all roles recorded while a generator was scored.
-
-    Returns:
-        The first, which begins just before the scorer does, and the last; None if nothing was
-        scored while training went on.
-    """
-    main, (at, recorded) = subject.main_trace, _recorded(subject)
-    for begin, end in reversed(_scoring_times(subject)):
-        meanwhile = {p for p in recorded if main and begin <= main.spans[at[p]][0].start < end}
-        if meanwhile:
-            first = last = max(min(meanwhile) - 1, min(recorded))
-            while last + 1 in meanwhile and last - first + 1 < WINDOW:
-                last += 1
-            return at[first], at[last]
-    return None
-
-
-def durations_while_scoring(subject: Subject) -> tuple[list[float], list[float]]:
-    """Seconds of the ordinary iterations or rounds while a scorer ran, and of all others."""
-    main, times = subject.main_trace, _scoring_times(subject)
-    beside: list[float] = []
-    alone: list[float] = []
-    for i in subject.ordinary:
-        start = main.spans[i][0].start if main else 0.0
-        scored = any(start < end and start + subject.durations[i] > begin for begin, end in times)
-        (beside if scored else alone).append(subject.durations[i])
-    return beside, alone
-
-
-def _scoring_times(subject: Subject) -> list[tuple[float, float]]:
-    scorer = subject.run.traces.get(SCORER)
-    spans = [span for spans in scorer.spans.values() for span in spans] if scorer else []
-    return sorted((span.start, span.end) for span in spans)
-
-
 def timeline(subject: Subject, first: int, last: int) -> Timeline:
     """What every role did from the start of one iteration or round to the end of another.
 
@@ -155,7 +119,7 @@ def timeline(subject: Subject, first: int, last: int) -> Timeline:
 
 def _near(subject: Subject, first: int, last: int) -> Sequence[int]:
     """The iterations of a timeline, and those just before and after it, in order."""
-    if not subject.in_rounds:
+    if not subject.has_rounds():
         return range(first - 1, last + 2)
     ends = [0, *sorted(subject.round_numbers)]
     places = [place for place, end in enumerate(ends) if first <= end <= last]
@@ -170,7 +134,7 @@ def _fitting(lanes: list[Lane]) -> list[Lane]:
 
 def _is_there(subject: Subject, host: Trace, first: int, last: int) -> bool:
     """Whether a host took part then; with rounds, also if none of its workers was asked."""
-    if not subject.in_rounds:
+    if not subject.has_rounds():
         return bool(host.spans) and min(host.spans) <= last and max(host.spans) >= first
     carried = host.workers or {first_worker(host.role)}
     return any(
@@ -191,9 +155,9 @@ def _recorded(subject: Subject) -> tuple[dict[int, int], set[int]]:
         itself, rounds are counted from 1. And the places of those that were recorded.
     """
     every = sorted(subject.durations)
-    at = dict(enumerate(every, start=1)) if subject.in_rounds else {i: i for i in every}
+    at = dict(enumerate(every, start=1)) if subject.has_rounds() else {i: i for i in every}
     times = Counter(i for host in subject.hosts for i in subject.durations.keys() & host.spans)
-    most = 1 if subject.in_rounds else max(times.values(), default=0)
+    most = 1 if subject.has_rounds() else max(times.values(), default=0)
     chosen = {i for i, amount in times.items() if amount >= most} or set(every)
     return at, {place for place, i in at.items() if i in chosen}
 

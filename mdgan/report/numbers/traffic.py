@@ -1,11 +1,17 @@
-"""Bytes an iteration or a round, by kind of message."""
+"""What a run moved, in bytes, and how many samples it used."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from mdgan.records.recorded_run import RecordedRun, Traffic
 from mdgan.records.roles import SERVER
 from mdgan.records.rows import Round
+from mdgan.records.values import number_in
+from mdgan.report.numbers.rounds import samples_trained
+from mdgan.report.numbers.subject import Subject
 
 KIND_ORDER = (
     *("batches", "feedback", "round", "update", "discriminators", "state", "adopt", "swap"),
@@ -38,10 +44,9 @@ def worker_rate(run: RecordedRun) -> Rate | None:
     """
     rates = [(host, role_rate(host.traffic, len(run.of(Round)))) for host in run.hosts]
     known = [(host, rate) for host, rate in rates if rate is not None]
-    if not known:
-        return None
     workers = sum(max(1, len(host.workers)) for host, _ in known)
-    return _mean([rate for _, rate in known], workers)
+    ways = [[rate.sent for _, rate in known], [rate.received for _, rate in known]]
+    return Rate(*(_mean(way, workers) for way in ways)) if known else None
 
 
 def role_rate(traffic: Sequence[Traffic], num_rounds: int = 0) -> Rate | None:
@@ -56,20 +61,86 @@ def role_rate(traffic: Sequence[Traffic], num_rounds: int = 0) -> Rate | None:
         over all iterations where a start has one count only; None if there was no iteration.
         With rounds, everything that moved, divided by their number.
     """
-    increases = []
+    sent: Counter[str] = Counter()
+    received: Counter[str] = Counter()
     iterations = 0
-    for start in starts_of(traffic):
+    for start in _starts_of(traffic):
         first, last = start[0], start[-1]
         if num_rounds or last.iteration == first.iteration:
             first = Traffic(0, 0.0, {}, {})
         iterations += max(0, last.iteration - first.iteration)
-        ways = ((first.sent, last.sent), (first.received, last.received))
-        increases.append(Rate(*(_increase(before, after) for before, after in ways)))
+        for moved, before, after in (
+            (sent, first.sent, last.sent),
+            (received, first.received, last.received),
+        ):
+            moved.update(after)
+            moved.subtract({kind: before.get(kind, 0) for kind in after})
     times = num_rounds or iterations
-    return _mean(increases, times) if times and traffic else None
+    if not times or not traffic:
+        return None
+    return Rate(
+        *({kind.lower(): moved[kind] / times for kind in moved} for moved in (sent, received))
+    )
 
 
-def starts_of(traffic: Sequence[Traffic]) -> list[list[Traffic]]:
+def server_bytes(subject: Subject, iteration: float) -> float | None:
+    """Bytes that the server had sent and received after an iteration; None if not recorded."""
+    trace = subject.run.traces.get(SERVER)
+    return bytes_until(trace.traffic, iteration) if trace else None
+
+
+def worker_bytes(subject: Subject, iteration: float) -> float | None:
+    """Bytes that a worker had sent and received after an iteration, mean over the workers.
+
+    What one worker sends to another counts for both.
+    """
+    counted = [bytes_until(host.traffic, iteration) for host in subject.run.hosts]
+    known = [size for size in counted if size is not None]
+    # A worker that was never asked may have recorded nothing; the settings count it all the same.
+    workers = max(subject.num_workers, len(subject.workers))
+    return sum(known) / workers if known and workers else None
+
+
+def bytes_until(traffic: Sequence[Traffic], iteration: float) -> float | None:
+    """Bytes sent and received until an iteration, interpolated between two counts.
+
+    Args:
+        traffic: counts since the start, in time order. Where a count is below the one before, the
+            role has started again; its counts are added to those of the starts before.
+        iteration: the last one that counts.
+
+    Returns:
+        The bytes; all of them for an iteration after the last count; None without a count.
+    """
+    if not traffic:
+        return None
+    iterations, moved = [0], [0]
+    for start in _starts_of(traffic):
+        before = moved[-1]
+        iterations += [count.iteration for count in start]
+        moved += [before + count.total for count in start]
+    return float(np.interp(iteration, iterations, moved))
+
+
+def samples_processed(subject: Subject) -> float | None:
+    """Real samples that discriminators were trained on and whose result went into the model.
+
+    In rounds that were not aborted these are the batches of all local iterations of the workers
+    that took part, elsewhere b · L for every answer of a worker, or where one role does everything
+    b · L an iteration. A sample counts as often as it was used.
+    """
+    config = subject.run.config
+    steps = number_in(config, "local_steps") or 1.0
+    if rounds := subject.run.of(Round):
+        return steps * samples_trained(rounds)
+    batch = number_in(config, "batch_size")
+    if batch is None or not subject.done:
+        return None
+    answers = sum(worker.counts["answered"] for worker in subject.attendance)
+    return steps * batch * (answers or max(1, subject.num_workers) * subject.done)
+
+
+def _starts_of(traffic: Sequence[Traffic]) -> list[list[Traffic]]:
     """The counts of a role by its starts; a count below the one before belongs to a new start."""
     starts: list[list[Traffic]] = []
     for count in traffic:
@@ -79,15 +150,7 @@ def starts_of(traffic: Sequence[Traffic]) -> list[list[Traffic]]:
     return starts
 
 
-def _increase(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    return {kind.lower(): size - before.get(kind, 0) for kind, size in after.items()}
-
-
-def _mean(rates: Sequence[Rate], times: int) -> Rate:
-    """The sum of some rates, divided."""
-    sums: tuple[dict[str, float], dict[str, float]] = ({}, {})
-    for rate in rates:
-        for totals, sizes in zip(sums, rate, strict=True):
-            for kind, size in sizes.items():
-                totals[kind] = totals.get(kind, 0.0) + size
-    return Rate(*({kind: size / times for kind, size in totals.items()} for totals in sums))
+def _mean(sizes: Sequence[Mapping[str, float]], number: int) -> dict[str, float]:
+    """The sum of some sizes by kind, divided."""
+    kinds = dict.fromkeys(kind for of in sizes for kind in of)
+    return {kind: sum(of.get(kind, 0.0) for of in sizes) / number for kind in kinds}

@@ -82,7 +82,7 @@ def test_a_standby_needs_two_addresses(asked: dict[str, Any], tmp_path: Path) ->
         (["--faults", "0"], "--faults"),
         (["--", "--dry-run"], "starts a new run; leave --dry-run and --resume out"),
         (["--", "--resume", "run"], "starts a new run; leave --dry-run and --resume out"),
-        (["--", "--transport", "memory"], "leave torchrun and --transport memory out"),
+        (["--", "--transport", "memory"], "leave other launchers and --transport memory out"),
         (["--", "--iterations", "0"], "--iterations 0"),
         (["--", "--no-such-flag"], "--no-such-flag"),
         (

@@ -1,43 +1,72 @@
 """What the command line shows of what mdgan logs."""
 
+import contextlib
+import fcntl
 import io
 import logging
+import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
+import time as clock
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from mdgan.cli.logs import TerminalHandler, show_logs
+from mdgan.cli.logs import TerminalHandler, begin_long_command, show_logs
+from mdgan.observe.progress import Progress
+from tests.processes import run_here
 
 LOG = logging.getLogger("mdgan.tests")
 
 
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal, and what a reader would see on its screen."""
+def screen(text: str, columns: int) -> list[str]:
+    """What a terminal shows that was sent a text."""
+    rows, row, column = [""], 0, 0
+    for character in text.replace("\r\n", "\n"):
+        if character == "\r":
+            column = 0
+        elif character == "\n":
+            row, column = row + 1, 0
+        else:
+            if column == columns:
+                row, column = row + 1, 0
+            rows += [""] * (row + 1 - len(rows))
+            line = rows[row].ljust(column)
+            rows[row] = line[:column] + character + line[column + 1 :]
+            column += 1
+    return [line.rstrip() for line in rows]
 
-    def isatty(self) -> bool:
-        return True
+
+class Terminal:
+    """A terminal of a given width, as the kernel makes it."""
+
+    def __init__(self, columns: int) -> None:
+        self.columns = columns
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+        self.stream = os.fdopen(slave, "w")
 
     def screen(self) -> list[str]:
-        lines = [""]
-        column = 0
-        for character in self.getvalue():
-            if character == "\n":
-                lines.append("")
-                column = 0
-            elif character == "\r":
-                column = 0
-            else:
-                line = lines[-1].ljust(column)
-                lines[-1] = line[:column] + character + line[column + 1 :]
-                column += 1
-        return [line.rstrip() for line in lines]
+        """What it shows; closes it."""
+        self.stream.flush()
+        os.set_blocking(self._master, False)
+        sent = b""
+        with contextlib.suppress(BlockingIOError):
+            while piece := os.read(self._master, 4096):
+                sent += piece
+        self.stream.close()
+        os.close(self._master)
+        return screen(sent.decode(), self.columns)
 
 
-def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    made = Terminal()
-    monkeypatch.setattr(sys, "stderr", made)
+def on_terminal(monkeypatch: pytest.MonkeyPatch, columns: int = 60) -> Terminal:
+    made = Terminal(columns)
+    monkeypatch.setattr(sys, "stderr", made.stream)
     return made
 
 
@@ -56,6 +85,20 @@ def test_a_note_is_a_line_and_a_trouble_says_from_whom(capsys: pytest.CaptureFix
     )
 
 
+def test_what_is_being_done_is_shown_on_terminals_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_logs()
+    LOG.info("loading …", extra={"shown": "doing"})
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    LOG.info("loading …", extra={"shown": "doing"})
+    LOG.info("the page", extra={"shown": "result"})
+    captured = capsys.readouterr()
+    assert captured.out == "the page\n"
+    assert re.fullmatch(r"\r +\rloading …\r +\r", captured.err)
+
+
 def test_what_went_wrong_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     try:
         raise ValueError("7 is no rank")
@@ -66,12 +109,21 @@ def test_what_went_wrong_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[-1] == "ValueError: 7 is no rank"
 
 
-def test_a_terminal_gets_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = on_terminal(monkeypatch)
-    live("iteration 100/1000 and a long text after it")
-    live("iteration 300/1000")
-    assert "\n" not in terminal.getvalue()
-    assert terminal.screen() == ["iteration 300/1000"]
+@pytest.mark.parametrize("columns", [40, 50, 66, 120])
+def test_a_terminal_of_any_width_gets_one_line_that_is_rewritten(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    terminal = on_terminal(monkeypatch, columns)
+    monkeypatch.setattr(clock, "monotonic", count(100).__next__)
+    progress = Progress(30_000)
+    progress.remark = "FID 12.3"
+    for iteration in (28_999, 29_000, 29_001):
+        progress.show(iteration, (0.6931, 1.3863))
+    (line,) = terminal.screen()
+    assert line.startswith("iteration 29001/30000 | ")
+    assert line.endswith(" left")
+    assert (" it/s | " in line) == (columns >= 50)
+    assert ("loss G 0.693 D 1.386" in line) == (columns > 66)
 
 
 def test_a_note_takes_the_place_of_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +134,15 @@ def test_a_note_takes_the_place_of_the_live_line(monkeypatch: pytest.MonkeyPatch
     assert terminal.screen() == ["lost 3", "iteration 100/1000"]
 
 
+def test_a_note_of_another_process_does_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    live("iteration 100/1000")
+    other = TerminalHandler()
+    record = LOG.makeRecord("mdgan", logging.WARNING, "", 0, "rank 2 is lost", (), None)
+    other.emit(record)
+    assert terminal.screen() == ["mdgan: rank 2 is lost"]
+
+
 def test_a_result_removes_the_live_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,6 +151,68 @@ def test_a_result_removes_the_live_line(
     LOG.info("done", extra={"shown": "result"})
     assert terminal.screen() == [""]
     assert capsys.readouterr().out == "done\n"
+
+
+STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+
+
+def test_lines_of_long_commands_have_the_time_and_go_to_a_file_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text("of an earlier run\n")
+    try:
+        begin_long_command(str(path))
+        LOG.info("starting")
+        for iteration in range(5):
+            live(f"iteration {iteration}/1000")
+        LOG.warning("rank 2 is lost")
+        LOG.info("done", extra={"shown": "result"})
+    finally:
+        show_logs()
+    out, err = capsys.readouterr()
+    assert out == "done\n"
+    shown = err.splitlines()
+    assert re.fullmatch(rf"{STAMP} starting", shown[0])
+    assert re.fullmatch(rf"{STAMP} mdgan: rank 2 is lost", shown[-1])
+    written = path.read_text().splitlines()
+    assert written[0] == "of an earlier run"
+    assert [re.sub(rf"{STAMP},\d+ ", "", line) for line in written[1:]] == [
+        *("INFO    starting", "INFO    iteration 0/1000", "WARNING rank 2 is lost"),
+        "INFO    done",
+    ]
+    LOG.info("to no file")
+    assert len(path.read_text().splitlines()) == 5
+
+
+def test_a_terminal_shows_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    try:
+        begin_long_command(None)
+        LOG.info("starting")
+    finally:
+        show_logs()
+    assert terminal.screen() == ["starting"]
+
+
+def test_a_log_file_on_a_full_disk_stops_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        begin_long_command("/dev/full")
+        LOG.info("starting")
+    finally:
+        show_logs()
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_log_file_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "log"
+    result = run_here("train", "--log-file", str(path), cwd=tmp_path)
+    assert result.status == 2
+    assert result.errors.endswith(
+        f"mdgan: --log-file {path}: cannot be written (No such file or directory); name another "
+        "file\n"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_where_nothing_is_rewritten_live_lines_are_lines(

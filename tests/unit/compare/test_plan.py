@@ -20,6 +20,7 @@ from mdgan.compare.plan import (
 from mdgan.errors import BadInput
 from mdgan.settings.machine import num_cores
 from tests.processes import Finished, run_here
+from tests.unit.dataset_formats import write_mnist
 
 FLAGS = {"iterations": 12, "threads": 1}
 
@@ -65,14 +66,17 @@ def test_files_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
     config(tmp_path)
     (tmp_path / "deep").mkdir()
     config(tmp_path / "deep")
-    config(tmp_path, "other", data_dir="elsewhere")
+    write_mnist(tmp_path / "data" / "mnist", 100)
+    config(tmp_path, "other", dataset="mnist")
+    (tmp_path / "empty").mkdir()
     (tmp_path / "broken.json").write_text('{"seed": ')
     assert "both are called small; rename one" in refused(tmp_path, "small.json", "deep/small.json")
     assert "both are called small" in refused(tmp_path, "small.json", "small.json")
     assert "not a JSON file" in refused(tmp_path, "small.json", "broken.json")
     assert "missing.json: cannot read it" in refused(tmp_path, "missing.json")
     data = refused(tmp_path, "small.json", "other.json")
-    assert "small.json and other.json: --data-dir differs (None, elsewhere)" in data
+    assert "small.json and other.json: --dataset differs (digits, mnist)" in data
+    assert "empty: no configuration (*.json) in this folder" in refused(tmp_path, "empty")
     assert "Missing argument" in refused(tmp_path)
 
 
@@ -179,3 +183,13 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out" / "small-seed0" / "thesis.txt").write_text("x")
     with pytest.raises(BadInput, match="not a run"):
         list_trainings(planned(tmp_path), [0], tmp_path / "out", resume=True)
+
+
+def test_a_folder_stands_for_the_configurations_in_it(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        config(tmp_path, name)
+    (tmp_path / "notes.txt").write_text("no configuration")
+    (tmp_path / "deep").mkdir()
+    one = config(tmp_path / "deep", "one")
+    found = read_configurations([one, tmp_path], FLAGS, seed=0)
+    assert [configuration.name for configuration in found] == ["one", "a", "b"]

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -86,7 +87,7 @@ def test_the_table_is_aligned_and_leaves_out_empty_columns(tmp_path: Path) -> No
         for name, algorithm in (("ours", "mdgan"), ("alone", "standalone"))
         for seed in range(2)
     ]
-    head, *lines = as_table(measure(trainings)).splitlines()
+    head, *lines, yardstick = as_table(measure(trainings)).splitlines()
     assert "FID" in head
     assert "rounds" not in head
     assert [line.split()[:2] for line in lines] == [["ours", "2/2"], ["alone", "2/2"]]
@@ -94,3 +95,56 @@ def test_the_table_is_aligned_and_leaves_out_empty_columns(tmp_path: Path) -> No
     end = head.index("a client moved") + len("a client moved")
     assert lines[1][end - 1] == "–"
     assert lines[0][end - 2 : end] == "MB"
+    assert yardstick.startswith("scores: ")
+    assert "; real against real: FID " in yardstick
+
+
+def score_otherwise(folder: Path, **changes: Any) -> None:
+    """Changes what a run says of how it was scored."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = [{**row, **changes} if row.get("event") == "scores" else row for row in rows]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_real": 400},
+        {"n": 500},
+        {"n_held_out": 7},
+        {"real_class_histogram": [1, 2]},
+        {"extractor": {"name": "another", "sha256": "0" * 64}},
+    ],
+)
+def test_scores_that_do_not_compare_have_columns_of_their_own(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    names = [("ours", 0), ("ours", 1), ("alone", 0)]
+    for name, seed in names:
+        folder = tmp_path / f"{name}-seed{seed}"
+        FakeRun(workers=3, iterations=60, seed=seed).write(folder)
+        if name == "alone":
+            score_otherwise(folder, **changes)
+    found = measure([training(tmp_path, name, seed, "mdgan") for name, seed in names])
+    assert found["ours"]["summary"]["fid"]["runs"] == 2
+    head, ours, alone, *notes = as_table(found).splitlines()
+    assert re.search(r"FID a +FID b .*samples", head)
+    assert [line[head.index("FID a") + 4] == "–" for line in (ours, alone)] == [False, True]
+    assert [line[head.index("FID b") + 4] == "–" for line in (ours, alone)] == [True, False]
+    assert [note[:3] for note in notes[:2]] == ["a: ", "b: "]
+    assert notes[2] == "scores of different letters do not compare"
+
+
+def test_means_are_not_taken_over_scores_that_do_not_compare(tmp_path: Path) -> None:
+    for seed in range(5):
+        FakeRun(workers=3, iterations=60, seed=seed).write(tmp_path / f"ours-seed{seed}")
+        score_otherwise(tmp_path / f"ours-seed{seed}", n_real=100 + seed)
+    trainings = [training(tmp_path, "ours", seed, "mdgan") for seed in range(5)]
+    two = measure(trainings[:2])
+    assert two["ours"]["summary"]["fid"] is None
+    assert two["ours"]["runs"]["1"]["fid"] is not None
+    assert "against 101 real ones" in two["ours"]["runs"]["1"]["yardstick"]
+    assert "FID b" in as_table(two)
+    head, _, note = as_table(measure(trainings)).splitlines()
+    assert "FID" not in head
+    assert note.startswith("no scores: these runs were scored in 5 ways that do not compare")

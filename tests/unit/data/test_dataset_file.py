@@ -7,65 +7,17 @@ import torch
 from sklearn.datasets import load_digits
 
 from mdgan.data.dataset_file import (
-    DatasetFile,
     check_defaults,
     check_models,
-    find_all,
     load,
     num_parameters,
 )
+from mdgan.data.find import find_all
 from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.gan.build import build_model
-
-RECIPE = '''
-"""Black and white bars: upright ones are class 0, level ones class 1."""
-
-import torch
-from torch import nn
-
-from mdgan.data import InMemoryPartitioner
-
-SHAPE = (1, 4, 4)
-Z_DIM = 5
-
-
-class Partitioner(InMemoryPartitioner):
-    def read(self, data_dir):
-        upright = torch.tensor([0, 255, 0, 255], dtype=torch.uint8).repeat(6, 1, 4, 1)
-        return torch.cat([upright, upright.mT]), torch.tensor([0] * 6 + [1] * 6)
-
-
-class Generator(nn.Sequential):
-    def __init__(self):
-        super().__init__(nn.Linear(Z_DIM, 16), nn.Tanh(), nn.Unflatten(1, SHAPE))
-
-
-class Discriminator(nn.Sequential):
-    def __init__(self):
-        super().__init__(nn.Flatten(), nn.Linear(16, 1))
-'''
-
-
-def load_text(text: str, tmp_path: Path) -> DatasetFile:
-    (tmp_path / "bars.py").write_text(text, encoding="utf-8")
-    return load("bars", str(tmp_path))
-
-
-def changed(old: str, new: str) -> str:
-    assert old in RECIPE
-    return RECIPE.replace(old, new)
-
-
-def refusal(text: str, tmp_path: Path) -> str:
-    """What the user reads of a file that cannot be used; one line that names the file."""
-    with pytest.raises(BadInput) as caught:
-        check_models(load_text(text, tmp_path))
-    message = str(caught.value)
-    assert len(message.splitlines()) == 1
-    assert str(tmp_path / "bars.py") in message
-    return message
+from tests.unit.data.bars import RECIPE, changed, load_text, refusal
 
 
 def test_the_recipe(tmp_path: Path) -> None:
@@ -114,7 +66,11 @@ def test_held_out_that_cannot_be_called(tmp_path: Path) -> None:
     [
         ("torch.tensor([0, 1])", "torch.tensor([0, -1])", "HeldOut's labels must be int64"),
         ("torch.ones(2, 1, 4, 4)", "torch.ones(2, 4, 4)", "HeldOut gives torch.float32 [4, 4]"),
-        ("torch.ones(2, 1, 4, 4)", "torch.ones(2, 1, 4, 4) * 2", "HeldOut gives values outside"),
+        (
+            "torch.ones(2, 1, 4, 4)",
+            "torch.ones(2, 1, 4, 4) * 2",
+            "HeldOut gives values from 2 to 2, outside [−1, 1]",
+        ),
         ("torch.tensor([0, 1])", "torch.tensor([0])", "2 images but 1 labels"),
         ("return torch.ones(2", "raise OSError('gone'); (2", "cannot read the data in"),
         (
@@ -306,32 +262,33 @@ def test_defaults_with_an_unknown_key(key: str, tmp_path: Path) -> None:
     assert ("did you mean 'batch_size'?" in message) == (key == "batch_sise")
 
 
+END = "nn.Linear(16, 1)"
+
+
 @pytest.mark.parametrize(
-    ("statement", "reason"),
+    ("layers", "warns"),
     [
-        ("raise OSError('two\\n  lines')", "two lines"),
-        ("raise KeyError", "KeyError"),
-        ("return torch.zeros(0, 1, 4, 4), torch.zeros(0).long()", "no sample"),
+        (f"{END}, nn.Sigmoid()", True),
+        (f"{END}, nn.BatchNorm1d(1), nn.Dropout(0.1), nn.Sigmoid()", True),
+        (f"{END}, nn.Hardtanh(0, 1)", True),
+        ("nn.LazyLinear(1), nn.Sigmoid()", True),
+        (END, False),
+        (f"{END}, nn.ReLU()", False),
+        (f"nn.utils.parametrizations.spectral_norm({END})", False),
+        (f"nn.Sigmoid(), {END}", False),
+        (f"nn.init.zeros_((last := {END}).weight) is None or nn.init.zeros_(last.bias) is None "
+         "or last", False),
     ],
-)
-def test_data_that_cannot_be_read(statement: str, reason: str, tmp_path: Path) -> None:
-    signature = "def read(self, data_dir):\n"
-    bars = load_text(changed(signature, f"{signature}        {statement}\n"), tmp_path)
-    with pytest.raises(BadInput) as caught:
-        bars.open(tmp_path / "data")
-    message = str(caught.value)
-    assert len(message.splitlines()) == 1
-    assert "--dataset bars:" in message
-    assert str(tmp_path / "data") in message
-    assert reason in message
-
-
-def test_bad_input_of_a_partitioner_passes_unchanged(tmp_path: Path) -> None:
-    signature = "def read(self, data_dir):\n"
-    statement = "from mdgan.errors import BadInput; raise BadInput('my own words')"
-    bars = load_text(changed(signature, f"{signature}        {statement}\n"), tmp_path)
-    with pytest.raises(BadInput, match=r"^my own words$"):
-        bars.open(tmp_path)
+)  # fmt: skip
+def test_a_discriminator_that_ends_in_a_sigmoid(
+    layers: str, warns: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_models(load_text(changed(END, layers), tmp_path))
+    check_models(load_text(changed(END, layers), tmp_path))
+    assert len(caplog.messages) == warns
+    if warns:
+        assert f"{tmp_path / 'bars.py'}: Discriminator gives values from 0 to 1" in caplog.text
+        assert "remove its last sigmoid" in caplog.text
 
 
 def test_the_hash_follows_the_text(tmp_path: Path) -> None:
@@ -351,39 +308,3 @@ def test_weights_depend_on_the_seed_alone(tmp_path: Path) -> None:
     other = build_model(bars.generator, 4).state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (("dtype=torch.int64", "dtype=torch.int32"), "labels must be int64"),
-        (("torch.zeros(64, 1, 4, 4)", "torch.zeros(64, 4, 4)"), "a sample, must give"),
-        (("torch.zeros(64, 1, 4, 4)", "torch.zeros(64, 1, 4, 4).double()"), "torch.float64"),
-        (("torch.zeros(64, 1, 4, 4)", "torch.full((64, 1, 4, 4), 255.0)"), "outside [−1, 1]"),
-        (("torch.zeros(64, 1, 4, 4)", "torch.zeros(63, 1, 4, 4)"), "63 images but 64 labels"),
-    ],
-)
-def test_partitioner_that_breaks_its_promise(
-    change: tuple[str, str], says: str, tmp_path: Path
-) -> None:
-    text = PROMISING.replace(*change)
-    assert text != PROMISING
-    path = tmp_path / "promising.py"
-    path.write_text(text)
-    with pytest.raises(BadInput) as refused:
-        load("promising", str(tmp_path)).open(tmp_path)
-    assert says in str(refused.value)
-
-
-PROMISING = """
-import torch
-from torch import nn
-from mdgan.data import InMemoryPartitioner
-
-SHAPE, Z_DIM = (1, 4, 4), 5
-Generator = Discriminator = nn.Module
-
-class Partitioner(InMemoryPartitioner):
-    def read(self, data_dir):
-        return torch.zeros(64, 1, 4, 4), torch.zeros(64, dtype=torch.int64)
-"""

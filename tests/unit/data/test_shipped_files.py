@@ -296,3 +296,5 @@ def test_celeba_picture_that_cannot_be_read(damage: str, tmp_path: Path) -> None
     assert str(path) in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     assert source.images(torch.tensor([0, 2])).shape == (2, 3, 64, 64)
+    if damage != "gone":
+        assert len(load("celeba", None).open(tmp_path)) == len(source) - 1

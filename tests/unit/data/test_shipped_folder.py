@@ -1,6 +1,8 @@
 """A worker's own folder of pictures."""
 
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -230,3 +232,18 @@ def test_transparent_pixels_are_white(tmp_path: Path) -> None:
     Image.new("RGBA", (64, 64), (255, 0, 0, 0)).save(tmp_path / "clear.png")
     (image,) = load("folder", None).open(tmp_path).images(torch.tensor([0]))
     assert image.min() == 1
+
+
+def test_a_subfolder_that_cannot_be_listed_is_refused(
+    folder: DatasetFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_image_folder(tmp_path, ["ant", "bee"], 3)
+    scandir = os.scandir
+
+    def refusing(path: str) -> Any:
+        if str(path).endswith("bee"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert f"Permission denied: '{tmp_path / 'bee'}'" in refusal(folder, tmp_path)

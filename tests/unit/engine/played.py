@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mdgan import messages
-from mdgan.engine.answers import AnswerForm
+from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.engine.hello import make_hello
 from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.aggregation import aggregate
@@ -59,7 +59,7 @@ def answers_of(feedbacks: Mapping[int, Tensor], iteration: int, loss: float = 0.
     losses = {worker: torch.full((2,), loss) for worker in feedbacks}
     judged = assign(list(feedbacks), 2)
     batches = {worker: assignment.judge for worker, assignment in judged.items()}
-    return mdgan_messages.feedback(iteration, feedbacks, losses, batches, FORM)
+    return pack_answers(iteration, feedbacks, losses, batches, FORM)
 
 
 class Played:
@@ -173,7 +173,7 @@ def generator_after(
         feedbacks = {worker: feedback_of(worker, i) for worker in present}
         learner.backward(aggregate(feedbacks, assign(all_asked, kappa), kappa))
         learner.step()
-    return weights(learner.generator)
+    return weights(learner.model)
 
 
 def weights(model: nn.Module) -> Tensor:

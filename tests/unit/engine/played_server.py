@@ -14,8 +14,7 @@ from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.loop import Host
 from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.host import MDGANHost
-from mdgan.families.mdgan.worker import Worker
-from mdgan.families.mdgan.worker_group import OneByOne, WorkerGroup
+from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.timeouts import Timeouts

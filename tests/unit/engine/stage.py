@@ -25,9 +25,9 @@ from mdgan.families.mdgan.host import MDGANHost
 from mdgan.families.mdgan.messages import feedback_form
 from mdgan.families.mdgan.server import MDGANServer
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.families.mdgan.worker import Judgement, Worker
-from mdgan.families.mdgan.worker_group import OneByOne
+from mdgan.families.mdgan.worker import Judgement, OneByOne, Worker
 from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.model_state import part_of
 from mdgan.gan.randomness import RandomState, generator_for
@@ -69,10 +69,12 @@ def make_worker(rank: int, *, local_steps: int = 1, model_seed: int = 0) -> Work
         Discriminator(model, small.adam(model)),
         make_shard(rank),
         RandomState(rank + 2000, small.CPU),
-        batch_size=small.BATCH_SIZE,
-        local_steps=local_steps,
-        discriminator_loss=DISCRIMINATOR_LOSSES["bce"],
-        generator_loss=GENERATOR_LOSSES["non-saturating"],
+        Rules(
+            small.BATCH_SIZE,
+            local_steps,
+            DISCRIMINATOR_LOSSES["bce"],
+            GENERATOR_LOSSES["non-saturating"],
+        ),
     )
 
 
@@ -319,7 +321,7 @@ class Stage:
 
     def has_learnt(self, expected: Tensor) -> bool:
         """Whether the generator is this one, bit for bit."""
-        return small.same_bits(weights(self.learner.generator), expected)
+        return small.same_bits(weights(self.learner.model), expected)
 
     def events(self, name: str) -> list[dict[str, Any]]:
         return processes.read_events(self.folder, name)
@@ -363,7 +365,8 @@ class Stage:
 
     def close(self) -> None:
         """Ends whatever still runs, so that a test that failed disturbs no other."""
-        self.network.server.interrupt()
+        for _ in range(2):  # the first time it would finish its iteration
+            self.network.server.interrupt()
         for host in self._own:
             host.interrupt()
         if self.actor.is_alive():

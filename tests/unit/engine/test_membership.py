@@ -111,7 +111,6 @@ def test_another_purpose_is_none(purpose: object) -> None:
 @pytest.mark.parametrize(
     ("name", "theirs", "ours"),
     [
-        ("version", "1.1", "1.2"),
         ("batch_size", 32, "10"),
         ("kappa", 3, "auto"),
         ("swap", "pairs", "None"),
@@ -123,6 +122,12 @@ def test_a_difference_is_named_with_both_values(name: str, theirs: Any, ours: st
     assert f"rank 3 has {name} = {theirs}" in refusal
     assert f"rank 0 has {name} = {ours}" in refusal
     welcomed(members.admit(hello(3, 4)))  # a refusal does not take the place
+
+
+def test_another_version_is_told_what_to_install() -> None:
+    refusal = refused(make_members().admit(hello(3, 4, version="1.1")))
+    assert "rank 3 runs mdgan 1.1, rank 0 runs mdgan 1.2" in refusal
+    assert "install the same version on every machine" in refusal
 
 
 def test_a_difference_without_end_is_cut_short() -> None:

@@ -15,15 +15,22 @@ from mdgan.families import registry
 from mdgan.families.federated.messages import ROUND, UPDATE, order, update_form
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load
-from mdgan.families.mdgan import messages as mdgan_messages
-from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK, feedback_form
+from mdgan.families.mdgan.messages import (
+    BATCHES,
+    DISCRIMINATORS,
+    FEEDBACK,
+    VERDICTS,
+    batches,
+    feedback_form,
+)
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState
-from mdgan.messages import Kind, Message
+from mdgan.messages import Kind, Message, of_workers
 from mdgan.transport.wire import HEADER_BYTES, encoded_bytes
 
 SHAPE, BATCH = (3, 8, 8), 16
@@ -57,10 +64,12 @@ def worker(num_samples: int) -> Worker:
         Discriminator(network, torch.optim.Adam(network.parameters())),
         Shard(Samples(num_samples), torch.arange(num_samples), torch.Generator()),
         RandomState(1, torch.device("cpu")),
-        batch_size=BATCH,
-        local_steps=1,
-        discriminator_loss=DISCRIMINATOR_LOSSES["bce"],
-        generator_loss=GENERATOR_LOSSES["non-saturating"],
+        Rules(
+            BATCH,
+            1,
+            DISCRIMINATOR_LOSSES["bce"],
+            GENERATOR_LOSSES["non-saturating"],
+        ),
     )
     network(torch.rand(BATCH, *SHAPE)).sum().backward()
     made.discriminator.optimizer.step()
@@ -85,13 +94,13 @@ def test_feedback_fits_and_little_more_does(num_workers: int, verdicts: bool) ->
     workers = range(10**6, 10**6 + num_workers)
     rule = "f2u" if verdicts else "median"
     settings = MDGANSettings.read({"batch_size": BATCH, "aggregation": rule, "world_size": 9})
-    feedback = mdgan_messages.feedback(
+    feedback = pack_answers(
         10**12,
         {worker: torch.zeros(BATCH, *SHAPE) for worker in workers},
         {worker: torch.zeros(2) for worker in workers},
         dict.fromkeys(workers, 0),
         feedback_form(settings, SHAPE),
-        dict.fromkeys(workers, torch.zeros(BATCH)),
+        {VERDICTS: dict.fromkeys(workers, torch.zeros(BATCH))},
     )
     most = message_sizes.from_host(SIZES, [100] * num_workers)[FEEDBACK]
     spare = (64 + 4 * BATCH) * num_workers + (8 << 10)
@@ -109,7 +118,7 @@ def test_states_of_workers_fit(num_samples: int) -> None:
 
 def test_discriminators_fit() -> None:
     states = {n: worker(BATCH).discriminator.state() for n in range(1, 6)}
-    parcel = mdgan_messages.discriminators(5, states)
+    parcel = Message(DISCRIMINATORS, 5, tensors=of_workers(states))
     assert body_bytes(parcel) <= SIZES.between_hosts(5)[DISCRIMINATORS]
 
 
@@ -117,7 +126,7 @@ def test_discriminators_fit() -> None:
 def test_batches_fit_whatever_kappa_is(num_workers: int) -> None:
     assignment = {n: (2 * n, 2 * n + 1) for n in range(num_workers)}
     generated = torch.zeros(2 * num_workers, BATCH, *SHAPE)
-    sent = mdgan_messages.batches(7, generated, assignment, swap_follows=True, last=False)
+    sent = batches(7, generated, assignment, swap_follows=True, last=False)
     assert body_bytes(sent) <= message_sizes.from_server(SIZES, [1] * num_workers)[BATCHES]
 
 

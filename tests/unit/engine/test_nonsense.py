@@ -169,6 +169,7 @@ WRONG_FIELDS: list[tuple[str, dict[str, Any]]] = [
     ("spans", {"rows": 7}),
     ("spans", {"rows": [{"start": 0.0, "spans": NESTED}]}),
     ("spans", {"sent_bytes": 7}),
+    ("spans", {"memory_bytes": "much"}),
     ("spans", {"received_bytes": [7]}),
     ("swapped", {"given": ["2"]}),
     ("swapped", {"given": {"two": "a"}}),

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from mdgan.errors import Interrupted
 from mdgan.families.mdgan.worker import Worker
+from mdgan.messages import Message
 from tests.processes import read_events
 from tests.unit.engine.stage import Stage, make_worker, same_state
 
@@ -56,11 +58,11 @@ class Outcome:
         ]
 
 
-def run(
+def start(
     made: Stage,
     groups: tuple[tuple[int, ...], ...],
     disks: Callable[[int], Path] | None = None,
-) -> Outcome:
+) -> dict[int, Worker]:
     steps = made.settings.local_steps
     workers = {n: make_worker(n, local_steps=steps) for group in groups for n in group}
     for worker in workers.values():
@@ -69,8 +71,34 @@ def run(
     for group in groups:
         disk = None if disks is None else disks(group[0])
         made.host({n: workers[n] for n in group}, checkpoints=disk)
+    return workers
+
+
+def run(
+    made: Stage,
+    groups: tuple[tuple[int, ...], ...],
+    disks: Callable[[int], Path] | None = None,
+) -> Outcome:
+    workers = start(made, groups, disks)
     made.finished()
     return Outcome(made, workers)
+
+
+def stopped_in(made: Stage, groups: tuple[tuple[int, ...], ...], iteration: int) -> None:
+    """Trains until the user asks the server to stop, just before hosts begin an iteration."""
+    send = made.network.server.send
+    asked: list[int] = []
+
+    def ask_and_send(host: int, message: Message) -> int:
+        if message.iteration == iteration and not asked:
+            made.network.server.interrupt()
+            asked.append(host)
+        return send(host, message)
+
+    made.network.server.send = ask_and_send  # type: ignore[method-assign] # of this one alone
+    start(made, groups)
+    for actor in (made.actor, *made.hosts.values()):
+        assert isinstance(actor.over(), Interrupted)
 
 
 def as_after(made: Stage, iteration: int, folder: Path) -> Path:
@@ -101,6 +129,45 @@ def test_bit_for_bit(stage: MakeStage, tmp_path: Path, name: str) -> None:
         assert not whole.differs_in(resumed)
         later = [swap for swap in whole.swaps if swap[0] > iteration]
         assert resumed.swaps[-len(later) :] == later if later else True
+
+
+STOPPED = {"pairs", "two of five", "to the server"}
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in STOPPED else pytest.param(n, marks=SLOW) for n in sorted(QUICK)]
+)
+@pytest.mark.parametrize("interval", [100, 2])
+def test_asked_to_stop_it_saves_and_goes_on_bit_for_bit(
+    stage: MakeStage, name: str, interval: int
+) -> None:
+    """Between two checkpoints, at one, and in a run too short for any."""
+    groups, settings = SETTINGS[name]
+    settings = {"num_workers": 3, "checkpoints": interval, **settings}
+    whole = run(stage(iterations=6, **settings), groups)
+    made = stage(iterations=6, **settings)
+    stopped_in(made, groups, 4)
+    assert made.status()["state"] == "stopped"
+    assert made.checkpoints.committed()[-1] == 4
+    again = stage(made.folder, goes_on=True, iterations=6, **settings)
+    assert again.members.iteration == 4
+    assert not whole.differs_in(run(again, groups))
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in STOPPED else pytest.param(n, marks=SLOW) for n in sorted(QUICK)]
+)
+@pytest.mark.parametrize("length", [3, 4])
+def test_a_run_that_was_done_is_made_longer(stage: MakeStage, name: str, length: int) -> None:
+    """A swap after what was the last iteration is made up for."""
+    groups, settings = SETTINGS[name]
+    settings = {"num_workers": 3, "checkpoints": 100, **settings}
+    whole = run(stage(iterations=7, **settings), groups)
+    made = stage(iterations=length, **settings)
+    run(made, groups)
+    longer = run(stage(made.folder, goes_on=True, iterations=7, **settings), groups)
+    assert not whole.differs_in(longer)
+    assert longer.swaps == whole.swaps
 
 
 def test_from_the_very_beginning(stage: MakeStage, tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_scores_are_recorded_once(bench: MakeBench, capsys: pytest.CaptureFixtur
     assert (made.folder / "trace" / "scorer.jsonl").read_text().count("\n") == 1
     said = capsys.readouterr().err
     assert "scores: few samples" in said
-    assert "scores: kid: no held-out split" in said
+    assert "scores: kid left out: no held-out split" in said
 
 
 def test_every_host_is_asked_once(bench: MakeBench) -> None:

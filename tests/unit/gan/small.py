@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from mdgan.families.mdgan.algorithm import GeneratorLearner
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
 
@@ -92,10 +93,12 @@ def make_worker(
         Discriminator(model, adam(model)),
         RealData(seed),
         RandomState(seed + 2000, CPU),
-        batch_size=BATCH_SIZE,
-        local_steps=local_steps,
-        discriminator_loss=DISCRIMINATOR_LOSSES[discriminator_loss],
-        generator_loss=GENERATOR_LOSSES[generator_loss],
+        Rules(
+            BATCH_SIZE,
+            local_steps,
+            DISCRIMINATOR_LOSSES[discriminator_loss],
+            GENERATOR_LOSSES[generator_loss],
+        ),
     )
 
 

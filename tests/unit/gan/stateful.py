@@ -10,6 +10,7 @@ from mdgan.data.partitioner import InMemoryPartitioner
 from mdgan.data.shard import Shard
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan.small import BATCH_SIZE, CPU, adam, images, make_model
@@ -34,10 +35,12 @@ def make_worker(rank: int, *, local_steps: int = 1, shard_size: int = SHARD_SIZE
         Discriminator(model, adam(model)),
         Shard(SOURCE, indices, generator_for(0, "shard", rank)),
         RandomState(100 + rank, CPU),
-        batch_size=BATCH_SIZE,
-        local_steps=local_steps,
-        discriminator_loss=DISCRIMINATOR_LOSSES["bce"],
-        generator_loss=GENERATOR_LOSSES["non-saturating"],
+        Rules(
+            BATCH_SIZE,
+            local_steps,
+            DISCRIMINATOR_LOSSES["bce"],
+            GENERATOR_LOSSES["non-saturating"],
+        ),
     )
 
 

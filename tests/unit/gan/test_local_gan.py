@@ -6,11 +6,11 @@ from torch import Tensor
 
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import assign
+from mdgan.gan.generator import Generator
 from mdgan.gan.local_gan import LocalGAN, resolve_kappa
 from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan.small import (
-    BATCH_SIZE,
     CPU,
     Z_DIM,
     adam,
@@ -31,15 +31,15 @@ def run_standalone(kappa: int, local_steps: int, loss: str) -> tuple[list[Tensor
     optimizer = adam(generator)
     worker = make_worker(1, local_steps=local_steps, generator_loss=loss)
     gan = LocalGAN(
-        generator,
-        optimizer,
+        Generator(
+            generator,
+            optimizer,
+            z_dim=Z_DIM,
+            noise=generator_for(0, "noise"),
+            random_state=RandomState(1000, CPU),
+        ),
         worker,
-        z_dim=Z_DIM,
-        batch_size=BATCH_SIZE,
-        kappa=kappa,
-        generator_loss=GENERATOR_LOSSES[loss],
-        noise=generator_for(0, "noise"),
-        random_state=RandomState(1000, CPU),
+        kappa,
     )
     losses = [loss for _ in range(ITERATIONS) for loss in gan.step()]
     discriminator = worker.discriminator
@@ -64,7 +64,7 @@ def run_mdgan(kappa: int, local_steps: int, loss: str) -> tuple[list[Tensor], li
         learner.step()
         losses += [discriminator_loss, generator_loss]
     discriminator = worker.discriminator
-    bits = all_bits(learner.generator, learner.optimizer)
+    bits = all_bits(learner.model, learner.optimizer)
     return losses, bits + all_bits(discriminator.model, discriminator.optimizer)
 
 

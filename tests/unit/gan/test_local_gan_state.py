@@ -3,11 +3,10 @@
 import pytest
 from torch import Tensor
 
+from mdgan.gan.generator import Generator
 from mdgan.gan.local_gan import LocalGAN
-from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan.small import (
-    BATCH_SIZE,
     CPU,
     Z_DIM,
     adam,
@@ -21,15 +20,15 @@ from tests.unit.gan.stateful import SHARD_SIZE, make_worker, through_bytes
 def make_standalone(data_size: int = SHARD_SIZE) -> LocalGAN:
     generator = make_generator()
     return LocalGAN(
-        generator,
-        adam(generator),
+        Generator(
+            generator,
+            adam(generator),
+            z_dim=Z_DIM,
+            noise=generator_for(0, "noise"),
+            random_state=RandomState(1000, CPU),
+        ),
         make_worker(1, local_steps=2, shard_size=data_size),
-        z_dim=Z_DIM,
-        batch_size=BATCH_SIZE,
-        kappa=2,
-        generator_loss=GENERATOR_LOSSES["non-saturating"],
-        noise=generator_for(0, "noise"),
-        random_state=RandomState(1000, CPU),
+        2,
     )
 
 

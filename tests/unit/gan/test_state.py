@@ -68,7 +68,7 @@ class Run:
         return other
 
     def bits(self) -> list[Tensor]:
-        everything = all_bits(self.learner.generator, self.learner.optimizer)
+        everything = all_bits(self.learner.model, self.learner.optimizer)
         for worker in self.workers.values():
             everything += bits_of(worker)
         return everything + self.told

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from mdgan.cli.trace import trace
+from mdgan.cli.inspect import trace
 from mdgan.errors import BadInput
 from mdgan.inspect.chrome_trace import chrome_trace
 from mdgan.records.recorded_run import RecordedRun
@@ -39,7 +39,9 @@ def test_the_command_names_an_output_that_cannot_be_written(tmp_path: Path) -> N
     run = FakeRun(workers=2, iterations=20).write(tmp_path / "run")
     done = command(run, "-o", tmp_path / "nowhere" / "trace.json")
     assert isinstance(done.exception, BadInput)
-    told = f"-o {tmp_path / 'nowhere' / 'trace.json'}: cannot write it (No such file or directory)"
+    nowhere = tmp_path / "nowhere" / "trace.json"
+    why = "cannot write there (No such file or directory); name another place"
+    told = f"-o {nowhere}: {why}"
     assert str(done.exception) == told
 
 

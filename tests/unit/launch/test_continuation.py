@@ -96,7 +96,9 @@ def test_without_a_checkpoint_there_is_nothing_to_go_on_from(tmp_path: Path) -> 
 
 def test_a_run_that_is_done_needs_more_iterations(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 100)
-    assert "all 100 iterations are done; give more --iterations" in refusal(run)
+    assert "all 100 iterations are done; to go on, give more, such as --iterations 200" in refusal(
+        run
+    )
     found = continuation(run, {**SETTINGS, "iterations": 150})
     assert found.notes == ("iterations was 100, is 150",)
 
@@ -135,7 +137,7 @@ def test_the_rhythm_of_swaps_stays_unless_something_moves_it(
     settings = MDGANSettings.read({**SETTINGS, **change})
     found = continuation(run, {**SETTINGS, **settings.as_json()})
     part = MDGANServer(small.make_learner(), settings, feedback_form(settings, small.SHAPE))
-    part.go_on(found.manifest.progress, found.changed)
+    part.go_on(found.manifest.progress, found.changed, ended=False)
     assert part.progress() == {"num_swaps": 2, "swap_every": swap_every}
 
 

@@ -18,8 +18,8 @@ from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.launch import links
 from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared, prepare
-from mdgan.launch.ranks import Torchrun
 from mdgan.launch.settings import LaunchSettings, check_exposed, is_readable_by_others, read_token
+from mdgan.launch.task import Task
 from mdgan.messages import Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Joined, Lost, Received
@@ -171,13 +171,13 @@ def agent() -> TCPStore:
 
 
 def under_torchrun(port: int, *, store_is_up: bool = True, attempt: str = "0") -> Prepared:
-    torchrun = Torchrun(0, 3, 3, 0, "127.0.0.1", port, store_is_up, attempt)
-    return replace(prepared(), torchrun=torchrun)
+    task = Task("torchrun", 0, 3, 3, 0, "127.0.0.1", port, store_is_up, attempt)
+    return replace(prepared(), task=task)
 
 
 def test_under_torchrun_hosts_are_told_in_its_store_where_the_server_is(agent: TCPStore) -> None:
     stale = under_torchrun(agent.port, attempt="0")
-    links._listen_beside_store(stale.torchrun, stale.launch, LIMITS).close()  # type: ignore[arg-type] # it is set
+    links._listen_beside_store(stale.task, stale.launch, LIMITS).close()  # type: ignore[arg-type] # it is set
     made = under_torchrun(agent.port, attempt="1")
     found: list[Any] = []
 

@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
-from mdgan.launch.ranks import LocalRanks, Torchrun, local_ranks, parse_ranks
+from mdgan.launch.ranks import LocalRanks, local_ranks, parse_ranks
 from mdgan.launch.settings import LaunchSettings
+from mdgan.launch.task import Task
+from mdgan.launch.torchrun import task_of_torchrun
 
 quick = settings(deadline=None, max_examples=80)
 TORCHRUN = {
@@ -151,12 +153,13 @@ def test_ranks_outside_the_world_are_refused() -> None:
 
 
 def test_without_torchrun_there_is_nothing_to_read() -> None:
-    assert Torchrun.from_environment({}) is None
-    assert Torchrun.from_environment({"WORLD_SIZE": "4", "MASTER_ADDR": "10.0.0.1"}) is None
+    assert task_of_torchrun({}) is None
+    assert task_of_torchrun({"WORLD_SIZE": "4", "MASTER_ADDR": "10.0.0.1"}) is None
 
 
 def test_the_variables_of_torchrun_are_read() -> None:
-    assert Torchrun.from_environment(TORCHRUN) == Torchrun(
+    assert task_of_torchrun(TORCHRUN) == Task(
+        "torchrun",
         process=2,
         num_processes=4,
         processes_here=3,
@@ -170,7 +173,7 @@ def test_the_variables_of_torchrun_are_read() -> None:
 
 def test_the_variables_that_only_torchrun_sets_may_be_missing() -> None:
     needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    torchrun = Torchrun.from_environment({name: TORCHRUN[name] for name in needed})
+    torchrun = task_of_torchrun({name: TORCHRUN[name] for name in needed})
     assert torchrun is not None
     assert (torchrun.processes_here, torchrun.process_here) == (1, 0)
     assert (torchrun.store_is_up, torchrun.attempt) == (False, "0")
@@ -180,14 +183,14 @@ def test_the_variables_that_only_torchrun_sets_may_be_missing() -> None:
 def test_a_missing_variable_is_named(missing: str) -> None:
     environment = {name: value for name, value in TORCHRUN.items() if name != missing}
     with pytest.raises(BadInput, match=missing) as caught:
-        Torchrun.from_environment(environment)
+        task_of_torchrun(environment)
     text = one_line(caught)
     assert all(name not in text for name in ("WORLD_SIZE", "MASTER_ADDR") if name != missing)
 
 
 def test_all_missing_variables_are_named() -> None:
     with pytest.raises(BadInput, match="WORLD_SIZE, MASTER_ADDR, MASTER_PORT is not"):
-        Torchrun.from_environment({"RANK": "0"})
+        task_of_torchrun({"RANK": "0"})
 
 
 @pytest.mark.parametrize(
@@ -196,7 +199,7 @@ def test_all_missing_variables_are_named() -> None:
 @pytest.mark.parametrize("value", ["", "two", "1.5", "1\nx"])
 def test_a_variable_that_is_no_number_is_refused(name: str, value: str) -> None:
     with pytest.raises(BadInput, match="must be numbers") as caught:
-        Torchrun.from_environment({**TORCHRUN, name: value})
+        task_of_torchrun({**TORCHRUN, name: value})
     one_line(caught)
 
 
@@ -205,13 +208,11 @@ def test_a_variable_that_is_no_number_is_refused(name: str, value: str) -> None:
 )
 def test_a_process_outside_torchruns_own_world_is_refused(name: str, value: str) -> None:
     with pytest.raises(BadInput, match=name):
-        Torchrun.from_environment({**TORCHRUN, name: value})
+        task_of_torchrun({**TORCHRUN, name: value})
 
 
-def torchrun(process: int, num_processes: int = 4) -> Torchrun:
-    found = Torchrun.from_environment(
-        {**TORCHRUN, "RANK": str(process), "WORLD_SIZE": str(num_processes)}
-    )
+def torchrun(process: int, num_processes: int = 4) -> Task:
+    found = task_of_torchrun({**TORCHRUN, "RANK": str(process), "WORLD_SIZE": str(num_processes)})
     assert found is not None
     return found
 

@@ -88,3 +88,9 @@ def normal(num_samples: int, num_features: int = 6, seed: int = 0, shift: float 
 def with_classes(values: Tensor, num_classes: int = 4) -> Features:
     """Features whose first K values are the logits."""
     return Features(values, (3 * values[:, :num_classes]).softmax(1))
+
+
+def some(features: Features, indices: Tensor) -> Features:
+    """The features of some of the samples."""
+    chosen = None if features.probabilities is None else features.probabilities[indices]
+    return Features(features.values[indices], chosen)

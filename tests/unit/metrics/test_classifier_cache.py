@@ -1,11 +1,9 @@
 """The second call reads what the first trained; if anything is wrong with the file, it trains."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from mdgan.data.dataset_file import DatasetFile, load
@@ -14,6 +12,7 @@ from mdgan.errors import BadInput
 from mdgan.metrics.classifier import train_classifier
 from mdgan.metrics.classifier_cache import cache_key, cached_classifier
 from mdgan.metrics.extractor import Extractor
+from mdgan.storage.tensor_file import read_tensors
 from tests.unit.metrics.small import MoreStripes, OneClass, Stripes
 
 STRIPES = """
@@ -64,8 +63,7 @@ def test_the_second_call_reads(dataset: DatasetFile, tmp_path: Path, trainings: 
 def test_the_file_says_what_it_is(dataset: DatasetFile, tmp_path: Path) -> None:
     extractor = cached_classifier(dataset, Stripes(), MoreStripes(), tmp_path / "cache")
     (path,) = (tmp_path / "cache").iterdir()
-    with safe_open(path, framework="pt") as file:
-        about = json.loads(file.metadata()["mdgan"])
+    _, about = read_tensors(path)
     assert about["sha256"] == extractor.sha256
     assert about["accuracy"] == extractor.accuracy
     assert about["name"] == "classifier of stripes"

@@ -14,7 +14,7 @@ from mdgan.metrics.classes import inception_score
 from mdgan.metrics.distances import Moments, frechet_distance
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.real_statistics import RealStatistics, halves_of
-from tests.unit.metrics.small import extractor_of, normal, with_classes
+from tests.unit.metrics.small import extractor_of, normal, some, with_classes
 
 EXTRACTOR = extractor_of(num_features=6, num_classes=4)
 PLAIN = extractor_of(num_features=6)
@@ -26,7 +26,7 @@ def told_of(
     """One worker's statistics, taken in piece by piece."""
     statistics, position = RealStatistics.empty(extractor), 0
     for size in [*(pieces or []), len(features)]:
-        piece = features[torch.arange(position, min(position + size, len(features)))]
+        piece = some(features, torch.arange(position, min(position + size, len(features))))
         statistics.add(piece, position)
         position += len(piece)
     return statistics
@@ -51,7 +51,7 @@ def test_any_partition_in_any_pieces_adds_up(
     everything = with_classes(normal(sum(sizes), seed=seed))
     total, start = RealStatistics.empty(EXTRACTOR), 0
     for size in sizes:
-        total = total + told_of(everything[torch.arange(start, start + size)], pieces)
+        total = total + told_of(some(everything, torch.arange(start, start + size)), pieces)
         start += size
     probabilities = everything.probabilities
     assert probabilities is not None

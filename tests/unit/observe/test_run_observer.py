@@ -80,7 +80,7 @@ def test_a_run_that_goes_on_says_so_and_its_time_goes_on(
     clock.now += 4
     observer.iteration(20, losses(0.5))
     assert processes.read_metrics(tmp_path / "run")[0]["seconds"] == 54.0
-    observer.end("finished", 20)
+    observer.end("finished", 20, 20)
     said = capsys.readouterr().out
     assert "done: 20 of 20 iterations in 4 s (2.5 it/s), 11 s with start-up" in said
     status = processes.read_status(tmp_path / "run")
@@ -96,6 +96,28 @@ def test_the_losses_are_means_over_who_answered(tmp_path: Path, clock: Clock) ->
     first, fifth = processes.read_metrics(tmp_path / "run")
     assert (first["discriminator_loss"], first["generator_loss"], first["workers"]) == (2, 4, 2)
     assert (fifth["iteration"], fifth["generator_loss"], fifth["workers"]) == (5, None, 2)
+
+
+def test_the_losses_of_every_worker_are_recorded_under_its_number(
+    tmp_path: Path, clock: Clock
+) -> None:
+    observer = make_observer(tmp_path / "run")
+    observer.begin({}, 0)
+    observer.iteration(1, losses(1.0, float("inf")), [2, 7])
+    (row,) = processes.read_metrics(tmp_path / "run")
+    assert row["by_worker"] == {"2": [1.0, 2.0], "7": [None, None]}
+
+
+def test_memory_is_recorded_beside_bytes_and_without_them(tmp_path: Path, clock: Clock) -> None:
+    observer = make_observer(tmp_path / "run")
+    observer.begin({}, 0)
+    observer.spans("server", 5, [], {"BATCHES": 9}, {}, 1000)
+    observer.spans("server", 6, [], memory_bytes=2000)
+    observer.spans("server", 7, [])
+    lines = (tmp_path / "run" / "trace" / "server.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [(row["iteration"], row["memory_bytes"]) for row in rows] == [(5, 1000), (6, 2000)]
+    assert "sent_bytes" not in rows[1]
 
 
 def test_events_hold_what_they_are_given(tmp_path: Path, clock: Clock) -> None:
@@ -126,7 +148,7 @@ TELLING: dict[str, Callable[[RunObserver], None]] = {
     "scores": lambda observer: observer.scores(10, SCORES),
     "spans": lambda observer: observer.spans("server", 5, [], {}, {}),
     "gave up": lambda observer: observer.gave_up(0),
-    "end": lambda observer: observer.end("finished", 5),
+    "end": lambda observer: observer.end("finished", 5, None),
 }
 
 
@@ -171,10 +193,28 @@ def test_what_the_end_says_is_where_things_are(
 ) -> None:
     observer = make_observer(tmp_path / "run")
     observer.begin({}, 0)
-    observer.end("stopped", 7)
+    observer.end("stopped", 7, 5)
     said = capsys.readouterr().out
     assert "stopped when asked to: 7 of 20 iterations" in said
     assert str(tmp_path / "run" / "samples") in said
     assert "(last: 0000007.png)" in said
     assert (tmp_path / "run" / "samples" / "0000007.png").exists()
     assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "stopped"
+
+
+def test_a_run_that_went_wrong_says_so_in_its_log_and_at_its_end(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="mdgan")
+    observer = make_observer(tmp_path / "run", iterations=40)
+    observer.begin({}, 0)
+    for number in range(1, 41):
+        clock.now += 100
+        observer.iteration(number, torch.tensor([[0.001 if number > 9 else 1.2, 11.0]]))
+    observer.end("finished", 40, None)
+    lines = [record.getMessage() for record in caplog.records]
+    (told,) = [line for line in lines if "it looks as if the discriminator has won" in line]
+    assert told.startswith("iteration 20: ")
+    assert "D 0.001 | D has won | " in lines[-2]
+    assert "\n  looks as if the discriminator has won: " in lines[-1]
+    assert "; people then lower --discriminator-lr" in lines[-1]

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdgan.data import dataset_file
+from mdgan.engine.answers import pack_answers
 from mdgan.families import registry
 from mdgan.families.mdgan.algorithm import assign
-from mdgan.families.mdgan.messages import batches, feedback, feedback_form
+from mdgan.families.mdgan.messages import VERDICTS, batches, feedback_form
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import Codec
 from mdgan.gan.local_gan import resolve_kappa
@@ -97,13 +98,13 @@ def test_bytes_are_those_of_encoded_messages(
     for place, host in enumerate(where.hosts):
         pairs = {worker: assignment[worker] for worker in host}
         sent = batches(7, generated, pairs, swap_follows=False, last=False, codec=codec)
-        answer = feedback(
+        answer = pack_answers(
             7,
             {worker: torch.randn(form.shape) for worker in host},
             {worker: torch.randn(2) for worker in host},
             {worker: pair.judge for worker, pair in pairs.items()},
             form,
-            {worker: torch.randn(settings.batch_size) for worker in host},
+            {VERDICTS: {worker: torch.randn(settings.batch_size) for worker in host}},
         )
         assert out[place] == pytest.approx(encoded_bytes(sent), rel=0.02, abs=70)
         assert back[place] == pytest.approx(encoded_bytes(answer), rel=0.02, abs=70)

@@ -85,6 +85,14 @@ def test_a_damaged_status_is_named(tmp_path: Path, content: bytes) -> None:
     assert refusal(caught).startswith(f"{tmp_path / 'run.json'}: damaged")
 
 
+def test_a_file_that_is_missing_is_not_called_damaged(tmp_path: Path) -> None:
+    run = RunDirectory.claim(tmp_path)
+    for read, name in ((run.read_config, "config.json"), (run.read_status, "run.json")):
+        with pytest.raises(BadInput) as caught:
+            read()
+        assert refusal(caught).startswith(f"{tmp_path / name}: is missing; ")
+
+
 def test_settings_are_written_as_json(tmp_path: Path) -> None:
     RunDirectory.claim(tmp_path).write_config({"kappa": "auto", "seed": 3, "swap_epochs": None})
     found = json.loads((tmp_path / "config.json").read_text())

@@ -54,7 +54,6 @@ def test_a_logarithm_shows_small_differences_beside_large_ones() -> None:
 @pytest.mark.parametrize("width", [1, 36])
 def test_a_long_run_keeps_its_course(width: int) -> None:
     series = series_of(*(float(number) for number in range(100_000)))
-    assert len(series.points) < 5000
     assert series.last == 99_999
     line = series.sparkline(width, 100_000)
     assert list(line) == sorted(line)

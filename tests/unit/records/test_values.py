@@ -7,6 +7,7 @@ from mdgan.records.values import (
     number_in,
     said,
     said_bytes,
+    said_left_out,
     said_list,
     said_seconds,
 )
@@ -83,3 +84,11 @@ def test_only_finite_numbers_are_numbers() -> None:
     ]
     assert number_in({"a": {"b": 2}}, "a", "b") == 2.0
     assert number_in({"a": 2}, "a", "b") is None
+
+
+def test_scores_that_are_left_out_for_the_same_reason_share_a_line() -> None:
+    left_out = {"kid": "no data", "kid_std": "no data", "class_kl": "infinite", "recall": "no data"}
+    assert said_left_out(left_out, {"kid": "KID"}) == [
+        "KID, recall left out: no data",
+        "class_kl left out: infinite",
+    ]

@@ -7,8 +7,6 @@ from mdgan.report.numbers.durations import (
     envelope,
     iteration_durations,
     outlier_threshold,
-    straight_line,
-    summary,
 )
 
 
@@ -59,12 +57,6 @@ def test_equal_durations_have_no_outliers() -> None:
     assert outlier_threshold([]) == inf
 
 
-def test_five_numbers() -> None:
-    assert summary([float(n) for n in range(11)]) == (5.0, 1.0, 5.0, 9.0, 10.0)
-    assert summary([4.0]) == (4.0, 4.0, 4.0, 4.0, 4.0)
-    assert summary([]) is None
-
-
 def test_a_short_series_is_kept_whole() -> None:
     thin = envelope({1: 3.0, 2: 1.0, 5: 2.0}, 3)
     assert thin.x == [1, 2, 5]
@@ -81,9 +73,3 @@ def test_a_long_series_keeps_how_far_it_goes() -> None:
     assert thin.middle == [3.0] * 400
     assert thin.x[0] == 38.0
     assert thin.x == sorted(thin.x)
-
-
-def test_a_straight_line_through_points_is_found() -> None:
-    assert straight_line([(1, 5.0), (2, 7.0), (4, 11.0)]) == pytest.approx((3.0, 2.0))
-    assert straight_line([(3, 1.0), (3, 2.0)]) is None
-    assert straight_line([]) is None

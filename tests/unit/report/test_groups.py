@@ -5,9 +5,12 @@ from typing import Any
 import pytest
 
 from mdgan.records.recorded_run import RecordedRun
-from mdgan.report.numbers.costs import iterations_until, seconds_until
-from mdgan.report.numbers.groups import Curve, curve, groups, said_bands
+from mdgan.report.figures.scores import COSTS
+from mdgan.report.numbers.durations import Line
+from mdgan.report.numbers.groups import curve, groups, said_bands
 from mdgan.report.numbers.subject import labels, subjects
+
+iterations_until, seconds_until = COSTS["by iteration"].of, COSTS["by time"].of
 
 MDGAN = {"algorithm": "mdgan", "world_size": 5}
 EXTRACTOR = {"name": "net", "sha256": "a"}
@@ -82,15 +85,15 @@ def test_a_curve_is_the_mean_and_the_band_reaches_from_the_least_to_the_greatest
     ]
     (group,) = groups(subjects(runs))
     line = curve(group, "fid", iterations_until)
-    assert line == Curve([10.0, 20.0], [1.0, 3.0], [5.0, 4.0], [8.0, 5.0])
+    assert line == Line([10.0, 20.0], [1.0, 3.0], [5.0, 4.0], [8.0, 5.0])
     assert curve(group, "fid", seconds_until).x == [20.0, 40.0]
-    assert curve(group, "kid", iterations_until) == Curve([], [], [], [])
+    assert curve(group, "kid", iterations_until) == Line([], [], [], [])
     assert "up to 3 seeds" in said_bands([group])
 
 
 def test_the_band_of_one_run_is_its_deviation() -> None:
     (group,) = groups(subjects([run("a", {10: 8.0})]))
-    assert curve(group, "fid", iterations_until) == Curve([10.0], [7.5], [8.0], [8.5])
+    assert curve(group, "fid", iterations_until) == Line([10.0], [7.5], [8.0], [8.5])
     assert said_bands([group]) == ""
 
 

@@ -75,3 +75,9 @@ def test_runs_that_are_drawn_together_look_different() -> None:
 def test_css_has_both_themes() -> None:
     assert "--c1:light-dark(#0072b2,#5ab4ea);" in css_variables()
     assert isinstance(PALETTE["ink"], Colour)
+
+
+def test_waiting_and_receiving_are_told_apart() -> None:
+    for wait, receive in zip(OPERATIONS["wait"], OPERATIONS["receive"], strict=True):
+        channels = [(int(wait[k : k + 2], 16), int(receive[k : k + 2], 16)) for k in (1, 3, 5)]
+        assert sum((a - b) ** 2 for a, b in channels) > 40**2

@@ -8,10 +8,10 @@ import pytest
 from scipy.stats import entropy
 
 from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.rows import Round
 from mdgan.report.numbers.rounds import (
     kl_divergence,
     kl_of_seen,
-    rounds_of,
     rounds_until_seen,
     samples_trained,
     seen_of,
@@ -66,7 +66,7 @@ def test_a_worker_shows_all_that_it_holds_in_every_round_that_it_takes_part_in()
 def test_aborted_rounds_and_workers_without_an_answer_show_nothing() -> None:
     recorded = run(event(0, [1], asked=[1, 2]), event(1, [2, 3], aborted=True), event(2, [3]))
     assert seen_of(recorded)[0] == [[10, 0, 5], [10, 0, 5], [14, 4, 9]]
-    rounds = rounds_of(recorded)
+    rounds = recorded.of(Round)
     assert [one.asked for one in rounds] == [(1, 2), (2, 3), (3,)]
     assert [one.counted for one in rounds] == [(1,), (), (3,)]
     assert samples_trained(rounds) == 5 * 10 + 5 * 30
@@ -99,7 +99,7 @@ def test_a_recorded_run_is_counted_as_numpy_counts_it(tmp_path: Path, balanced: 
     often = (seen >= 500).all(1)
     assert often.any()
     assert rounds_until_seen(recorded) == 1 + int(often.argmax())
-    assert {round(sum(one.weights.values()), 12) for one in rounds_of(recorded)} == {1.0}
+    assert {round(sum(one.weights.values()), 12) for one in recorded.of(Round)} == {1.0}
 
 
 @pytest.mark.parametrize(
@@ -116,16 +116,15 @@ def test_a_recorded_run_is_counted_as_numpy_counts_it(tmp_path: Path, balanced: 
     ],
 )
 def test_rounds_that_make_no_sense_are_left_out(change: dict[str, Any]) -> None:
-    assert rounds_of(run({**event(0, [1, 2]), **change}, event(1, [3])))[-1].number == 1
-    assert len(rounds_of(run({**event(0, [1, 2]), **change}, event(1, [3])))) == 1
+    assert run({**event(0, [1, 2]), **change}, event(1, [3])).of(Round)[-1].number == 1
+    assert len(run({**event(0, [1, 2]), **change}, event(1, [3])).of(Round)) == 1
 
 
 def test_details_that_are_missing_count_as_nothing() -> None:
     strange = event(0, [1, 2])
     for name in ("iterations", "batch_sizes", "asked"):
         del strange[name]
-    (one,) = rounds_of(run(strange))
+    (one,) = run(strange).of(Round)
     assert one.asked == ()
     assert samples_trained([one]) == 0
-    assert rounds_of(RecordedRun(Path("run"), {}, {}, [], [], {}, {}, ())) == []
     assert rounds_until_seen(RecordedRun(Path("run"), {}, {}, [], [strange], {}, {}, ())) is None

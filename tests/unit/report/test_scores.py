@@ -4,14 +4,12 @@ from typing import Any
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.report.numbers.scores import (
     Score,
-    extractor,
     histograms,
     last_score,
-    not_comparable,
     reference,
     remarks,
-    sample_counts,
     scores_of,
+    yardstick,
 )
 
 
@@ -47,8 +45,7 @@ def test_scores_that_cannot_be_compared_are_not_mixed() -> None:
         scores(20, scores={"fid": 3.0}, n=50_000),
     )
     assert [score.value for score in scores_of(found, "fid")] == [5.0, 4.0]
-    assert extractor(found)["sha256"] == "a"
-    assert "2 scores are not drawn" in remarks(found)[-1]
+    assert len(remarks(found)) == 2
 
 
 def test_a_generator_that_is_scored_again_has_its_newest_score() -> None:
@@ -78,7 +75,6 @@ def test_records_of_any_shape_are_survived() -> None:
     ]
     found = run(*strange)
     assert scores_of(found, "fid") == []
-    assert (extractor(found), sample_counts(found)) == ({}, {})
     assert reference(found, "floor", "fid") is None
     assert histograms(found) is None
     assert last_score(run(*strange, scores(20, scores={"fid": 5.0})), "fid") is not None
@@ -93,13 +89,29 @@ def test_warnings_and_reasons_are_told_once() -> None:
     found = run(scores(10, **event), scores(20, **event), unscored)
     assert remarks(found) == [
         "too few samples",
-        "recall: left out (no held-out data)",
+        "recall left out: no held-out data",
         "Not scored: no classes",
     ]
 
 
-def test_runs_scored_differently_are_not_to_be_compared() -> None:
+def test_runs_scored_differently_have_other_yardsticks() -> None:
     a, b, c = run(scores(10)), run(scores(10, sha256="b")), run(scores(10, n=50))
-    assert not_comparable([a, a, run()]) == ""
-    assert "different feature extractors" in not_comparable([a, b])
-    assert "different numbers of samples" in not_comparable([a, c])
+    other_data = run(scores(10, n_real=7)), run(scores(10, real_class_histogram=[3, 4]))
+    assert yardstick(a) == yardstick(run(scores(10)))
+    assert len({yardstick(one) for one in (a, b, c, *other_data, run())}) == 6
+    assert yardstick(b)[0] == "100 samples against real ones of –, net b"
+
+
+def test_a_score_that_is_not_drawn_is_named_with_the_reason() -> None:
+    again = run(
+        scores(10, scores={"fid": 4.25}),
+        scores(10),
+        scores(20),
+        scores(20, n=50),
+        scores(5, sha256="b"),
+    )
+    assert remarks(again) == [
+        "FID 4.25 of iteration 10 is not drawn: that iteration was scored again.",
+        "A score of iteration 20 is not drawn: it is from 50 samples, the others from 100.",
+        "A score of iteration 5 is not drawn: its extractor was net b, that of the others net a.",
+    ]

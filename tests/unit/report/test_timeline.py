@@ -8,8 +8,6 @@ from mdgan.report.numbers.subject import Subject, subjects
 from mdgan.report.numbers.timeline import (
     MOST_LANES,
     Lane,
-    durations_while_scoring,
-    scoring_window,
     timeline,
     typical_iteration,
     typical_window,
@@ -118,34 +116,11 @@ def scored(folder: Path, fake: FakeRun, first: int, last: int) -> Subject:
     return subjects([RecordedRun.read(folder / "run")])[0]
 
 
-def test_scoring_is_shown_from_just_before_it_begins(tmp_path: Path) -> None:
-    found = scored(tmp_path, FakeRun(workers=2, iterations=60, score_interval=0), 31, 55)
-    assert scoring_window(found) == (30, 39)
-    lines = timeline(found, 30, 39)
-    assert lines.lanes[-1].label == "scorer"
-    assert 0.8 < lines.lanes[-1].busy(lines.seconds) < 0.98
-
-
-def test_short_scoring_is_shown_as_long_as_it_took(tmp_path: Path) -> None:
-    found = scored(tmp_path, FakeRun(workers=2, iterations=60, score_interval=0), 31, 34)
-    assert scoring_window(found) == (30, 33)
-
-
-def test_scoring_after_the_end_is_not_shown(tmp_path: Path) -> None:
-    fake = FakeRun(workers=2, iterations=30, score_interval=0)
-    assert scoring_window(subject(tmp_path, fake)) is None
-    row = {"iteration": 30, "start": 1e6, "spans": [["evaluate", 0, 0, 5_000_000, 0]]}
-    (tmp_path / "run" / "trace" / "scorer.jsonl").write_text(json.dumps(row) + "\n")
-    late = subjects([RecordedRun.read(tmp_path / "run")])[0]
-    assert scoring_window(late) is None
-    assert durations_while_scoring(late)[0] == []
-
-
 def test_what_scoring_costs(tmp_path: Path) -> None:
     slow = frozenset(range(31, 35))
     fake = FakeRun(workers=2, iterations=60, score_interval=0, slow=slow)
     found = scored(tmp_path, fake, 35, 45)
-    beside, alone = durations_while_scoring(found)
+    beside, alone = found.durations_while_scoring()
     assert len(beside) + len(alone) == len(found.ordinary)
     assert beside == [found.durations[i] for i in range(35, 45)]
 

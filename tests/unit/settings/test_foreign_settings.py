@@ -122,8 +122,12 @@ RUNS: list[tuple[dict[str, Any], object]] = [
 ]
 
 
-def test_0_5_0_wrote_every_setting_but_the_folder_of_the_run() -> None:
-    assert WRITTEN_BY_0_5_0.keys() == known_settings() - {"out"}
+LATER = {"init_from", "log_file", "strict_data", "tracker"}
+"""Settings that came after version 0.5.0."""
+
+
+def test_0_5_0_wrote_every_setting_that_it_had_but_the_folder_of_the_run() -> None:
+    assert WRITTEN_BY_0_5_0.keys() == known_settings() - {"out"} - LATER
 
 
 @pytest.mark.parametrize(("given", "meant"), RUNS, ids=range(len(RUNS)))

@@ -33,7 +33,7 @@ def test_jobs_are_done_in_order_and_in_another_thread(writer: BackgroundWriter) 
         done.append((number, threading.get_ident()))
 
     for number in range(5):
-        assert writer.submit(partial(job, number), never)
+        assert writer.submit_newest(partial(job, number), never)
         assert writer.drain(LONG)
     assert [number for number, _ in done] == list(range(5))
     assert threading.get_ident() not in {thread for _, thread in done}
@@ -42,21 +42,23 @@ def test_jobs_are_done_in_order_and_in_another_thread(writer: BackgroundWriter) 
 def test_a_slow_disk_costs_jobs_and_no_time(writer: BackgroundWriter) -> None:
     begun, go_on = threading.Event(), threading.Event()
     done: list[str] = []
+    told: list[int | None] = []
 
     def slow() -> None:
         begun.set()
         assert go_on.wait(LONG)
         done.append("slow")
 
-    assert writer.submit(slow, never)
+    assert writer.submit_newest(slow, never)
     assert begun.wait(LONG)
-    assert writer.submit(lambda: done.append("waiting"), never)
-    assert not writer.submit(lambda: done.append("one too many"), never)
+    assert writer.submit_newest(lambda: done.append("too old"), lambda e: told.append(e.errno))
+    assert writer.submit_newest(lambda: done.append("newest"), never)
+    assert told == [errno.EAGAIN]
     assert not writer.drain(0.01)
     assert done == []
     go_on.set()
     assert writer.drain(LONG)
-    assert done == ["slow", "waiting"]
+    assert done == ["slow", "newest"]
 
 
 def test_a_full_disk_is_told_and_writing_goes_on(writer: BackgroundWriter) -> None:
@@ -66,10 +68,10 @@ def test_a_full_disk_is_told_and_writing_goes_on(writer: BackgroundWriter) -> No
     def fail() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    assert writer.submit(fail, lambda error: told.append(error.errno))
+    assert writer.submit_newest(fail, lambda error: told.append(error.errno))
     assert writer.drain(LONG)
     assert told == [errno.ENOSPC]
-    assert writer.submit(lambda: done.append(1), never)
+    assert writer.submit_newest(lambda: done.append(1), never)
     assert writer.drain(LONG)
     assert done == [1]
 
@@ -86,11 +88,11 @@ def test_any_other_failure_reaches_the_thread_that_trains_once(
     def handle(error: OSError) -> None:
         raise ZeroDivisionError
 
-    assert writer.submit(fail, handle)
+    assert writer.submit_newest(fail, handle)
     with pytest.raises(ZeroDivisionError):
         writer.drain(LONG)
     assert writer.drain(LONG)
-    assert writer.submit(lambda: None, never)
+    assert writer.submit_newest(lambda: None, never)
 
 
 def test_closing_finishes_what_was_begun() -> None:
@@ -101,12 +103,12 @@ def test_closing_finishes_what_was_begun() -> None:
         begun.set()
         done.append(1)
 
-    assert writer.submit(slow, never)
+    assert writer.submit_newest(slow, never)
     assert begun.wait(LONG)
-    assert writer.submit(lambda: done.append(2), never)
+    assert writer.submit_newest(lambda: done.append(2), never)
     assert writer.close(LONG)
     assert done == [1, 2]
-    assert not writer.submit(lambda: done.append(3), never)
+    assert not writer.submit_newest(lambda: done.append(3), never)
     assert writer.close(LONG)
     assert done == [1, 2]
 
@@ -117,7 +119,7 @@ def test_closing_does_not_wait_for_ever() -> None:
     def stuck() -> None:
         go_on.wait()
 
-    assert writer.submit(stuck, never)
+    assert writer.submit_newest(stuck, never)
     assert not writer.close(0.05)
     go_on.set()
     assert writer.close(LONG)
@@ -132,7 +134,7 @@ def test_a_state_is_not_kept_after_it_was_written(writer: BackgroundWriter) -> N
 
     state = State()
     watch = weakref.ref(state)
-    assert writer.submit(state.write, never)
+    assert writer.submit_newest(state.write, never)
     assert writer.drain(LONG)
     del state
     gc.collect()

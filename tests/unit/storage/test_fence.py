@@ -89,18 +89,6 @@ def test_processes_that_race_get_generations_of_their_own(tmp_path: Path) -> Non
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_file_system_without_links_will_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> NoReturn:
-        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-
-    monkeypatch.setattr(os, "link", fail)
-    fences = [Fence.claim(tmp_path) for _ in range(3)]
-    assert [fence.generation for fence in fences] == [1, 2, 3]
-    assert all_files(tmp_path) == {f"generation-{number}.json" for number in (1, 2, 3)}
-
-
 def test_a_folder_that_cannot_be_written_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Fence.claim(tmp_path / "nowhere")

@@ -1,22 +1,25 @@
 """A stage for the federated algorithms: a server that averages, and clients, some played."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mdgan.engine.answers import pack_answers
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
 from mdgan.families.federated.fegan import new_sampling
 from mdgan.families.federated.fl_gan import Client, GlobalModels
 from mdgan.families.federated.host import FederatedHost
-from mdgan.families.federated.messages import ROUND, read_order, update
+from mdgan.families.federated.messages import ROUND, read_order
+from mdgan.families.federated.model_average import weighted_sum
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
+from mdgan.gan.generator import Generator
 from mdgan.gan.local_gan import LocalGAN
-from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
@@ -35,15 +38,15 @@ def make_client(rank: int, *, model_seed: int = 0) -> Client:
     generator = small.make_generator(model_seed)
     worker = make_worker(rank, model_seed=model_seed)
     gan = LocalGAN(
-        generator,
-        small.adam(generator),
+        Generator(
+            generator,
+            small.adam(generator),
+            z_dim=small.Z_DIM,
+            noise=generator_for(0, "noise", rank),
+            random_state=RandomState(rank + 3000, small.CPU),
+        ),
         worker,
-        z_dim=small.Z_DIM,
-        batch_size=small.BATCH_SIZE,
-        kappa=2,
-        generator_loss=GENERATOR_LOSSES["non-saturating"],
-        noise=generator_for(0, "noise", rank),
-        random_state=RandomState(rank + 3000, small.CPU),
+        2,
     )
     return Client(gan, SHARD_SIZE)
 
@@ -94,7 +97,9 @@ class PlayedClients(Played):
         given = models or {}
         trained = {n: given.get(n, models_of(n, order.iteration)) for n in loads}
         losses = {n: torch.tensor([0.5, 0.25]) for n in loads}
-        return update(order.iteration, trained, losses, shares, self.form)
+        add_up = partial(weighted_sum, weights=shares)
+        together = dict.fromkeys(trained, 0)
+        return pack_answers(order.iteration, trained, losses, together, self.form, add_up=add_up)
 
     def obey(self, message: Message) -> None:
         """Does what a host of played clients can do about a message."""

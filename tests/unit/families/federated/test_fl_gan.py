@@ -6,8 +6,8 @@ from torch import Tensor
 
 from mdgan.families.federated.fl_gan import Client, GlobalModels
 from mdgan.families.federated.model_average import average
+from mdgan.gan.generator import Generator
 from mdgan.gan.local_gan import LocalGAN
-from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan import small
@@ -25,15 +25,15 @@ class Trained:
         self.optimizer = small.adam(self.generator)
         self.worker = make_worker(rank, shard_size=shard_size)
         self.gan = LocalGAN(
-            self.generator,
-            self.optimizer,
+            Generator(
+                self.generator,
+                self.optimizer,
+                z_dim=Z_DIM,
+                noise=generator_for(0, "noise", rank),
+                random_state=RandomState(900 + rank, CPU),
+            ),
             self.worker,
-            z_dim=Z_DIM,
-            batch_size=BATCH_SIZE,
-            kappa=2,
-            generator_loss=GENERATOR_LOSSES["non-saturating"],
-            noise=generator_for(0, "noise", rank),
-            random_state=RandomState(900 + rank, CPU),
+            2,
         )
         self.client = Client(self.gan, shard_size)
 

@@ -14,7 +14,7 @@ from mdgan.engine.server.scoring import Scoring
 from mdgan.families.federated.fl_gan import Client
 from mdgan.families.federated.messages import ROUND, read_order
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.records.milestones import passed
+from mdgan.records.values import passed
 from tests.unit.families.federated.rounds import (
     E,
     PlayedClients,

@@ -85,6 +85,17 @@ def test_bit_for_bit(rounds: MakeRounds, tmp_path: Path, name: str) -> None:
         assert resumed.rounds[-len(later) :] == later
 
 
+@pytest.mark.parametrize("name", ["balanced", "int8"])
+def test_a_run_that_was_done_is_made_longer(rounds: MakeRounds, name: str) -> None:
+    groups, settings = SETTINGS[name]
+    settings = {"num_workers": 4, "checkpoints": 100 * E, **settings}
+    whole = run(rounds(iterations=4 * E, **settings), groups)
+    made = rounds(iterations=2 * E, **settings)
+    run(made, groups)
+    longer = run(rounds(made.folder, goes_on=True, iterations=4 * E, **settings), groups)
+    assert not whole.differs_in(longer)
+
+
 @pytest.mark.parametrize(
     ("changed", "length"),
     [
@@ -102,5 +113,5 @@ def test_rounds_keep_their_length_unless_a_setting_moves_it(
     """A length of 0 is worked out anew when the workers are there."""
     sampling = new_sampling("random", 1.0, 0)
     server = FederatedServer(make_models(), sampling, FederatedSettings(), CPU)
-    server.go_on(dict(zip(names, (4, 3), strict=True)), changed)
+    server.go_on(dict(zip(names, (4, 3), strict=True)), changed, ended=True)
     assert server.progress() == {"num_rounds": 4, "round_length": length}

@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from math import inf, nan
 from statistics import median
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from mdgan.families.federated.training_load import (
     Capability,
@@ -181,43 +182,27 @@ def test_shares() -> None:
 @quick
 @given(capabilities)
 def test_a_record_survives_json(capability: Capability) -> None:
-    assert Capability.from_record(json.loads(json.dumps(capability.as_record()))) == capability
+    record = json.loads(json.dumps(msgspec.to_builtins(capability)))
+    assert msgspec.convert(record, Capability) == capability
 
 
-GOOD = PLENTY.as_record()
+GOOD = msgspec.to_builtins(PLENTY)
 
 
 @pytest.mark.parametrize(
-    ("record", "says"),
+    "record",
     [
-        (None, "no record"),
-        ([], "no record"),
-        ({}, "no record"),
-        ({**GOOD, "more": 1}, "no record"),
-        ({**GOOD, "seconds": []}, "seconds"),
-        ({**GOOD, "seconds": "12"}, "seconds"),
-        ({**GOOD, "seconds": [[1, 1.0]] * 65}, "seconds"),
-        ({**GOOD, "seconds": [1]}, "seconds"),
-        ({**GOOD, "seconds": [[1, 1.0, 2]]}, "seconds"),
-        ({**GOOD, "seconds": [[0, 1.0]]}, "batch size: 0 "),
-        ({**GOOD, "seconds": [[1.0, 1.0]]}, "batch size: 1.0 "),
-        ({**GOOD, "seconds": [[1, nan]]}, "nan"),
-        ({**GOOD, "seconds": [[1, inf]]}, "inf"),
-        ({**GOOD, "seconds": [[1, 0]]}, "0 is not from"),
-        ({**GOOD, "seconds": [[1, -1.0]]}, "-1.0"),
-        ({**GOOD, "seconds": [[1, 1e9]]}, "1000000000.0"),
-        ({**GOOD, "seconds": [[1, True]]}, "True"),
-        ({**GOOD, "seconds": [[1, "1"]]}, "'1'"),
-        ({**GOOD, "memory_bytes": 0}, "memory_bytes: 0 "),
-        ({**GOOD, "memory_bytes": True}, "memory_bytes: True "),
-        ({**GOOD, "fixed_bytes": -1}, "fixed_bytes: -1 "),
-        ({**GOOD, "bytes_per_sample": 2**70}, "bytes_per_sample"),
-        ({**GOOD, "bytes_per_sample": 1.5}, "bytes_per_sample: 1.5 "),
+        *(None, [], {}, {**GOOD, "more": 1}),
+        *({**GOOD, "seconds": s} for s in ([], "12", [[1, 1.0]] * 65, [1], [[1, 1.0, 2]])),
+        *({**GOOD, "seconds": [[size, 1.0]]} for size in (0, 1.0, True, "1", 2**40)),
+        *({**GOOD, "seconds": [[1, s]]} for s in (nan, inf, 0, -1.0, 1e9, True, "1")),
+        *({**GOOD, "memory_bytes": size} for size in (0, True, -1, 2**70, 1.5)),
+        *({**GOOD, "fixed_bytes": -1}, {**GOOD, "bytes_per_sample": 0}),
     ],
 )
-def test_nonsense_is_no_capability(record: object, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        Capability.from_record(record)
+def test_nonsense_is_no_capability(record: object) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(record, Capability)
 
 
 numbers = st.integers(-2, 2**61) | st.floats() | st.sampled_from([1, 2**31, 2**60, 1e-9, 1e6])
@@ -245,11 +230,11 @@ records = st.fixed_dictionaries(
 def test_whatever_is_accepted_gives_loads(
     drawn: list[Mapping[str, object]], extreme: list[tuple[int, float]]
 ) -> None:
-    known = {0: Capability.from_record({**GOOD, "seconds": extreme})}
+    known = {0: msgspec.convert({**GOOD, "seconds": extreme}, Capability)}
     for n, record in enumerate(drawn, start=1):
         try:
-            known[n] = Capability.from_record(record)
-        except ValueError:
+            known[n] = msgspec.convert(record, Capability)
+        except msgspec.ValidationError:
             continue
     for load in training_loads(known, 30, 50).values():
         assert 15 <= load.iterations <= 30

@@ -14,8 +14,8 @@ from mdgan.families.mdgan.aggregation import (
     combine_samples,
     gradient_of_each,
 )
-from mdgan.families.mdgan.aggregation_rule import AggregationRule, parse_aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
+from mdgan.families.mdgan.settings import AggregationRule, parse_aggregation
 from tests.unit.gan.small import (
     BATCH_SIZE,
     SHAPE,
@@ -49,11 +49,11 @@ def gradient_of(
         nonlocal passes
         passes += 1
 
-    learner.generator.register_forward_hook(lambda _model, _given, x: x.register_hook(count) and x)
+    learner.model.register_forward_hook(lambda _model, _given, x: x.register_hook(count) and x)
     learner.generate(kappa)
     Aggregation(rule).update_gradient(learner, feedbacks, assignment, kappa)
-    gradients = [p.grad.clone() for p in learner.generator.parameters() if p.grad is not None]
-    assert len(gradients) == len(list(learner.generator.parameters()))
+    gradients = [p.grad.clone() for p in learner.model.parameters() if p.grad is not None]
+    assert len(gradients) == len(list(learner.model.parameters()))
     learner.step()
     return gradients, passes
 
@@ -207,7 +207,7 @@ def test_training_goes_on_with_any_rule(text: str, kappa: int) -> None:
         assert all(same_bits(feedbacks[n], images(100 * seed + n)) for n in workers)
         learner.step()
     assert not torch.equal(learner.generate(kappa), before)
-    assert all(p.isfinite().all() for p in learner.generator.parameters())
+    assert all(p.isfinite().all() for p in learner.model.parameters())
 
 
 @pytest.mark.parametrize("kappa", [1, 2, 3])

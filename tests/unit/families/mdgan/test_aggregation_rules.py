@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mdgan.errors import BadInput
-from mdgan.families.mdgan.aggregation_rule import (
+from mdgan.families.mdgan.aggregation_rules import combine
+from mdgan.families.mdgan.settings import (
     AGGREGATION_FORMS,
     AggregationRule,
+    MDGANSettings,
     parse_aggregation,
 )
-from mdgan.families.mdgan.aggregation_rules import combine
-from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.randomness import generator_for
 from tests.unit.gan.small import BATCH_SIZE
 

@@ -97,8 +97,8 @@ def gradient_by_feedback(
 
 
 def gradients_in(learner: GeneratorLearner) -> list[Tensor]:
-    gradients = [p.grad.clone() for p in learner.generator.parameters() if p.grad is not None]
-    assert len(gradients) == len(list(learner.generator.parameters()))
+    gradients = [p.grad.clone() for p in learner.model.parameters() if p.grad is not None]
+    assert len(gradients) == len(list(learner.model.parameters()))
     return gradients
 
 
@@ -157,7 +157,7 @@ def test_different_discriminators_in_training_give_the_gradient_of_the_mean_of_t
 def test_generating_is_one_forward_pass_in_training_mode() -> None:
     learner = make_learner()
     seen = []
-    learner.generator.register_forward_pre_hook(lambda _, given: seen.append(given[0].shape))
+    learner.model.register_forward_pre_hook(lambda _, given: seen.append(given[0].shape))
     generated = learner.generate(3)
     assert seen == [(3 * BATCH_SIZE, Z_DIM)]
     assert generated.shape == (3, BATCH_SIZE, *SHAPE)
@@ -168,7 +168,7 @@ def test_generating_is_one_forward_pass_in_training_mode() -> None:
 def test_every_iteration_goes_on_with_the_noise() -> None:
     learner = make_learner()
     seen = []
-    learner.generator.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    learner.model.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     learner.generate(2)
     learner.generate(1)
     noise = generator_for(0, "noise")
@@ -205,7 +205,7 @@ def test_an_update_is_one_adam_step_on_that_gradient_alone() -> None:
         optimizer.zero_grad()
         torch.autograd.backward(samples, gradients.flatten(0, 1))
         optimizer.step()
-        assert equal_bits(all_bits(learner.generator, learner.optimizer), all_bits(twin, optimizer))
+        assert equal_bits(all_bits(learner.model, learner.optimizer), all_bits(twin, optimizer))
 
 
 def test_frozen_parameters_stay() -> None:

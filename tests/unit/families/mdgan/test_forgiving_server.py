@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan.families.mdgan import messages as iteration_messages
+from mdgan.engine.answers import pack_answers
 from mdgan.families.mdgan.aggregation import combine_judges
-from mdgan.families.mdgan.aggregation_rule import parse_aggregation
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
+from mdgan.families.mdgan.settings import parse_aggregation
 from mdgan.messages import Kind, Message
 from tests.unit.engine.played import FORM, Played, feedback_of, generator_after, weights
 from tests.unit.engine.stage import Stage, make_worker
@@ -33,13 +33,13 @@ def answer(made: Stage, host: Played, iteration: int) -> Message:
     """A whole answer to the batches of an iteration, which must come."""
     judge = host.take(BATCHES, iteration).fields["judge"]
     judged = {int(worker): place for worker, place in judge.items()}
-    return iteration_messages.feedback(
+    return pack_answers(
         iteration,
         {worker: feedback_of(worker, iteration) for worker in judged},
         dict.fromkeys(judged, torch.zeros(2)),
         judged,
         made.form,
-        dict.fromkeys(judged, VERDICTS),
+        {"verdicts": dict.fromkeys(judged, VERDICTS)},
     )
 
 
@@ -68,7 +68,7 @@ def test_a_sum_in_place_of_answers_is_a_strike_for_all_in_it(stage: MakeStage) -
     liar.take(BATCHES)
     feedbacks = {worker: feedback_of(worker, 1) for worker in (2, 3, 4)}
     losses, judged = dict.fromkeys(feedbacks, torch.zeros(2)), dict.fromkeys(feedbacks, 0)
-    summed = iteration_messages.feedback(1, feedbacks, losses, judged, FORM)
+    summed = pack_answers(1, feedbacks, losses, judged, FORM)
     assert summed.fields["summed"] == [[2, 3, 4]]
     liar.send(summed)
     one.send(answer(made, one, 1))
@@ -90,7 +90,7 @@ def trained_here(rule: str, iterations: int) -> Tensor:
         aggregated = parse_aggregation(rule)
         learner.backward(combine_judges(aggregated, feedbacks, verdicts, assignment, 1))
         learner.step()
-    return weights(learner.generator)
+    return weights(learner.model)
 
 
 @pytest.mark.parametrize("rule", ["f2u", "f2a", "f2a:30"])

@@ -10,12 +10,10 @@ import torch
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.families.contract import HostNeeds
 from mdgan.families.mdgan import grouping
-from mdgan.families.mdgan.grouping import make_group, thread_numbers
+from mdgan.families.mdgan.grouping import Tuning, make_group, thread_numbers
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
-from mdgan.families.mdgan.tuning import Tuning
-from mdgan.families.mdgan.worker import Worker
-from mdgan.families.mdgan.worker_group import OneByOne, WorkerGroup
+from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
 from mdgan.observe.tracer import Tracer
 from tests.unit.gan import small
 

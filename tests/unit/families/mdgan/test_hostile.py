@@ -8,9 +8,9 @@ from benchmarks.hostile import ATTACKS, FLIP_STRENGTH
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.server.screening import Screening
 from mdgan.families.mdgan.aggregation import Aggregation
-from mdgan.families.mdgan.aggregation_rule import parse_aggregation
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.messages import FEEDBACK
+from mdgan.families.mdgan.settings import parse_aggregation
 from mdgan.families.mdgan.worker import Worker
 from tests.unit.gan.small import (
     BATCH_SIZE,
@@ -109,5 +109,5 @@ def gradient(rule: str, kappa: int, liars: tuple[int, ...]) -> Tensor:
         feedbacks[n] = worker.feedback(generated[assignment[n].judge])[0]
     aggregation = Aggregation(parse_aggregation(rule))
     aggregation.update_gradient(learner, feedbacks, assignment, kappa)
-    gradients = [p.grad for p in learner.generator.parameters() if p.grad is not None]
+    gradients = [p.grad for p in learner.model.parameters() if p.grad is not None]
     return torch.cat([g.flatten() for g in gradients])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mdgan.engine.answers import AnswerForm, read_answers
+from mdgan.engine.answers import AnswerForm, pack_answers, read_answers
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import Assignment, assign
 from mdgan.families.mdgan.messages import (
@@ -17,8 +17,6 @@ from mdgan.families.mdgan.messages import (
     SWAPPED,
     VERDICTS,
     batches,
-    discriminators,
-    feedback,
     feedback_form,
     read_batches,
     swap,
@@ -27,7 +25,7 @@ from mdgan.families.mdgan.messages import (
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.exact_sum import PartialSum
-from mdgan.messages import Message, by_worker
+from mdgan.messages import Message, by_worker, of_workers
 from mdgan.transport.wire import HEADER_BYTES, encode, encoded_bytes
 
 KAPPA, BATCH, SHAPE = 5, 2, (1, 2, 2)
@@ -51,7 +49,7 @@ def answer(judged: dict[int, int], form: AnswerForm = FORM) -> Message:
     feedbacks = {worker: feedback_of(worker, form.shape) for worker in judged}
     losses = {worker: torch.tensor([worker + 0.1, worker + 0.2]) for worker in judged}
     verdicts = {worker: verdicts_of(worker) for worker in judged}
-    return feedback(9, feedbacks, losses, judged, form, verdicts)
+    return pack_answers(9, feedbacks, losses, judged, form, {VERDICTS: verdicts})
 
 
 def verdicts_of(worker: int) -> Tensor:
@@ -132,7 +130,7 @@ def test_verdicts_take_no_bytes_where_the_rule_has_no_use_for_them(rule: str) ->
     form, judged = form_of(rule), {1: 0, 2: 1}
     feedbacks = {worker: feedback_of(worker) for worker in judged}
     losses = {worker: torch.tensor([worker + 0.1, worker + 0.2]) for worker in judged}
-    without = encode(feedback(9, feedbacks, losses, judged, form))
+    without = encode(pack_answers(9, feedbacks, losses, judged, form))
     assert all(map(torch.equal, encode(answer(judged, form)), without))
 
 
@@ -204,7 +202,7 @@ def test_discriminators_are_addressed_to_their_takers() -> None:
         2: {"model.0.weight": torch.ones(2), "optimizer.0.weight.step": torch.tensor(3.0)},
         11: {"model.0.weight": torch.zeros(2)},
     }
-    message = discriminators(12, states)
+    message = Message(DISCRIMINATORS, 12, tensors=of_workers(states))
     assert (message.kind, message.iteration, dict(message.fields)) == (DISCRIMINATORS, 12, {})
     assert list(message.tensors) == [
         "2/model.0.weight",

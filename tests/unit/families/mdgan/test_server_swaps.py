@@ -12,7 +12,7 @@ from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK, SWA
 from mdgan.families.mdgan.server_swaps import ServerSwaps
 from mdgan.families.mdgan.swap import draw_swap
 from mdgan.families.mdgan.worker import Worker
-from mdgan.messages import Kind, Message
+from mdgan.messages import Kind, Message, of_workers
 from mdgan.transport.memory import MemoryHostTransport
 from tests.unit.engine.played import Played, answer_of
 from tests.unit.engine.played_server import PlayedServer, answer, batches
@@ -53,12 +53,16 @@ def swapped(server: PlayedServer, moves: dict[int, int], host_of: dict[int, int]
 # A host's part.
 
 
+def parcel(states: Mapping[int, Mapping[str, Tensor]]) -> Message:
+    return Message(DISCRIMINATORS, 4, tensors=of_workers(states))
+
+
 def test_two_hosts_exchange_their_discriminators(server: PlayedServer) -> None:
     workers, before = trained(server, 1)
     theirs = discriminator(7)
     other = partner(server, 2)
     server.send(mdgan_messages.swap(4, {1: 2, 2: 1}, {1: 1, 2: 2}, {}))
-    fetched = other.exchange(4, {1: mdgan_messages.discriminators(4, {1: theirs})}, [1], {})
+    fetched = other.exchange(4, {1: parcel({1: theirs})}, [1], {})
     report = server.take(SWAPPED)
     assert isinstance(fetched[1], Message)
     assert same_state(messages.by_worker(fetched[1])[2], before[1])
@@ -82,7 +86,7 @@ def test_some_stay_and_some_go(server: PlayedServer) -> None:
     theirs = discriminator(9)
     other = partner(server, 5)
     server.send(mdgan_messages.swap(4, {1: 2, 2: 1, 3: 5, 5: 3}, {1: 1, 2: 1, 3: 1, 5: 5}, {}))
-    other.exchange(4, {1: mdgan_messages.discriminators(4, {3: theirs})}, [1], {})
+    other.exchange(4, {1: parcel({3: theirs})}, [1], {})
     report = server.take(SWAPPED)
     assert server.stop() is None
     assert same_state(own(workers[1]), before[2])
@@ -139,7 +143,7 @@ def test_nobody_gets_what_was_meant_for_another(server: PlayedServer) -> None:
     theirs = discriminator(9)
     other = partner(server, 5)
     server.send(mdgan_messages.swap(4, {3: 5, 5: 3}, {1: 1, 3: 1, 5: 5}, {}))
-    other.exchange(4, {1: mdgan_messages.discriminators(4, {3: theirs, 1: theirs})}, [1], {})
+    other.exchange(4, {1: parcel({3: theirs, 1: theirs})}, [1], {})
     assert server.take(SWAPPED).fields["taken"].keys() == {"3"}
     assert server.stop() is None
     assert same_state(own(workers[1]), before[1])
@@ -158,7 +162,14 @@ def begun(made: Stage, *groups: tuple[int, ...]) -> tuple[ServerSwaps, Engine, l
     made.members.begin()
     unused = cast(Any, None)
     engine = Engine(
-        made.network.server, made.members, unused, unused, made.saving, made.observer, dict
+        made.network.server,
+        made.members,
+        unused,
+        unused,
+        made.saving,
+        made.observer,
+        dict,
+        lambda: None,
     )
     return ServerSwaps("pairs", seed=0), engine, hosts
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.discriminator_stack import CannotStack
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
-from mdgan.families.mdgan.worker import Worker
-from mdgan.families.mdgan.worker_group import Answers, OneByOne, WorkerGroup
+from mdgan.families.mdgan.worker import Answers, OneByOne, Worker, WorkerGroup
 from mdgan.gan.arithmetic import prepare
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.randomness import RandomState

@@ -29,12 +29,12 @@ def stale_generator(pauses: set[int], answered: list[list[int]]) -> Tensor:
     made: list[tuple[torch.nn.Module, Tensor]] = []
 
     def generate() -> None:
-        module = copy.deepcopy(learner.generator)
+        module = copy.deepcopy(learner.model)
         z = torch.randn(KAPPA * small.BATCH_SIZE, small.Z_DIM, generator=learner._noise)
         with learner._random_state.in_place():
             x = module(z)
-        learner.generator.load_state_dict(  # what BatchNorm has seen, and nothing else
-            {**learner.generator.state_dict(), **dict(module.named_buffers())}
+        learner.model.load_state_dict(  # what BatchNorm has seen, and nothing else
+            {**learner.model.state_dict(), **dict(module.named_buffers())}
         )
         made.append((module, x.view(KAPPA, small.BATCH_SIZE, *small.SHAPE)))
 
@@ -49,7 +49,7 @@ def stale_generator(pauses: set[int], answered: list[list[int]]) -> Tensor:
         gradients = torch.autograd.grad(x, list(module.parameters()), output_gradient)
         learner.put_gradients(gradients)
         learner.step()
-    return weights(learner.generator)
+    return weights(learner.model)
 
 
 def test_the_next_batches_are_there_before_anybody_has_answered(stage: MakeStage) -> None:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from mdgan.families.mdgan.aggregation import Aggregation, gradient_of_each
-from mdgan.families.mdgan.aggregation_rule import parse_aggregation
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
+from mdgan.families.mdgan.settings import parse_aggregation
 from mdgan.families.mdgan.track_record import MEMORY, TrackRecord
 from mdgan.gan.randomness import generator_for
 from tests.unit.gan.small import BATCH_SIZE, SHAPE, images, make_learner, same_bits
@@ -42,7 +42,7 @@ def answers(iteration: int, lie: str | None) -> dict[int, Tensor]:
 def fixed_learner() -> GeneratorLearner:
     """Its generator is never stepped, so that gradients of two iterations can be compared."""
     learner = make_learner()
-    learner.generator.eval()
+    learner.model.eval()
     return learner
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import Assignment
-from mdgan.families.mdgan.tuning import Candidate, Tuning
-from mdgan.families.mdgan.worker_group import Answers
+from mdgan.families.mdgan.grouping import Candidate, Tuning
+from mdgan.families.mdgan.worker import Answers
 
 WORKERS = {1: Assignment(0, 1), 2: Assignment(0, 1)}
 

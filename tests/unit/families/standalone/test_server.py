@@ -14,8 +14,8 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import Interrupted
 from mdgan.families.standalone.server import StandaloneServer
 from mdgan.families.standalone.settings import StandaloneSettings
+from mdgan.gan.generator import Generator
 from mdgan.gan.local_gan import LocalGAN
-from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
 from mdgan.storage.manifest import SERVER
 from tests.unit.engine.stage import Stage, make_worker, same_state
@@ -25,15 +25,15 @@ from tests.unit.gan import small
 def make_gan() -> LocalGAN:
     generator = small.make_generator()
     return LocalGAN(
-        generator,
-        small.adam(generator),
+        Generator(
+            generator,
+            small.adam(generator),
+            z_dim=small.Z_DIM,
+            noise=generator_for(0, "noise"),
+            random_state=RandomState(1000, small.CPU),
+        ),
         make_worker(1, local_steps=2),
-        z_dim=small.Z_DIM,
-        batch_size=small.BATCH_SIZE,
-        kappa=2,
-        generator_loss=GENERATOR_LOSSES["non-saturating"],
-        noise=generator_for(0, "noise"),
-        random_state=RandomState(1000, small.CPU),
+        2,
     )
 
 

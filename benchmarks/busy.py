@@ -1,0 +1,80 @@
+"""Measures a training in one process beside other programs that use all cores.
+
+    python -m benchmarks.busy [--iterations N]
+
+Trains MNIST's perceptron on noise in one process, alone and beside one busy loop a core, with
+several ways in which OpenMP's threads wait for one another. Each way is a fresh process, since
+OpenMP reads its variables once. The column `ratio` is busy : alone. On a machine that is not idle
+the column `alone` is worth nothing. Takes about two minutes.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.settings.machine import num_cores
+from tests.unit.dataset_formats import write_mnist
+
+WAYS: dict[str, dict[str, str]] = {
+    "as mdgan chooses": {},
+    "spinning": {"OMP_WAIT_POLICY": "ACTIVE"},
+    "OpenMP's default": {"GOMP_SPINCOUNT": "300000"},
+    "passive": {"OMP_WAIT_POLICY": "PASSIVE"},
+}
+
+
+@contextmanager
+def busy_cores() -> Iterator[None]:
+    """One endless loop for every core."""
+    loops = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(num_cores())
+    ]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def rate(folder: Path, iterations: int, threads: str, variables: dict[str, str]) -> float:
+    """Iterations per second of a training without its start."""
+    out = Path(tempfile.mkdtemp(dir=folder)) / "run"
+    flags = {"dataset": "mnist", "data-dir": folder / "data", "iterations": iterations}
+    flags |= {"eval-interval": 0, "sample-interval": 0, "log-interval": 5, "threads": threads}
+    command = [sys.executable, "-m", "mdgan", "standalone", "--out", str(out)]
+    command += [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    subprocess.run(command, env={**os.environ, **variables}, check=True, capture_output=True)
+    first, *_, last = RecordedRun.read(out).iterations
+    return float((last["iteration"] - first["iteration"]) / (last["seconds"] - first["seconds"]))
+
+
+def main() -> None:
+    """Prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--iterations", type=int, default=30)
+    iterations = parser.parse_args().iterations
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_mnist(folder / "data", 1000)
+        print(f"{num_cores()} cores; iterations/s of one process      alone     busy    ratio")
+        one_thread: dict[str, dict[str, str]] = {"as mdgan chooses": {}}
+        for threads, ways in (("auto", WAYS), ("1", one_thread)):
+            for way, variables in ways.items():
+                alone = rate(folder, 2 * iterations, threads, variables)
+                with busy_cores():
+                    busy = rate(folder, iterations, threads, variables)
+                print(
+                    f"threads {threads:5} {way:28} {alone:8.1f} {busy:8.1f} {busy / alone:8.2f}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

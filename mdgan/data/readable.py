@@ -1,0 +1,211 @@
+"""Samples that can be read: each is tried before training, and replaced if it fails later on.
+
+Names of files stay on the machine that has them: they are logged here, and no error that could
+travel to the server holds one.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import PIL
+import torch
+from torch import Tensor
+
+from mdgan.data.images import why_unreadable
+from mdgan.data.partitioner import ImageFilesPartitioner, InMemoryPartitioner, Partitioner
+from mdgan.errors import BadInput
+from mdgan.settings.machine import cache_folder, num_cores
+from mdgan.storage.whole_file import write_whole
+
+_log = logging.getLogger(__name__)
+
+_AT_ONCE = 32
+_SILENT_SECONDS = 2.0
+_WORTH_KEEPING_SECONDS = 2.0
+_MOST_NAMED = 20
+
+
+@cache
+def warn_once(text: str) -> None:
+    """Warns the user of something, once in a process however often it is found."""
+    _log.warning("warning: %s", text)
+
+
+class Readable(Partitioner):
+    """Some samples of a data set; one that can no longer be read is replaced by the next here.
+
+    Args:
+        source: the data set; if it is a `Readable`, the one behind it is used.
+        indices: int64 [m], which of its samples.
+    """
+
+    def __init__(self, source: Partitioner, indices: Tensor) -> None:
+        self.labels = source.labels[indices]
+        self.class_names = source.class_names
+        self._told: list[str] = []
+        self._source: Partitioner = source
+        self._indices: Tensor = indices
+        if isinstance(source, Readable):
+            self._told = source._told
+            self._source, self._indices = source._source, source._indices[indices]
+
+    def images(self, indices: Tensor) -> Tensor:
+        """The samples at some positions, float32 [k, C, H, W] in [−1, 1].
+
+        Raises:
+            BadInput: no sample here can be read any more; the text names no file.
+        """
+        try:
+            return self._source.images(self._indices[indices])
+        except MemoryError:
+            raise
+        except Exception as error:  # a reader may raise anything
+            if isinstance(self._source, InMemoryPartitioner):
+                raise
+            if not self._told:
+                self._told.append(str(error))
+                _log.warning(
+                    "warning: %s. From now on the worker's next sample stands in for each that "
+                    "cannot be read; this is said only once",
+                    error,
+                )
+        return torch.cat([self._first_from(position) for position in indices.tolist()])
+
+    def _first_from(self, position: int) -> Tensor:
+        """The first sample from a position on that can be read, float32 [1, C, H, W]."""
+        for step in range(len(self)):
+            here = (position + step) % len(self)
+            with contextlib.suppress(Exception):  # a reader may raise anything
+                return self._source.images(self._indices[here : here + 1])
+        raise BadInput(f"not one of {len(self)} samples can be read any more; see the worker's log")
+
+
+def readable(source: Partitioner, data_dir: Path, *, strict: bool) -> Partitioner:
+    """The samples of a data set without those that cannot be read, which are named in the log.
+
+    Every sample is read once, pictures by threads; samples in memory are not. What was found about
+    many pictures is kept in the user's cache folder, and holds until a file changes.
+
+    Args:
+        source: the data set, with at least one sample.
+        data_dir: the folder that it was read from, for messages.
+        strict: refuse if a sample cannot be read.
+
+    Raises:
+        BadInput: no sample can be read, or not all if `strict`.
+    """
+    if isinstance(source, InMemoryPartitioner):
+        return source
+    bad = _unreadable(source)
+    if not bad:
+        return source
+    pictures = "pictures" if isinstance(source, ImageFilesPartitioner) else "samples"
+    count = f"{len(bad)} of {len(source)} {pictures} in {data_dir} cannot be read"
+    named = [f"{_name(source, index, data_dir)} ({bad[index]})" for index in sorted(bad)]
+    if len(bad) == len(source):
+        raise BadInput(f"{count}, first {named[0]}; check --data-dir")
+    if strict:
+        raise BadInput(
+            f"--strict-data: {count}, first {named[0]}; repair or remove what cannot be read, or "
+            "leave --strict-data out"
+        )
+    more = [f"{len(bad) - _MOST_NAMED} more"] if len(bad) > _MOST_NAMED else []
+    which = ", ".join([*named[:_MOST_NAMED], *more])
+    warn_once(f"{count} and will be left out: {which}; --strict-data would refuse")
+    is_good = torch.ones(len(source), dtype=torch.bool)
+    is_good[list(bad)] = False
+    return Readable(source, is_good.nonzero().squeeze(1))
+
+
+def _name(source: Partitioner, index: int, data_dir: Path) -> str:
+    if not isinstance(source, ImageFilesPartitioner):
+        return f"sample {index}"
+    path = source.paths[index]
+    name = str(path.relative_to(data_dir) if path.is_relative_to(data_dir) else path)
+    return name if name.isprintable() else ascii(name)
+
+
+def _unreadable(source: Partitioner) -> dict[int, str]:
+    """For each sample that cannot be read the reason, from the cache if it knows these files."""
+    cache = _cache_file(source) if isinstance(source, ImageFilesPartitioner) else None
+    if cache is not None:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            known = json.loads(cache.read_bytes())
+            bad = {int(index): str(reason) for index, reason in known.items()}
+            if all(0 <= index < len(source) for index in bad):
+                return bad
+    began = time.monotonic()
+    failures = _try_all(source)
+    bad = {index: failure.reason for index, failure in failures.items()}
+    took_long = time.monotonic() - began >= _WORTH_KEEPING_SECONDS
+    if cache is not None and took_long and all(f.will_last for f in failures.values()):
+        with contextlib.suppress(OSError):  # the cache only saves time
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(cache, json.dumps(bad).encode())
+    return bad
+
+
+def _cache_file(source: ImageFilesPartitioner) -> Path | None:
+    """The file about exactly these pictures, by their paths, sizes and times of change."""
+    folder = cache_folder()
+    digest = hashlib.sha256(f"{PIL.__version__} {source.shape}".encode())
+    try:
+        for path in source.paths:
+            about = path.stat()
+            known = f"\n{path.absolute()} {about.st_size} {about.st_ctime_ns}"
+            digest.update(known.encode(errors="surrogateescape"))
+    except OSError:
+        return None
+    return None if folder is None else folder / "pictures" / f"{digest.hexdigest()}.json"
+
+
+class _Failure(NamedTuple):
+    """Why a sample cannot be read, and whether that will be so until its file changes."""
+
+    reason: str
+    will_last: bool
+
+
+def _try_all(source: Partitioner) -> dict[int, _Failure]:
+    """Reads every sample; says how far it is if that takes long."""
+    pieces = [range(i, min(i + _AT_ONCE, len(source))) for i in range(0, len(source), _AT_ONCE)]
+    failures: dict[int, _Failure] = {}
+    told = time.monotonic()
+    for piece, found in zip(pieces, _results(source, pieces), strict=True):
+        failures.update(found)
+        if time.monotonic() - told > _SILENT_SECONDS:
+            told = time.monotonic()
+            how_far = f"trying to read every sample: {piece.stop:,} of {len(source):,}"
+            _log.info(how_far, extra={"shown": "live"})
+    return failures
+
+
+def _results(source: Partitioner, pieces: list[range]) -> Iterator[dict[int, _Failure]]:
+    if not isinstance(source, ImageFilesPartitioner):  # its reader may not like threads
+        yield from map(partial(_try_some, source), pieces)
+        return
+    pool = ThreadPoolExecutor(num_cores())
+    try:
+        yield from pool.map(partial(_try_some, source), pieces)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _try_some(source: Partitioner, indices: range) -> dict[int, _Failure]:
+    failures = {}
+    for index in indices:
+        try:
+            source.try_reading(index)
+        except Exception as error:  # a reader may raise anything
+            will_last = not (isinstance(error, OSError) and error.errno)
+            path = source.paths[index] if isinstance(source, ImageFilesPartitioner) else None
+            failures[index] = _Failure(why_unreadable(error, path), will_last)
+    return failures

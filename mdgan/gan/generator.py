@@ -1,0 +1,111 @@
+"""A generator with all that its next step depends on, besides the gradient."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.gan.model_state import check_names, load_model, optimizer_tensors, part_of, under
+from mdgan.gan.randomness import RandomState, restore_generator
+
+
+class Generator:
+    """G, its optimizer, and the random numbers that they draw.
+
+    Args:
+        model: G, in training mode.
+        optimizer: over G's parameters w.
+        z_dim: the length of G's input.
+        noise: draws z.
+        random_state: of dropout and the like.
+
+    Attributes:
+        model: G.
+        optimizer: over w.
+        parameters: the trainable ones of w, in G's order.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        z_dim: int,
+        noise: torch.Generator,
+        random_state: RandomState,
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self._z_dim = z_dim
+        self._noise = noise
+        self._random_state = random_state
+
+    @property
+    def device(self) -> torch.device:
+        """Where G lives."""
+        return self.parameters[0].device
+
+    def draw(self, num_samples: int, weights: Mapping[str, Tensor] | None = None) -> Tensor:
+        """X = G(z), z ~ N(0, I), with its graph.
+
+        Args:
+            num_samples: how many.
+            weights: used in place of w, by name.
+
+        Returns:
+            [num_samples, C, H, W] in [−1, 1].
+        """
+        z = torch.randn(num_samples, self._z_dim, generator=self._noise).to(self.device)
+        with self._random_state.in_place():
+            samples: Tensor = (
+                self.model(z)
+                if weights is None
+                else torch.func.functional_call(self.model, dict(weights), (z,))
+            )
+        return samples
+
+    def put_gradients(self, gradients: Sequence[Tensor]) -> None:
+        """Puts gradients in place for `step`.
+
+        Args:
+            gradients: one for each of `parameters`; kept, not copied.
+        """
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+
+    def step(self) -> None:
+        """One optimizer step with the gradients that are in place."""
+        self.optimizer.step()
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of everything that the next step depends on, besides the gradient.
+
+        Returns:
+            `generator.…`, `optimizer.<parameter>.<key>`, `noise` and `random.…`.
+        """
+        state = {
+            **under("generator.", self.model.state_dict()),
+            **under("optimizer.", optimizer_tensors(self.model, self.optimizer)),
+            "noise": self._noise.get_state(),
+            **under("random.", self._random_state.tensors()),
+        }
+        return {name: tensor.detach().clone() for name, tensor in state.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restores what `state` returned.
+
+        Raises:
+            KeyError, RuntimeError: the state does not fit this generator; nothing changed.
+        """
+        check_names(state, "generator.", "optimizer.", "noise", "random.")
+        noise_before, random_before = self._noise.get_state(), self._random_state.tensors()
+        try:
+            restore_generator(self._noise, state["noise"])
+            self._random_state.restore(part_of(state, "random."))
+            weights, moments = part_of(state, "generator."), part_of(state, "optimizer.")
+            load_model(self.model, self.optimizer, weights, moments)
+        except BaseException:
+            self._noise.set_state(noise_before)
+            self._random_state.restore(random_before)
+            raise

@@ -1,0 +1,129 @@
+"""What training may begin with instead of weights from the seed: those of a run, or of a file."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from mdgan.data.dataset_file import DatasetFile
+from mdgan.errors import BadInput
+from mdgan.records.run_directory import GENERATOR_FILE, RunDirectory
+from mdgan.settings.machine import path_of
+from mdgan.storage.checkpoints import Checkpoints
+from mdgan.storage.manifest import SERVER
+from mdgan.storage.state_file import Damaged, read_state
+
+_log = logging.getLogger(__name__)
+
+_HEADER_BYTES = 1 << 20
+
+State = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Weights and buffers that fit the models of the run.
+
+    Attributes:
+        generator: of G, by the model's own names.
+        discriminators: of D, by the worker that they were trained by; one with the number 0 is for
+            all workers. Empty if there is none that fits.
+    """
+
+    generator: State
+    discriminators: Mapping[int, State]
+
+
+def read_beginning(given: str, dataset: DatasetFile) -> Beginning:
+    """Reads what `--init-from` names.
+
+    Args:
+        given: the folder of a run, or a safetensors file with a generator.
+        dataset: makes the models of the run that is to begin.
+
+    Raises:
+        BadInput: it cannot be read, or the generator does not fit.
+    """
+    path, model = path_of(given), dataset.generator()
+    is_run = path.is_dir()
+    try:
+        file = RunDirectory.open(path).path / GENERATOR_FILE if is_run else path
+        generator = _read(file, 2 * sum(tensor.nbytes for tensor in model.state_dict().values()))
+    except BadInput as error:
+        raise BadInput(f"--init-from {given}: {error}; name a run or a generator's file") from error
+    misfit = _misfit(generator, model)
+    if misfit is not None:
+        raise BadInput(
+            f"--init-from {given}: does not fit the generator of {dataset.name}: {misfit}"
+        )
+    discriminators = _discriminators(path, dataset.discriminator()) if is_run else {}
+    beside = "its discriminators" if discriminators else "new discriminators"
+    _log.info("beginning with the generator of %s and %s", path, beside)
+    return Beginning(generator, discriminators)
+
+
+def _read(path: Path, most_bytes: int) -> State:
+    """All tensors of a safetensors file, which may be anything else.
+
+    Raises:
+        BadInput: it cannot be read, or is too large to be what is wanted.
+    """
+    try:
+        if path.stat().st_size > most_bytes + _HEADER_BYTES:
+            raise BadInput(f"{path.name} is larger than the generator")
+        return load_file(path)
+    except (OSError, SafetensorError, ValueError) as error:
+        if isinstance(error, BadInput):
+            raise
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"{path.name} cannot be read ({reason or error!s:.99})") from error
+
+
+def _discriminators(run: Path, model: nn.Module) -> dict[int, State]:
+    """Those of a run's newest checkpoint that are on this machine and fit, by their workers."""
+    manifest, _ = Checkpoints(run / "checkpoints", keep=1).newest()
+    if manifest is None:
+        return {}
+    folder, found = run / "checkpoints" / f"{manifest.iteration:07d}", {}
+    for owner in sorted(manifest.files, key=lambda name: (name != SERVER, len(name), name)):
+        if 0 in found or not (folder / manifest.files[owner].name).exists():
+            continue
+        try:
+            state = read_state(folder, manifest.files[owner])
+        except Damaged:
+            continue
+        for weights in _weights_in(state):
+            if _misfit(weights, model) is None:
+                found[0 if owner == SERVER else int(owner)] = weights
+                break
+    return found
+
+
+def _weights_in(state: State) -> Iterator[State]:
+    """What may be a discriminator's weights in the state of any algorithm."""
+    for marker in ("discriminator.model.", "discriminator."):
+        parts = {name: name.partition(marker)[2] for name in state if marker in name}
+        yield {own: state[name] for name, own in parts.items()}
+
+
+def _misfit(given: State, model: nn.Module) -> str | None:
+    """Why tensors cannot be a model's weights and buffers, by the first that does not fit."""
+    own = model.state_dict()
+    for name, tensor in own.items():
+        if name not in given:
+            return f"{name} is missing"
+        theirs = given[name]
+        if theirs.shape != tensor.shape or theirs.dtype != tensor.dtype:
+            return f"{name} is {_kind(theirs)}, not {_kind(tensor)}"
+        if theirs.is_floating_point() and not bool(theirs.isfinite().all()):
+            return f"{name} holds NaN or Inf"
+    foreign = sorted(given.keys() - own.keys())
+    return f"{foreign[0]} is not a tensor of that model" if foreign else None
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"

@@ -1,0 +1,141 @@
+"""Processes that come to a run under way: a worker that joins, a standby for the server."""
+
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mdgan import __version__
+from mdgan.errors import BadInput, Interrupted
+from mdgan.families import registry
+from mdgan.launch.launcher import STOPPED, launch
+from mdgan.launch.links import server_addresses
+from mdgan.launch.prepare import Prepared, prepare
+from mdgan.launch.processes import on_stop_signals
+from mdgan.launch.settings import LaunchSettings, read_token
+from mdgan.records.run_directory import RunDirectory
+from mdgan.transport.dial import ask_server, watch_server
+from mdgan.transport.rendezvous import local_addresses
+
+_log = logging.getLogger(__name__)
+
+_RETURN_SECONDS = 2.0
+_NOT_SETTINGS = ("version", "dataset_sha256", "extractor")
+
+
+def join(settings: Mapping[str, Any], launched: float) -> int:
+    """Asks the server for the settings of the run and for a rank, and takes part.
+
+    Args:
+        settings: flags of this machine.
+        launched: when the user started it, by the machine's monotonic clock.
+
+    Returns:
+        The exit status, as `launch`.
+
+    Raises:
+        BadInput: there is no server, it refused, or this machine cannot take part.
+    """
+    own = LaunchSettings.read(settings)
+    addresses, token = server_addresses(own), read_token(own)
+    _log.info(
+        "asking the server at %s for a rank", " or ".join(f"{host}:{p}" for host, p in addresses)
+    )
+    told = ask_server(addresses, token, own.timeouts(), threading.Event())
+    theirs = told["identity"].get("version")
+    if theirs != __version__:
+        raise BadInput(
+            f"the server runs mdgan {theirs!s:.30}, this machine {__version__}; install the same "
+            "version on every machine"
+        )
+    shared = {name: v for name, v in told["identity"].items() if name not in _NOT_SETTINGS}
+    prepared = prepare(settings, shared, launched=launched, joins_as=int(told["rank"]))
+    return launch(prepared)
+
+
+def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
+    """Watches the server of a run until it ends, and takes over if it dies.
+
+    Args:
+        path: the run's folder, shared with the server, or a replica of it.
+        settings: flags; settings that they do not name are the run's.
+        launched: when the user started it, by the machine's monotonic clock.
+
+    Returns:
+        The exit status: 0 if the server ended by itself, else as `launch`.
+
+    Raises:
+        BadInput: this machine cannot take over: no address of its own, no run, no server.
+    """
+    config = RunDirectory.open(path).read_config()
+    has_hosts = registry.chosen_algorithm([config]).has_hosts
+    if config.get("transport") == "memory" or not has_hosts:
+        raise BadInput(f"{path}: runs in one process, so no standby can take over")
+    settings = {**{k: v for k, v in settings.items() if v is not None}, "ranks": "0"}
+    prepared = prepare(settings, config, launched=launched, continues=path)
+    own = own_addresses(prepared.launch)
+    interrupted = threading.Event()
+    on_stop_signals(interrupted.set)
+    try:
+        watched = _watch_until_it_dies(prepared, interrupted)
+    except Interrupted:
+        return STOPPED
+    if watched is None:
+        _log.info(
+            "the server has ended; nothing is left to stand by for", extra={"shown": "result"}
+        )
+        return 0
+    address = next((address for address in own if address != watched), own[0])
+    _log.warning("the server is gone; taking over at %s", address)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    return launch(prepared, takes_over_at=address)
+
+
+def own_addresses(settings: LaunchSettings) -> list[str]:
+    """The addresses of this machine among those where workers look for a server.
+
+    Raises:
+        BadInput: there is none, or the flags name no standby.
+    """
+    addresses = settings.addresses()
+    if len(addresses) < 2:
+        raise BadInput(
+            f"--master-addr {settings.master_addr}: names no standby; give SERVER,STANDBY here "
+            "and on every rank"
+        )
+    here = local_addresses()
+    own = [address for address in addresses if address in here or address.startswith("127.")]
+    if not own:
+        raise BadInput(
+            f"--master-addr {settings.master_addr}: none is an address of this machine, which "
+            f"has {', '.join(here)}"
+        )
+    return own
+
+
+def _watch_until_it_dies(prepared: Prepared, interrupted: threading.Event) -> str | None:
+    """Watches the server; returns its address when it has died, None if it has ended."""
+    addresses, token = server_addresses(prepared.launch), prepared.token
+    timeouts, watched = prepared.launch.timeouts(), addresses[0][0]
+
+    def told(welcome: Mapping[str, Any]) -> None:
+        nonlocal watched
+        watched = str(welcome["address"])
+        generation = welcome["generation"]
+        _log.info("standing by for the server at %s (generation %s)", watched, generation)
+
+    while True:
+        if watch_server(addresses, token, timeouts, interrupted, told) == "ended":
+            return None
+        # Perhaps only its connection broke, or it is started anew at once.
+        timeouts = replace(timeouts, connect=_RETURN_SECONDS)
+        with contextlib.suppress(BadInput):
+            if watch_server(addresses, token, timeouts, interrupted, told) == "ended":
+                return None
+            continue
+        return watched

@@ -1,0 +1,165 @@
+"""Minds one `mdgan` process for a driver on another machine: an actor of Ray is one of these.
+
+It imports nothing heavy, for every actor loads it. What it runs ends when it ends, however it ends.
+"""
+
+import contextlib
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import IO
+
+ENDS_WITH_INPUT = "MDGAN_ENDS_WITH_INPUT"
+"""The variable with which a program that starts mdgan says: end when your standard input does."""
+
+_STOP_SECONDS = 8.0  # mdgan takes 4 s at most to save a run and end its processes
+_WAIT_SECONDS = 1.0
+_UNASKED_SECONDS = 30.0
+_MOST_LINES = 1000
+
+News = tuple[list[tuple[str, str]], int | None]
+"""What a process has printed, each line with its stream, `out` or `err`; and its exit status, once
+it has ended and all is told."""
+
+
+class Minder:
+    """One process of mdgan, beside which this one does nothing else.
+
+    The driver asks for news every second or so. When it no longer does, Ray has taken this node for
+    dead, or the driver is gone: then the process ends, for another may be about to take its ranks.
+    """
+
+    def __init__(self) -> None:
+        self._asked = time.monotonic()
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._readers: list[threading.Thread] = []
+
+    def where(self, wanted: int) -> tuple[str, int, bool]:
+        """Where a server can listen on this node.
+
+        Args:
+            wanted: the port that it should have; 0 for any.
+
+        Returns:
+            The address of the node; a port of it, the wanted one unless that is in use; and whether
+            the process already runs.
+        """
+        address = str(import_module("ray.util").get_node_ip_address())
+        if self._process is not None and self._process.poll() is None:
+            return address, wanted, True
+        for port in (wanted, 0):
+            with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                with contextlib.suppress(OSError):
+                    probe.bind((address, port))
+                    return address, int(probe.getsockname()[1]), False
+        return address, wanted, False
+
+    def start(self, arguments: Sequence[str], folder: str, settings: str) -> None:
+        """Starts the process; one that runs already is stopped first.
+
+        Args:
+            arguments: of `mdgan train`.
+            folder: where it runs, if this machine has it.
+            settings: for `--config`, as JSON.
+        """
+        self.stop()
+        descriptor, name = tempfile.mkstemp(prefix="mdgan-", suffix=".json")
+        with os.fdopen(descriptor, "w") as file:
+            file.write(settings)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "mdgan", "train", "--config", name, *arguments],
+            cwd=folder if Path(folder).is_dir() else None,
+            env=_environment(os.environ),
+            stdin=subprocess.PIPE,  # closed when this process ends, and then so does mdgan
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        self._lines = queue.SimpleQueue()
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream, kind, self._lines), daemon=True)
+            for stream, kind in ((self._process.stdout, "out"), (self._process.stderr, "err"))
+        ]
+        for reader in self._readers:
+            reader.start()
+        self._asked = time.monotonic()
+        ending = (self._process, Path(name))
+        threading.Thread(target=self._end_unasked, args=ending, daemon=True).start()
+
+    def poll(self) -> News | None:
+        """Waits for a moment until there is news.
+
+        Returns:
+            What there is; None if no process was started, as after a restart of this actor.
+        """
+        self._asked = time.monotonic()
+        if self._process is None:
+            return None
+        lines: list[tuple[str, str]] = []
+        try:
+            lines.append(self._lines.get(timeout=_WAIT_SECONDS))
+            while len(lines) < _MOST_LINES:
+                lines.append(self._lines.get_nowait())
+        except queue.Empty:
+            pass
+        told = self._lines.empty() and not any(reader.is_alive() for reader in self._readers)
+        return lines, self._process.wait() if told else None
+
+    def stop(self, *, wait: bool = True) -> None:
+        """Asks the process to end; kills it and what it started if that takes too long.
+
+        Args:
+            wait: until it has ended; what it prints meanwhile is told by `poll` otherwise.
+        """
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        if wait:
+            _wait_or_kill(process)
+
+    def _end_unasked(self, process: "subprocess.Popen[str]", settings: Path) -> None:
+        """Waits for the end of a process, which it brings about if no news is asked for."""
+        while process.poll() is None:
+            time.sleep(_WAIT_SECONDS)
+            if time.monotonic() - self._asked > _UNASKED_SECONDS:
+                process.send_signal(signal.SIGTERM)
+                _wait_or_kill(process)
+                if self._process is process:
+                    self._process = None
+        settings.unlink(missing_ok=True)
+        if process.stdin is not None:
+            process.stdin.close()
+
+    @staticmethod
+    def _read(stream: IO[str], kind: str, lines: "queue.SimpleQueue[tuple[str, str]]") -> None:
+        with stream:
+            for line in stream:
+                lines.put((kind, line.rstrip("\n")))
+
+
+def _environment(own: Mapping[str, str]) -> dict[str, str]:
+    """An actor's environment, without what another launcher may have told the cluster's daemons."""
+    kept = {name: value for name, value in own.items() if name != "OMP_NUM_THREADS"}
+    return {**kept, ENDS_WITH_INPUT: "1"}
+
+
+def _wait_or_kill(process: "subprocess.Popen[str]") -> None:
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,89 @@
+"""What a process is told by the program that started it beside others: torchrun, or Slurm.
+
+Such a program starts every process of a run, on machines of its choice. The first process is the
+server; each other one is a host.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from mdgan.errors import BadInput
+
+Launcher = Literal["auto", "processes", "torchrun", "slurm"]
+"""What starts the ranks. With `processes`, mdgan forks those of this machine by itself; with
+`auto` it does so, too, unless torchrun or Slurm has started it."""
+
+LAUNCHERS: tuple[str, ...] = (*get_args(Launcher), "ray")
+"""The values of `--launcher`; for Ray there is more to say, see `RayCluster`."""
+
+
+@dataclass(frozen=True)
+class RayCluster:
+    """Where Ray is to start the processes of a run.
+
+    Attributes:
+        address: of the cluster; None for the one that Ray finds, or for a new one here.
+        resources: what each process reserves, by Ray's names.
+    """
+
+    address: str | None
+    resources: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One of the processes that another program has started for a run.
+
+    Attributes:
+        launcher: what that program is called in messages.
+        process: which of all processes this is, from 0.
+        num_processes: how many there are.
+        processes_here: how many of them are on this machine.
+        process_here: which of those this is, from 0.
+        master_addr: where process 0 is.
+        master_port: its port there, or that of torchrun's store.
+        store_is_up: whether torchrun serves a store on that port, which says where process 0 is.
+        attempt: a number that differs between restarts of the same job.
+        cores: those that each process may use; None if they share what the machine has.
+        prints_together: whether what all processes print comes together, so that the server's
+            progress says enough.
+    """
+
+    launcher: str
+    process: int
+    num_processes: int
+    processes_here: int
+    process_here: int
+    master_addr: str
+    master_port: int
+    store_is_up: bool = False
+    attempt: str = "0"
+    cores: int | None = None
+    prints_together: bool = False
+
+    def world_size(self, workers_per_host: int) -> int:
+        """The number of ranks when each process but the first carries W workers."""
+        return 1 + (self.num_processes - 1) * workers_per_host
+
+
+def read_resources(text: str | None) -> dict[str, float]:
+    """Reads `--host-resources`: what each process reserves, by Ray's names of resources.
+
+    Raises:
+        BadInput: it is no JSON object of positive numbers.
+    """
+    if text is None:
+        return {"CPU": 1.0}
+    try:
+        read = json.loads(text)
+        resources = {str(name): float(amount) for name, amount in read.items()}
+        fits = all(0 < amount < 1e15 for amount in resources.values())
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        fits = False
+    if not fits:
+        raise BadInput(
+            f'--host-resources {text:.99}: must be amounts by name, such as {{"CPU": 2, "GPU": 1}}'
+        )
+    return resources

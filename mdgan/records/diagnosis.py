@@ -1,0 +1,131 @@
+"""What a run looks like that goes wrong, told from its losses and scores.
+
+The rules are those of thumb by which people look at GANs (Chintala et al., "How to train a GAN?",
+2016: a discriminator loss near 0 is a failure). They are set so wide that what they find is rarely
+anything else, and none speaks while the FID still reaches a new best:
+
+* Losses that are not finite, or far from where they begin, come from steps that are too large.
+* A discriminator that is right in almost everything no longer tells the generator where to go.
+* A generator that keeps to half of the classes, or fewer, has collapsed to some modes.
+* An FID of twice the best, twice in a row, is more than the noise between two scores.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import log
+from statistics import median
+from typing import Any, NamedTuple
+
+from mdgan.records.rows import Losses, Scores
+from mdgan.records.values import number_in, said
+
+LOSSES_NEEDED = 5
+"""Logged iterations in a row that are looked at, so that a single batch does not decide."""
+
+_GUESSING = {"bce": 2 * log(2), "least-squares": 0.25, "hinge": 2.0}
+"""J_disc of a discriminator that tells nothing apart, by the name of the loss."""
+_WON, _EXPLODED = 0.015, 5.0
+"""Times as large as by guessing. 0.015 with bce: a chance of 99 % is given to what is true."""
+_LARGE_LOSS = 100.0
+_NEW_BEST, _WORSE = 0.9, 2.0
+"""Times the best FID before. From one score to the next it rises by a quarter in healthy runs."""
+_NEAR_FLOOR = 3.0
+_LEAST_CLASSES, _LEAST_SCORES = 4, 3
+
+
+class Finding(NamedTuple):
+    """What a run looks like.
+
+    Attributes:
+        name: in a few words.
+        text: in a sentence, with the numbers that say so.
+        remedy: what people then do.
+    """
+
+    name: str
+    text: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """Everything, in one line."""
+        return f"{self.text}; people then {self.remedy}"
+
+
+def diagnose(
+    losses: Sequence[Losses], scores: Sequence[Scores], config: Mapping[str, Any]
+) -> Finding | None:
+    """What a run looks like now, if something seems to go wrong.
+
+    Args:
+        losses: the logged iterations in order; the last `LOSSES_NEEDED` are enough.
+        scores: of the generator in order, as training scored it.
+        config: the run's settings.
+    """
+    fids = [(row.iteration, value) for row in scores if (value := row.scores.get("fid"))]
+    trend = [fid for _, fid in fids]
+    if losses and None in (losses[-1].generator_loss, losses[-1].discriminator_loss):
+        return Finding(
+            "losses are not finite",
+            f"the losses are not finite (NaN) in iteration {losses[-1].iteration:,}",
+            "lower --generator-lr and --discriminator-lr, and leave --precision fp16 out",
+        )
+    if len(trend) > 1 and trend[-1] < _NEW_BEST * min(trend[:-1]):
+        return None
+    return (
+        _of_losses(losses[-LOSSES_NEEDED:], str(config.get("discriminator_loss", "bce")))
+        or _of_classes(scores)
+        or _of_fids(fids, number_in(scores[-1].floor, "fid") if scores else None)
+    )
+
+
+def _of_losses(losses: Sequence[Losses], name: str) -> Finding | None:
+    generators = [row.generator_loss for row in losses if row.generator_loss is not None]
+    discriminators = [x for row in losses if (x := row.discriminator_loss) is not None]
+    if min(len(generators), len(discriminators)) < LOSSES_NEEDED or name not in _GUESSING:
+        return None
+    generator, discriminator = median(generators), median(discriminators)
+    told = f"D loss {discriminator:.2g}, {_GUESSING[name]:.2g} by guessing; G loss {generator:.2g}"
+    if discriminator > _EXPLODED * _GUESSING[name] or abs(generator) > _LARGE_LOSS:
+        return Finding(
+            "losses explode",
+            f"the losses explode, and NaN may follow ({told})",
+            "lower --generator-lr and --discriminator-lr",
+        )
+    if 0.0 <= discriminator < _WON * _GUESSING[name]:
+        return Finding(
+            "D has won",
+            f"the discriminator has won: it is always right, and the generator learns nothing "
+            f"({told})",
+            "lower --discriminator-lr, --local-steps or an unusually high --generator-lr",
+        )
+    return None
+
+
+def _of_classes(scores: Sequence[Scores]) -> Finding | None:
+    known = [number_in(row.real, "classes") or 0.0 for row in scores]
+    covered = [number_in(row.scores, "classes_covered") for row in scores]
+    few = [
+        got is not None and real >= _LEAST_CLASSES and got <= real / 2
+        for got, real in zip(covered, known, strict=True)
+    ]
+    if len(few) < _LEAST_SCORES or not all(few[-2:]):
+        return None
+    return Finding(
+        "mode collapse",
+        f"the generator has collapsed to a few modes: {covered[-1]:.0f} of {known[-1]:.0f} classes",
+        "lower --generator-lr, raise --batch-size, or try another --generator-loss",
+    )
+
+
+def _of_fids(fids: Sequence[tuple[int, float]], floor: float | None) -> Finding | None:
+    if len(fids) < _LEAST_SCORES:
+        return None
+    iteration, best = min(fids, key=lambda one: one[1])
+    last = fids[-1][1]
+    if min(fids[-2][1], last) < _WORSE * best or last < _NEAR_FLOOR * (floor or 0.0):
+        return None
+    return Finding(
+        "scores get worse",
+        f"the generator has become worse: FID {said(last)}, after {said(best)} at iteration "
+        f"{iteration:,}",
+        "lower the learning rates, or stop with --iterations where it was best",
+    )

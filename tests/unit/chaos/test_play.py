@@ -1,0 +1,60 @@
+"""In which order a run's processes are started, whatever faults were drawn."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from mdgan.chaos import play as module
+from mdgan.chaos.play import Commands, Rules, play
+from mdgan.chaos.schedule import Event
+from mdgan.launch.faults import Fault
+from mdgan.records.run_directory import RunDirectory
+
+COMMANDS = Commands(["train"], ["join"], ["standby"], ["workers"])
+KILLED = Event("kill", 5, Fault("host-1", "kill", "send", 5))
+NO_SERVER = Event("server", 5, Fault("server", "kill", "wait", 5))
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([KILLED], ["train", "workers"]),
+        ([Event("join", 10**6)], ["train", "workers"]),
+        ([KILLED, NO_SERVER], ["train", "standby", "workers"]),
+    ],
+    ids=["a worker", "a newcomer", "the server, too"],
+)
+@pytest.mark.timeout(30)
+def test_workers_wait_for_a_standby_only_if_there_will_be_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[Event], expected: list[str]
+) -> None:
+    run = RunDirectory.claim(tmp_path / "run")
+    run.write_status({"state": "running"})
+
+    class FakeActor:
+        """A command that only says that it was started; the run ends when its workers are there."""
+
+        session = began = 0
+
+        def __init__(self, name: str, *_: Sequence[str] | Mapping[str, str]) -> None:
+            self.name = name
+            self.status: int | None = None
+            if name == "workers":
+                run.write_status({"state": "finished"})
+
+        def said(self, text: str) -> bool:
+            return self.name == "standby" and text.startswith("standing by")
+
+        def ask_to_stop(self) -> None:
+            self.status = 0
+
+        def end(self, _seconds: float) -> list[int]:
+            return []
+
+    monkeypatch.setattr(module, "Actor", FakeActor)
+    monkeypatch.setattr(module, "_ENDING_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_JOINING_SECONDS", 0.0)
+    played = play(COMMANDS, events, Rules(1, 0.0, 5.0, 300.0), run.path)
+    assert [actor.name for actor in played.actors] == expected
+    assert not played.stalled

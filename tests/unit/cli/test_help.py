@@ -1,0 +1,143 @@
+"""What `--help` shows, what mistyped flags are answered with, and what shells complete."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mdgan.cli import cli
+from mdgan.cli.help import Command
+from mdgan.families import registry
+from mdgan.settings.declare import GROUPS
+from tests.processes import REPOSITORY, run_here
+
+
+def help_of(*command: str, columns: int = 80) -> list[str]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("COLUMNS", str(columns))
+        done = run_here(*command, "--help", cwd=REPOSITORY)
+    assert done.status == 0, done
+    return done.output.splitlines()
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("name", ["", *cli.commands])
+def test_help_fits_the_terminal_and_begins_with_examples(name: str, columns: int) -> None:
+    lines = help_of(*filter(None, [name]), columns=columns)
+    assert [line for line in lines if len(line) > columns and "$ " not in line] == []
+    if name:
+        (begin,) = [number for number, line in enumerate(lines) if line == "Examples:"]
+        assert lines[begin + 1].startswith(f"  mdgan {name}")
+
+
+def test_flags_stand_in_groups() -> None:
+    lines = help_of("train")
+    headings = [line[:-1] for line in lines if line and line[0] != " " and line[-1] == ":"]
+    assert headings == ["Examples", *GROUPS.values(), "Other options"]
+    of_flag, heading = {}, ""
+    for line in lines:
+        if line and line[0] != " ":
+            heading = line[:-1]
+        elif line.startswith("  --"):
+            of_flag[line.split()[0]] = heading
+    assert of_flag["--dataset"] == "Data"
+    assert of_flag["--swap"] == "Algorithm"
+    assert of_flag["--beta1"] == "Models and optimizers"
+    assert of_flag["--join-token"] == "Network and processes"
+    assert of_flag["--patience"] == "Faults and checkpoints"
+    assert of_flag["--out"] == "Output and scores"
+    assert of_flag["--threads"] == "Speed"
+    assert of_flag["--resume"] == "Other options"
+    for name, item in registry.declared_settings().items():
+        assert item.metadata["group"] in GROUPS, name
+
+
+def test_commands_come_in_the_order_of_use_with_an_example_each() -> None:
+    lines = help_of()
+    begin = lines.index("Commands, in the order of use:")
+    named = [line.split()[0] for line in lines[begin + 1 :] if line[2:3].strip()]
+    assert named == list(cli.commands)
+    assert named.index("plan") < named.index("train") < named.index("report")
+    for name in named:
+        assert any(line.strip().startswith(f"$ mdgan {name}") for line in lines), name
+
+
+def test_examples_are_commands_that_mdgan_understands() -> None:
+    for name, command in cli.commands.items():
+        assert isinstance(command, Command)
+        for example in command.examples:
+            words = example.split()
+            assert words[:2] == ["mdgan", name]
+            command.make_context(name, words[2:])
+
+
+@pytest.mark.parametrize(
+    ("flag", "meant"),
+    [
+        ("--learning-rate", "Did you mean --generator-lr or --discriminator-lr?"),
+        ("--workers", "Did you mean --world-size?"),
+        ("--epochs", "Did you mean --iterations?"),
+        ("--itertions", "--iterations"),
+        ("--master-adr", "--master-addr"),
+    ],
+)
+def test_a_mistyped_flag_is_answered_with_near_ones(tmp_path: Path, flag: str, meant: str) -> None:
+    result = run_here("train", flag, "1", cwd=tmp_path)
+    assert result.status == 2
+    assert result.errors.count("\n") == 1
+    assert f"No such option '{flag}'" in result.errors
+    assert meant in result.errors
+
+
+COMPLETE = """
+eval "$(_MDGAN_COMPLETE=bash_source mdgan)"
+complete_here() {
+    COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+    _mdgan_completion mdgan
+    echo "${COMPREPLY[*]}"
+}
+complete_here mdgan train --dataset ""
+complete_here mdgan train --datasets-dir my --dataset m
+complete_here mdgan report ""
+complete_here mdgan sample runs/s
+complete_here mdgan train --algorithm f
+complete_here mdgan st
+complete_here mdgan train --check
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_names_of_data_sets_runs_and_algorithms(tmp_path: Path) -> None:
+    for name in ("runs/first", "runs/second", "runs/empty"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("first", "second"):
+        (tmp_path / "runs" / name / "config.json").write_text("{}")
+    (tmp_path / "my").mkdir()
+    (tmp_path / "my" / "mine.py").touch()
+    program = tmp_path / "bin" / "mdgan"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m mdgan "$@"\n')
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", COMPLETE],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "celeba cifar10 digits folder mnist",
+        "mine mnist",
+        "runs/first runs/second",
+        "runs/second",
+        "fl-gan fegan",
+        "standalone standby",
+        "--checkpoint-interval --checkpoint-keep --checkpoint-to-server",
+    ]

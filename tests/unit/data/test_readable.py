@@ -1,0 +1,250 @@
+"""Pictures that cannot be read are left out at the start, and replaced while training goes on."""
+
+import io
+import json
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mdgan.data import readable
+from mdgan.data.dataset_file import DatasetFile, load_path
+from mdgan.data.partitioner import ImageFilesPartitioner, Partitioner
+from mdgan.data.shard import Shard
+from mdgan.errors import BadInput
+
+TINY = """
+from pathlib import Path
+import torch
+from torch import nn
+from mdgan.data import ImageFilesPartitioner
+
+SHAPE, Z_DIM = (3, 8, 8), 4
+
+class Partitioner(ImageFilesPartitioner):
+    shape = SHAPE
+
+    def find(self, data_dir):
+        paths = sorted(data_dir.glob("*.*"))
+        return paths, torch.arange(len(paths)) % 3
+
+Generator = Discriminator = nn.Identity
+"""
+OWN = """
+import torch
+from torch import nn
+from mdgan.data import Partitioner as Base
+
+SHAPE, Z_DIM = (1, 2, 2), 4
+
+class Partitioner(Base):
+    def __init__(self, data_dir):
+        self.labels = torch.zeros(5, dtype=torch.int64)
+
+    def images(self, indices):
+        if (indices == 3).any():
+            raise RuntimeError("a damaged record")
+        return torch.zeros(len(indices), *SHAPE)
+
+Generator = Discriminator = nn.Identity
+"""
+
+
+def picture(image: Image.Image, kind: str = "PNG", keep: float = 1.0) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind)
+    return buffer.getvalue()[: int(keep * buffer.tell())]
+
+
+RGB = Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 30, 3), dtype=np.uint8))
+WHOLE = picture(RGB)
+NUMBERS = np.arange(600).reshape(20, 30)
+
+GOOD = {
+    "png": WHOLE,
+    "grey": picture(RGB.convert("L")),
+    "one bit": picture(RGB.convert("1")),
+    "palette": picture(RGB.convert("P"), "GIF"),
+    "transparent": picture(RGB.convert("RGBA")),
+    "four colours of print": picture(RGB.convert("CMYK"), "JPEG"),
+    "16 bits": picture(Image.fromarray((100 * NUMBERS).astype(np.uint16))),
+}
+BAD = {
+    "empty": (b"", "it is empty"),
+    "text": (b"no\nway", "no picture of a known format"),
+    "half a PNG": (picture(RGB, "PNG", 0.5), "truncated"),
+    "half a JPEG": (picture(RGB, "JPEG", 0.9), "truncated"),
+    "half a GIF": (picture(RGB, "GIF", 0.9), "truncated"),
+    "a flipped byte": (WHOLE[:-60] + b"!" + WHOLE[-59:], "broken"),
+    "floating point": (
+        picture(Image.fromarray(NUMBERS.astype(np.float32) / 600), "TIFF"),
+        "floating",
+    ),
+    "negative": (
+        picture(Image.fromarray(-1 - NUMBERS.astype(np.float32)), "TIFF"),
+        "from -600 to -1",
+    ),
+    "32 bits": (picture(Image.fromarray((1000 * NUMBERS).astype(np.int32)), "TIFF"), "16 bits"),
+}
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> DatasetFile:
+    (tmp_path / "tiny.py").write_text(TINY)
+    return load_path(tmp_path / "tiny.py")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    for number in range(9):
+        (tmp_path / "data" / f"{number}.png").write_bytes(WHOLE)
+    return tmp_path / "data"
+
+
+def shard_of(source: Partitioner, indices: list[int]) -> Shard:
+    return Shard(source, torch.tensor(indices), torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_any_kind_of_picture_is_read(kind: str, tiny: DatasetFile, folder: Path) -> None:
+    (folder / "4.png").write_bytes(GOOD[kind])
+    assert len(tiny.open(folder, strict=True)) == 9
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_picture_is_named_and_left_out(
+    kind: str, tiny: DatasetFile, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data, reason = BAD[kind]
+    whole = tiny.open(folder)
+    (folder / "4.png").write_bytes(data)
+    source = tiny.open(folder)
+    (line,) = caplog.messages
+    assert f"1 of 9 pictures in {folder} cannot be read and will be left out: 4.png (" in line
+    assert reason in line
+    others = torch.tensor([0, 1, 2, 3, 5, 6, 7, 8])
+    assert torch.equal(source.labels, whole.labels[others])
+    assert torch.equal(source.images(torch.arange(8)), whole.images(others))
+    with pytest.raises(BadInput, match=r"--strict-data: 1 of 9 .*, first 4\.png \(.*; repair or"):
+        tiny.open(folder, strict=True)
+
+
+def test_the_first_and_the_last_may_be_bad_and_many_are_counted(
+    tiny: DatasetFile, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(30):
+        (folder / f"0{number:02}.png").write_bytes(b"")
+    (folder / "9.png").write_bytes(b"")
+    assert len(tiny.open(folder)) == 9
+    (line,) = caplog.messages
+    assert "31 of 40 pictures" in line
+    assert "019.png (it is empty), 11 more; --strict-data would refuse" in line
+
+
+def test_names_that_are_no_text(
+    tiny: DatasetFile, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / os.fsdecode(b"\xff\n.png")).write_bytes(b"")
+    assert len(tiny.open(folder)) == 9
+    assert r"left out: '\udcff\n.png' (it is empty);" in caplog.text
+
+
+def test_only_bad_pictures(tiny: DatasetFile, folder: Path) -> None:
+    for path in folder.iterdir():
+        path.write_bytes(WHOLE[:100])
+    with pytest.raises(BadInput, match=r"9 of 9 pictures in .* cannot be read, first 0\.png \("):
+        tiny.open(folder)
+
+
+def test_what_was_found_is_kept_until_a_file_changes(
+    tiny: DatasetFile, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tried: list[int] = []
+    try_reading = ImageFilesPartitioner.try_reading
+
+    def counted(source: ImageFilesPartitioner, index: int) -> None:
+        tried.append(index)
+        try_reading(source, index)
+
+    monkeypatch.setattr(ImageFilesPartitioner, "try_reading", counted)
+    monkeypatch.setattr(readable, "_WORTH_KEEPING_SECONDS", 0.0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (folder / "4.png").write_bytes(b"")
+    for _ in range(3):
+        assert len(tiny.open(folder)) == 8
+        assert sorted(tried) == list(range(9))
+    (kept,) = (tmp_path / "cache" / "mdgan" / "pictures").iterdir()
+    assert "png" not in kept.read_text()
+    kept.write_text(json.dumps({"9": "there is none"}))
+    assert len(tiny.open(folder)) == 8
+    (folder / "4.png").write_bytes(WHOLE)
+    assert len(tiny.open(folder)) == 9
+    assert len(tried) == 27
+
+
+def test_a_picture_that_is_not_readable_today_is_tried_again(
+    tiny: DatasetFile, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_source: ImageFilesPartitioner, _index: int) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(readable, "_WORTH_KEEPING_SECONDS", 0.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(ImageFilesPartitioner, "try_reading", refuse)
+        with pytest.raises(BadInput, match=r"first 0\.png \(Permission denied\)"):
+            tiny.open(folder)
+    assert len(tiny.open(folder)) == 9
+
+
+def test_how_far_it_is(
+    tiny: DatasetFile,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(readable, "_SILENT_SECONDS", -1.0)
+    monkeypatch.setattr(readable, "_AT_ONCE", 4)
+    caplog.set_level(logging.INFO)
+    tiny.open(folder)
+    assert caplog.messages == [f"trying to read every sample: {n} of 9" for n in (4, 8, 9)]
+
+
+def test_a_shard_replaces_what_is_lost_by_its_own_next_sample(
+    tiny: DatasetFile, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(9):
+        colour = (20 * number,) * 3
+        (folder / f"{number}.png").write_bytes(picture(Image.new("RGB", (8, 8), colour)))
+    (folder / "0.png").write_bytes(b"")
+    source = tiny.open(folder)
+    one, other = shard_of(source, [0, 2, 4, 6]), shard_of(source, [1, 3, 5, 7])
+    caplog.clear()
+    (folder / "5.png").unlink()
+    (folder / "7.png").write_bytes(b"")
+
+    def brightness(shard: Shard) -> list[int]:
+        images = torch.cat(list(shard.pieces(2)))
+        return images.mean((1, 2, 3)).add(1).mul(127.5 / 20).round().int().tolist()
+
+    assert brightness(one) == [1, 3, 1, 1]
+    assert brightness(other) == [2, 4, 6, 8]
+    (line,) = caplog.messages
+    assert f"{folder / '5.png'}: cannot read this picture (No such file or directory)" in line
+    for path in folder.iterdir():
+        path.unlink()
+    with pytest.raises(BadInput, match="not one of 4 samples can be read any more") as caught:
+        other.next_batch(2)
+    assert str(folder) not in str(caught.value)
+
+
+def test_samples_of_any_other_data_set(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    assert len(load_path(tmp_path / "own.py").open(tmp_path)) == 4
+    (line,) = caplog.messages
+    assert "1 of 5 samples in" in line
+    assert "left out: sample 3 (a damaged record);" in line

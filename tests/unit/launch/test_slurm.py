@@ -1,0 +1,249 @@
+"""How the variables of Slurm's tasks are read, and which are refused."""
+
+import stat
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mdgan.engine.settings import RunSettings
+from mdgan.errors import BadInput
+from mdgan.launch.ranks import local_ranks
+from mdgan.launch.resolve import resolve
+from mdgan.launch.settings import LaunchSettings
+from mdgan.launch.slurm import (
+    NEEDED,
+    address_of_node,
+    first_node,
+    task_of_slurm,
+    tasks_per_node,
+)
+from mdgan.launch.task import Task
+
+quick = settings(deadline=None, max_examples=150)
+
+SLURM = {
+    "SLURM_JOB_ID": "123456",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_TASKS_PER_NODE": "2,1(x2)",
+    "SLURM_STEP_NODELIST": "n[1-3]",
+    "SLURM_PROCID": "3",
+    "SLURM_NODEID": "2",
+    "SLURM_LOCALID": "0",
+    "SLURM_RESTART_COUNT": "1",
+    "SLURM_CPUS_ON_NODE": "8",
+    "SLURMD_NODENAME": "n3",
+}
+
+
+def read(environment: dict[str, str], **flags: object) -> Task | None:
+    return task_of_slurm(environment, flags, address_of=lambda name: name)
+
+
+def refusal(environment: dict[str, str]) -> str:
+    with pytest.raises(BadInput) as caught:
+        read(environment)
+    text = str(caught.value)
+    assert text.isprintable(), text
+    assert len(text) < 400
+    return text
+
+
+def test_a_task_of_slurm_is_told_what_a_process_of_torchrun_is() -> None:
+    assert read(SLURM) == Task(
+        "Slurm",
+        process=3,
+        num_processes=4,
+        processes_here=1,
+        process_here=0,
+        master_addr="n1",
+        master_port=23456,
+        attempt="1",
+        cores=8,
+        prints_together=True,
+    )
+
+
+def test_tasks_on_one_node_share_its_cores_unless_slurm_was_asked_for_some() -> None:
+    first = {**SLURM, "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURMD_NODENAME": "n1"}
+    task = read(first)
+    assert task is not None
+    assert (task.processes_here, task.cores) == (2, 4)
+    task = read({**first, "SLURM_CPUS_PER_TASK": "3"})
+    assert task is not None
+    assert task.cores == 3
+
+
+def test_an_address_that_the_user_gives_wins() -> None:
+    elsewhere = {**SLURM, "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURMD_NODENAME": "n3"}
+    task = read(elsewhere, master_addr="10.0.0.9", master_port=4000)
+    assert task is not None
+    assert (task.master_addr, task.master_port) == ("10.0.0.9", 4000)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        # A job script has the variables of the job, but none of a step.
+        {"SLURM_JOB_ID": "1", "SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_LOCALID": "0"},
+        {**SLURM, "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"},  # srun --pty bash
+    ],
+)
+def test_without_several_tasks_slurm_starts_no_ranks(environment: dict[str, str]) -> None:
+    assert read(environment) is None
+
+
+@pytest.mark.parametrize("name", [n for n in NEEDED if n not in ("SLURM_PROCID",)])
+def test_a_missing_variable_is_named(name: str) -> None:
+    environment = {key: value for key, value in SLURM.items() if key != name}
+    if name == "SLURM_STEP_NUM_TASKS":
+        assert read(environment) is None
+    else:
+        assert name in refusal(environment)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("SLURM_PROCID", "4", "in [0, 3]"),
+        ("SLURM_PROCID", "-1", "in [0, 3]"),
+        ("SLURM_PROCID", "٣", "whole number"),
+        ("SLURM_STEP_NUM_TASKS", "5", "makes 4 tasks, not the 5 of SLURM_STEP_NUM_TASKS"),
+        ("SLURM_STEP_NUM_TASKS", "many", "whole number"),
+        ("SLURM_NODEID", "3", "in [0, 2]"),
+        ("SLURM_LOCALID", "1", "in [0, 0]"),
+        ("SLURM_STEP_TASKS_PER_NODE", "", "must be like 2(x3),1"),
+        ("SLURM_STEP_TASKS_PER_NODE", "1(x9999999)", "must be like 2(x3),1"),
+        ("SLURM_STEP_TASKS_PER_NODE", "0(x4),4", "must be like 2(x3),1"),
+        ("SLURM_STEP_NODELIST", "", "must be like n[1-3],m5"),
+        ("SLURM_STEP_NODELIST", "--help", "must be like n[1-3],m5"),
+        ("SLURM_STEP_NODELIST", "n[1-3", "must be like n[1-3],m5"),
+        ("SLURM_STEP_NODELIST", "n1;reboot", "must be like n[1-3],m5"),
+        ("SLURM_JOB_ID", "1" * 30, "whole number"),
+        ("SLURM_CPUS_ON_NODE", "0", "whole number"),
+    ],
+)
+def test_contradictions_are_refused_in_one_line(name: str, value: str, says: str) -> None:
+    text = refusal({**SLURM, name: value})
+    assert name in text
+    assert says in text
+
+
+def test_a_first_task_that_is_not_on_the_first_node_is_refused() -> None:
+    text = refusal({**SLURM, "SLURM_PROCID": "0"})
+    assert "SLURM_PROCID 0 runs on n3, not on n1" in text
+    assert "--master-addr" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("n1", "n1"),
+        ("n[1-3]", "n1"),
+        ("n[007-010,12],m5", "n007"),
+        ("gpu-a.site.org,n[1-2]", "gpu-a.site.org"),
+        ("r[1-2]n[05,7]-ib", "r1n05-ib"),
+    ],
+)
+def test_the_first_node_of_a_list(text: str, name: str) -> None:
+    assert first_node(text) == name
+
+
+@quick
+@given(st.lists(st.tuples(st.integers(1, 99), st.integers(1, 40)), min_size=1, max_size=8))
+def test_tasks_per_node_are_read_as_slurm_writes_them(runs: list[tuple[int, int]]) -> None:
+    text = ",".join(f"{count}(x{times})" if times > 1 else str(count) for count, times in runs)
+    assert tasks_per_node(text) == [count for count, times in runs for _ in range(times)]
+
+
+hostile = st.one_of(
+    st.text(max_size=40).filter(lambda text: "\0" not in text),
+    st.text(alphabet=string.digits + "()x,[]-n", max_size=20),
+    st.integers(-(10**20), 10**20).map(str),
+)
+
+
+@quick
+@given(st.dictionaries(st.sampled_from([*NEEDED, "SLURM_CPUS_PER_TASK"]), hostile, min_size=1))
+def test_whatever_the_variables_hold_is_read_or_refused_in_one_line(
+    changes: dict[str, str],
+) -> None:
+    environment, task = {**SLURM, **changes}, None
+    try:
+        task = read(environment)
+    except BadInput:
+        refusal(environment)
+    if task is not None:
+        assert 0 <= task.process < task.num_processes
+        assert 0 <= task.process_here < task.processes_here <= task.num_processes
+        assert 1023 < task.master_port < 32768
+        assert task.cores is None or task.cores >= 1
+
+
+def test_the_tasks_of_a_step_make_a_whole_world() -> None:
+    run, launch = RunSettings(world_size=7), LaunchSettings(workers_per_host=2)
+    workers = []
+    for process, (node, local) in enumerate([(0, 0), (0, 1), (1, 0), (2, 0)]):
+        numbers = {"SLURM_PROCID": process, "SLURM_NODEID": node, "SLURM_LOCALID": local}
+        own = {name: str(number) for name, number in numbers.items()}
+        task = read({**SLURM, **own, "SLURMD_NODENAME": f"n{node + 1}"})
+        ranks = local_ranks(run, launch, task)
+        assert ranks.serves == (process == 0)
+        workers += ranks.workers()
+    assert workers == [1, 2, 3, 4, 5, 6]
+
+
+def test_flags_that_contradict_slurm_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**SLURM, "SLURM_STEP_NODELIST": "localhost"}.items():
+        monkeypatch.setenv(name, value)
+    resolved = resolve([{}], launcher="auto")
+    assert resolved.task is not None
+    assert resolved.settings.world_size == 4
+    assert resolve([{}]).task is None  # mdgan join, mdgan plan: each task is alone
+    with pytest.raises(BadInput, match="--world-size 9: Slurm started 4 processes, which makes 4"):
+        local_ranks(RunSettings(world_size=9), LaunchSettings(), resolved.task)
+    with pytest.raises(BadInput, match="--ranks 0: Slurm says which rank runs; leave it out"):
+        local_ranks(RunSettings(world_size=4), LaunchSettings(ranks="0"), resolved.task)
+
+
+def test_torchrun_within_a_step_of_slurm_starts_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4"}
+    for name, value in {**SLURM, "SLURM_STEP_NODELIST": "localhost", **own}.items():
+        monkeypatch.setenv(name, value)
+    found = resolve([{}], launcher="auto").task
+    assert found is not None
+    assert (found.launcher, found.process, found.num_processes) == ("torchrun", 1, 3)
+    found = resolve([{}], launcher="slurm").task
+    assert found is not None
+    assert (found.launcher, found.process) == ("Slurm", 3)
+
+
+@pytest.mark.parametrize("launcher", ["slurm", "torchrun"])
+def test_a_launcher_that_has_not_started_this_process_is_refused(
+    launcher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*NEEDED, "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(BadInput, match=rf"--launcher {launcher}: .*start it with `\w+ "):
+        resolve([{}], launcher=launcher)  # type: ignore[arg-type] # one of the two
+
+
+def stub_of_scontrol(folder: Path, says: str) -> None:
+    path = folder / "scontrol"
+    path.write_text(f"#!/bin/sh\necho '{says}'\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def test_slurm_is_asked_for_the_address_of_a_node_whose_name_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert address_of_node("localhost") == "localhost"
+    stub_of_scontrol(tmp_path, "NodeName=n1 NodeAddr=127.0.0.7 NodeHostName=n1")
+    assert address_of_node("no-such-node.invalid") == "127.0.0.7"
+    stub_of_scontrol(tmp_path, "Node no-such-node.invalid not found")
+    with pytest.raises(BadInput, match=r"no-such-node\.invalid has no address here; give --master"):
+        address_of_node("no-such-node.invalid")

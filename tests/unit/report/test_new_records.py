@@ -1,0 +1,84 @@
+"""What runs record since version 0.7: memory, losses by worker, neighbours, machine, defaults."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mdgan.observe.grid import grid_png
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.report.compose import compose
+from tests.unit.observe.fake_run import FakeRun
+from tests.unit.report.parsed_page import ParsedPage
+
+torch = pytest.importorskip("torch")
+
+
+def rewrite(path: Path, change: dict[str, Any]) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+
+
+def add(path: Path, *rows: dict[str, Any]) -> None:
+    with path.open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    path = FakeRun(workers=2, iterations=40).write(tmp_path / "run")
+    system = {"processor": "Abacus 3000", "torch": "9.9.9"}
+    rewrite(path / "run.json", {"system": system, "other_defaults": {"batch_size": 77}})
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    nearest = {"n": 360, "generated": 4.5, "real": 2.25}
+    for row in rows:
+        if "generator_loss" in row:
+            row["by_worker"] = {"1": [0.5, 0.7], "2": [1.5, None]}
+        elif row["event"] == "scores":
+            row["neighbours"] = nearest
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for role, sizes in (("server", (5e8, 9e8, 7e8)), ("host-1", (3e8, 3e8, 3e8))):
+        for size in sizes:
+            row = {"iteration": 40, "seconds": 1.0, "memory_bytes": int(size)}
+            add(path / "trace" / f"{role}.jsonl", row)
+    (path / "neighbours.png").write_bytes(grid_png(torch.zeros(20, 1, 8, 8), 10))
+    return path
+
+
+def page_of(path: Path) -> ParsedPage:
+    return ParsedPage(compose([RecordedRun.read(path)], datetime.now())[0])
+
+
+def test_a_run_of_this_version_has_cards_for_what_it_records(run: Path) -> None:
+    page = page_of(run)
+    assert page.drawn >= {"fig-memory", "fig-neighbours", "fig-losses"}
+    for text in ("1.20 GB in all", "500 MB", "700 MB", "by worker", "2 workers", "Abacus 3000"):
+        assert text in page.text, text
+    assert "a sample lies 4.5 from its nearest neighbour, a real one 2.25 (medians)" in page.text
+    assert "no worker's shard is looked at" in page.text
+    assert "Not the default" in page.text
+    assert "77" in page.text
+    assert "Bytes an iteration" in page.text  # rows with memory alone are no counts of bytes
+
+
+def test_old_runs_leave_these_cards_out(tmp_path: Path) -> None:
+    page = page_of(FakeRun(workers=2, iterations=40).write(tmp_path / "run"))
+    assert not page.drawn & {"fig-memory", "fig-neighbours"}
+    for text in ("by worker", "Not the default", "The server's machine"):
+        assert text not in page.text
+
+
+def test_a_picture_of_neighbours_that_is_cut_off_is_left_out(run: Path) -> None:
+    (run / "neighbours.png").write_bytes(b"\x89PNG cut")
+    assert "fig-neighbours" not in page_of(run).drawn
+
+
+def test_records_of_other_shapes_do_not_stop_the_report(run: Path) -> None:
+    for strange in ({"x": 3}, 5, {"1": [1.0]}):
+        add(run / "metrics.jsonl", {"iteration": 40, "by_worker": strange})
+    add(run / "trace" / "server.jsonl", {"iteration": 40, "seconds": 1.0, "memory_bytes": "much"})
+    page = page_of(run)
+    assert "make no sense and are left out" in page.text
+    assert "fig-memory" in page.drawn
