@@ -14,6 +14,7 @@ import click
 from mdgan import __version__
 from mdgan.cli.chaos import chaos
 from mdgan.cli.compare import compare
+from mdgan.cli.credentials import credentials
 from mdgan.cli.help import Commands
 from mdgan.cli.inspect import datasets, evaluate, sample, trace
 from mdgan.cli.logs import show_logs
@@ -45,7 +46,7 @@ def cli(context: click.Context) -> None:
 
 for _command in (
     *(datasets, plan, train, watch, report, sample, evaluate, trace, standalone, compare),
-    *(token, join, standby, chaos),
+    *(credentials, token, join, standby, chaos),
 ):
     cli.add_command(_command)
 

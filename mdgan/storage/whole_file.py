@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
@@ -15,13 +16,18 @@ _num_open = 0
 _is_ending = False
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Writes a file so that no reader ever sees half of it: temporary name, flush, rename.
+
+    Args:
+        path: the file.
+        data: its content.
+        mode: who may read it from its first byte on, less what the umask forbids.
 
     Raises:
         OSError: it cannot be written; a file that was there before is unchanged.
     """
-    with whole_file(path) as file:
+    with whole_file(path, mode) as file:
         file.write(data)
 
 
@@ -43,7 +49,7 @@ def write_output(flag: str, path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
+def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """A file to write piece by piece; it gets its name, complete, when the block has ended.
 
     A process that is killed meanwhile leaves a file `.<name>.<process>.tmp` and nothing else.
@@ -57,7 +63,9 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         _changed.wait_for(lambda: not _is_ending)  # a process that is ending begins no file
         _num_open += 1
     try:
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)  # of a process with this number, which was killed
+        # "x": a file that another user put there would be that user's to read.
+        with open(temporary, "xb", opener=partial(os.open, mode=mode)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -12,7 +12,7 @@ from tests.processes import REPOSITORY
 PACKAGE = REPOSITORY / "mdgan"
 FLOORS = [
     {"settings", "errors", "messages", "timeouts"},
-    {"storage", "transport", "gan"},
+    {"credentials", "storage", "transport", "gan"},
     {"models", "data"},
     {"metrics", "records"},
     {"observe"},

@@ -1,0 +1,127 @@
+"""Makes certificates: ECDSA on P-256 with SHA-256, X.509 version 3 (RFC 5280)."""
+
+import secrets
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from mdgan.credentials.permit import names_for
+
+CLOCKS_DIFFER = timedelta(minutes=5)
+"""Certificates are valid from this long ago on, since machines' clocks differ a little."""
+
+_BOTH_ENDS = x509.ExtendedKeyUsage(
+    [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+)
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A certificate that signs others, with its key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    def issue(
+        self,
+        name: str,
+        role: str | None,
+        ranks: Collection[int],
+        valid_for: timedelta,
+        clock: datetime,
+    ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+        """Makes a certificate for both ends of links, and its key.
+
+        Args:
+            name: the common name.
+            role: one of `ROLES`; None: any.
+            ranks: none of them: any.
+            valid_for: counted from now on; never longer than the authority itself.
+            clock: the time now.
+        """
+        key = ec.generate_private_key(ec.SECP256R1())
+        end = min(clock + valid_for, self.certificate.not_valid_after_utc)
+        builder = _builder(name, self.certificate.subject, key, clock, end)
+        builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
+        builder = builder.add_extension(_usage(digital_signature=True), critical=True)
+        builder = builder.add_extension(_BOTH_ENDS, critical=False)
+        builder = builder.add_extension(names_for(role, ranks), critical=False)
+        builder = builder.add_extension(self._key_identifier(), critical=False)
+        return builder.sign(self.key, hashes.SHA256()), key
+
+    def revoke(
+        self, revoked: Iterable[x509.RevokedCertificate], clock: datetime
+    ) -> x509.CertificateRevocationList:
+        """Signs the list of all certificates that are revoked.
+
+        The list has no end of its own before the authority's: servers read it when it changes.
+        """
+        entries = list(revoked)
+        builder = x509.CertificateRevocationListBuilder(revoked_certificates=entries)
+        builder = builder.issuer_name(self.certificate.subject).last_update(clock)
+        builder = builder.next_update(self.certificate.not_valid_after_utc)
+        builder = builder.add_extension(x509.CRLNumber(len(entries)), critical=False)
+        builder = builder.add_extension(self._key_identifier(), critical=False)
+        return builder.sign(self.key, hashes.SHA256())
+
+    def _key_identifier(self) -> x509.AuthorityKeyIdentifier:
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+
+
+def make_authority(valid_for: timedelta, clock: datetime) -> Authority:
+    """Makes an authority that signs itself, and may sign certificates but no other authorities."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = f"mdgan authority {secrets.token_hex(4)}"  # tells authorities apart in messages
+    builder = _builder(name, None, key, clock, clock + valid_for)
+    builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
+    builder = builder.add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
+    return Authority(builder.sign(key, hashes.SHA256()), key)
+
+
+def revoked_entry(serial: int, clock: datetime) -> x509.RevokedCertificate:
+    """An entry of the list of revoked certificates."""
+    builder = x509.RevokedCertificateBuilder(serial_number=serial, revocation_date=clock)
+    return builder.build()
+
+
+def _builder(
+    name: str,
+    issuer: x509.Name | None,
+    key: ec.EllipticCurvePrivateKey,
+    clock: datetime,
+    end: datetime,
+) -> x509.CertificateBuilder:
+    """What all certificates have; an issuer of None means that it signs itself."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    public = key.public_key()
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if issuer is None else issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(clock - CLOCKS_DIFFER)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+    )
+
+
+def _usage(
+    digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
+) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=digital_signature,
+        key_cert_sign=key_cert_sign,
+        crl_sign=crl_sign,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

@@ -1,0 +1,245 @@
+"""The files that `mdgan credentials` writes: one for all machines, or the folder of an authority.
+
+The folder of an authority holds `ca.pem`, `ca.key`, the signed list `revoked.pem`, a file
+`NAME.cred` for each machine, and in `issued/` the certificates, without keys, that it has signed.
+"""
+
+import fcntl
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from mdgan.credentials.authority import Authority, make_authority, revoked_entry
+from mdgan.credentials.identity import check_dates
+from mdgan.credentials.pem import (
+    certificates_in,
+    check_belongs,
+    check_is_private,
+    is_there,
+    key_in,
+    key_pem,
+    now,
+    pem_of,
+    read_file,
+)
+from mdgan.credentials.permit import HOST_NAME, SERVER_NAME
+from mdgan.credentials.revocations import read_list
+from mdgan.errors import BadInput, cannot_write
+from mdgan.storage.whole_file import write_whole
+
+MOST_RANKS = 1000
+"""In one certificate: TLS libraries refuse certificates of more than 100 kB."""
+
+_OWNER_ALONE, _ALL_MAY_READ = 0o600, 0o666
+_SHARED_NAME = "shared"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_CA, _CA_KEY, _REVOKED, _ISSUED = "ca.pem", "ca.key", "revoked.pem", "issued"
+
+
+def write_shared(path: Path, valid_for: timedelta, clock: datetime | None = None) -> datetime:
+    """Writes one file that all machines of a run share.
+
+    The key of the authority that signs it is thrown away, so that no other certificate can pass
+    for one of this run.
+
+    Args:
+        path: the file; must not exist.
+        valid_for: counted from now on.
+        clock: the time now, if not this machine's.
+
+    Returns:
+        When it ends to be valid.
+
+    Raises:
+        BadInput: it cannot be written; nothing is left behind.
+    """
+    _check_is_new(path)
+    clock = clock or now()
+    authority = make_authority(valid_for, clock)
+    certificate, key = authority.issue(_SHARED_NAME, None, (), valid_for, clock)
+    content = key_pem(key) + pem_of(certificate, authority.certificate)
+    _write(path, content, _OWNER_ALONE)
+    return certificate.not_valid_after_utc
+
+
+def make_folder_of_authority(
+    folder: Path, valid_for: timedelta, clock: datetime | None = None
+) -> datetime:
+    """Makes an authority in a folder that is new or empty.
+
+    Returns:
+        When the authority ends to be valid.
+
+    Raises:
+        BadInput: the folder holds files, or cannot be written.
+    """
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if any(folder.iterdir()):
+            raise BadInput(f"{folder}: is not empty; name a new folder")
+        folder.chmod(0o700)
+        (folder / _ISSUED).mkdir()
+    except OSError as error:
+        raise BadInput(cannot_write(folder, error)) from error
+    clock = clock or now()
+    authority = make_authority(valid_for, clock)
+    revoked = authority.revoke([], clock).public_bytes(Encoding.PEM)
+    contents = [
+        (_CA_KEY, key_pem(authority.key), _OWNER_ALONE),
+        (_REVOKED, revoked, _ALL_MAY_READ),
+        (_CA, pem_of(authority.certificate), _ALL_MAY_READ),
+    ]
+    try:
+        for name, content, mode in contents:
+            _write(folder / name, content, mode)
+    except BadInput:
+        for name, *_ in contents:
+            (folder / name).unlink(missing_ok=True)
+        (folder / _ISSUED).rmdir()
+        raise
+    return authority.certificate.not_valid_after_utc
+
+
+def issue(
+    folder: Path,
+    name: str,
+    role: str,
+    ranks: Collection[int],
+    valid_for: timedelta,
+    clock: datetime | None = None,
+) -> tuple[Path, datetime]:
+    """Writes the file of one machine, `NAME.cred`.
+
+    Args:
+        folder: of the authority.
+        name: of the machine or its owner; also the file's name.
+        role: one of `ROLES`.
+        ranks: that a worker may have; none of them: any.
+        valid_for: counted from now on; never longer than the authority itself.
+        clock: the time now, if not this machine's.
+
+    Returns:
+        The file, and when it ends to be valid.
+
+    Raises:
+        BadInput: the name is in use or malformed, ranks are given where they mean nothing, the
+            authority cannot be read, or the file cannot be written.
+    """
+    _check_name(name)
+    if ranks and role != "worker":
+        given = ",".join(map(str, sorted(ranks)[:3]))
+        raise BadInput(f"--ranks {given}: ranks are for workers; leave them out for a {role}")
+    if 0 in ranks:
+        raise BadInput("--ranks 0: rank 0 is the server; give it --role server and no ranks")
+    if len(ranks) > MOST_RANKS:
+        way_out = "leave --ranks out to allow any rank"
+        raise BadInput(f"--ranks: {len(ranks)} are too many for one certificate; {way_out}")
+    clock = clock or now()
+    path, record = folder / f"{name}.cred", folder / _ISSUED / f"{name}.pem"
+    with _locked(folder):
+        authority = _read_authority(folder)
+        check_dates(folder / _CA, "the authority's certificate", authority.certificate, clock)
+        if is_there(path) or is_there(record):
+            raise BadInput(f"{name}: {folder} has issued this name already; take another name")
+        certificate, key = authority.issue(name, role, ranks, valid_for, clock)
+        # The record goes first: what has been issued can always be revoked.
+        _write(record, pem_of(certificate), _ALL_MAY_READ)
+        try:
+            content = key_pem(key) + pem_of(certificate, authority.certificate)
+            _write(path, content, _OWNER_ALONE)
+        except BadInput:
+            record.unlink(missing_ok=True)
+            raise
+    return path, certificate.not_valid_after_utc
+
+
+def revoke(folder: Path, name: str, clock: datetime | None = None) -> Path:
+    """Adds the certificate of a name to the signed list.
+
+    Returns:
+        The list, for `--revoked` of servers.
+
+    Raises:
+        BadInput: the name was never issued or is revoked already, or a file cannot be read or
+            written; the list is unchanged then.
+    """
+    _check_name(name)
+    clock = clock or now()
+    record, path = folder / _ISSUED / f"{name}.pem", folder / _REVOKED
+    with _locked(folder):
+        authority = _read_authority(folder)
+        if not record.exists():
+            names = sorted(other.stem for other in (folder / _ISSUED).glob("*.pem"))
+            known = f"it has issued {', '.join(names[:20])}" if names else "it has issued none yet"
+            raise BadInput(f"{name}: {folder} has not issued this name; {known}")
+        serial = certificates_in(record, read_file(record, ""))[0].serial_number
+        entries = read_list(path, [authority.certificate])
+        if any(entry.serial_number == serial for entry in entries):
+            raise BadInput(f"{name}: is revoked already; servers read the list {path}")
+        entries.append(revoked_entry(serial, clock))
+        content = authority.revoke(entries, clock).public_bytes(Encoding.PEM)
+        _write(path, content, _ALL_MAY_READ)
+    return path
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """The first certificate of a file, to be shown; its dates and signature may be wrong.
+
+    Raises:
+        BadInput: there is none.
+    """
+    return certificates_in(path, read_file(path, "name another file"))[0]
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name) or name in (HOST_NAME, SERVER_NAME):
+        raise BadInput(
+            f"{name[:70]!r}: cannot be the name of a certificate; "
+            "use up to 63 letters, digits, dots, hyphens and underscores"
+        )
+
+
+def _read_authority(folder: Path) -> Authority:
+    path, key_path = folder / _CA, folder / _CA_KEY
+    way_out = f"`mdgan credentials init {folder}` makes an authority in a new folder"
+    check_is_private(key_path)
+    certificate = certificates_in(path, read_file(path, way_out))[0]
+    key = key_in(key_path, read_file(key_path, way_out))
+    check_belongs(key, key_path, certificate, path)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadInput(f"{key_path}: is not the key of an authority of mdgan's; {way_out}")
+    return Authority(certificate, key)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lets one command at a time write in the folder, so that none undoes what another wrote."""
+    path = folder / _CA_KEY
+    try:
+        file = path.open("r+b")
+    except OSError as error:
+        raise BadInput(
+            f"{folder}: is not the folder of an authority ({path.name}: {error.strerror}); "
+            f"`mdgan credentials init {folder}` makes one in a new folder"
+        ) from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _check_is_new(path: Path) -> None:
+    if is_there(path):
+        raise BadInput(f"{path}: is there already; remove it first, or give another name")
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    try:
+        write_whole(path, content, mode)
+    except OSError as error:
+        raise BadInput(cannot_write(path, error)) from error

@@ -1,0 +1,158 @@
+"""What a process shows its peers, and which peers it believes."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.x509.verification import (
+    Criticality,
+    ExtensionPolicy,
+    PolicyBuilder,
+    Store,
+    VerificationError,
+)
+
+from mdgan.credentials.pem import (
+    UNREADABLE,
+    certificates_in,
+    check_belongs,
+    check_is_private,
+    in_words,
+    key_in,
+    key_pem,
+    now,
+    pem_of,
+    read_file,
+)
+from mdgan.credentials.permit import is_host, permit_in
+from mdgan.errors import BadInput, reason_of
+
+_MAKE_ONE = "`mdgan credentials new FILE` makes one for all machines of a run"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The own certificate with its key, and the authorities that are trusted.
+
+    Attributes:
+        certificate: PEM, the own certificate first, then those between it and the authority.
+        key: PEM.
+        authorities: PEM.
+        by_name: whether mdgan made the certificates, so that peers are known by `SERVER_NAME` and
+            `HOST_NAME`. Otherwise the owner's own authority did; peers are known by addresses.
+    """
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    authorities: bytes
+    by_name: bool
+
+
+def read_credentials(path: Path) -> Identity:
+    """Reads a file of `mdgan credentials new` or `mdgan credentials issue`.
+
+    Raises:
+        BadInput: the file cannot serve; in one line with the way out.
+    """
+    path = Path(path)
+    check_is_private(path)
+    data = read_file(path, _MAKE_ONE)
+    own, *others = certificates_in(path, data)
+    authorities = [other for other in others if other.subject == other.issuer]
+    if not authorities or not is_host(own):
+        raise BadInput(
+            f"{path}: was not made by `mdgan credentials`; "
+            "give certificates of your own by --ca, --certificate and --key"
+        )
+    between = [other for other in others if other not in authorities]
+    key = key_in(path, data)
+    check_belongs(key, path, own, path)
+    _check_own(path, own)
+    _check_chain(path, [own, *between], authorities, f"the authority in {path}")
+    return Identity(pem_of(own, *between), key_pem(key), pem_of(*authorities), by_name=True)
+
+
+def read_own_pki(ca: Path | None, certificate: Path | None, key: Path | None) -> Identity:
+    """Reads certificates that an authority of the user's own has signed.
+
+    Args:
+        ca: `--ca`, the authorities that are trusted.
+        certificate: `--certificate`, the own one first, then those between it and the authority.
+        key: `--key`, without a password.
+
+    Raises:
+        BadInput: a file is missing or cannot serve; in one line with the way out.
+    """
+    flags = {"--ca": ca, "--certificate": certificate, "--key": key}
+    if ca is None or certificate is None or key is None:
+        given = ", ".join(f"{name} {path}" for name, path in flags.items() if path is not None)
+        missing = " and ".join(name for name, path in flags.items() if path is None)
+        raise BadInput(f"{given or '--ca'}: needs {missing} as well")
+    ca, certificate, key = Path(ca), Path(certificate), Path(key)
+    check_is_private(key)
+    authorities = certificates_in(ca, read_file(ca, "name another file with --ca"))
+    way_out = "name another file with --certificate"
+    chain = certificates_in(certificate, read_file(certificate, way_out))
+    private = key_in(key, read_file(key, "name another file with --key"))
+    check_belongs(private, key, chain[0], certificate)
+    _check_own(certificate, chain[0])
+    _check_chain(certificate, chain, authorities, f"an authority in --ca {ca}")
+    return Identity(pem_of(*chain), key_pem(private), pem_of(*authorities), by_name=False)
+
+
+def check_dates(path: Path, what: str, certificate: x509.Certificate, clock: datetime) -> None:
+    """Refuses a certificate that is not valid now.
+
+    Args:
+        path: its file.
+        what: says in messages which certificate of the file it is.
+        certificate: the certificate.
+        clock: the time now.
+
+    Raises:
+        BadInput: it has expired, or is not valid yet.
+    """
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    machine = f"this machine's clock says {in_words(clock)}"
+    if clock > end:
+        raise BadInput(f"{path}: {what} expired at {in_words(end)} ({machine}); make a new one")
+    if clock < begin:
+        raise BadInput(
+            f"{path}: {what} is valid from {in_words(begin)} on, by the clock of the machine that "
+            f"made it, and {machine}: the clocks differ; set them, or wait"
+        )
+
+
+def _check_own(path: Path, own: x509.Certificate) -> None:
+    check_dates(path, "the certificate", own, now())
+    try:
+        permit_in(own)
+    except UNREADABLE as error:
+        raise BadInput(
+            f"{path}: the certificate cannot be used ({reason_of(error)}); make a new one"
+        ) from error
+
+
+def _check_chain(
+    path: Path, chain: list[x509.Certificate], authorities: list[x509.Certificate], whose: str
+) -> None:
+    """Refuses a certificate of another authority, which every peer would refuse.
+
+    Which extensions the certificates must have beside is for the peers' TLS to say.
+    """
+    for between in chain[1:]:
+        check_dates(path, "a certificate on the way to the authority", between, now())
+    if len(authorities) == 1:
+        check_dates(path, "the authority's certificate", authorities[0], now())
+    lenient = ExtensionPolicy.permit_all()
+    signs = lenient.require_present(x509.BasicConstraints, Criticality.AGNOSTIC, None)
+    try:
+        policy = PolicyBuilder().store(Store(authorities)).time(now())
+        policy = policy.extension_policies(ca_policy=signs, ee_policy=lenient)
+        policy.build_client_verifier().verify(chain[0], chain[1:])
+    except (VerificationError, *UNREADABLE) as error:
+        raise BadInput(
+            f"{path}: the certificate is not signed by {whose} ({reason_of(error)}); "
+            "name the files that belong together"
+        ) from error

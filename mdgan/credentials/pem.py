@@ -1,0 +1,148 @@
+"""Reads certificates and keys from files; what is wrong with one is told in one line."""
+
+import os
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from mdgan.errors import BadInput, reason_of
+
+UNREADABLE = (
+    *(ValueError, TypeError, UnsupportedAlgorithm),
+    *(x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType),
+)
+"""What the library raises for bytes that are not what they should be."""
+
+_MOST_BYTES = 2**20
+_KEY = re.compile(
+    rb"-----BEGIN ((?:[A-Z]+ )?PRIVATE KEY)-----\s.*?-----END \1-----[ \t]*\r?\n?", re.DOTALL
+)
+
+
+def read_file(path: Path, way_out: str) -> bytes:
+    """The content of a file of certificates.
+
+    Args:
+        path: the file.
+        way_out: what to do if it does not exist.
+
+    Raises:
+        BadInput: it cannot be read, or is longer than any such file.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError as error:
+        raise BadInput(f"{path}: does not exist; {way_out}") from error
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        reason = getattr(error, "strerror", None) or reason_of(error)
+        raise BadInput(f"{path}: cannot be read ({reason}); {way_out}") from error
+    if len(data) > _MOST_BYTES:
+        raise BadInput(f"{path}: is longer than any file of certificates; name another file")
+    return data
+
+
+def certificates_in(path: Path, data: bytes) -> list[x509.Certificate]:
+    """All certificates of a file, in its order; at least one.
+
+    Raises:
+        BadInput: there is none, or one cannot be read.
+    """
+    try:
+        found = x509.load_pem_x509_certificates(data)
+        for certificate in found:  # the library reads some parts only when they are asked for
+            _ = certificate.subject, certificate.issuer, certificate.extensions
+            certificate.public_key()
+    except UNREADABLE as error:
+        raise BadInput(
+            f"{path}: holds no certificate that can be read ({reason_of(error)}); "
+            "name a file in PEM format, such as `mdgan credentials` writes"
+        ) from error
+    return found
+
+
+def check_is_private(path: Path) -> None:
+    """Refuses a file with a key that other users of this machine can read or write.
+
+    Raises:
+        BadInput: they can.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return  # reading it says what is wrong
+    if mode & 0o077:
+        raise BadInput(f"{path}: other users can read this key; run `chmod 600 {path}`")
+
+
+def key_in(path: Path, data: bytes) -> PrivateKeyTypes:
+    """The private key of a file.
+
+    Raises:
+        BadInput: there is none, several, or one that needs a password or cannot be read.
+    """
+    keys = [found[0] for found in _KEY.finditer(data)]
+    if len(keys) != 1:
+        how_many = "no private key" if not keys else f"{len(keys)} private keys"
+        raise BadInput(f"{path}: holds {how_many}; name a file in PEM format that holds one")
+    try:
+        return load_pem_private_key(keys[0], None)
+    except UNREADABLE as error:
+        if b"ENCRYPTED" in keys[0]:
+            way_out = f"write it without one: `openssl pkey -in {path} -out NEW.key`"
+            raise BadInput(f"{path}: the key needs a password; {way_out}") from error
+        raise BadInput(
+            f"{path}: the key cannot be read ({reason_of(error)}); name another file"
+        ) from error
+
+
+def check_belongs(key: PrivateKeyTypes, key_path: Path, own: x509.Certificate, path: Path) -> None:
+    """Refuses a key that is not that of the certificate.
+
+    Raises:
+        BadInput: they do not belong together.
+    """
+    try:
+        form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        is_its_key = key.public_key().public_bytes(*form) == own.public_key().public_bytes(*form)
+    except UNREADABLE:
+        is_its_key = False
+    if not is_its_key:
+        whose = "the certificate beside it" if path == key_path else f"the certificate {path}"
+        raise BadInput(f"{key_path}: the key does not belong to {whose}; name the pair")
+
+
+def key_pem(key: PrivateKeyTypes) -> bytes:
+    """A private key as PEM, without a password."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def pem_of(*certificates: x509.Certificate) -> bytes:
+    """Certificates as PEM, one after the other."""
+    return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)
+
+
+def now() -> datetime:
+    """This machine's clock, in UTC and whole seconds, as certificates tell times."""
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+def in_words(time: datetime) -> str:
+    """A time in UTC for messages."""
+    return f"{time:%Y-%m-%d %H:%M} UTC"
+
+
+def is_there(path: Path) -> bool:
+    """Whether a name is taken, be it by a link that leads nowhere."""
+    return os.path.lexists(path)

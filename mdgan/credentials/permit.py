@@ -1,0 +1,135 @@
+"""What a certificate permits: a role and ranks, which stand in it as names."""
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from mdgan.credentials.pem import UNREADABLE
+from mdgan.errors import reason_of
+
+HOST_NAME = "mdgan-host"
+"""The DNS name in every certificate that mdgan makes."""
+SERVER_NAME = "mdgan-server"
+"""The DNS name in those whose owner may be the server, now or later; workers ask for it."""
+
+ROLES = ("worker", "server", "standby")
+_MAY_BE = {"worker": {"worker"}, "server": {"server"}, "standby": {"standby", "server"}}
+"""A standby becomes the server when that is gone."""
+
+_MARK, _ROLE, _RANK = "mdgan:", "mdgan:role:", "mdgan:rank:"
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
+_MOST_NAME = 64
+_MOST_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Permit:
+    """What the owner of a certificate may be.
+
+    Attributes:
+        name: the common name, printable, for log lines.
+        role: one of `ROLES`; None: any (a shared file, or an authority that knows no roles).
+        ranks: None: any.
+        serial: the certificate's number, by which it is revoked.
+    """
+
+    name: str
+    role: str | None
+    ranks: frozenset[int] | None
+    serial: int
+
+    def refusal(self, role: str, ranks: Collection[int]) -> str | None:
+        """Why the owner may not take a role with these ranks: one line, or None if it may."""
+        if self.role is not None and role not in _MAY_BE[self.role]:
+            return f"its certificate ({self.name}) is that of a {self.role}, not of a {role}"
+        others = set(ranks) - self.ranks if self.ranks is not None else set()
+        if others:
+            theirs = f"rank{'s' if len(self.ranks or ()) > 1 else ''} {ranks_in_words(self.ranks)}"
+            return f"its certificate ({self.name}) names {theirs}, not {ranks_in_words(others)}"
+        return None
+
+
+def permit_of(pem: bytes) -> Permit:
+    """Reads what a certificate permits. Its signature is not checked here: TLS has done that.
+
+    Args:
+        pem: the certificate first; what follows is not read.
+
+    Raises:
+        ValueError: in one line: it cannot be read, or names what this version does not know.
+    """
+    try:
+        return permit_in(x509.load_pem_x509_certificate(pem))
+    except UNREADABLE as error:
+        raise ValueError(f"its certificate cannot be read ({reason_of(error)})") from error
+
+
+def permit_in(certificate: x509.Certificate) -> Permit:
+    """What a certificate permits.
+
+    Raises:
+        ValueError, or another of `UNREADABLE`: a part of it cannot be read.
+    """
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        others = extension.value
+    except x509.ExtensionNotFound:
+        others = x509.SubjectAlternativeName([])
+    roles, ranks = [], set()
+    for uri in others.get_values_for_type(x509.UniformResourceIdentifier):
+        if uri.startswith(_RANK) and _NUMBER.fullmatch(uri.removeprefix(_RANK)):
+            ranks.add(int(uri.removeprefix(_RANK)))
+        elif uri.startswith(_ROLE) and uri.removeprefix(_ROLE) in ROLES:
+            roles.append(uri.removeprefix(_ROLE))
+        elif uri.lower().startswith(_MARK):  # a limit that is not understood must not be dropped
+            raise ValueError(f"it names {_printable(uri)!r}, which this mdgan does not know")
+    if len(roles) > 1:
+        raise ValueError(f"it names {len(roles)} roles")
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    name = str(names[0].value) if names else "".join(others.get_values_for_type(x509.DNSName)[:1])
+    return Permit(
+        name=_printable(name) or "no name",
+        role=roles[0] if roles else None,
+        ranks=frozenset(ranks) or None,
+        serial=certificate.serial_number,
+    )
+
+
+def names_for(role: str | None, ranks: Iterable[int]) -> x509.SubjectAlternativeName:
+    """The names that a certificate gets; `permit_in` reads them.
+
+    Args:
+        role: one of `ROLES`; None: any.
+        ranks: none of them: any.
+    """
+    dns = [HOST_NAME] if role == "worker" else [HOST_NAME, SERVER_NAME]
+    uris = [f"{_ROLE}{role}"] if role is not None else []
+    uris += [f"{_RANK}{rank}" for rank in sorted(set(ranks))]
+    return x509.SubjectAlternativeName(
+        [*map(x509.DNSName, dns), *map(x509.UniformResourceIdentifier, uris)]
+    )
+
+
+def is_host(certificate: x509.Certificate) -> bool:
+    """Whether a certificate has the name that all have that mdgan makes."""
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return False
+    return HOST_NAME in extension.value.get_values_for_type(x509.DNSName)
+
+
+def ranks_in_words(ranks: Collection[int] | None) -> str:
+    """The ranks of a permit, such as `3,4`; `any` for None."""
+    if ranks is None:
+        return "any"
+    shown = ",".join(map(str, sorted(ranks)[:_MOST_SHOWN]))
+    return shown if len(ranks) <= _MOST_SHOWN else f"{shown},… ({len(ranks)} in all)"
+
+
+def _printable(text: str) -> str:
+    """Text of a stranger, for one line of a log: control characters may move a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text[:_MOST_NAME])

@@ -1,0 +1,178 @@
+"""What a process reads at its start, and what it then refuses, each in one line."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdgan.credentials.authority import make_authority
+from mdgan.credentials.files import write_shared
+from mdgan.credentials.identity import Identity, read_credentials, read_own_pki
+from mdgan.credentials.pem import key_pem, now, pem_of
+from mdgan.credentials.permit import permit_of
+from mdgan.errors import BadInput
+
+DAY = timedelta(days=1)
+AUTHORITY, OTHER = make_authority(DAY, now()), make_authority(DAY, now())
+CERTIFICATE, KEY = AUTHORITY.issue("alice", "worker", [3], DAY, now())
+WHOLE = key_pem(KEY) + pem_of(CERTIFICATE, AUTHORITY.certificate)
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(BadInput) as refused:
+        read_credentials(path)
+    told = str(refused.value)
+    assert "\n" not in told
+    assert str(path) in told
+    return told
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    path.chmod(0o600)
+    return path
+
+
+def test_missing(tmp_path: Path) -> None:
+    assert "mdgan credentials new FILE" in refusal(tmp_path / "run.cred")
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_key_that_others_can_read_or_write(tmp_path: Path, mode: int) -> None:
+    path = written(tmp_path / "run.cred", WHOLE)
+    path.chmod(mode)
+    assert f"chmod 600 {path}" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "holds no certificate"),
+        (b"a secret\n", "holds no certificate"),
+        (key_pem(KEY), "holds no certificate"),
+        (pem_of(CERTIFICATE, AUTHORITY.certificate), "holds no private key"),
+        (WHOLE + key_pem(KEY), "holds 2 private keys"),
+        (key_pem(KEY) + pem_of(CERTIFICATE), "was not made by `mdgan credentials`"),
+        (key_pem(OTHER.key) + WHOLE.removeprefix(key_pem(KEY)), "does not belong to"),
+        (key_pem(KEY) + pem_of(CERTIFICATE, OTHER.certificate), "is not signed by the authority"),
+        (bytes(2**20 + 1), "is longer than"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_no_file_of_credentials(tmp_path: Path, content: bytes, says: str) -> None:
+    assert says in refusal(written(tmp_path / "run.cred", content))
+
+
+def test_expired_and_not_yet_valid(tmp_path: Path) -> None:
+    clock = now()
+    old, new = tmp_path / "old.cred", tmp_path / "new.cred"
+    end = write_shared(old, DAY, clock - 2 * DAY)
+    told = refusal(old)
+    assert f"expired at {end:%Y-%m-%d %H:%M} UTC" in told
+    assert f"this machine's clock says {clock:%Y-%m-%d}" in told
+    write_shared(new, DAY, clock + DAY)
+    told = refusal(new)
+    assert f"valid from {clock + DAY - timedelta(minutes=5):%Y-%m-%d %H:%M} UTC" in told
+    assert "the clocks differ" in told
+    write_shared(tmp_path / "slow.cred", DAY, clock + timedelta(minutes=4))
+    assert read_credentials(tmp_path / "slow.cred").by_name
+
+
+@given(st.data())
+def test_mutated_files_are_read_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    content = bytearray(WHOLE)
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        if data.draw(st.booleans()):
+            content[place] = data.draw(st.integers(0, 255))
+        else:
+            del content[place : place + data.draw(st.integers(1, 200))]
+    path = tmp_path_factory.getbasetemp() / "mutated"
+    written(path, bytes(content))
+    told = ""
+    try:
+        assert read_credentials(path).certificate == pem_of(CERTIFICATE)
+    except BadInput as error:
+        told = str(error)
+    assert "\n" not in told
+
+
+class OwnPki:
+    """The three files, given one by one, beside an authority of others."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ca = written(folder / "ca.pem", pem_of(OTHER.certificate, AUTHORITY.certificate))
+        self.certificate = written(folder / "me.pem", pem_of(CERTIFICATE))
+        self.key = written(folder / "me.key", key_pem(KEY))
+
+    def read(self) -> Identity:
+        return read_own_pki(self.ca, self.certificate, self.key)
+
+    def refusal(self) -> str:
+        with pytest.raises(BadInput) as refused:
+            self.read()
+        assert "\n" not in str(refused.value)
+        return str(refused.value)
+
+
+def test_own_pki(tmp_path: Path) -> None:
+    own = OwnPki(tmp_path)
+    identity = own.read()
+    assert not identity.by_name
+    assert identity.authorities == own.ca.read_bytes()
+    assert permit_of(identity.certificate).name == "alice"
+    own.ca.chmod(0o644)
+    own.certificate.chmod(0o644)
+    assert own.read() == identity
+
+
+def test_own_pki_needs_all_three(tmp_path: Path) -> None:
+    own = OwnPki(tmp_path)
+    with pytest.raises(BadInput, match=r"--ca .*ca\.pem: needs --certificate and --key"):
+        read_own_pki(own.ca, None, None)
+    with pytest.raises(BadInput, match=r"--key .*me\.key: needs --ca as well"):
+        read_own_pki(None, own.certificate, own.key)
+
+
+def test_own_pki_that_cannot_work(tmp_path: Path) -> None:
+    own = OwnPki(tmp_path)
+    written(own.ca, pem_of(OTHER.certificate))
+    assert f"{own.certificate}: the certificate is not signed by" in own.refusal()
+    own = OwnPki(tmp_path)
+    written(own.key, key_pem(rsa.generate_private_key(65537, 2048)))
+    told = own.refusal()
+    assert f"{own.key}: the key does not belong to the certificate {own.certificate}" in told
+    secret = KEY.private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")
+    )
+    written(own.key, secret)
+    assert "openssl pkey -in" in own.refusal()
+    own.key.chmod(0o644)
+    assert f"chmod 600 {own.key}" in own.refusal()
+    own.key.unlink()
+    assert f"{own.key}: does not exist" in own.refusal()
+
+
+def test_own_pki_with_an_old_form_of_key_and_one_between(tmp_path: Path) -> None:
+    """OpenSSL writes `EC PRIVATE KEY`, often after a block of parameters."""
+    own = OwnPki(tmp_path)
+    old = KEY.private_bytes(
+        Encoding.PEM,
+        PrivateFormat.TraditionalOpenSSL,
+        NoEncryption(),
+    )
+    parameters = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
+    written(own.key, parameters + old)
+    written(own.certificate, pem_of(CERTIFICATE, AUTHORITY.certificate))
+    assert own.read().certificate.count(b"BEGIN") == 2
