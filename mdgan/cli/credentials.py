@@ -39,7 +39,7 @@ def credentials() -> None:
 def new(file: Path, days: int) -> None:
     """Write one FILE that all machines of one owner share.
 
-    It lets its owner be the server, a worker or a standby, so give it to no one else's machine.
+    With it a machine may be the server, a worker or a standby: copy it only to your own machines.
     """
     from mdgan.credentials.files import write_shared
     from mdgan.credentials.pem import in_words

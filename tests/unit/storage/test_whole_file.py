@@ -151,3 +151,18 @@ def test_a_process_ends_between_two_files(tmp_path: Path, patience: str, there: 
     assert (found.get("file") == b"the first half, and the second") is there
     if there:
         assert [name for name in found if name.endswith(".tmp")] == []
+
+
+def test_a_secret_is_its_owners_alone_from_the_first_byte(tmp_path: Path) -> None:
+    """Even if another file waits under the temporary name, for others to read."""
+    path = tmp_path / "secret"
+    planted = tmp_path / f".secret.{os.getpid()}.tmp"
+    planted.touch(mode=0o666)
+    held = planted.open("rb")
+    with whole_file(path, 0o600) as file:
+        file.write(b"key")
+        file.flush()
+        assert planted.stat().st_mode & 0o777 == 0o600
+    with held:
+        assert held.read() == b""
+    assert path.stat().st_mode & 0o777 == 0o600
