@@ -30,13 +30,16 @@ _started: list[Process] = []
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """This process's environment, as a user's shell would have it."""
+    """This process's environment, as a user's shell would have it.
+
+    How threads wait is said, so that it does not depend on what else the machine does.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("OMP_", "TORCH", "PYTEST"))
     }
-    return {**kept, **changes}
+    return {**kept, "OMP_WAIT_POLICY": "PASSIVE", **changes}
 
 
 def run(*arguments: str, cwd: Path, timeout: float = 90, **changes: str) -> "Finished":

@@ -17,6 +17,7 @@ from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings
 from mdgan.records.run_directory import RunDirectory
 from mdgan.settings.declare import Kind, flag, read_config_file
+from mdgan.settings.machine import cores_taken, num_cores
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,11 +32,44 @@ def prepare_environment(*, many_processes: bool | None) -> None:
             computes nothing, and those that it starts decide for themselves.
     """
     if many_processes:
-        # Threads that spin while they wait make the other processes several times slower.
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        _wait_passively()
     # A process that has asked the driver for GPUs cannot fork. We report what torch would warn of.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+
+def prepare_for_load(settings: LaunchSettings) -> str | None:
+    """Lets the threads of this one process wait passively if other programs use its cores.
+
+    The number of threads stays, since it decides the last bits of the result. Must come before
+    torch is loaded.
+
+    Returns:
+        What the user should know; None if nothing was changed.
+    """
+    alone = settings.threads == 1 or num_cores() == 1
+    if alone or settings.device != "cpu" or not _WAITING.isdisjoint(os.environ):
+        return None
+    taken = cores_taken()
+    if taken < _CROWDED:
+        return None
+    _wait_passively()
+    free = max(1, num_cores() - max(1, round(taken)))
+    return (
+        f"other programs keep {taken:.1f} of {num_cores()} cores busy, so threads wait passively; "
+        f"--threads {free} is usually faster then, with other last bits"
+    )
+
+
+_CROWDED = 0.5
+"""Cores that others keep busy before it shows in the speed."""
+_WAITING = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
+"""Variables with which users say how threads wait."""
+
+
+def _wait_passively() -> None:
+    # Threads that spin while they wait take cores from those that they wait for.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def complete_runs(

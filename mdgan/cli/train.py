@@ -14,6 +14,7 @@ from mdgan.cli.logs import begin_long_command
 from mdgan.cli.options import (
     complete_runs,
     prepare_environment,
+    prepare_for_load,
     read_layers,
     run_argument,
     settings_options,
@@ -158,14 +159,16 @@ def _run(
     resolved = resolve(layers, algorithm, how.get("launcher", "processes"))
     begin_long_command(resolved.launch.log_file)
     has_hosts = registry.algorithm(resolved.settings.algorithm).has_hosts
-    prepare_environment(many_processes=has_hosts and resolved.launch.transport == "tcp")
+    many_processes = has_hosts and resolved.launch.transport == "tcp"
+    prepare_environment(many_processes=many_processes)
+    crowded = None if many_processes or dry_run else prepare_for_load(resolved.launch)
     _log.info("loading PyTorch …", extra={"shown": "doing"})
     from mdgan.inspect.describe import describe
     from mdgan.launch.launcher import launch
     from mdgan.launch.prepare import prepare
 
     prepared = prepare(*layers, algorithm=algorithm, show_all=dry_run, launched=started, **how)
-    for warning in prepared.warnings:
+    for warning in (*prepared.warnings, *filter(None, [crowded])):
         _log.warning("warning: %s", warning)
     if dry_run:
         print(describe(prepared))

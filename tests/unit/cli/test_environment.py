@@ -3,10 +3,18 @@
 import os
 import subprocess
 import sys
+import time
+from collections import namedtuple
+from pathlib import Path
 
+import psutil
 import pytest
 
-from mdgan.cli.options import prepare_environment
+from mdgan.cli import options
+from mdgan.cli.options import prepare_environment, prepare_for_load
+from mdgan.launch.settings import LaunchSettings
+from mdgan.settings import machine
+from tests.processes import run_here
 
 NAMES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
@@ -43,6 +51,101 @@ def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch, many_proce
     assert waits(monkeypatch, many_processes, **active) == active
     spins = {"GOMP_SPINCOUNT": "77"}
     assert waits(monkeypatch, many_processes, **spins).items() >= spins.items()
+
+
+def waits_by_load(
+    monkeypatch: pytest.MonkeyPatch, taken: float, settings: LaunchSettings, **given: str
+) -> tuple[dict[str, str], str | None]:
+    """What is set, and said, where other programs keep some of four cores busy."""
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "environ", dict(given))
+        patched.setattr(options, "num_cores", lambda: 4)
+        patched.setattr(options, "cores_taken", lambda: taken)
+        said = prepare_for_load(settings)
+        return {name: os.environ[name] for name in NAMES if name in os.environ}, said
+
+
+@pytest.mark.parametrize(("taken", "free"), [(0.6, 3), (1.4, 3), (2.6, 1), (4.1, 1)])
+def test_as_many_threads_are_proposed_as_cores_are_free(
+    monkeypatch: pytest.MonkeyPatch, taken: float, free: int
+) -> None:
+    _, said = waits_by_load(monkeypatch, taken, LaunchSettings())
+    assert f"keep {taken} of 4 cores busy" in str(said)
+    assert f"--threads {free} is usually faster" in str(said)
+
+
+def test_a_system_that_does_not_tell_its_load_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(percpu: bool) -> None:
+        raise FileNotFoundError("/proc/stat")
+
+    monkeypatch.setattr(psutil, "cpu_times", refuse)
+    assert machine.cores_taken() == 0.0
+
+
+@pytest.mark.parametrize("threads", ["auto", 3])
+def test_threads_wait_passively_on_a_busy_machine_and_the_user_hears_it(
+    monkeypatch: pytest.MonkeyPatch, threads: int | str
+) -> None:
+    given = LaunchSettings.read({"threads": threads})
+    variables, said = waits_by_load(monkeypatch, 3.9, given)
+    assert variables == {"OMP_WAIT_POLICY": "PASSIVE"}
+    assert said == (
+        "other programs keep 3.9 of 4 cores busy, so threads wait passively; "
+        "--threads 1 is usually faster then, with other last bits"
+    )
+    assert waits_by_load(monkeypatch, 0.2, given) == ({}, None)
+
+
+@pytest.mark.parametrize("flags", [{"threads": 1}, {"device": "cuda"}])
+def test_load_changes_nothing_where_no_threads_wait(
+    monkeypatch: pytest.MonkeyPatch, flags: dict[str, object]
+) -> None:
+    assert waits_by_load(monkeypatch, 4.0, LaunchSettings.read(flags)) == ({}, None)
+
+
+@pytest.mark.parametrize("given", [{"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "77"}])
+def test_load_does_not_overrule_the_user(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+) -> None:
+    assert waits_by_load(monkeypatch, 4.0, LaunchSettings(), **given) == (given, None)
+
+
+def test_a_run_says_once_that_the_machine_is_busy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(options, "num_cores", lambda: 2)
+    monkeypatch.setattr(options, "cores_taken", lambda: 2.0)
+    flags = ["--iterations", "1", "--eval-interval", "0", "--sample-interval", "0"]
+    result = run_here("standalone", *flags, "--out", "run", cwd=tmp_path)
+    assert result.status == 0, result
+    busy = [line for line in result.errors.splitlines() if "cores busy" in line]
+    assert len(busy) == 1
+    assert "mdgan: warning: other programs keep 2.0 of 2 cores busy" in busy[0]
+
+
+def test_cores_taken_counts_what_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sleeping disks and programs that give way (`nice`) do not; neighbours of the machine do."""
+    core = namedtuple("core", "user nice system idle iowait steal")
+    before = [core(1, 2, 3, 4, 5, 6)] * 4
+    others = core(1.05, 2, 3.01, 4.04, 5, 6)
+    after = [
+        others,
+        core(1, 2.09, 3, 4, 5.01, 6),
+        core(1, 2, 3, 4, 5, 6.08),
+        core(9, 2, 3, 4, 5, 6),
+    ]
+    times, clock = iter([before, after]), iter([7.0, 7.1])
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(times))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    assert machine.cores_taken() == pytest.approx(1.4)
+
+
+def test_cores_taken_measures_this_machine() -> None:
+    assert 0 <= machine.cores_taken(0.05) <= machine.num_cores()
 
 
 def test_a_defect_is_shown_and_python_is_not_taken_apart() -> None:
