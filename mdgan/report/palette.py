@@ -51,7 +51,7 @@ OPERATIONS = {
 KINDS = {
     "batches": Colour("#3e9ed5", "#57b5ea"), "feedback message": Colour("#00815e", "#24ba8d"),
     "discriminators": Colour("#8e8501", "#f1e543"), "round": Colour("#7b63b1", "#a590d7"),
-    "update": Colour("#a87501", "#edb32f"),
+    "update": Colour("#a87501", "#edb32f"), "extractor": Colour("#b4568d", "#e09bc5"),
 }
 PRESENCE = {
     "took part": Colour("#5a92bd", "#41769e"), "late": Colour("#cd7600", "#f5b53d"),

@@ -46,7 +46,8 @@ def class_histogram(found: Sequence[tuple[Subject, Histograms]]) -> Picture | st
     rows = [("real data", *_percent(real))]
     rows += [(f"{s.label}, iteration {i:,}", *_percent(made)) for s, (i, made, _) in found]
     iterations = sorted({iteration for _, (iteration, _, _) in found})
-    seen = f"After iteration {' or '.join(f'{i:,}' for i in iterations)}."
+    *first, final = [f"{iteration:,}" for iteration in iterations]
+    seen = f"After iteration {', '.join(first)}{' or ' * bool(first)}{final}."
     return together(figure, seen, ("", *(f"class {c}" for c in range(num_classes))), rows)
 
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from mdgan.records.values import count, said_bytes, said_seconds, size_unit, time_unit
 from mdgan.report.figures.charts import bar_chart
 from mdgan.report.figures.picture import Panel, Picture, Row, Table, only, together
-from mdgan.report.figures.style import kind_style, operation_style, run_colour
+from mdgan.report.figures.style import COLOURED, kind_style, operation_style, run_colour
 from mdgan.report.numbers import operations as numbers
 from mdgan.report.numbers.subject import Subject, a
 from mdgan.report.numbers.traffic import KIND_ORDER, Rate, server_rate, worker_rate
@@ -143,10 +143,10 @@ def _bytes(had: Of[Rate], kinds: Sequence[str], a_unit: str) -> Figure:
     ways = [way for _, rate in had for way in rate]
     factor, unit = size_unit([max(sum(way.values()) for way in ways)])
     least = _LEAST_SHARE * max(sum(way.values()) for way in ways)
-    shown = [kind for kind in kinds if any(way.get(kind, 0.0) > least for way in ways)]
+    shown = [k for k in kinds if k in COLOURED and any(way.get(k, 0.0) > least for way in ways)]
 
     def parts(way: Mapping[str, float]) -> dict[str, float]:
-        """What is seen of it; the sum of what is too little to be seen is a part of its own."""
+        """What is seen of it; the rest, little or without a colour, is a part of its own."""
         seen = {kind: way[kind] / factor for kind in shown if kind in way}
         return {**seen, _SMALL: sum(way.values()) / factor - sum(seen.values())}
 
@@ -174,9 +174,10 @@ def memory_by_process(found: Sequence[tuple[Subject, dict[str, list[int]]]]) -> 
     groups = []
     for subject, of in found:
         heading = subject.label if len(found) > 1 else ""
-        chosen = sorted(of.items(), key=lambda item: (item[0].startswith("host"), -max(item[1])))
-        bars = [(role, {subject.label: max(sizes) / factor}) for role, sizes in chosen]
-        groups.append((heading, bars[:_MOST_PROCESSES]))
+        largest = sorted(of, key=lambda role: (role.startswith("host"), -max(of[role])))
+        chosen = sorted(largest[:_MOST_PROCESSES], key=_place)
+        bars = [(role, {subject.label: max(of[role]) / factor}) for role in chosen]
+        groups.append((heading, bars))
     figure = bar_chart(groups, list(colours), lambda label: {"color": colours[label]}, unit)
     rows = [
         (f"{subject.label}, {role}", *map(said_bytes, (sizes[0], max(sizes), sizes[-1])))
@@ -188,3 +189,9 @@ def memory_by_process(found: Sequence[tuple[Subject, dict[str, list[int]]]]) -> 
     few = f" Of many processes the {_MOST_PROCESSES} largest are drawn." if left_out else ""
     header = ("run and process", "at first", "most", "at the end")
     return together(figure, only(totals) + few, header, rows)
+
+
+def _place(role: str) -> tuple[bool, bool, int, str]:
+    """Puts the server first and hosts last, these by their numbers."""
+    name, _, number = role.partition("-")
+    return name != "server", name == "host", int(number) if number.isdecimal() else 0, role

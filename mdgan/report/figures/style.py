@@ -107,6 +107,10 @@ def operation_style(name: str) -> dict[str, Any]:
     return {"facecolor": colour, "linewidth": 0, **hatch}
 
 
+COLOURED = {"feedback", *KINDS} - {"feedback message"}
+"""The kinds of messages that have a colour of their own."""
+
+
 def kind_style(kind: str) -> dict[str, Any]:
     """The fill of a kind of message."""
     known = KINDS.get("feedback message" if kind == "feedback" else kind, OTHER)

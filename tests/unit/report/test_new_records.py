@@ -10,6 +10,9 @@ import pytest
 from mdgan.observe.grid import grid_png
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.report.compose import compose
+from mdgan.report.figures.costs import memory_by_process, moved_bytes
+from mdgan.report.numbers.subject import subjects
+from mdgan.report.numbers.traffic import Rate
 from tests.unit.observe.fake_run import FakeRun
 from tests.unit.report.parsed_page import ParsedPage
 
@@ -82,3 +85,23 @@ def test_records_of_other_shapes_do_not_stop_the_report(run: Path) -> None:
     page = page_of(run)
     assert "make no sense and are left out" in page.text
     assert "fig-memory" in page.drawn
+
+
+def test_the_server_comes_first_and_hosts_by_number(tmp_path: Path) -> None:
+    (subject,) = subjects([RecordedRun.read(FakeRun(workers=2).write(tmp_path / "run"))])
+    sizes = {"host-10": [9], "scorer": [5], "host-2": [1, 8], "server": [3]}
+    panel = memory_by_process([(subject, sizes)]).panels[0]
+    named = [label.get_text() for label in panel.figure.axes[0].get_yticklabels()]
+    assert named == ["server", "scorer", "host-2", "host-10"]
+
+
+def test_no_two_kinds_of_messages_are_drawn_alike(tmp_path: Path) -> None:
+    (subject,) = subjects([RecordedRun.read(FakeRun(workers=2).write(tmp_path / "run"))])
+    moved = Rate({"round": 9.0, "extractor": 8.0, "real": 7.0, "news": 6.0}, {"update": 9.0})
+    panel = moved_bytes([(subject, {"server": moved})]).panels[0]
+    (legend,) = panel.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        *("round", "update", "extractor", "other")
+    ]
+    fills = [patch.get_facecolor() for patch in legend.get_patches()]
+    assert len(set(fills)) == len(fills)
