@@ -137,8 +137,8 @@ COST = Section("cost", "Time, bytes and memory", (
     Entry("timeline", "Timeline", (
         View(
             name="ten {unit}s", paper="7.10", of=timeline.ten, draw=timeline.timelines,
-            caption="What every role did in ten typical {unit}s in a row. Bare background is idle "
-            "time, grey is waiting for others, hatched operations use the network.",
+            caption="What every role did in ten typical {unit}s in a row. The palest grey is "
+            "idle time, the darker one waiting for others; hatched operations use the network.",
             of_rounds="A worker that does not take part in a round is idle.",
         ),
         View(

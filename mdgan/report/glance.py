@@ -73,7 +73,8 @@ def notices(subject: Subject) -> list[str]:
     run = subject.run
     told = [f"It looks as if {run.finding}."] if run.finding else []
     if run.under_way:
-        told.append("It was not finished when this page was written; write it again for more.")
+        again = f"`mdgan report {run.path} --live` keeps the page up to date"
+        told.append(f"It was not finished when this page was written; {again}.")
     told += _faults(subject)
     if swaps := run.of(Swap):
         arrived = exactness(swaps)

@@ -101,6 +101,7 @@ def _operations(had: Of[Means], names: Sequence[str], label: str) -> Figure:
             (subject.label, [("", {name: s / factor for name, s in means.seconds.items()})])
             for subject, means in had
         ]
+    names = [name for name in names if any(name in means.seconds for _, means in had)]
     axis = f"{label} [{unit}]"
     return bar_chart(groups, names, operation_style, axis, with_legend=len(had) > 1)
 
