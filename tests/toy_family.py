@@ -128,7 +128,10 @@ class ToyBuilder(Builder[ToySettings]):
         models = build_model(dataset.generator, 0), build_model(dataset.discriminator, 0)
         size = 8 * prod(ModelVector(models[0]).shape)
         return MessageSizes(
-            state_bytes(*models),
+            state_bytes(
+                (models[0], settings.policy("generator")),
+                (models[1], settings.policy("discriminator")),
+            ),
             lambda count: {ANSWER: count * size + small_bytes(count)},
             lambda count: {ASK: size + small_bytes(count)},
         )

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizers import COUNTS, kept_by
 from mdgan.messages import Kind
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -24,9 +26,12 @@ _RANDOM_STATES_BYTES = 64 * _KIB
 _OF_A_SAMPLE_BYTES = 16
 _MOST_SAMPLES = 1 << 28
 """The largest number of samples that the server believes of one worker."""
-_COPIES = 4
-"""Weights, gradients, and Adam's two moments."""
+_COPIES = 2
+"""Weights and gradients; what the optimizer keeps comes on top."""
 _MARGIN = 1.1
+
+Network = tuple[nn.Module, Policy]
+"""A model, and how it is optimized."""
 
 Limits = Callable[[int], Mapping[str, int]]
 """From a number of workers to the kinds of message, each with the most bytes of its body."""
@@ -54,19 +59,25 @@ def small_bytes(num_workers: int) -> int:
     return _SMALL_BYTES + _OF_A_WORKER_BYTES * num_workers
 
 
-def training_bytes(*models: nn.Module) -> int:
-    """What models in training take: weights, gradients, Adam's two moments, buffers."""
-    parameters = sum(p.nbytes for model in models for p in model.parameters())
-    return _COPIES * parameters + sum(b.nbytes for model in models for b in model.buffers())
+def training_bytes(*networks: Network) -> int:
+    """What models in training take: weights, gradients, what their optimizers keep, buffers."""
+    total = 0
+    for model, policy in networks:
+        copies = _COPIES + len(kept_by(policy).moments)
+        total += copies * sum(p.nbytes for p in model.parameters())
+        total += sum(b.nbytes for b in model.buffers())
+    return total
 
 
-def state_bytes(*models: nn.Module) -> int:
+def state_bytes(*networks: Network) -> int:
     """The most bytes that models, their optimizers and their names take in a message."""
     total = 0
-    for model in models:
-        num_parameters, num_buffers = len(list(model.parameters())), len(list(model.buffers()))
-        num_tensors = (_COPIES + 1) * num_parameters + num_buffers  # and Adam's count of steps
-        total += int(_MARGIN * training_bytes(model)) + _MIB + _OF_A_TENSOR_BYTES * num_tensors
+    for model, policy in networks:
+        kept, num_parameters = kept_by(policy), len(list(model.parameters()))
+        copies = _COPIES + len(kept.moments) + len(kept.numbers)
+        num_tensors = copies * num_parameters + len(list(model.buffers())) + len(COUNTS)
+        size = training_bytes((model, policy))
+        total += int(_MARGIN * size) + _MIB + _OF_A_TENSOR_BYTES * num_tensors
     return total
 
 

@@ -78,14 +78,6 @@ class RunSettings(DataSettings, TrainingSettings, ScoreSettings, RecordSettings)
         symbol="N + 1",
         other_names=("--workers", "--num-workers", "--clients"),
     )
-    iterations: int = setting(
-        3000,
-        "Number of global learning iterations.",
-        whole(1),
-        metavar="I",
-        symbol="I",
-        other_names=("--epochs", "--steps", "--num-iterations"),
-    )
     kappa: int | Literal["auto"] = setting(
         "auto",
         "Batches generated per iteration.",

@@ -12,6 +12,7 @@ from mdgan.gan.discriminator_learner import Batches, DiscriminatorLearner, Rules
 from mdgan.gan.generator import Generator
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
+from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, derive_seed
 from mdgan.gan.settings import TrainingSettings
 
@@ -63,12 +64,6 @@ def make_model(
     )
 
 
-def make_adam(model: nn.Module, lr: float, settings: TrainingSettings) -> torch.optim.Adam:
-    """Adam with its whole update fused into one kernel."""
-    betas = (settings.beta1, settings.beta2)
-    return torch.optim.Adam(model.parameters(), lr=lr, betas=betas, fused=True)
-
-
 def make_discriminator_learner(
     kind: type[Learner],
     rank: int,
@@ -88,8 +83,9 @@ def make_discriminator_learner(
         device: where D lives.
     """
     model = make_model(build, "discriminator", settings, device)
+    policy = settings.policy("discriminator")
     return kind(
-        Discriminator(model, make_adam(model, settings.discriminator_lr, settings)),
+        Discriminator(model, make_optimizer(model, policy), policy),
         batches,
         RandomState(derive_seed(settings.seed, "worker", rank), device),
         Rules(
@@ -125,9 +121,16 @@ def make_local_gan(
     """
     device = random_state.device
     generator = make_model(models.generator, "generator", settings, device)
-    optimizer = make_adam(generator, settings.generator_lr, settings)
+    policy = settings.policy("generator")
     return LocalGAN(
-        Generator(generator, optimizer, z_dim=models.z_dim, noise=noise, random_state=random_state),
+        Generator(
+            generator,
+            make_optimizer(generator, policy),
+            z_dim=models.z_dim,
+            noise=noise,
+            random_state=random_state,
+            policy=policy,
+        ),
         make_discriminator_learner(
             DiscriminatorLearner, rank, models.discriminator, settings, batches, device
         ),

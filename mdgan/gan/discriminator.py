@@ -9,19 +9,42 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from mdgan.gan.model_state import check_names, load_model, optimizer_tensors, part_of, under
+from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizers import clip, use_rate_of
 
 
 class Discriminator:
     """A model with its optimizer.
+
+    Args:
+        model: D, in training mode.
+        optimizer: over D's parameters θ.
+        policy: that the optimizer was made by; None for a constant rate and gradients of any norm.
 
     Attributes:
         model: D, in training mode.
         optimizer: over D's parameters θ.
     """
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, policy: Policy | None = None
+    ) -> None:
         self.model = model
         self.optimizer = optimizer
+        self._policy = policy
+
+    def at(self, iteration: int) -> None:
+        """The learning rate becomes that of an iteration; the first is 1."""
+        use_rate_of(iteration, self.optimizer, self._policy)
+
+    def clip(self) -> None:
+        """Scales the gradients that are in place down to the policy's norm."""
+        clip(self.model.parameters(), self._policy)
+
+    def step(self) -> None:
+        """One optimizer step with the gradients that are in place."""
+        self.clip()
+        self.optimizer.step()
 
     def state(self) -> TensorDict:
         """A copy of everything that moves, by flat names, on the model's device."""

@@ -113,7 +113,7 @@ class DiscriminatorLearner:
         Returns:
             J_disc before the last step, a scalar.
         """
-        model, optimizer = self.discriminator.model, self.discriminator.optimizer
+        model = self.discriminator.model
         loss = torch.zeros(())
         for _ in range(self.rules.local_steps):
             if not self.has_real_half:
@@ -125,7 +125,7 @@ class DiscriminatorLearner:
             with stage("local step"):
                 gradients = [p.grad for p in model.parameters() if p.grad is not None]
                 finite_or_zero(gradients, self.rules.loss_scale)
-                optimizer.step()
+                self.discriminator.step()
             loss = self.end_local_step(fake_loss.detach())
         return loss
 

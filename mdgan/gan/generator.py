@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.gan.model_state import check_names, load_model, optimizer_tensors, part_of, under
+from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizers import clip, use_rate_of
 from mdgan.gan.randomness import RandomState, restore_generator
 
 
@@ -18,6 +20,7 @@ class Generator:
         z_dim: the length of G's input.
         noise: draws z.
         random_state: of dropout and the like.
+        policy: that the optimizer was made by; None for a constant rate and gradients of any norm.
 
     Attributes:
         model: G.
@@ -33,6 +36,7 @@ class Generator:
         z_dim: int,
         noise: torch.Generator,
         random_state: RandomState,
+        policy: Policy | None = None,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
@@ -40,6 +44,7 @@ class Generator:
         self._z_dim = z_dim
         self._noise = noise
         self._random_state = random_state
+        self._policy = policy
 
     @property
     def device(self) -> torch.device:
@@ -74,8 +79,13 @@ class Generator:
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
 
+    def at(self, iteration: int) -> None:
+        """The learning rate becomes that of an iteration; the first is 1."""
+        use_rate_of(iteration, self.optimizer, self._policy)
+
     def step(self) -> None:
         """One optimizer step with the gradients that are in place."""
+        clip(self.parameters, self._policy)
         self.optimizer.step()
 
     def state(self) -> dict[str, Tensor]:

@@ -15,6 +15,7 @@ from mdgan.gan.arithmetic import finite_or_zero
 from mdgan.gan.discriminator_learner import DiscriminatorLearner, Stage, unobserved
 from mdgan.gan.generator import Generator
 from mdgan.gan.model_state import part_of, under
+from mdgan.gan.optimizers import weights_replaced
 
 
 def resolve_kappa(kappa: int | str, num_workers: int) -> int:
@@ -43,6 +44,16 @@ class LocalGAN:
         self._generator = generator
         self._learner = learner
         self._kappa = kappa
+
+    def at(self, iteration: int) -> None:
+        """Learning rates become those of an iteration; the first is 1."""
+        self._generator.at(iteration)
+        self._learner.discriminator.at(iteration)
+
+    def weights_replaced(self) -> None:
+        """Both models have got other weights; optimizers keep their moments."""
+        weights_replaced(self._generator.optimizer)
+        weights_replaced(self._learner.discriminator.optimizer)
 
     def step(self, stage: Stage = unobserved) -> tuple[Tensor, Tensor]:
         """One iteration: L discriminator steps, then one generator step.

@@ -1,12 +1,20 @@
 """A model and its optimizer as named tensors: one format for swaps, checkpoints and joining.
 
 Settings such as the learning rate are not part of the state: they come with the run.
+
+Most optimizers keep everything by parameter. Those of pytorch-optimizer count steps beside that, in
+`param_groups`, and Lookahead holds the optimizer within as another object. All of it is here.
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from mdgan.gan.optimizers import COUNTS, KEPT, SLOW, within
+
+_MISFIT = "the optimizer state is incomplete, or of another model"
 
 
 def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -35,11 +43,20 @@ def check_names(state: Mapping[str, Tensor], *prefixes: str) -> None:
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """An optimizer's state by `<parameter>.<key>`; the tensors themselves, not copies."""
+    """An optimizer's state: `<parameter>.<key>`, the tensors themselves, and counts as `.<key>`.
+
+    No parameter's name is empty. Counts of 0 are left out.
+    """
+    states = [each.state for each in dict.fromkeys((within(optimizer), optimizer))]
+    (group,) = optimizer.param_groups
     return {
-        f"{name}.{key}": value
-        for name, parameter in model.named_parameters()
-        for key, value in optimizer.state.get(parameter, {}).items()
+        **{
+            f"{name}.{key}": value
+            for name, parameter in model.named_parameters()
+            for state in states
+            for key, value in state.get(parameter, {}).items()
+        },
+        **{f".{key}": torch.tensor(group[key]) for key in COUNTS if group.get(key)},
     }
 
 
@@ -52,6 +69,9 @@ def load_model(
 ) -> None:
     """Copies weights and moments in; keeps no reference to the given tensors.
 
+    A run may go on with another optimizer. Its state then begins anew, unless both keep the same
+    things, as with and without Lookahead.
+
     Args:
         model: takes over the weights and buffers.
         optimizer: over the model's parameters.
@@ -62,12 +82,9 @@ def load_model(
         KeyError, RuntimeError: a tensor is missing or has another shape or type; nothing changed.
     """
     _check_weights(weights, model.state_dict())
-    by_parameter = _by_parameter(model, moments)
+    state = _of_this_kind(optimizer, _sorted_out(model, moments))
     model.load_state_dict(weights)
-    for name, parameter in model.named_parameters():
-        optimizer.state[parameter] = {
-            key: _laid_out_like(parameter, value) for key, value in by_parameter[name].items()
-        }
+    _put(model, optimizer, state)
 
 
 def _check_weights(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
@@ -78,18 +95,68 @@ def _check_weights(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> No
             raise RuntimeError(f"{name} is {_kind(given[name])}, not {_kind(tensor)}")
 
 
-def _by_parameter(model: nn.Module, moments: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """The moments of every parameter, checked to fit it."""
-    sorted_out = {name: part_of(moments, f"{name}.") for name, _ in model.named_parameters()}
-    kinds = {frozenset(own) for own in sorted_out.values() if own}
-    if len(kinds) > 1 or sum(map(len, sorted_out.values())) != len(moments):
-        raise KeyError("the optimizer state is incomplete, or of another model")
+class _OptimizerState(NamedTuple):
+    """What an optimizer keeps by parameter and key, and its counts by key."""
+
+    by_parameter: Mapping[str, Mapping[str, Tensor]]
+    counts: Mapping[str, int]
+
+
+def _sorted_out(model: nn.Module, moments: Mapping[str, Tensor]) -> _OptimizerState:
+    """The moments of every parameter, checked to fit it, and the counts."""
+    by_parameter = {name: part_of(moments, f"{name}.") for name, _ in model.named_parameters()}
+    counts = {key: moments[f".{key}"] for key in COUNTS if f".{key}" in moments}
+    if sum(map(len, by_parameter.values())) + len(counts) != len(moments):
+        raise KeyError(_MISFIT)
     for name, parameter in model.named_parameters():
-        for key, value in sorted_out[name].items():
+        for key, value in by_parameter[name].items():
             fits = value.shape in ((), parameter.shape) and value.is_floating_point()
             if not fits:
                 raise RuntimeError(f"{name}.{key} is {_kind(value)}, not {_kind(parameter)}")
-    return sorted_out
+    for key, value in counts.items():
+        if value.shape != () or value.dtype != torch.int64 or value < 0:
+            raise RuntimeError(f"{key} is {_kind(value)}, not a count")
+    return _OptimizerState(by_parameter, {key: int(value) for key, value in counts.items()})
+
+
+def _of_this_kind(optimizer: torch.optim.Optimizer, state: _OptimizerState) -> _OptimizerState:
+    """The state if it is of such an optimizer; a fresh one if it is of another.
+
+    Raises:
+        KeyError: it is that of none.
+    """
+    by_parameter, counts = state
+    have_slow = {SLOW in own for own in by_parameter.values()}
+    kinds = {frozenset(own) - {SLOW} for own in by_parameter.values()} - {frozenset()}
+    if len(kinds) > 1 or have_slow != {"counter" in counts}:
+        raise KeyError(_MISFIT)
+    kept = KEPT.get(type(within(optimizer)).__name__.lower())
+    if not kinds or kept is None:
+        return state
+    found = (kinds.pop(), "step" in counts)
+    if found == (kept.names, kept.counts_steps):
+        return state
+    if found in [(other.names, other.counts_steps) for other in KEPT.values()]:
+        return _OptimizerState({}, {})
+    raise KeyError(_MISFIT)
+
+
+def _put(model: nn.Module, optimizer: torch.optim.Optimizer, state: _OptimizerState) -> None:
+    inner, (group,) = within(optimizer), optimizer.param_groups
+    for name, parameter in model.named_parameters():
+        own = {
+            key: _laid_out_like(parameter, value)
+            for key, value in state.by_parameter.get(name, {}).items()
+        }
+        slow = own.pop(SLOW, None)
+        inner.state[parameter] = own
+        if inner is not optimizer:
+            optimizer.state.pop(parameter, None)
+            if slow is not None:
+                optimizer.state[parameter] = {SLOW: slow}
+    for key in COUNTS:
+        if key in group or key in state.counts:
+            group[key] = state.counts.get(key, 0)
 
 
 def _laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:

@@ -1,11 +1,11 @@
 """The settings of training that every algorithm has."""
 
 from dataclasses import dataclass
-from math import inf
+from typing import Any
 
+from mdgan.gan.optimizer_settings import OPTIMIZERS, OptimizerSettings, Policy
+from mdgan.gan.schedules import SCHEDULES, Schedule
 from mdgan.settings.declare import (
-    Settings,
-    number,
     one_of,
     own_setting,
     setting,
@@ -14,14 +14,10 @@ from mdgan.settings.declare import (
     whole,
 )
 
-_STEP_SIZE = number(lambda lr: 0 < lr < inf, "must be above 0")
-_STEP_SIZE_NAMES = ("--learning-rate", "--lr")
-_DECAY = number(lambda beta: 0 <= beta < 1, "must be in [0, 1)")
-
 
 @dataclass(frozen=True)
-class TrainingSettings(Settings, group="models"):
-    """Losses, optimizers and arithmetic."""
+class TrainingSettings(OptimizerSettings, group="models"):
+    """Losses, optimizers and arithmetic, and how long to train."""
 
     batch_size: int = setting(10, "Samples in a batch.", whole(1), metavar="b", symbol="b")
     local_steps: int = setting(
@@ -41,22 +37,6 @@ class TrainingSettings(Settings, group="models"):
         metavar="LOSS",
         symbol="J_disc",
     )
-    generator_lr: float = setting(
-        2e-4,
-        "Adam's step size for the generator.",
-        _STEP_SIZE,
-        metavar="LR",
-        other_names=_STEP_SIZE_NAMES,
-    )
-    discriminator_lr: float = setting(
-        2e-4,
-        "Adam's step size for discriminators.",
-        _STEP_SIZE,
-        metavar="LR",
-        other_names=_STEP_SIZE_NAMES,
-    )
-    beta1: float = setting(0.5, "Adam's first decay rate.", _DECAY, metavar="B", symbol="β1")
-    beta2: float = setting(0.999, "Adam's second decay rate.", _DECAY, metavar="B", symbol="β2")
     precision: str = setting(
         "fp32",
         "What layers compute in; weights, losses and last layers stay in fp32.",
@@ -68,6 +48,15 @@ class TrainingSettings(Settings, group="models"):
     )
     compile: bool = setting(
         False, "Compile the models with torch.compile.", switch(), group="speed"
+    )
+    iterations: int = setting(
+        3000,
+        "Number of global learning iterations.",
+        whole(1),
+        metavar="I",
+        symbol="I",
+        group="algorithm",
+        other_names=("--epochs", "--steps", "--num-iterations"),
     )
     seed: int = setting(
         0,
@@ -85,6 +74,27 @@ class TrainingSettings(Settings, group="models"):
         metavar="RUN|FILE",
         default_text="weights drawn from --seed",
     )
+
+    def policy(self, network: str) -> Policy:
+        """How one of the networks is optimized.
+
+        Args:
+            network: `generator` or `discriminator`.
+        """
+
+        def own(name: str, otherwise: Any) -> Any:
+            value = getattr(self, f"{network}_{name}")
+            return otherwise if value is None else value
+
+        return Policy(
+            own("optimizer", OPTIMIZERS[0]),
+            own("lr", 0.0),
+            (own("beta1", self.beta1), own("beta2", self.beta2)),
+            own("epsilon", None),
+            own("weight_decay", 0.0),
+            own("clip_norm", None),
+            Schedule(own("schedule", SCHEDULES[0]), own("warmup_iterations", 0), self.iterations),
+        )
 
     def iterations_of(self, epochs: float, mean_shard_size: float) -> int:
         """mE/b iterations, rounded, at least 1 (Hardy et al. 2019, Algorithm 1, line 11).

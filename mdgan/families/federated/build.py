@@ -58,12 +58,14 @@ class _Federated(Builder[FederatedSettings]):
 
     def message_sizes(self, settings: FederatedSettings, dataset: DatasetFile) -> MessageSizes:
         """Both models each way."""
-        del settings
         generator = build_model(dataset.generator, 0)
         discriminator = build_model(dataset.discriminator, 0)
         models = 4 * prod(ModelVector(generator, discriminator).shape)
         return MessageSizes(
-            state_bytes(generator, discriminator),
+            state_bytes(
+                (generator, settings.policy("generator")),
+                (discriminator, settings.policy("discriminator")),
+            ),
             # The codecs' places and scales come on top of values.
             lambda count: {UPDATE: count * (2 * models + 64) + (8 << 10)},
             lambda count: {ROUND: models + small_bytes(count)},

@@ -40,7 +40,7 @@ def tell_capabilities(
     """
     if settings.training_load.name != "measured":
         return {}
-    fixed, per_sample = _bytes_needed(dataset)
+    fixed, per_sample = _bytes_needed(dataset, settings)
     memory = psutil.virtual_memory().available // max(1, num_clients_here)
     found = {
         rank: Capability(_seconds(client, settings.batch_size), int(memory), fixed, per_sample)
@@ -65,12 +65,16 @@ def _seconds(client: Client, batch_size: int) -> tuple[tuple[int, float], ...]:
     return tuple(points)
 
 
-def _bytes_needed(dataset: DatasetFile) -> tuple[int, int]:
+def _bytes_needed(dataset: DatasetFile, settings: FederatedSettings) -> tuple[int, int]:
     """What both models take with their optimizers, and what each sample of a batch adds."""
     generator, discriminator = dataset.generator(), dataset.discriminator()
     samples = torch.zeros(2, *dataset.shape)
     outputs = _outputs(generator, torch.zeros(2, dataset.z_dim)) + _outputs(discriminator, samples)
-    return training_bytes(generator, discriminator), max(1, _KEPT * outputs // len(samples))
+    fixed = training_bytes(
+        (generator, settings.policy("generator")),
+        (discriminator, settings.policy("discriminator")),
+    )
+    return fixed, max(1, _KEPT * outputs // len(samples))
 
 
 @torch.no_grad()

@@ -32,21 +32,32 @@ class Client:
         self._num_samples = num_samples
         self.vector = ModelVector(gan.generator, gan.discriminator)
 
-    def train(self, models: Tensor, iterations: int, batch_size: int) -> tuple[Tensor, Tensor]:
+    def train(
+        self, models: Tensor, iterations: int, batch_size: int, last: int | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Trains both models, beginning with the server's.
 
         Args:
             models: the server's, float32 `vector.shape`.
             iterations: how many.
             batch_size: B; a client with fewer samples trains on batches of all that it has.
+            last: the number of the last of these iterations in the run, which decides learning
+                rates; they are the first of the run if not given.
 
         Returns:
             The models after training, float32 `vector.shape`, and the mean J_disc and J_gen, [2].
         """
+        if not torch.equal(self.vector.read(), models):
+            self._gan.weights_replaced()
         self.vector.write(models)
         self._gan.use_batch_size(min(batch_size, self._num_samples))
-        losses = torch.stack([torch.stack(self._gan.step()) for _ in range(iterations)])
+        done = 0 if last is None else last - iterations
+        losses = torch.stack([self._iterate(i) for i in range(done + 1, done + iterations + 1)])
         return self.vector.read(), losses.mean(0)
+
+    def _iterate(self, i: int) -> Tensor:
+        self._gan.at(i)
+        return torch.stack(self._gan.step())
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the client's next answer depends on, and its models."""

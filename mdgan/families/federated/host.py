@@ -63,7 +63,7 @@ class FederatedHost(HostPart):
         for rank, load in loads.items():
             with self._tracer.of_worker(rank)("train"):
                 vector, losses[rank] = self._clients[rank].train(
-                    models, load.iterations, load.batch_size
+                    models, load.iterations, load.batch_size, last=order.iteration
                 )
             trained[rank] = vector if self._form.codec.is_exact else vector - models
         with self._tracer.span("send") as span:

@@ -38,7 +38,9 @@ def planning(
         short,
         iterations=length,
         played_iterations=played,
-        worker_bytes=training_bytes(*models),
+        worker_bytes=training_bytes(
+            (models[0], settings.policy("generator")), (models[1], settings.policy("discriminator"))
+        ),
         remedies={"link": fewer_bytes},
         notes=_notes(settings, _FLOAT_BYTES * sum(map(num_parameters, models))),
     )

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from mdgan.gan.arithmetic import finite_or_zero
 from mdgan.gan.generator import Generator
+from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.randomness import RandomState
 
 
@@ -60,6 +61,7 @@ class GeneratorLearner(Generator):
         random_state: of dropout and the like.
         loss_scale: what losses are multiplied by; see `arithmetic.loss_scale`.
         stale: 1 if batches are generated before the feedback on those before is in; else 0.
+        policy: see `Generator`.
     """
 
     def __init__(
@@ -73,8 +75,16 @@ class GeneratorLearner(Generator):
         random_state: RandomState,
         loss_scale: float = 1.0,
         stale: int = 0,
+        policy: Policy | None = None,
     ) -> None:
-        super().__init__(model, optimizer, z_dim=z_dim, noise=noise, random_state=random_state)
+        super().__init__(
+            model,
+            optimizer,
+            z_dim=z_dim,
+            noise=noise,
+            random_state=random_state,
+            policy=policy,
+        )
         self._batch_size = batch_size
         self._loss_scale = loss_scale
         self._stale = stale

@@ -25,9 +25,10 @@ from mdgan.families.mdgan.server import MDGANServer
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.arithmetic import loss_scale
-from mdgan.gan.build import build_model, make_adam, make_discriminator_learner, make_model
+from mdgan.gan.build import build_model, make_discriminator_learner, make_model
 from mdgan.gan.codecs import Codec
 from mdgan.gan.local_gan import resolve_kappa
+from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 
 _VERDICT_BYTES = 4
@@ -66,7 +67,9 @@ class _MDGAN(Builder[MDGANSettings]):
         """Batches and feedback to the byte, discriminators with all that moves with them."""
         batch_bytes = 4 * settings.batch_size * prod(dataset.shape)
         verdicts = _VERDICT_BYTES * settings.batch_size
-        states = state_bytes(build_model(dataset.discriminator, 0))
+        states = state_bytes(
+            (build_model(dataset.discriminator, 0), settings.policy("discriminator"))
+        )
         return MessageSizes(
             states,
             lambda count: {
@@ -100,15 +103,17 @@ def make_generator_learner(
 ) -> GeneratorLearner:
     """The server's learner, with w drawn from the seed."""
     generator = make_model(dataset.generator, "generator", settings, device)
+    policy = settings.policy("generator")
     return GeneratorLearner(
         generator,
-        make_adam(generator, settings.generator_lr, settings),
+        make_optimizer(generator, policy),
         z_dim=dataset.z_dim,
         batch_size=settings.batch_size,
         noise=generator_for(settings.seed, "noise"),
         random_state=RandomState(derive_seed(settings.seed, "server"), device),
         loss_scale=loss_scale(settings.precision),
         stale=settings.stale,
+        policy=policy,
     )
 
 

@@ -14,6 +14,12 @@ from mdgan.gan.arithmetic import finite_or_zero
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.losses import Term
 
+_STACKABLE = (torch.optim.Adam, torch.optim.RAdam, torch.optim.SGD)
+"""Optimizers that keep all their state by parameter, so that one can step with the state of many.
+
+Others count steps for all their parameters together, and workers may have taken different numbers.
+"""
+
 
 class CannotStack(ValueError):
     """These discriminators must be computed one by one; the text says why."""
@@ -36,7 +42,7 @@ class DiscriminatorStack:
         discriminators: at least one.
 
     Raises:
-        CannotStack: they differ, or their optimizers are not Adam.
+        CannotStack: they differ, or their optimizer is none that `_STACKABLE` lists.
     """
 
     def __init__(self, discriminators: Sequence[Discriminator]) -> None:
@@ -162,11 +168,13 @@ class DiscriminatorStack:
             discriminator = self._discriminators[row]
             parameters, own = self._named[discriminator].values(), discriminator.optimizer
             finite_or_zero([p.grad for p in parameters if p.grad is not None], scale)
+            discriminator.clip()
             for parameter in parameters:
                 chosen.append(parameter)
                 # The state stays in its own optimizer, which may have loaded another one since.
                 self._optimizer.state[parameter] = own.state[parameter]
         self._optimizer.param_groups[0]["params"] = chosen
+        self._optimizer.param_groups[0]["lr"] = own.param_groups[0]["lr"]  # that of the iteration
         self._optimizer.step()
 
     def _losses(
@@ -255,8 +263,10 @@ def _one_for_all(discriminators: Sequence[Discriminator]) -> torch.optim.Optimiz
         for optimizer in optimizers
         for group in optimizer.param_groups
     ]
-    if len(kinds) > 1 or not issubclass(kinds.pop(), torch.optim.Adam):
-        raise CannotStack("their optimizers are not Adam")
+    if len(kinds) > 1:
+        raise CannotStack("their optimizers differ")
+    if not issubclass(kind := kinds.pop(), _STACKABLE):
+        raise CannotStack(f"{kind.__name__} steps one discriminator at a time")
     if len(settings) > len(optimizers) or any(own != settings[0] for own in settings):
         raise CannotStack("their optimizers have several settings")
     parameters = [p for d in discriminators for p in d.model.parameters()]

@@ -83,6 +83,8 @@ class MDGANHost(HostPart):
     def _answer(self, message: Message, transport: HostTransport) -> None:
         """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
         generated, assignment = read_batches(message, self._images, self._form.shape)
+        for worker in assignment:
+            self._workers[worker].discriminator.at(message.iteration)
         answers = self._group.answer(generated.to(self._device), assignment)
         with self._tracer.span("send") as span:
             answer = pack_answers(

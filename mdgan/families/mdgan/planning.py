@@ -44,7 +44,7 @@ def planning(
         short,
         enough_workers=max(min(kappa, num_judges), settings.aggregation.needs_workers),
         enough_in_a_host=LEAST_TO_SUM * kappa,  # then feedback on any batch is added up
-        worker_bytes=training_bytes(discriminator),
+        worker_bytes=training_bytes((discriminator, settings.policy("discriminator"))),
         overlaps=settings.stale > 0,
         exchange=swap if settings.num_workers > 1 else None,
         remedies=_remedies(settings),

@@ -109,6 +109,7 @@ class MDGANServer(ServerPart):
                 answers.beside.get(VERDICTS, {}),
             )
         with engine.span("step"):
+            self._learner.at(i)
             self._learner.step()
 
         # 6. Swap.

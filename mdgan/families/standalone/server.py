@@ -56,6 +56,7 @@ class StandaloneServer(ServerPart):
         """One iteration."""
         engine.poll()
         engine.at(done + 1)
+        self._gan.at(done + 1)
         losses = torch.stack(self._gan.step(engine.span))
         return Advance(done + 1, losses.unsqueeze(0))
 

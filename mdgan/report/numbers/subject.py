@@ -165,8 +165,12 @@ def subjects(runs: Sequence[RecordedRun]) -> list[Subject]:
 
 
 def configuration(run: RecordedRun) -> str:
-    """A text that is the same for runs that differ only in the seed and in where they ran."""
-    return _as_text({k: value for k, value in run.config.items() if k not in _WHERE | {"seed"}})
+    """A text that is the same for runs that differ only in the seed and in where they ran.
+
+    A setting without a value is as one that the run's version did not know.
+    """
+    no_matter = _WHERE | {"seed"}
+    return _as_text({k: v for k, v in run.config.items() if v is not None and k not in no_matter})
 
 
 def configuration_names(runs: Sequence[RecordedRun]) -> list[str]:

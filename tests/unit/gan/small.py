@@ -10,6 +10,8 @@ from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
+from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, generator_for
 
 SHAPE = (1, 4, 4)
@@ -48,16 +50,17 @@ def adam(model: nn.Module, lr: float = 2e-3) -> torch.optim.Adam:
     return torch.optim.Adam(model.parameters(), lr=lr, betas=(0.5, 0.999), fused=True)
 
 
-def make_learner(seed: int = 0, stale: int = 0) -> GeneratorLearner:
+def make_learner(seed: int = 0, stale: int = 0, policy: Policy | None = None) -> GeneratorLearner:
     generator = make_generator(seed)
     return GeneratorLearner(
         generator,
-        adam(generator),
+        adam(generator) if policy is None else make_optimizer(generator, policy),
         z_dim=Z_DIM,
         batch_size=BATCH_SIZE,
         noise=generator_for(seed, "noise"),
         random_state=RandomState(seed + 1000, CPU),
         stale=stale,
+        policy=policy,
     )
 
 
@@ -118,10 +121,17 @@ def all_bits(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]
     """A copy of everything that a model and its optimizer are, apart from `Discriminator.state`."""
     moments = [
         value
+        for each in (optimizer, getattr(optimizer, "optimizer", None))
+        if each is not None
         for parameter in model.parameters()
-        for _, value in sorted(optimizer.state[parameter].items())
+        for _, value in sorted(each.state.get(parameter, {}).items())
     ]
-    return [tensor.detach().clone() for tensor in [*model.state_dict().values(), *moments]]
+    counts = [
+        torch.tensor(group.get(count, 0))
+        for group in optimizer.param_groups
+        for count in ("step", "counter")
+    ]
+    return [t.detach().clone() for t in [*model.state_dict().values(), *moments, *counts]]
 
 
 def equal_bits(first: list[Tensor], second: list[Tensor]) -> bool:

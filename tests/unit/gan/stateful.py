@@ -12,6 +12,8 @@ from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
+from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan.small import BATCH_SIZE, CPU, adam, images, make_model
 
@@ -28,11 +30,18 @@ class Images(InMemoryPartitioner):
 SOURCE = Images(Path())
 
 
-def make_worker(rank: int, *, local_steps: int = 1, shard_size: int = SHARD_SIZE) -> Worker:
+def make_worker(
+    rank: int,
+    *,
+    local_steps: int = 1,
+    shard_size: int = SHARD_SIZE,
+    policy: Policy | None = None,
+) -> Worker:
     model = make_model()
+    optimizer = adam(model) if policy is None else make_optimizer(model, policy)
     indices = torch.arange(shard_size) + rank
     return Worker(
-        Discriminator(model, adam(model)),
+        Discriminator(model, optimizer, policy),
         Shard(SOURCE, indices, generator_for(0, "shard", rank)),
         RandomState(100 + rank, CPU),
         Rules(

@@ -169,11 +169,13 @@ class RoundStage(Stage):
         """A client trains only when the checkpoint that was due before is there."""
         train = client.train
 
-        def train_later(models: Tensor, iterations: int, batch_size: int) -> tuple[Tensor, Tensor]:
+        def train_later(
+            models: Tensor, iterations: int, batch_size: int, last: int | None = None
+        ) -> tuple[Tensor, Tensor]:
             done = self.members.iteration - E
             if self.saving.due(done - 1 if done == 0 else done - E, done):
                 self.wait_for_checkpoint(done)
-            return train(models, iterations, batch_size)
+            return train(models, iterations, batch_size, last)
 
         client.train = train_later  # type: ignore[method-assign] # of this one alone
 

@@ -9,7 +9,10 @@ from mdgan.families.federated.model_average import average
 from mdgan.gan.generator import Generator
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.model_vector import ModelVector
+from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, generator_for
+from mdgan.gan.schedules import Schedule
 from tests.unit.gan import small
 from tests.unit.gan.small import BATCH_SIZE, CPU, Z_DIM, all_bits, equal_bits, same_bits
 from tests.unit.gan.stateful import SHARD_SIZE, make_worker, through_bytes
@@ -17,13 +20,25 @@ from tests.unit.gan.stateful import SHARD_SIZE, make_worker, through_bytes
 E = 7
 
 
+POLICIES = {
+    name: Policy(name, 2e-3, clip_norm=clip, schedule=schedule)
+    for name, clip, schedule in (
+        ("adam", None, Schedule()),
+        ("lamb", 1.0, Schedule("cosine", 3, 2 * E)),
+        ("lookahead:adabelief", 1.0, Schedule("linear", 0, 2 * E)),
+    )
+}
+
+
 class Trained:
     """A client or a standalone GAN, with a view of all its bits."""
 
-    def __init__(self, rank: int = 1, shard_size: int = SHARD_SIZE) -> None:
+    def __init__(
+        self, rank: int = 1, shard_size: int = SHARD_SIZE, policy: Policy = POLICIES["adam"]
+    ) -> None:
         self.generator = small.make_generator()
-        self.optimizer = small.adam(self.generator)
-        self.worker = make_worker(rank, shard_size=shard_size)
+        self.optimizer = make_optimizer(self.generator, policy)
+        self.worker = make_worker(rank, shard_size=shard_size, policy=policy)
         self.gan = LocalGAN(
             Generator(
                 self.generator,
@@ -31,6 +46,7 @@ class Trained:
                 z_dim=Z_DIM,
                 noise=generator_for(0, "noise", rank),
                 random_state=RandomState(900 + rank, CPU),
+                policy=policy,
             ),
             self.worker,
             2,
@@ -72,19 +88,33 @@ def test_it_begins_with_what_the_server_sends() -> None:
     assert not same_bits(models, Trained().client.train(at_the_start(), E, BATCH_SIZE)[0])
 
 
+def test_other_models_begin_a_lookahead_window() -> None:
+    """Slow weights of the round before would pull the client back to its own model."""
+    client = Trained(policy=POLICIES["lookahead:adabelief"])
+    client.client.train(at_the_start(), 3, BATCH_SIZE)
+    counts = []
+    for models in (client.models(), at_the_start()):
+        client.client.train(models, 1, BATCH_SIZE)
+        counts.append(client.optimizer.param_groups[0]["counter"])
+    assert counts == [4, 1]
+
+
 def test_what_the_server_sent_is_left_as_it_is() -> None:
     sent = at_the_start()
     Trained().client.train(sent, 2, BATCH_SIZE)
     assert same_bits(sent, at_the_start())
 
 
-def test_two_rounds_of_one_client_are_one_long_training() -> None:
-    client, alone = Trained(), Trained()
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_two_rounds_of_one_client_are_one_long_training(policy: Policy) -> None:
+    """The rounds end within Lookahead windows, which go on in the next."""
+    client, alone = Trained(policy=policy), Trained(policy=policy)
     server = GlobalModels(small.make_generator(), small.make_model())
-    for _ in range(2):
-        models, _ = client.client.train(server.vector.read(), E, BATCH_SIZE)
+    for last in (E, 2 * E):
+        models, _ = client.client.train(server.vector.read(), E, BATCH_SIZE, last)
         server.vector.write(average({1: models}, [], {1: 1.0}))
-    for _ in range(2 * E):
+    for i in range(1, 2 * E + 1):
+        alone.gan.at(i)
         alone.gan.step()
     assert equal_bits(client.bits(), alone.bits())
     assert same_bits(server.vector.read(), alone.models())

@@ -14,7 +14,10 @@ from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.worker import Answers, OneByOne, Worker, WorkerGroup
 from mdgan.gan.arithmetic import prepare
 from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy
+from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState
+from mdgan.gan.schedules import Schedule
 from tests.unit.gan import small
 
 RANKS = (3, 4, 7, 8)
@@ -54,20 +57,25 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def make_workers(build: Callable[[], nn.Module], local_steps: int = 1) -> Workers:
+def make_workers(
+    build: Callable[[], nn.Module], local_steps: int = 1, policy: Policy | None = None
+) -> Workers:
     """Workers that differ in everything."""
     made = {}
     for rank in RANKS:
         made[rank] = small.make_worker(rank, local_steps=local_steps)
         with RandomState(rank, small.CPU).in_place():
             model = build()
-        made[rank].discriminator = Discriminator(model, small.adam(model))
+        optimizer = small.adam(model) if policy is None else make_optimizer(model, policy)
+        made[rank].discriminator = Discriminator(model, optimizer, policy)
     return made
 
 
-def both(build: Callable[[], nn.Module], local_steps: int = 1) -> list[tuple[Workers, WorkerGroup]]:
+def both(
+    build: Callable[[], nn.Module], local_steps: int = 1, policy: Policy | None = None
+) -> list[tuple[Workers, WorkerGroup]]:
     """Equal workers twice: one by one, and all at once."""
-    singly, together = (make_workers(build, local_steps) for _ in range(2))
+    singly, together = (make_workers(build, local_steps, policy) for _ in range(2))
     return [(singly, OneByOne(singly)), (together, StackedWorkers(together, small.SHAPE))]
 
 
@@ -144,6 +152,32 @@ def test_it_computes_what_workers_one_by_one_compute(
             if iteration in BETWEEN:
                 BETWEEN[iteration](workers)
         assert_close(states(groups[0][0]), states(groups[1][0]), 1e-9)
+
+
+@pytest.mark.parametrize("name", ["adam", "radam", "sgd"])
+@pytest.mark.usefixtures("double_precision")
+def test_optimizers_that_keep_all_by_parameter_step_at_once(name: str) -> None:
+    """Each discriminator has its own norm, and its own number of steps."""
+    policy = Policy(name, 0.01, clip_norm=0.2, schedule=Schedule("cosine", 2, 10))
+    groups = both(HalfUsed, 2, policy)
+    for iteration in range(1, 8):
+        ranks = {3: (4, 8), 4: (8,)}.get(iteration, RANKS)
+        for workers, group in groups:
+            for worker in workers.values():
+                worker.discriminator.at(iteration)
+            group.answer(*asked(iteration, ranks))
+            if iteration in BETWEEN:
+                BETWEEN[iteration](workers)
+    assert_close(states(groups[0][0]), states(groups[1][0]), 1e-9)
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*OPTIMIZERS, f"{LOOKAHEAD}adam"} - {"adam", "radam", "sgd"})
+)
+def test_other_optimizers_step_one_discriminator_at_a_time(name: str) -> None:
+    workers = make_workers(dense, policy=Policy(name))
+    with pytest.raises(CannotStack, match="steps one discriminator at a time"):
+        StackedWorkers(workers, small.SHAPE)
 
 
 def test_in_single_precision_an_iteration_is_the_same_to_a_millionth() -> None:
@@ -313,7 +347,7 @@ def another_rule(worker: Worker) -> None:
     ("change", "why"),
     [
         (another_model, "models differ"),
-        (another_optimizer, "not Adam"),
+        (another_optimizer, "optimizers differ"),
         (another_rate, "several settings"),
         (another_rule, "different ways"),
     ],

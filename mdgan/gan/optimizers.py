@@ -1,0 +1,117 @@
+"""From a policy to an optimizer: torch's own where torch has it, else pytorch-optimizer's.
+
+How its state becomes tensors is in `model_state.py`.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from mdgan.gan.optimizer_settings import Policy
+
+COUNTS = ("step", "counter")
+"""What optimizers count in `param_groups`: steps, and those of a Lookahead window."""
+SLOW = "slow_params"
+"""Lookahead's weights at the beginning of a window."""
+
+
+class Kept(NamedTuple):
+    """What an optimizer keeps.
+
+    Attributes:
+        moments: for each parameter, of its shape.
+        numbers: for each parameter.
+        counts_steps: whether it counts its steps for all parameters together.
+    """
+
+    moments: tuple[str, ...]
+    numbers: tuple[str, ...] = ()
+    counts_steps: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of what it keeps for each parameter."""
+        return frozenset((*self.moments, *self.numbers))
+
+
+_ADAM = Kept(("exp_avg", "exp_avg_sq"), ("step",))
+_MOMENTUM = ("momentum_buffer",)
+KEPT = {
+    "adam": _ADAM,
+    "radam": _ADAM,
+    "adabelief": Kept(("exp_avg", "exp_avg_var"), counts_steps=True),
+    "lars": Kept(_MOMENTUM, counts_steps=True),
+    "lamb": Kept(_ADAM.moments, ("weight_norm", "adam_norm", "trust_ratio"), counts_steps=True),
+    "sgd": Kept(_MOMENTUM),
+}
+"""By the optimizer's name, which is that of its class in small letters."""
+
+
+def kept_by(policy: Policy) -> Kept:
+    """What the optimizer of a policy keeps, with Lookahead's slow weights."""
+    kept = KEPT[policy.inner]
+    if kept.moments == _MOMENTUM and not policy.betas[0]:
+        kept = kept._replace(moments=())
+    return kept._replace(moments=(*kept.moments, SLOW)) if policy.looks_ahead else kept
+
+
+def make_optimizer(model: nn.Module, policy: Policy) -> torch.optim.Optimizer:
+    """The optimizer of a policy, for all parameters of a model."""
+    optimizer = _make(policy, model.parameters())
+    if not policy.looks_ahead:
+        return optimizer
+    from mdgan.gan.lookahead import Lookahead  # as below
+
+    return Lookahead(optimizer)
+
+
+def _make(policy: Policy, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    rates: dict[str, Any] = {"lr": policy.learning_rate, "weight_decay": policy.weight_decay}
+    momentum: dict[str, Any] = {"momentum": policy.betas[0]}
+    adaptive: dict[str, Any] = {"betas": policy.betas}
+    if policy.epsilon is not None:
+        adaptive["eps"] = policy.epsilon
+    if policy.inner == "adam":  # its whole update fused into one kernel
+        return torch.optim.Adam(parameters, **rates, **adaptive, fused=True)
+    if policy.inner == "radam":
+        return torch.optim.RAdam(parameters, **rates, **adaptive)
+    if policy.inner == "sgd":
+        return torch.optim.SGD(parameters, **rates, **momentum)
+    # Only who uses these waits for the import, which in a fresh process takes 0.4 s.
+    from pytorch_optimizer import LARS, AdaBelief, Lamb
+
+    if policy.inner == "lars":
+        return LARS(parameters, **rates, **momentum)
+    if policy.inner == "adabelief":
+        return AdaBelief(parameters, **rates, **adaptive)
+    # Version 3 of LAMB's paper: no bias correction, and λx is part of what is scaled.
+    return Lamb(parameters, **rates, **adaptive, weight_decouple=False, adam_debias=True)
+
+
+def use_rate_of(iteration: int, optimizer: torch.optim.Optimizer, policy: Policy | None) -> None:
+    """Sets the learning rate to that of an iteration; the first is 1."""
+    if policy is None:
+        return
+    rate = policy.learning_rate * policy.schedule.factor(iteration)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def clip(parameters: Iterable[nn.Parameter], policy: Policy | None) -> None:
+    """Scales gradients down to the policy's norm, all parameters' together, in place."""
+    if policy is not None and policy.clip_norm is not None:
+        nn.utils.clip_grad_norm_(parameters, policy.clip_norm)
+
+
+def weights_replaced(optimizer: torch.optim.Optimizer) -> None:
+    """The weights were replaced by others; moments stay, a Lookahead window begins anew."""
+    if within(optimizer) is not optimizer:
+        optimizer.begin_anew()  # type: ignore[attr-defined] # only Lookahead has another within
+
+
+def within(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """The optimizer that takes single steps: of Lookahead the one inside, else itself."""
+    inner: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
+    return inner

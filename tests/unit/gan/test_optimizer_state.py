@@ -1,0 +1,218 @@
+"""With every optimizer: stopping, going on and swapping change no bit; nothing is left behind."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mdgan.engine.message_sizes import state_bytes, training_bytes
+from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
+from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.model_state import optimizer_tensors
+from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizers import make_optimizer
+from mdgan.gan.schedules import Schedule
+from tests.unit.gan.small import all_bits, equal_bits, images, make_learner, make_model, same_bits
+from tests.unit.gan.stateful import make_worker, through_bytes
+from tests.unit.gan.test_optimizers import NAMES, policy
+
+ITERATIONS = 9
+WINDOW = 5
+
+
+def busy(name: str) -> Policy:
+    """A policy with everything that a policy can have."""
+    schedule = Schedule("cosine", 2, ITERATIONS)
+    return policy(name, weight_decay=0.01, clip_norm=0.5, schedule=schedule)
+
+
+class Run:
+    """A server and two workers; the workers swap after the third and the seventh iteration."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.learner: GeneratorLearner = make_learner(policy=busy(name))
+        self.workers = {n: make_worker(n, policy=busy(name)) for n in (1, 2)}
+
+    def iterate(self, i: int) -> None:
+        generated = self.learner.generate(2)
+        gradient = torch.zeros_like(generated)
+        for n, (judge, train) in assign([1, 2], 2).items():
+            self.workers[n].discriminator.at(i)
+            self.workers[n].learn(generated[train])
+            gradient[judge] += self.workers[n].feedback(generated[judge]).feedback
+        self.learner.backward(gradient)
+        self.learner.at(i)
+        self.learner.step()
+        if i in (3, 7):
+            swap(*self.workers.values())
+
+    def resumed(self) -> "Run":
+        other = Run(self.name)
+        other.learner.load_state(through_bytes(self.learner.state()))
+        for n, worker in other.workers.items():
+            assert worker.load_state(through_bytes(self.workers[n].state()))
+        return other
+
+    def bits(self) -> list[Tensor]:
+        bits = all_bits(self.learner.model, self.learner.optimizer)
+        for worker in self.workers.values():
+            bits += all_bits(worker.discriminator.model, worker.discriminator.optimizer)
+        return bits
+
+
+def state_of(discriminator: Discriminator) -> dict[str, Tensor]:
+    """As it travels."""
+    state: dict[str, Tensor] = discriminator.state().to_dict()
+    return state
+
+
+def swap(first: Worker, second: Worker) -> None:
+    """As over a link."""
+    states = [through_bytes(state_of(w.discriminator)) for w in (second, first)]
+    for worker, state in zip((first, second), states, strict=True):
+        worker.load_discriminator(state)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stopped_and_resumed_equals_never_stopped(name: str) -> None:
+    """Before the first step, within a Lookahead window, at its end and after it."""
+    whole, broken = Run(name), Run(name)
+    for i in range(1, ITERATIONS + 1):
+        if i in (1, 3, WINDOW, WINDOW + 1, 8):
+            broken = broken.resumed()
+        for run in (whole, broken):
+            run.iterate(i)
+    assert equal_bits(whole.bits(), broken.bits())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_swapping_equals_exchanging_the_shards(name: str) -> None:
+    """The third iteration is within a window, which goes on where the discriminator goes."""
+    swapped, stayed = ([make_worker(n, policy=busy(name)) for n in (1, 2)] for _ in range(2))
+    for i in range(1, ITERATIONS + 1):
+        for workers in (swapped, stayed):
+            # Who has which shard now gets the batch of that shard.
+            shards = reversed(workers) if workers is stayed and i > 3 else workers
+            for place, worker in enumerate(shards):
+                worker.discriminator.at(i)
+                worker.learn(images(10 * i + place))
+        if i == 3:
+            swap(*swapped)
+            for part in ("batches", "random_state"):
+                own = [getattr(worker, part) for worker in stayed]
+                for worker, other in zip(stayed, reversed(own), strict=True):
+                    setattr(worker, part, other)
+    bits = [
+        [all_bits(w.discriminator.model, w.discriminator.optimizer) for w in workers]
+        for workers in (swapped, reversed(stayed))
+    ]
+    assert all(equal_bits(*pair) for pair in zip(*bits, strict=True))
+    assert not equal_bits(bits[0][0], bits[0][1])
+
+
+def trained(name: str, steps: int, build: Callable[[], nn.Module] = make_model) -> Discriminator:
+    model = build()
+    made = Discriminator(model, make_optimizer(model, busy(name)), busy(name))
+    for step in range(steps):
+        made.optimizer.zero_grad()
+        model(images(step)).sum().backward()
+        made.at(step + 1)
+        made.step()
+    return made
+
+
+class HalfUsed(nn.Module):
+    """Some parameters get no gradient, and some must not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = nn.Linear(16, 1)
+        self.fixed = nn.Linear(16, 16).requires_grad_(False)
+        self.unused = nn.Linear(16, 1)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        logits: Tensor = self.used(self.fixed(samples.flatten(1)))
+        return logits
+
+
+@pytest.mark.parametrize("build", [make_model, HalfUsed])
+@pytest.mark.parametrize("steps", [0, 1, WINDOW, 7])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_state_is_taken_over_whole(name: str, steps: int, build: Callable[[], nn.Module]) -> None:
+    giver, taker = trained(name, steps, build), trained(name, 2, build)
+    state = through_bytes(state_of(giver))
+    taker.load_state(state)
+    assert taker.digest() == giver.digest()
+    assert taker.state().keys() == giver.state().keys()
+    for tensor in state.values():
+        tensor.zero_()
+    assert taker.digest() == giver.digest(), "a copy"
+
+
+@pytest.mark.parametrize("steps", [3, WINDOW])
+@pytest.mark.parametrize("name", NAMES)
+def test_limits_count_what_is_kept(name: str, steps: int) -> None:
+    made = trained(name, steps)
+    moments = optimizer_tensors(made.model, made.optimizer).values()
+    weights = sum(p.nbytes for p in made.model.parameters())
+    large = sum(tensor.nbytes for tensor in moments if tensor.dim())
+    buffers = sum(b.nbytes for b in made.model.buffers())
+    most = training_bytes((made.model, busy(name)))
+    spare = weights if name.startswith("lookahead:") and steps == WINDOW else 0
+    assert most == 2 * weights + buffers + large + spare
+    assert state_bytes((made.model, busy(name))) > most
+
+
+def without(key: str) -> Callable[[dict[str, Tensor]], object]:
+    return lambda state: [state.pop(name) for name in list(state) if name.endswith(key)]
+
+
+DAMAGES: list[tuple[str, Callable[[dict[str, Tensor]], object]]] = [
+    ("adabelief", without("optimizer..step")),
+    ("lamb", without("optimizer..step")),
+    ("adabelief", without("1.weight.exp_avg")),
+    ("lookahead:adam", without("..counter")),
+    ("lookahead:adam", without("slow_params")),
+    ("lookahead:adam", without("1.weight.slow_params")),
+    ("lamb", lambda state: state.update({"optimizer..step": torch.tensor(-1)})),
+    ("lamb", lambda state: state.update({"optimizer..step": torch.tensor(2.0)})),
+    ("lamb", lambda state: state.update({"optimizer..step": torch.ones(2, dtype=torch.int64)})),
+    ("lamb", lambda state: state.update({"optimizer..steps": torch.tensor(1)})),
+]
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGES)
+def test_a_state_without_a_part_of_it_changes_nothing(
+    name: str, damage: Callable[[dict[str, Tensor]], object]
+) -> None:
+    giver, taker = trained(name, 3), trained(name, 2)
+    state, before = state_of(giver), taker.digest()
+    damage(state)
+    with pytest.raises((KeyError, RuntimeError)):
+        taker.load_state(state)
+    assert taker.digest() == before
+
+
+@pytest.mark.parametrize("after", NAMES)
+@pytest.mark.parametrize("before", NAMES)
+def test_a_run_may_go_on_with_another_optimizer(before: str, after: str) -> None:
+    """Weights are taken over; the state too where both optimizers keep the same, else none."""
+    giver, taker = trained(before, 7), trained(after, 2)
+    taker.load_state(through_bytes(state_of(giver)))
+    weights = zip(giver.model.parameters(), taker.model.parameters(), strict=True)
+    assert all(same_bits(*pair) for pair in weights)
+    moments = optimizer_tensors(taker.model, taker.optimizer)
+    inner = [name.removeprefix("lookahead:") for name in (before, after)]
+    if inner[0] == inner[1] or set(inner) == {"adam", "radam"}:
+        given = optimizer_tensors(giver.model, giver.optimizer)
+        assert moments.keys() <= given.keys()
+        assert all(same_bits(tensor, given[name]) for name, tensor in moments.items())
+        assert moments
+    else:
+        assert not moments
+    taker.optimizer.zero_grad()
+    taker.model(images(0)).sum().backward()
+    taker.step()
