@@ -131,8 +131,11 @@ def _of_this_kind(optimizer: torch.optim.Optimizer, state: _OptimizerState) -> _
     if len(kinds) > 1 or have_slow != {"counter" in counts}:
         raise KeyError(_MISFIT)
     kept = KEPT.get(type(within(optimizer)).__name__.lower())
-    if not kinds or kept is None:
+    if kept is None:
         return state
+    if not kinds:  # fresh, or of an optimizer without momentum that has counted its steps
+        kept_counts = {k: n for k, n in counts.items() if k != "step" or kept.counts_steps}
+        return state._replace(counts=kept_counts)
     found = (kinds.pop(), "step" in counts)
     if found == (kept.names, kept.counts_steps):
         return state
@@ -154,9 +157,10 @@ def _put(model: nn.Module, optimizer: torch.optim.Optimizer, state: _OptimizerSt
             optimizer.state.pop(parameter, None)
             if slow is not None:
                 optimizer.state[parameter] = {SLOW: slow}
-    for key in COUNTS:
-        if key in group or key in state.counts:
-            group[key] = state.counts.get(key, 0)
+    if "step" in group or "step" in state.counts:
+        group["step"] = state.counts.get("step", 0)
+    if inner is not optimizer:
+        group["counter"] = state.counts.get("counter", 0)
 
 
 def _laid_out_like(parameter: Tensor, value: Tensor) -> Tensor:

@@ -89,6 +89,17 @@ def test_one_worker_equals_a_single_process(
     assert check(worker, tmp_path / "worker") == check(alone, tmp_path / "alone")
 
 
+def test_rates_do_not_depend_on_how_rounds_are_cut(tmp_path: Path) -> None:
+    """A client that is alone trains on with what it had, so rounds change nothing."""
+    one = ["train", "--algorithm", "fl-gan", *QUICK, *IN_MEMORY, "--world-size", "2"]
+    flags = with_optimizers("lookahead:sgd", "adabelief")
+    found = set()
+    for length in ("4", "12"):
+        how = ["--round-iterations", length, "--out", length]
+        found.add(check(run_here(*one, *flags, *how, cwd=tmp_path), tmp_path / length))
+    assert len(found) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["lookahead:adabelief", "lookahead:lars", "lamb"])
 def test_any_spread_gives_the_same_generator(tmp_path: Path, name: str) -> None:

@@ -1,6 +1,7 @@
 """With every optimizer: stopping, going on and swapping change no bit; nothing is left behind."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.schedules import Schedule
 from tests.unit.gan.small import all_bits, equal_bits, images, make_learner, make_model, same_bits
 from tests.unit.gan.stateful import make_worker, through_bytes
-from tests.unit.gan.test_optimizers import NAMES, policy
+from tests.unit.gan.test_optimizers import B1, B2, NAMES, policy
 
 ITERATIONS = 9
 WINDOW = 5
@@ -113,15 +114,37 @@ def test_swapping_equals_exchanging_the_shards(name: str) -> None:
     assert not equal_bits(bits[0][0], bits[0][1])
 
 
-def trained(name: str, steps: int, build: Callable[[], nn.Module] = make_model) -> Discriminator:
-    model = build()
-    made = Discriminator(model, make_optimizer(model, busy(name)), busy(name))
+def trained(
+    name: str,
+    steps: int,
+    build: Callable[[], nn.Module] = make_model,
+    betas: tuple[float, float] = (B1, B2),
+) -> Discriminator:
+    model, chosen = build(), replace(busy(name), betas=betas)
+    made = Discriminator(model, make_optimizer(model, chosen), chosen)
     for step in range(steps):
         made.optimizer.zero_grad()
         model(images(step)).sum().backward()
         made.at(step + 1)
         made.step()
     return made
+
+
+def test_both_networks_step_with_gradients_of_the_norm_that_was_asked_for() -> None:
+    chosen = Policy("sgd", 1.0, (0.0, 0.0), clip_norm=1e-3)
+    learner, worker = make_learner(policy=chosen), make_worker(1, policy=chosen)
+    generated = learner.generate(1)
+    stepped = []
+    for model, step in (
+        (worker.discriminator.model, lambda: worker.learn(generated[0])),
+        (learner.model, learner.step),
+    ):
+        learner.put_gradients([torch.ones_like(w) for w in learner.parameters])
+        before = nn.utils.parameters_to_vector(model.parameters()).detach()
+        step()
+        after = nn.utils.parameters_to_vector(model.parameters()).detach()
+        stepped.append(float((after - before).norm()))
+    assert stepped == pytest.approx([1e-3, 1e-3], rel=1e-3)
 
 
 class HalfUsed(nn.Module):
@@ -216,3 +239,19 @@ def test_a_run_may_go_on_with_another_optimizer(before: str, after: str) -> None
     taker.optimizer.zero_grad()
     taker.model(images(0)).sum().backward()
     taker.step()
+    another = trained(after, 1)
+    another.load_state(through_bytes(state_of(taker)))
+    assert another.digest() == taker.digest()
+
+
+@pytest.mark.parametrize("after", NAMES)
+@pytest.mark.parametrize("before", ["lars", "lookahead:lars", "lookahead:sgd"])
+def test_one_that_has_only_counted_leaves_nothing_behind(before: str, after: str) -> None:
+    """Without momentum there are no moments, only steps and windows."""
+    giver, taker, another = (
+        trained(name, steps, betas=(0.0, B2))
+        for name, steps in ((before, 7), (after, 2), (after, 1))
+    )
+    taker.load_state(through_bytes(state_of(giver)))
+    another.load_state(through_bytes(state_of(taker)))
+    assert another.digest() == taker.digest()

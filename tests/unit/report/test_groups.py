@@ -65,6 +65,11 @@ def test_runs_that_differ_in_the_seed_only_are_one_configuration_whatever_they_a
     assert [group.label for group in groups(subjects(runs))] == ["4 workers", "2 workers"]
 
 
+def test_a_setting_without_a_value_is_as_one_that_an_older_version_lacks() -> None:
+    older, newer = run("a-seed0", seed=0), run("a-seed1", seed=1, generator_optimizer=None)
+    assert [len(group.members) for group in groups(subjects([older, newer]))] == [2]
+
+
 def test_runs_in_rounds_are_called_by_their_algorithm() -> None:
     in_rounds = replace(run("x", algorithm="new"), status={"unit": "round"})
     assert labels([in_rounds, run("y")]) == ["new, 4 workers", "4 workers"]
