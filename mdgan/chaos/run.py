@@ -20,6 +20,7 @@ from mdgan.launch.prepare import load_dataset
 from mdgan.launch.ranks import LocalRanks, local_ranks
 from mdgan.launch.resolve import Resolved, resolve
 from mdgan.observe.text_table import text_table
+from mdgan.records.values import count
 
 _say = partial(logging.getLogger(__name__).info, extra={"shown": "result"})
 
@@ -66,8 +67,8 @@ def run_chaos(
     for line in found:
         _say("mdgan: %s", line)
     verdict = "did not survive" if found else "survived"
-    faults, newcomers = len(played.strikes), len(played.comers)
-    _say("training %s %d faults and %d newcomers (--seed %d)", verdict, faults, newcomers, seed)
+    faults, newcomers = count(len(played.strikes), "fault"), count(len(played.comers), "newcomer")
+    _say("training %s %s and %s (--seed %d)", verdict, faults, newcomers, seed)
     return 1 if found else 0
 
 

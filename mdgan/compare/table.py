@@ -38,7 +38,7 @@ _SCORES: tuple[tuple[str, str, Said], ...] = (
 )
 _OTHERS: tuple[tuple[str, str, Said], ...] = (
     ("samples_processed", "samples", said),
-    ("client_bytes", "a client moved", said_bytes),
+    ("client_bytes", "a worker moved", said_bytes),
     ("server_bytes", "the server moved", said_bytes),
     ("seconds", "time", said_seconds),
     ("rounds", "rounds", said),

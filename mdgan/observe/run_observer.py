@@ -18,7 +18,7 @@ from mdgan.observe.trackers import Trackers
 from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
 from mdgan.records.rows import Losses, Scores, typed
 from mdgan.records.run_directory import RunDirectory
-from mdgan.records.values import passed, said_left_out
+from mdgan.records.values import count, passed, said_left_out
 
 _log = logging.getLogger(__name__)
 
@@ -314,9 +314,8 @@ def _in_words(record: Mapping[str, Any]) -> str:
         return ""
     floor = record.get("floor", {}).get("fid")
     beside = "" if floor is None else f" (real against real {floor:.1f})"
-    classes = (
-        f", {scores['classes_covered']} classes covered" if "classes_covered" in scores else ""
-    )
+    covered = scores.get("classes_covered")
+    classes = "" if covered is None else f", {count(covered, 'class', 'classes')} covered"
     at = f"at iteration {record['iteration']}"
     return f"  scores     FID {scores['fid']:.1f}{beside}{classes} {at}\n"
 

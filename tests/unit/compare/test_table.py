@@ -92,7 +92,7 @@ def test_the_table_is_aligned_and_leaves_out_empty_columns(tmp_path: Path) -> No
     assert "rounds" not in head
     assert [line.split()[:2] for line in lines] == [["ours", "2/2"], ["alone", "2/2"]]
     assert " ± " in lines[0]
-    end = head.index("a client moved") + len("a client moved")
+    end = head.index("a worker moved") + len("a worker moved")
     assert lines[1][end - 1] == "–"
     assert lines[0][end - 2 : end] == "MB"
     assert yardstick.startswith("scores: ")
