@@ -8,6 +8,10 @@ import click
 from mdgan.cli.help import Command, Commands
 from mdgan.cli.options import dataset_names, output_option, run_argument
 
+_raw_option = click.option(
+    "--raw", is_flag=True, help="The generator itself, though the run has averaged it (--ema)."
+)
+
 
 @click.command(
     cls=Command,
@@ -19,13 +23,16 @@ from mdgan.cli.options import dataset_names, output_option, run_argument
     "--seed", type=click.IntRange(0), default=0, help="Of the noise that the pictures are made of."
 )
 @click.option("--npz", is_flag=True, help="Write the raw array `images`, float32 [n, C, H, W].")
+@_raw_option
 @output_option("Where to write.  [default: grid.png, or samples.npz with --npz]")
-def sample(run: Path, num_samples: int, seed: int, npz: bool, output: Path | None) -> None:
+def sample(
+    run: Path, num_samples: int, seed: int, npz: bool, raw: bool, output: Path | None
+) -> None:
     """Draw pictures from the generator of RUN, the --out folder of a finished or running run."""
     from mdgan.inspect.sample import sample_run
 
     output = output or Path("samples.npz" if npz else "grid.png")
-    iteration = sample_run(run, num_samples, seed, output, as_npz=npz)
+    iteration = sample_run(run, num_samples, seed, output, as_npz=npz, raw=raw)
     print(f"{output}: {num_samples} samples of the generator after iteration {iteration}")
 
 
@@ -47,9 +54,10 @@ def sample(run: Path, num_samples: int, seed: int, npz: bool, output: Path | Non
 @click.option(
     "--device", type=click.Choice(["cpu", "cuda", "mps", "auto"]), help="Where to compute."
 )
+@_raw_option
 @click.option("--json", "as_json", is_flag=True, help="Print the record instead of a table.")
 def evaluate(
-    run: Path, num_samples: int, seed: int | None, as_json: bool, **changes: str | None
+    run: Path, num_samples: int, seed: int | None, raw: bool, as_json: bool, **changes: str | None
 ) -> None:
     """Score the generator of RUN: FID, KID, precision and recall, classes covered.
 
@@ -61,7 +69,7 @@ def evaluate(
     from mdgan.inspect.evaluate import evaluate_run, scores_in_words
 
     given = {name: value for name, value in changes.items() if value is not None}
-    record = evaluate_run(run, num_samples, seed, given)
+    record = evaluate_run(run, num_samples, seed, given, raw=raw)
     print(json.dumps(record, indent=2) if as_json else scores_in_words(record))
 
 

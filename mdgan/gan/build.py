@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from mdgan.gan.arithmetic import loss_scale, prepare
+from mdgan.gan.average import GeneratorAverage
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import Batches, DiscriminatorLearner, Rules
 from mdgan.gan.generator import Generator
@@ -62,6 +63,29 @@ def make_model(
         channels_last=settings.channels_last,
         compiled=settings.compile,
     )
+
+
+def make_average(
+    build: Build, generator: nn.Module, settings: TrainingSettings
+) -> GeneratorAverage | None:
+    """What averages a generator in training; None without `--ema`.
+
+    Args:
+        build: makes another G.
+        generator: G, in training.
+        settings: of the run.
+    """
+    if settings.ema is None:
+        return None
+    device = next(generator.parameters()).device
+    model = prepare(
+        build_model(build, 0).to(device),
+        device,
+        precision=settings.precision,
+        channels_last=settings.channels_last,
+        compiled=False,  # it is called too seldom
+    )
+    return GeneratorAverage(generator, model, settings.ema)
 
 
 def make_discriminator_learner(

@@ -1,11 +1,13 @@
 """The settings of training that every algorithm has."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from mdgan.gan.optimizer_settings import OPTIMIZERS, OptimizerSettings, Policy
 from mdgan.gan.schedules import SCHEDULES, Schedule
 from mdgan.settings.declare import (
+    number,
     one_of,
     own_setting,
     setting,
@@ -48,6 +50,15 @@ class TrainingSettings(OptimizerSettings, group="models"):
     )
     compile: bool = setting(
         False, "Compile the models with torch.compile.", switch(), group="speed"
+    )
+    ema: float | None = setting(
+        None,
+        "Half-life, in iterations, of a moving average of the generator, which is then sampled and "
+        "scored; the generator itself stays beside it.",
+        number(lambda halflife: 0 < halflife < inf, "must be above 0; leave it out for no average"),
+        metavar="HALFLIFE",
+        default_text="no average",
+        other_names=("--ema-halflife", "--ema-decay"),
     )
     iterations: int = setting(
         3000,

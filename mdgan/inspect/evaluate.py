@@ -27,6 +27,7 @@ from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.rows import Scores, typed
+from mdgan.records.run_directory import AVERAGE_FILE
 from mdgan.records.values import said_left_out
 from mdgan.settings.declare import flag
 
@@ -34,7 +35,12 @@ _log = logging.getLogger(__name__)
 
 
 def evaluate_run(
-    path: Path, num_samples: int, seed: int | None, changes: Mapping[str, str]
+    path: Path,
+    num_samples: int,
+    seed: int | None,
+    changes: Mapping[str, str],
+    *,
+    raw: bool = False,
 ) -> dict[str, Any]:
     """Scores a run, and adds the scores to its `metrics.jsonl`.
 
@@ -44,6 +50,7 @@ def evaluate_run(
         seed: of the noise; None for the run's seed.
         changes: settings that replace the run's: `extractor`, `inception_weights`, `data_dir`,
             `held_out`, `device`.
+        raw: scores the generator itself, though the run has averaged it.
 
     Returns:
         The record, as `metrics.jsonl` has it.
@@ -51,7 +58,7 @@ def evaluate_run(
     Raises:
         BadInput: not a run, no generator yet, or data or network cannot be used.
     """
-    trained = load_trained(path)
+    trained = load_trained(path, raw=raw)
     settings, launch = trained.settings()
     for name in ("data_dir", "held_out"):
         trained.dataset.check_folder(flag(name), changes.get(name))
@@ -81,7 +88,7 @@ def evaluate_run(
         "scoring_seconds": round(time.monotonic() - begin, 3),
         **scores.as_record(),
     }
-    record["warnings"] += _unlike_training(path, record)
+    record["warnings"] += _unlike_training(path, record, raw=raw)
     try:
         trained.run.append_metrics(record)
     except OSError as error:
@@ -89,13 +96,15 @@ def evaluate_run(
     return record
 
 
-def _unlike_training(path: Path, record: Mapping[str, Any]) -> list[str]:
+def _unlike_training(path: Path, record: Mapping[str, Any], *, raw: bool) -> list[str]:
     """Says what keeps these scores from being compared with those that training recorded."""
     trained = [row for row in RecordedRun.read(path).of(Scores) if row.by is None and row.scores]
     if not trained:
         return []
     before, now = _measured_with(trained[-1]), _measured_with(typed(record, Scores))
     differing = [what for what, value in now.items() if value != before[what]]
+    if raw and (path / AVERAGE_FILE).exists():
+        differing.append("generator (the average, not itself)")
     if not differing:
         return []
     return [f"these scores do not compare with those of training: other {', '.join(differing)}"]

@@ -12,7 +12,9 @@ from mdgan.observe.grid import grid_png
 from mdgan.storage.whole_file import write_output
 
 
-def sample_run(path: Path, num_samples: int, seed: int, output: Path, *, as_npz: bool) -> int:
+def sample_run(
+    path: Path, num_samples: int, seed: int, output: Path, *, as_npz: bool, raw: bool = False
+) -> int:
     """Writes samples of a finished or running run, the same for the same seed.
 
     Args:
@@ -21,6 +23,7 @@ def sample_run(path: Path, num_samples: int, seed: int, output: Path, *, as_npz:
         seed: decides the noise.
         output: the file to write.
         as_npz: one array `images`, float32 [n, C, H, W] in [−1, 1], instead of a grid.
+        raw: of the generator itself, though the run has averaged it.
 
     Returns:
         The iteration after which the generator was saved.
@@ -33,7 +36,7 @@ def sample_run(path: Path, num_samples: int, seed: int, output: Path, *, as_npz:
     if output.suffix.lower() != ending:
         other = "; --npz writes arrays" if output.suffix.lower() == ".npz" else ""
         raise BadInput(f"-o {output}: must end in {ending}{other}")
-    trained = load_trained(path)
+    trained = load_trained(path, raw=raw)
     images = draw_samples(trained.generator, num_samples, trained.dataset.z_dim, seed)
     if as_npz:
         buffer = io.BytesIO()

@@ -43,15 +43,19 @@ class Trained:
         return registry.read_settings([settings]), LaunchSettings.read(settings)
 
 
-def load_trained(path: Path) -> Trained:
+def load_trained(path: Path, *, raw: bool = False) -> Trained:
     """Loads the generator of a finished or running run.
+
+    Args:
+        path: the run's folder.
+        raw: the generator itself, though the run has averaged it.
 
     Raises:
         BadInput: not a run, no generator yet, or its dataset file is gone or no longer fits.
     """
     run = RunDirectory.open(path)
     status = run.read_status()
-    state, iteration = run.read_generator()
+    state, iteration = run.read_generator(raw=raw)
     source = Path(status.get("dataset_file", ""))
     if not source.is_file():
         raise BadInput(f"{path}: its dataset file {source} is gone; put it back")

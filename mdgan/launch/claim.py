@@ -189,7 +189,9 @@ def _other_defaults(prepared: Prepared) -> dict[str, Any]:
     return {name: value for name, value in defaults.items() if chosen[name] != value}
 
 
-def make_observer(prepared: Prepared, claimed: Claim, generator: nn.Module) -> RunObserver:
+def make_observer(
+    prepared: Prepared, claimed: Claim, generator: nn.Module, average: nn.Module | None = None
+) -> RunObserver:
     """The observer of a run."""
     run = claimed.run
     return RunObserver(
@@ -209,5 +211,6 @@ def make_observer(prepared: Prepared, claimed: Claim, generator: nn.Module) -> R
         seconds=claimed.seconds,
         on_phase=prepared.faults.on_phase(SERVER),
         may_write=claimed.fence.check,
+        average=average,
         resume=f"mdgan {registry.command(prepared.settings.algorithm)} --resume {run.path}",
     )

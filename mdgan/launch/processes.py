@@ -27,6 +27,7 @@ from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.scoring import Scoring
 from mdgan.errors import Interrupted
 from mdgan.families.contract import HostNeeds
+from mdgan.gan.build import make_average
 from mdgan.launch import machine
 from mdgan.launch.claim import Claim, make_observer
 from mdgan.launch.links import connector, open_server
@@ -229,7 +230,10 @@ def serve(
     settings, goes_on = prepared.settings, claimed.goes_on
     shards = {} if prepared.algorithm.has_hosts else {1: prepared.shard(1)}
     part = prepared.builder.server(settings, prepared.dataset, device, shards)
-    observer = make_observer(prepared, claimed, part.generator)
+    average = make_average(prepared.dataset.generator, part.generator, settings)
+    observer = make_observer(
+        prepared, claimed, part.generator, None if average is None else average.model
+    )
     checkpoints = ServerCheckpoints(
         claimed.checkpoints(prepared),
         settings,
@@ -242,8 +246,10 @@ def serve(
     if prepared.beginning is not None:
         begin = prepared.beginning
         checkpoints.keep(part.begin_with(begin.generator, begin.discriminators))
+        if average is not None:
+            average.begin_anew()
     server = build_server(
-        part, settings, transport, members, checkpoints, scoring, observer, timeouts
+        part, settings, transport, members, checkpoints, scoring, observer, timeouts, average
     )
     if goes_on is not None:
         goes_on.restore(server.load_state)

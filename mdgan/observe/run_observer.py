@@ -17,7 +17,7 @@ from mdgan.observe.tracer import OnPhase, Tracer
 from mdgan.observe.trackers import Trackers
 from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
 from mdgan.records.rows import Losses, Scores, typed
-from mdgan.records.run_directory import RunDirectory
+from mdgan.records.run_directory import AVERAGE_FILE, GENERATOR_FILE, RunDirectory
 from mdgan.records.values import count, passed, said_left_out
 
 _log = logging.getLogger(__name__)
@@ -44,6 +44,7 @@ class RunObserver:
         on_phase: see `Tracer`.
         may_write: called before each write; raises if another process has taken over the run.
         resume: the command that goes on with the run.
+        average: G with the mean of its weights; then this one is sampled, and saved beside G.
 
     Attributes:
         tracer: of the process with the generator.
@@ -67,6 +68,7 @@ class RunObserver:
         on_phase: OnPhase | None = None,
         may_write: Callable[[], None] = lambda: None,
         resume: str = "",
+        average: nn.Module | None = None,
     ) -> None:
         self.tracer = Tracer(on_phase=on_phase)
         self._may_write = may_write
@@ -83,6 +85,7 @@ class RunObserver:
         self._scores: Mapping[str, Any] = {}
         self._run = run
         self._generator = generator
+        self._average = average
         self._z_dim = z_dim
         self._seed = seed
         self._iterations = iterations
@@ -248,11 +251,12 @@ class RunObserver:
         rate = (iteration - self._first) / seconds if seconds > 0 else 0.0
         looks = "" if self._finding is None else f"  looks as if {self._finding}\n"
         told = {"finished": "done", "stopped": "stopped when asked to", "failed": "failed"}[state]
+        generator = GENERATOR_FILE if self._average is None else AVERAGE_FILE
         _log.info(
             f"{told}: {iteration} of {self._iterations} iterations in {duration(seconds)} "
             f"({rate:.1f} it/s), {duration(time.monotonic() - self._launched)} with start-up\n"
             f"  pictures   {self._run.path / 'samples'}  (last: {iteration:07d}.png)\n"
-            f"  generator  {self._run.path / 'generator.safetensors'}\n"
+            f"  generator  {self._run.path / generator}\n"
             f"{_in_words(self._scores)}"
             f"{looks}"
             f"  report     mdgan report {self._run.path}\n"
@@ -284,8 +288,10 @@ class RunObserver:
     def _save(self, iteration: int) -> None:
         with self.tracer.span("checkpoint"):
             self._may_write()
-            self._run.write_generator(self._generator.state_dict(), iteration)
-            samples = draw_samples(self._generator, _GRID_SAMPLES, self._z_dim, self._seed)
+            average = None if self._average is None else self._average.state_dict()
+            self._run.write_generator(self._generator.state_dict(), iteration, average)
+            shown = self._generator if self._average is None else self._average
+            samples = draw_samples(shown, _GRID_SAMPLES, self._z_dim, self._seed)
             png = grid_png(samples)
             self._trackers.grid(iteration, png)
             self._run.write_samples(iteration, png)

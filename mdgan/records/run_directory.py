@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 GENERATOR_FILE = "generator.safetensors"
+AVERAGE_FILE = "generator-average.safetensors"
 NEIGHBOURS_FILE = "neighbours.png"
 ENDED = ("finished", "stopped", "failed")
 """The states of a run that is over."""
@@ -64,9 +65,10 @@ class RunDirectory:
 
     Holds `config.json` (settings that `--config` takes back), `run.json` (what it runs on and how
     far it is), `metrics.jsonl`, `trace/<role>.jsonl`, `samples/<iteration>.png`,
-    `generator.safetensors`, `checkpoints/<iteration>/`, `generation-<number>.json` for every server
-    that has served it, and where it is scored `extractor.safetensors`, `real.safetensors` and, with
-    held-out samples, `neighbours.png`.
+    `generator.safetensors`, with `--ema` `generator-average.safetensors`,
+    `checkpoints/<iteration>/`, `generation-<number>.json` for every server that has served it, and
+    where it is scored `extractor.safetensors`, `real.safetensors` and, with held-out samples,
+    `neighbours.png`.
 
     Attributes:
         path: the folder.
@@ -173,19 +175,42 @@ class RunDirectory:
         write_whole(path, png)
         return path
 
-    def write_generator(self, state: "Mapping[str, Tensor]", iteration: int) -> None:
-        """Writes `generator.safetensors`, the generator after an iteration."""
+    def write_generator(
+        self,
+        state: "Mapping[str, Tensor]",
+        iteration: int,
+        average: "Mapping[str, Tensor] | None" = None,
+    ) -> None:
+        """Writes `generator.safetensors`, the generator after an iteration, and its average.
+
+        Args:
+            state: of the generator.
+            iteration: after which it is.
+            average: the state with its mean weights; None if there is none, and then the file of a
+                run that had one until now goes.
+        """
+        if average is not None:
+            self.write_tensors(AVERAGE_FILE, average, {"iteration": iteration})
+        else:
+            (self.path / AVERAGE_FILE).unlink(missing_ok=True)
         self.write_tensors(GENERATOR_FILE, state, {"iteration": iteration})
 
-    def read_generator(self) -> "tuple[dict[str, Tensor], int]":
-        """The newest generator: its state and the iteration it is from.
+    def read_generator(self, *, raw: bool = False) -> "tuple[dict[str, Tensor], int]":
+        """The newest generator, with its average weights if the run has them.
+
+        Args:
+            raw: the generator itself, though there is an average.
+
+        Returns:
+            Its state, and the iteration it is from.
 
         Raises:
             BadInput: none is there yet, or it is damaged.
         """
         if not (self.path / GENERATOR_FILE).exists():
             raise BadInput(f"{self.path}: has no generator yet; wait for the first iteration")
-        state, fields = self.read_tensors(GENERATOR_FILE)
+        averaged = not raw and (self.path / AVERAGE_FILE).exists()
+        state, fields = self.read_tensors(AVERAGE_FILE if averaged else GENERATOR_FILE)
         return state, int(fields["iteration"])
 
     def write_tensors(

@@ -14,6 +14,7 @@ from mdgan.engine.server.newcomers import Newcomers
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.server.screening import Screening
 from mdgan.engine.settings import RunSettings
+from mdgan.gan.average import GeneratorAverage
 from mdgan.messages import Kind, Message
 from mdgan.observe.run_observer import RunObserver
 from mdgan.timeouts import Timeouts
@@ -29,6 +30,7 @@ def build_server(
     scoring: Scoring,
     observer: RunObserver,
     timeouts: Timeouts,
+    average: GeneratorAverage | None = None,
 ) -> Server:
     """A server that is ready to run.
 
@@ -41,6 +43,7 @@ def build_server(
         scoring: gets generators to score.
         observer: records the run.
         timeouts: the time limits.
+        average: of the generator; None if there is none.
     """
     attendance = Attendance(members, observer)
     desk = Desk(transport, members, attendance, observer, checkpoints.check_fence)
@@ -77,4 +80,4 @@ def build_server(
     topics = (checkpoints, scoring, newcomers)
     desk.settling = [attendance.settle, of_part, *(topic.settle for topic in topics)]
     desk.after_each = newcomers.tend
-    return Server(part, engine, attendance, scoring, settings, timeouts)
+    return Server(part, engine, attendance, scoring, settings, timeouts, average)

@@ -15,11 +15,15 @@ from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput, Interrupted
+from mdgan.gan.average import GeneratorAverage
+from mdgan.gan.model_state import part_of, under
 from mdgan.observe.tracer import memory_bytes
 from mdgan.storage.fence import Fenced
 from mdgan.storage.manifest import Manifest
 from mdgan.timeouts import Timeouts
 
+_AVERAGE = "ema."
+"""Before the names of the generator's average in a checkpoint."""
 _LOOK_SECONDS = 0.1
 _TELL_SECONDS = 10.0
 _SAVE_SECONDS = 30.0
@@ -40,6 +44,7 @@ class Server:
         scoring: gets generators to score.
         settings: of the run.
         timeouts: the time limits.
+        average: of the generator; None if there is none.
     """
 
     def __init__(
@@ -50,8 +55,10 @@ class Server:
         scoring: Scoring,
         settings: RunSettings,
         timeouts: Timeouts,
+        average: GeneratorAverage | None = None,
     ) -> None:
         self._part = part
+        self._average = average
         self._engine = engine
         self._transport = engine.transport
         self._members = engine.members
@@ -72,7 +79,12 @@ class Server:
         Raises:
             KeyError, RuntimeError: the state is malformed, or of other models.
         """
-        self._part.load_state(state)
+        own = part_of(state, _AVERAGE)
+        self._part.load_state({n: t for n, t in state.items() if not n.startswith(_AVERAGE)})
+        if self._average is not None and own:
+            self._average.load_state(own)
+        elif self._average is not None:  # the run had none until now
+            self._average.begin_anew()
 
     def go_on(
         self, manifest: Manifest, changed: Collection[str], *, replaces_another: bool
@@ -154,6 +166,8 @@ class Server:
             advance = self._part.advance(done, self._engine)
             if advance is not None:
                 self._iteration = advance.iteration
+                if self._average is not None:
+                    self._average.take_in(done, self._iteration)
                 self._observer.iteration(*advance)
                 self._after(done)
 
@@ -163,7 +177,8 @@ class Server:
         Args:
             before: the last iteration for which it was done.
         """
-        self._scoring.after(before, self._iteration, self._part.generator)
+        shown = self._part.generator if self._average is None else self._average.model
+        self._scoring.after(before, self._iteration, shown)
         self._scoring.ask(self._transport)
         self._save_if_due(before)
         self._checkpoints.poll()
@@ -180,7 +195,7 @@ class Server:
     def _save(self) -> None:
         with self._observer.tracer.span("checkpoint"):
             self._checkpoints.order(
-                self._standing(), self._part.state(), self._members.free(), self._transport
+                self._standing(), self._state(), self._members.free(), self._transport
             )
 
     def _stop_if_asked(self) -> None:
@@ -194,7 +209,7 @@ class Server:
         if self._settings.checkpoint_interval:
             self._await_files()
             if not self._members.workers():
-                self._checkpoints.save_alone(self._standing(), self._part.state())
+                self._checkpoints.save_alone(self._standing(), self._state())
             elif self._checkpoints.ordered != self._iteration:
                 self._save()
             self._await_reports(lambda: False)
@@ -204,6 +219,11 @@ class Server:
         """Waits until workers have written the checkpoint that was ordered last."""
         while self._checkpoints.waits_for(self._members.free()):
             self._engine.desk.take(self._transport.receive(_LOOK_SECONDS))
+
+    def _state(self) -> dict[str, Tensor]:
+        """A copy of everything here that the next iteration depends on."""
+        average = {} if self._average is None else self._average.state()
+        return {**self._part.state(), **under(_AVERAGE, average)}
 
     def _standing(self) -> Standing:
         return Standing(self._iteration, self._part.progress(), self._observer.seconds())
@@ -249,7 +269,7 @@ class Server:
         """
         self._stop_if_asked()
         if not self._members.taking_part():
-            self._checkpoints.save_alone(self._standing(), self._part.state())
+            self._checkpoints.save_alone(self._standing(), self._state())
             self._members.checkpoint = self._checkpoints.newest()
             self._observer.note(
                 f"all workers are gone at iteration {self._iteration + 1}; waiting "

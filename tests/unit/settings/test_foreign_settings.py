@@ -124,7 +124,7 @@ RUNS: list[tuple[dict[str, Any], object]] = [
 
 
 LATER = {
-    *("init_from", "log_file", "strict_data", "tracker"),
+    *("init_from", "log_file", "strict_data", "tracker", "ema"),
     *(OptimizerSettings.names() - {"generator_lr", "discriminator_lr", "beta1", "beta2"}),
 }
 """Settings that came after version 0.5.0."""

@@ -1,0 +1,73 @@
+"""The mean of a generator over training, which makes better samples than the generator itself.
+
+Yazici et al. 2019, "The Unusual Effectiveness of Averaging in GAN Training"; Karras et al. 2018,
+"Progressive Growing of GANs", appendix A.1.
+"""
+
+from collections.abc import Mapping
+from math import expm1, log
+
+import torch
+from torch import Tensor, nn
+
+
+class GeneratorAverage:
+    """The exponential moving average w̄ of all weights, and of all floating-point buffers.
+
+    With w_i after iteration i and a half-life of H iterations, w̄_i = Σ_j c_j w_j / Σ_j c_j over all
+    iterations j ≤ i, c_j = 2^(−(i − j)/H): the weights before the first iteration are not in it.
+    Training itself never sees it.
+
+    Args:
+        source: G, in training.
+        model: of the same architecture; becomes G with w̄.
+        halflife: H, above 0.
+
+    Attributes:
+        model: G with w̄; the source's weights until the first iteration.
+    """
+
+    def __init__(self, source: nn.Module, model: nn.Module, halflife: float) -> None:
+        self.model = model
+        self._source = source
+        self._halflife = halflife
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Becomes the generator as it is."""
+        self.model.load_state_dict(self._source.state_dict())
+
+    @torch.no_grad()
+    def take_in(self, before: int, iteration: int) -> None:
+        """Takes in the generator after an iteration, or after a round of several.
+
+        It counts for all iterations since the last one that was taken in. How much that is depends
+        on the two numbers alone, so a checkpoint holds nothing but the weights.
+
+        Args:
+            before: the last iteration that was taken in; 0 at first.
+            iteration: i > `before`, just done.
+        """
+        share = self._sum(iteration - before) / self._sum(iteration)
+        theirs, own = self._source.state_dict(), self.model.state_dict()
+        floating = [name for name, tensor in own.items() if tensor.is_floating_point()]
+        means = [own[name] for name in floating]
+        torch._foreach_lerp_(means, [theirs[name] for name in floating], share)
+        for name in own.keys() - set(floating):  # such as BatchNorm's count of batches
+            own[name].copy_(theirs[name])
+
+    def _sum(self, num_iterations: int) -> float:
+        """Σ 2^(−k/H) over k = 0, 1, … for some iterations, relative to that over all."""
+        return -expm1(-log(2) * num_iterations / self._halflife)
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of w̄ and the buffers, by the model's own names."""
+        return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restores what `state` returned.
+
+        Raises:
+            RuntimeError: the state does not fit.
+        """
+        self.model.load_state_dict(dict(state))

@@ -1,0 +1,76 @@
+"""Runs with what helps where data are few: over memory, resumed, spread, one worker beside none."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_optimizers import FAMILIES, IN_MEMORY
+from tests.processes import QUICK, Finished, generator_bytes, read_status, run_here
+
+AVERAGE = "generator-average.safetensors"
+
+
+def check(result: Finished, folder: Path) -> bytes:
+    assert result.status == 0, result
+    assert read_status(folder)["iteration"] == 12
+    return generator_bytes(folder)
+
+
+def average_bytes(folder: Path) -> bytes:
+    return (folder / AVERAGE).read_bytes()
+
+
+def whole_and_resumed(family: str, flags: list[str], cwd: Path) -> None:
+    """Runs to the end at once, and again with a stop; in the folders `whole` and `cut`."""
+    command = [*FAMILIES[family], *flags]
+    whole = run_here(*command, "--out", "whole", cwd=cwd)
+    cut = run_here(*command, "--iterations", "8", "--out", "cut", cwd=cwd)
+    assert cut.status == 0, cut
+    resumed = run_here(command[0], "--resume", "cut", "--iterations", "12", cwd=cwd)
+    assert "from iteration 8" in resumed.errors
+    assert check(resumed, cwd / "cut") == check(whole, cwd / "whole")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_average_changes_no_training_and_survives_a_stop(tmp_path: Path, family: str) -> None:
+    whole_and_resumed(family, ["--ema", "4"], tmp_path)
+    plain = run_here(*FAMILIES[family], "--out", "plain", cwd=tmp_path)
+    assert average_bytes(tmp_path / "cut") == average_bytes(tmp_path / "whole")
+    assert check(plain, tmp_path / "plain") == generator_bytes(tmp_path / "whole")
+    assert not (tmp_path / "plain" / AVERAGE).exists()
+    assert average_bytes(tmp_path / "whole") != generator_bytes(tmp_path / "whole")
+
+
+def test_one_worker_has_the_average_of_a_single_process(tmp_path: Path) -> None:
+    flags = [*QUICK, "--ema", "3"]
+    alone = run_here("standalone", *flags, "--out", "alone", cwd=tmp_path)
+    one = ["train", *IN_MEMORY, "--world-size", "2", *flags]
+    worker = run_here(*one, "--out", "worker", cwd=tmp_path)
+    assert check(worker, tmp_path / "worker") == check(alone, tmp_path / "alone")
+    assert average_bytes(tmp_path / "worker") == average_bytes(tmp_path / "alone")
+
+
+def test_the_average_is_what_is_sampled_and_scored(tmp_path: Path) -> None:
+    scored = ["--eval-interval", "12", "--eval-samples", "50"]
+    command = ["standalone", *QUICK, "--ema", "4", *scored]
+    check(run_here(*command, "--out", "run", cwd=tmp_path), tmp_path / "run")
+
+    def drawn(*flags: str) -> bytes:
+        result = run_here("sample", "run", *flags, "-o", "drawn.png", cwd=tmp_path)
+        assert result.status == 0, result
+        return (tmp_path / "drawn.png").read_bytes()
+
+    assert drawn() == (tmp_path / "run" / "samples" / "0000012.png").read_bytes()
+    assert drawn("--raw") != drawn()
+    scores = [
+        run_here("evaluate", "run", "-n", "50", *raw, cwd=tmp_path) for raw in ([], ["--raw"])
+    ]
+    assert all(result.status == 0 for result in scores), scores
+    assert "warning" not in scores[0].output
+    assert "other generator (the average, not itself)" in scores[1].output
+    # Going on without an average leaves no old one behind.
+    config = tmp_path / "run" / "config.json"
+    config.write_text(config.read_text().replace('"ema": 4.0', '"ema": null'))
+    more = run_here("standalone", "--resume", "run", "--iterations", "13", cwd=tmp_path)
+    assert more.status == 0, more
+    assert not (tmp_path / "run" / AVERAGE).exists()
