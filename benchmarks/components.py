@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 import torch
+from mdgan.transport.link import Link, LinkBroken
+from mdgan.transport.wire import decode, decode_header, encode
 from torch import Tensor
 
 from benchmarks.training import HERE
@@ -34,8 +36,6 @@ from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.randomness import generator_for
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
-from mdgan.transport.link import Link, LinkBroken
-from mdgan.transport.wire import decode, decode_header, encode
 
 CPU = torch.device("cpu")
 KAPPA, BATCH, SHAPE, NUM_WORKERS = 4, 10, (3, 32, 32), 20

@@ -5,7 +5,7 @@ gone does nothing.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from mdgan.messages import Message
 class Traffic:
     """Bytes that one end has moved, by kind of message; used by one thread only.
 
-    What sets a link up and ends it (clocks, farewells, the store) is not counted.
+    What sets a link up and ends it is not counted, nor what keeps it alive.
 
     Attributes:
         sent: bytes sent so far, by the name of the kind.
@@ -42,6 +42,9 @@ Admit = Callable[[Mapping[str, Any]], Mapping[str, Any] | str]
 
 SERVER = 0
 """The server's number as a peer. Hosts are numbered by their first worker."""
+
+RELAY = "server"
+"""Where parcels are fetched of a host that other hosts cannot reach."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ class HostTransport(Protocol):
         iteration: int,
         outgoing: Mapping[int, Message],
         incoming: Collection[int],
-        addresses: Mapping[int, Sequence[Any] | None],
+        addresses: Mapping[int, Any],
     ) -> Mapping[int, Message | Lost]:
         """Lays out at most one message for each of some hosts and fetches one from each of others.
 

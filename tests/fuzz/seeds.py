@@ -4,11 +4,11 @@ import json
 import struct
 
 import torch
+from mdgan.transport.handshake import client_proof, greeting
+from mdgan.transport.wire import HEADER_BYTES, decode_header, encode
 
 from mdgan import messages
 from mdgan.messages import Message
-from mdgan.transport.handshake import client_proof, greeting
-from mdgan.transport.wire import HEADER_BYTES, decode_header, encode
 
 _NONCE = bytes(range(32))
 

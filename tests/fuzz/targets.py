@@ -11,9 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-
-from mdgan.messages import Kind
-from mdgan.transport import wire
 from mdgan.transport.handshake import (
     GREETING_BYTES,
     HandshakeFailed,
@@ -24,6 +21,9 @@ from mdgan.transport.handshake import (
 )
 from mdgan.transport.link import Link
 from mdgan.transport.tcp_server import HELLO_BYTES
+
+from mdgan.messages import Kind
+from mdgan.transport import wire
 from mdgan.transport.until import Until
 
 KEY = b"a secret that no stranger knows"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from mdgan.transport.rendezvous import local_addresses
 
 from mdgan.cli import main
-from mdgan.transport.rendezvous import local_addresses
 from tests.unit.dataset_formats import write_mnist
 
 TRAIN = ["train", "--out", "run"]

@@ -3,7 +3,7 @@
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ class Member:
     """
 
     workers: list[int]
-    address: Sequence[Any] | None
+    address: str | None
     arriving: bool = True
     told: Mapping[str, Any] = field(default_factory=dict)
     owes: dict[int, list[int]] = field(default_factory=dict)
@@ -305,7 +305,7 @@ class Membership:
         """The host of every live worker."""
         return {worker: host for host, member in self._members.items() for worker in member.workers}
 
-    def addresses(self) -> dict[int, Sequence[Any] | None]:
+    def addresses(self) -> dict[int, str | None]:
         """Where every live host hands out discriminators."""
         return {host: member.address for host, member in self._members.items()}
 

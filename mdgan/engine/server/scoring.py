@@ -6,6 +6,7 @@ from collections.abc import Collection
 from torch import nn
 
 from mdgan import messages
+from mdgan.engine.channel import Channel, ChannelClosed
 from mdgan.engine.server.membership import Membership
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
@@ -14,7 +15,6 @@ from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.observe.run_observer import RunObserver
 from mdgan.records.values import passed
 from mdgan.transport.base import ServerTransport
-from mdgan.transport.channel import Channel, ChannelClosed
 
 _MOST_PENDING = 4
 _ASK_SECONDS = 0.2

@@ -1,7 +1,6 @@
 """The messages of MD-GAN: generated batches go out, feedback comes back, discriminators move."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from torch import Tensor
 
@@ -103,7 +102,7 @@ def swap(
     iteration: int,
     moves: Mapping[int, int],
     host_of: Mapping[int, int],
-    addresses: Mapping[int, Sequence[Any] | None],
+    addresses: Mapping[int, str | None],
 ) -> Message:
     """Server → host: the moves that concern one of the host's workers.
 

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from mdgan.transport.wire import HEADER_BYTES, encoded_bytes
 from torch import nn
 
 from mdgan import messages
@@ -31,7 +32,6 @@ from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState
 from mdgan.messages import Kind, Message, of_workers
-from mdgan.transport.wire import HEADER_BYTES, encoded_bytes
 
 SHAPE, BATCH = (3, 8, 8), 16
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mdgan.transport.channel import Channel
 from torch import Tensor
 
 from mdgan import messages
@@ -20,7 +21,6 @@ from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK, SWA
 from mdgan.families.mdgan.server_swaps import ServerSwaps
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import Received
-from mdgan.transport.channel import Channel
 from tests.processes import wait_until
 from tests.unit.engine.played import Played, answer_of
 from tests.unit.engine.stage import Stage, make_worker

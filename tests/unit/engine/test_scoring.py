@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from mdgan.transport.channel import Channel
 from torch import Tensor, nn
 
 from mdgan import messages
@@ -21,7 +22,6 @@ from mdgan.observe.run_observer import RunObserver
 from mdgan.records.run_directory import RunDirectory
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Received
-from mdgan.transport.channel import Channel
 from mdgan.transport.memory import MemoryNetwork
 from tests.unit.engine.played import IDENTITY, LONG, Played
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from multiprocessing import Pipe
 
 import pytest
+from mdgan.transport.channel import Channel
 from safetensors.torch import load_file
 
 from mdgan import messages
@@ -15,7 +16,6 @@ from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.messages import Kind
 from mdgan.metrics.real_statistics import RealStatistics
-from mdgan.transport.channel import Channel
 from tests.processes import wait_until
 from tests.unit.engine.played import LONG, answer_of, generator_after
 from tests.unit.engine.stage import Stage

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from mdgan.transport.rendezvous import listen, local_addresses
 
 # torch exports it without saying so.
 from torch.distributed import TCPStore  # type: ignore[attr-defined] # see above
@@ -23,7 +24,6 @@ from mdgan.launch.task import Task
 from mdgan.messages import Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Joined, Lost, Received
-from mdgan.transport.rendezvous import listen, local_addresses
 
 LIMITS = Timeouts(connect=10.0, farewell=1.0, link=5.0, swap=10.0, answer=20.0)
 SECRET = "0123456789abcdef0123"

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from mdgan.transport.wire import encoded_bytes
 
 from mdgan.data import dataset_file
 from mdgan.engine.answers import pack_answers
@@ -18,7 +19,6 @@ from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import Codec
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.plan.measurement import Measurement, bytes_of_hosts, hosts_to_play
-from mdgan.transport.wire import encoded_bytes
 from tests.unit.plan.small import layout
 
 

@@ -1,12 +1,15 @@
-"""Servers and hosts for tests, linked over the loopback interface or within the process."""
+"""Servers and hosts for tests, linked by gRPC or within the process."""
 
-import socket
+import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from mdgan.credentials.identity import Identity
+from mdgan.credentials.revocations import Revocations
+from mdgan.launch.find import find_server
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import (
@@ -19,11 +22,11 @@ from mdgan.transport.base import (
     ServerEvent,
     ServerTransport,
 )
+from mdgan.transport.grpc_host import GrpcHostTransport
+from mdgan.transport.grpc_server import AcceptsFrom, GrpcServerTransport
 from mdgan.transport.memory import MemoryNetwork
-from mdgan.transport.tcp_host import TcpHostTransport
-from mdgan.transport.tcp_server import AcceptsFrom, TcpServerTransport
+from mdgan.transport.until import Until
 
-TOKEN = b"a secret of tests, shared"
 KINDS = (*Kind, "BATCHES", "FEEDBACK", "SWAP", "SWAPPED", "DISCRIMINATORS")
 """Those of links and engine, and some of an algorithm."""
 ACCEPTS: dict[str, int] = dict.fromkeys(KINDS, 1 << 22)
@@ -54,44 +57,60 @@ def value_of(message: object) -> float:
     return float(value)
 
 
-class TcpNetwork:
-    """A server on a free port of the loopback interface, and hosts that join it."""
+class GrpcNetwork:
+    """A server on a socket in a private folder, or on a port of loopback, and hosts that join it.
+
+    Args:
+        timeouts: the time limits.
+        admit: who may come in.
+        accepts_from: what may come from a host.
+        identity: what everybody shows; with one, a port is opened instead of a socket.
+        place: where the server listens, if that matters.
+        relay: whether hosts leave their parcels with the server.
+        revocations: what does not count any more.
+    """
 
     def __init__(
         self,
         timeouts: Timeouts = QUICK,
         admit: Admit = admit_all,
         accepts_from: AcceptsFrom = accept_all,
-        token: bytes = TOKEN,
-        listener: socket.socket | None = None,
+        identity: Identity | None = None,
+        place: str | None = None,
+        *,
+        relay: bool = False,
+        revocations: Revocations | None = None,
     ) -> None:
         self.timeouts = timeouts
-        self.token = token
-        listener = listener or socket.create_server(("127.0.0.1", 0))
-        self.address: tuple[str, int] = ("127.0.0.1", listener.getsockname()[1])
-        self.server: ServerTransport = TcpServerTransport(
-            listener, token, admit, accepts_from, timeouts
+        self.identity = identity
+        self._folder = tempfile.TemporaryDirectory(prefix="mdgan-test-")
+        self._relay = relay
+        usual = f"unix:{self._folder.name}/server" if identity is None else "127.0.0.1:0"
+        self.server: ServerTransport = GrpcServerTransport(
+            [place or usual],
+            identity,
+            revocations or Revocations(None, b""),
+            admit,
+            accepts_from,
+            lambda _: FROM_HOSTS,
+            timeouts,
         )
+        (self.place,) = self.server.places
         self._hosts: list[HostTransport] = []
 
     def join(self, host: int, hello: Mapping[str, Any]) -> HostTransport:
-        fields = {"host": host, **hello}
-        joined = TcpHostTransport(
-            [self.address],
-            self.token,
-            fields,
-            ACCEPTS,
-            FROM_HOSTS,
-            self.timeouts,
-            None,
-            threading.Event(),
-            LONG,
-        )
+        joined = host_of(self, hello={"host": host, **hello})
         self._hosts.append(joined)
         return joined
 
+    def parcels_at(self, host: int) -> str | None:
+        if self._relay:
+            return None
+        return f"unix:{self._folder.name}/{host}" if self.identity is None else "127.0.0.1:0"
+
     def close(self) -> None:
         in_threads(*(host.close for host in self._hosts), self.server.close)
+        self._folder.cleanup()
 
 
 class MemoryPlace:
@@ -108,7 +127,7 @@ class MemoryPlace:
         pass
 
 
-Network = TcpNetwork | MemoryPlace
+Network = GrpcNetwork | MemoryPlace
 
 
 def joined(network: Network, *hosts: int) -> dict[int, HostTransport]:
@@ -154,13 +173,13 @@ def in_threads(*works: Callable[[], object]) -> None:
         raise errors[0]
 
 
-def refusal(network: TcpNetwork) -> str:
+def refusal(network: GrpcNetwork) -> str:
     event = network.server.receive(LONG)
     assert isinstance(event, Refused), event
     return event.reason
 
 
-def echo(network: TcpNetwork, host: Any, number: int, count: int = 3) -> None:
+def echo(network: GrpcNetwork, host: Any, number: int, count: int = 3) -> None:
     """Messages still go there and back."""
     for iteration in range(count):
         network.server.send(number, note(iteration, 1.0))
@@ -172,21 +191,28 @@ def echo(network: TcpNetwork, host: Any, number: int, count: int = 3) -> None:
 
 
 def host_of(
-    network: TcpNetwork,
-    token: bytes = TOKEN,
+    network: GrpcNetwork,
     hello: Mapping[str, Any] | None = None,
     seconds: float = LONG,
     interrupted: threading.Event | None = None,
-    addresses: list[tuple[str, int]] | None = None,
-) -> TcpHostTransport:
-    return TcpHostTransport(
-        addresses or [network.address],
-        token,
-        {"host": 5, **(hello or {})},
-        ACCEPTS,
-        FROM_HOSTS,
-        network.timeouts,
-        None,
-        interrupted or threading.Event(),
-        seconds,
-    )
+    places: Sequence[str] = (),
+    identity: Identity | None = None,
+) -> GrpcHostTransport:
+    """Joins as `mdgan.launch.links` does."""
+    said = {"host": 5, **(hello or {})}
+    until = Until(seconds, interrupted)
+
+    def attempt(place: str, until: Until) -> GrpcHostTransport:
+        return GrpcHostTransport(
+            place,
+            identity or network.identity,
+            said,
+            ACCEPTS,
+            FROM_HOSTS,
+            network.timeouts,
+            network.parcels_at(said["host"]),
+            True,
+            until,
+        )
+
+    return find_server(list(places) or [network.place], attempt, until, seconds)

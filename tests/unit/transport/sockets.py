@@ -8,10 +8,11 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator
 
-from mdgan.messages import Message
-from mdgan.transport import wire
 from mdgan.transport.handshake import as_client
 from mdgan.transport.link import Link
+
+from mdgan.messages import Message
+from mdgan.transport import wire
 from mdgan.transport.until import Until
 from tests.unit.transport.networks import ACCEPTS, LONG
 

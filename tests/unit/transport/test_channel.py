@@ -6,10 +6,10 @@ from multiprocessing import Pipe
 
 import pytest
 import torch
+from mdgan.transport.channel import Channel, ChannelClosed
 
 from mdgan import messages
 from mdgan.messages import Kind, Message
-from mdgan.transport.channel import Channel, ChannelClosed
 from mdgan.transport.until import Inbox
 from tests.unit.transport.networks import LONG
 

@@ -4,11 +4,11 @@ import threading
 from typing import cast
 
 import pytest
+from mdgan.transport.link import Link, LinkBroken
 
 from mdgan import messages
 from mdgan.messages import Kind, Message
 from mdgan.transport import clock
-from mdgan.transport.link import Link, LinkBroken
 from mdgan.transport.until import Until
 
 

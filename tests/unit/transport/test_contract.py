@@ -11,14 +11,14 @@ from mdgan import messages
 from mdgan.errors import BadInput
 from mdgan.messages import Message
 from mdgan.transport.base import SERVER, Asked, HostTransport, Joined, Lost, Received, Refused
-from mdgan.transport.wire import encode
+from mdgan.transport.frames import encode
 from tests.unit.transport.networks import (
     LONG,
     QUICK,
     SOON,
+    GrpcNetwork,
     MemoryPlace,
     Network,
-    TcpNetwork,
     admit_all,
     in_threads,
     joined,
@@ -31,10 +31,10 @@ from tests.unit.transport.networks import (
 HASTY = replace(QUICK, farewell=0.5, link=1.0, swap=2.0)
 PATIENT = replace(QUICK, link=1e4, swap=2e4, answer=3e4)
 """What waits for so long does not wait for its time to be up."""
-PLACES = pytest.mark.parametrize("place", [TcpNetwork, MemoryPlace])
+PLACES = pytest.mark.parametrize("place", [GrpcNetwork, MemoryPlace])
 
 
-@pytest.fixture(params=[TcpNetwork, MemoryPlace])
+@pytest.fixture(params=[GrpcNetwork, MemoryPlace])
 def network(request: pytest.FixtureRequest) -> Iterator[Network]:
     opened: Network = request.param()
     yield opened
@@ -90,7 +90,7 @@ def test_fields_arrive_as_they_were(network: Network) -> None:
 def test_both_ends_count_the_same(network: Network) -> None:
     hosts = joined(network, 1)
     sent = note(1, 2.0)
-    size = sum(map(len, encode(sent)))
+    size = len(encode(sent).body)
     assert network.server.send(1, sent) == size
     assert hosts[1].send(Message("FEEDBACK", 1)) > 0
     hosts[1].receive(LONG)
@@ -209,7 +209,7 @@ def test_hosts_exchange_with_each_other_again_and_again(network: Network) -> Non
         for receiver in (1, 2, 3)
         if sender != receiver
     }
-    size = sum(map(len, encode(note(10, 1.0))))
+    size = len(encode(note(10, 1.0)).body)
     for host in hosts.values():
         assert host.traffic.sent == host.traffic.received == {"DISCRIMINATORS": 20 * size}
 

@@ -3,9 +3,6 @@ import threading
 from collections.abc import Callable
 
 import pytest
-
-from mdgan.errors import Interrupted
-from mdgan.transport import handshake
 from mdgan.transport.handshake import (
     GREETING_BYTES,
     NONCE_BYTES,
@@ -22,6 +19,9 @@ from mdgan.transport.handshake import (
     read_greeting,
     server_proof,
 )
+
+from mdgan.errors import Interrupted
+from mdgan.transport import handshake
 from mdgan.transport.until import Until
 from tests.unit.transport.networks import LONG
 from tests.unit.transport.sockets import connected

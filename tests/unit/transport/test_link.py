@@ -8,14 +8,14 @@ from functools import partial
 import psutil
 import pytest
 import torch
+from mdgan.transport.link import Link, LinkBroken, Pulses
+from mdgan.transport.wire import WireError
 
 from mdgan import messages
 from mdgan.errors import Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.transport import wire
-from mdgan.transport.link import Link, LinkBroken, Pulses
 from mdgan.transport.until import Until
-from mdgan.transport.wire import WireError
 from tests.processes import wait_until
 from tests.unit.transport.networks import ACCEPTS, KINDS, LONG, in_threads, note, value_of
 from tests.unit.transport.sockets import announce, connected, in_child, linked, raw

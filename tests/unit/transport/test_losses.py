@@ -10,12 +10,12 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from mdgan.transport.tcp_host import TcpHostTransport
+from mdgan.transport.tcp_server import TcpServerTransport
 
 from mdgan import messages
 from mdgan.messages import Kind
 from mdgan.transport.base import SERVER, Joined, Lost
-from mdgan.transport.tcp_host import TcpHostTransport
-from mdgan.transport.tcp_server import TcpServerTransport
 from tests.processes import wait_until
 from tests.unit.transport.networks import (
     ACCEPTS,

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from mdgan.transport.handshake import as_server
+from mdgan.transport.wire import encode
 
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import Joined, Lost
-from mdgan.transport.handshake import as_server
 from mdgan.transport.until import Until
-from mdgan.transport.wire import encode
 from tests.processes import wait_until
 from tests.unit.transport.networks import (
     LONG,

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from mdgan.transport.handshake import GREETING_BYTES, NONCE_BYTES, greeting
 
 from mdgan import messages
 from mdgan.errors import BadInput
 from mdgan.messages import Kind
 from mdgan.transport import door
 from mdgan.transport.base import Joined, Lost, Refused
-from mdgan.transport.handshake import GREETING_BYTES, NONCE_BYTES, greeting
 from tests.processes import wait_until
 from tests.unit.transport.networks import (
     LONG,

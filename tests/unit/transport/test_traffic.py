@@ -1,9 +1,9 @@
 from hypothesis import given, settings
+from mdgan.transport.wire import encode, encoded_bytes
 
 from mdgan.messages import Message
 from mdgan.transport.base import Received
 from mdgan.transport.memory import MemoryNetwork
-from mdgan.transport.wire import encode, encoded_bytes
 from tests.unit.transport.networks import QUICK, admit_all, in_threads, note
 from tests.unit.transport.test_wire import messages
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from mdgan.transport.dial import ask_server, watch_server
+from mdgan.transport.tcp_server import TcpServerTransport
 
 from mdgan.errors import BadInput, Interrupted
 from mdgan.transport.base import Refused
-from mdgan.transport.dial import ask_server, watch_server
-from mdgan.transport.tcp_server import TcpServerTransport
 from tests.unit.transport.networks import (
     LONG,
     QUICK,

@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from mdgan.transport.wire import HEADER_BYTES, WireError, decode, decode_header, encode
 from torch import Tensor
 
 from mdgan.messages import Kind, Message
 from mdgan.transport import wire
-from mdgan.transport.wire import HEADER_BYTES, WireError, decode, decode_header, encode
 
 DTYPES = (
     torch.float32,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import given
+from mdgan.transport.wire import Header, WireError, decode
 from torch import Tensor
 
-from mdgan.transport.wire import Header, WireError, decode
 from tests.unit.transport.test_wire import json_values, quick
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mdgan.transport.wire import HEADER_BYTES, encode, encoded_bytes
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, pack_answers, read_answers
@@ -26,7 +27,6 @@ from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.exact_sum import PartialSum
 from mdgan.messages import Message, by_worker, of_workers
-from mdgan.transport.wire import HEADER_BYTES, encode, encoded_bytes
 
 KAPPA, BATCH, SHAPE = 5, 2, (1, 2, 2)
 FORM = AnswerForm(FEEDBACK, (BATCH, *SHAPE))

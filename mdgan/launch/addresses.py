@@ -1,4 +1,4 @@
-"""Addresses of this machine, and the socket that rank 0 listens on."""
+"""Addresses of this machine, and those that other machines are reached by."""
 
 import socket
 from typing import Any
@@ -8,39 +8,50 @@ import psutil
 from mdgan.errors import BadInput
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Binds the port of rank 0 on one address only.
+def check_free(place: str) -> str:
+    """Checks that rank 0 can listen at an address and port, before anything else is done.
+
+    Args:
+        place: address and port; 0 for a free one.
+
+    Returns:
+        The place, with a port that is free.
 
     Raises:
         BadInput: the address is not this machine's, or the port is taken.
     """
+    host, port = split(place)
     family, _, _, _, address = _resolve(host, port)
-    if address[0] in ("0.0.0.0", "::"):
-        raise BadInput(
-            f"--master-addr {host}: name the one address that the other ranks reach; this machine "
-            f"has {', '.join(local_addresses())}"
-        )
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-        listener.listen(1024)
-    except PermissionError as error:
-        listener.close()
-        raise BadInput(
-            f"--master-port {port}: not permitted on {host}; use one above 1023"
-        ) from error
-    except OSError as error:
-        listener.close()
-        if address[0] in local_addresses():
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+            probe.listen()  # two programs may bind a port that neither listens on
+        except PermissionError as error:
             raise BadInput(
-                f"--master-port {port}: in use on {host}; choose another, or stop its program"
+                f"--master-port {port}: not permitted on {host}; use one above 1023"
             ) from error
-        raise BadInput(
-            f"--master-addr {host}: not an address of this machine, where rank 0 is to run; it has "
-            f"{', '.join(local_addresses())}"
-        ) from error
-    return listener
+        except OSError as error:
+            if address[0] in (*local_addresses(), "0.0.0.0", "::"):
+                raise BadInput(
+                    f"--master-port {port}: in use on {host}; choose another, or stop its program"
+                ) from error
+            raise BadInput(
+                f"--master-addr {host}: not an address of this machine, where rank 0 is to run; it "
+                f"has {', '.join(local_addresses())}"
+            ) from error
+        return joined(address[0], probe.getsockname()[1])
+
+
+def joined(address: str, port: int) -> str:
+    """An address and a port as one text."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def split(place: str) -> tuple[str, int]:
+    """An address and a port from one text."""
+    address, _, port = place.rpartition(":")
+    return address.strip("[]"), int(port)
 
 
 def local_addresses() -> list[str]:

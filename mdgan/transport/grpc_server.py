@@ -1,0 +1,293 @@
+"""The server's end over gRPC: a stream for every host, and questions of those who come later."""
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from mdgan.credentials.identity import Identity
+from mdgan.credentials.permit import HOST_NAME, Permit, permit_of
+from mdgan.credentials.revocations import Revocations
+from mdgan.messages import Kind, Message
+from mdgan.timeouts import Timeouts
+from mdgan.transport.base import RELAY, Admit, ServerEvent
+from mdgan.transport.frames import Frame, WireError, decode, encode, next_frame
+from mdgan.transport.links_pb2 import Hello, Nothing, Piece, Time, Welcome
+from mdgan.transport.parcel_service import ParcelService
+from mdgan.transport.parcels import Parcels
+from mdgan.transport.server_end import Guest, ServerEnd
+from mdgan.transport.streams import Outbox, listen, open_channel, options
+
+HELLO_BYTES = 1 << 20
+MOST_CALLS = 2048
+"""Calls at a time, the streams of hosts among them; further ones are refused."""
+_MOST_UNTAKEN_BYTES = 1 << 26
+_REACH_SECONDS = 2.0
+_LOOK_SECONDS = 1.0
+_SMALL_BYTES = 256
+_ROLES = {"join": "worker", "ask": "worker", "watch": "standby"}
+
+AcceptsFrom = Callable[[Mapping[str, Any]], Mapping[str, int]]
+"""From a hello to the kinds that may come from that host, each with the most bytes of its body."""
+
+
+class _Stream:
+    """The way to one host; see `Line`."""
+
+    def __init__(self, context: grpc.ServicerContext, permit: Permit | None) -> None:
+        self.context = context
+        self.serial = None if permit is None else permit.serial
+        self.outbox = Outbox()
+
+    def put(self, frame: Frame) -> bool:
+        """A host that takes nothing in is cut off."""
+        is_put = self.outbox.put(frame)
+        if not is_put:
+            self.cut()
+        return is_put
+
+    def end(self) -> None:
+        self.outbox.end()
+
+    def cut(self) -> None:
+        self.context.cancel()
+        self.outbox.end()
+
+
+class GrpcServerTransport(ServerEnd):
+    """The server's end; see `ServerTransport`.
+
+    Args:
+        places: where it listens: `unix:` and a path, or address and port (0: a free one).
+        identity: what the server shows and whom it trusts; None without TLS.
+        revocations: the certificates that do not count any more.
+        admit: called with every hello, in the newcomer's thread; several calls may overlap.
+        accepts_from: what may come from a host with a hello that was admitted.
+        parcels_from: the parcels that such a host may have for other hosts.
+        timeouts: the time limits.
+
+    Attributes:
+        places: where it listens, with the ports that it got.
+
+    Raises:
+        CannotListen: gRPC cannot listen at one of the places.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[str],
+        identity: Identity | None,
+        revocations: Revocations,
+        admit: Admit,
+        accepts_from: AcceptsFrom,
+        parcels_from: AcceptsFrom,
+        timeouts: Timeouts,
+    ) -> None:
+        super().__init__(admit)
+        self._identity = identity
+        self._revocations = revocations
+        self._accepts_from = accepts_from
+        self._parcels_from = parcels_from
+        self._timeouts = timeouts
+        self._watchers: set[threading.Event] = set()
+        self._looked = 0.0
+        self._parcels = Parcels()
+        parcels = ParcelService(self._parcels, timeouts.swap)
+        parcels.key = self._peers_key = secrets.token_hex(32)
+        self._health = health.HealthServicer()
+        self._server = grpc.server(
+            ThreadPoolExecutor(MOST_CALLS, "call"),
+            handlers=[self._handler(), parcels.handler()],
+            options=options(timeouts),
+            maximum_concurrent_rpcs=MOST_CALLS,
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self.places = [listen(self._server, place, identity) for place in places]
+        self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        self._server.start()
+
+    def receive(self, timeout_seconds: float) -> ServerEvent | None:
+        """The next event from any host, or None when the time is up."""
+        if time.monotonic() - self._looked > _LOOK_SECONDS:
+            self._looked = time.monotonic()
+            self._shut_out_revoked()
+        return super().receive(timeout_seconds)
+
+    def close(self) -> None:
+        """Says goodbye to hosts and standbys, and waits a moment for them."""
+        self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+        super().close()
+        with self._lock:
+            watchers = list(self._watchers)
+        for ended in watchers:
+            ended.set()
+        self._server.stop(self._timeouts.farewell).wait()
+
+    def lose(self, guest: Guest, reason: str) -> None:
+        """A host is gone, and so are the parcels that it would have laid out here."""
+        super().lose(guest, reason)
+        self._parcels.leave(guest.host)
+
+    def _shut_out_revoked(self) -> None:
+        with self._lock:
+            guests = list(self._guests.values())
+        for guest in guests:
+            serial = guest.line.serial if isinstance(guest.line, _Stream) else None
+            if serial is not None and serial in self._revocations:
+                self.lose(guest, "its certificate was revoked")
+                guest.line.cut()
+
+    def _handler(self) -> grpc.GenericRpcHandler:
+        answers, welcome = Hello.FromString, Welcome.SerializeToString
+        return grpc.method_handlers_generic_handler(
+            "mdgan.Server",
+            {
+                "Ask": grpc.unary_unary_rpc_method_handler(self._ask, answers, welcome),
+                "Watch": grpc.unary_stream_rpc_method_handler(self._watch, answers, welcome),
+                "TakePart": grpc.stream_stream_rpc_method_handler(
+                    self._take_part, Piece.FromString, None
+                ),
+                "Clock": grpc.unary_unary_rpc_method_handler(
+                    lambda _, __: Time(seconds=time.monotonic()),
+                    Nothing.FromString,
+                    Time.SerializeToString,
+                ),
+            },
+        )
+
+    def _ask(self, request: Hello, context: grpc.ServicerContext) -> Welcome:
+        answer = self._answer(_read(request.fields), "ask", self._permit(context), context)
+        return Welcome(fields=json.dumps(answer))
+
+    def _watch(self, request: Hello, context: grpc.ServicerContext) -> Iterator[Welcome]:
+        answer = self._answer(_read(request.fields), "watch", self._permit(context), context)
+        ended = threading.Event()
+        with self._lock:
+            self._watchers.add(ended)
+        if not self._closing and context.add_callback(ended.set):
+            yield Welcome(fields=json.dumps(answer))
+            ended.wait()
+        with self._lock:
+            self._watchers.discard(ended)
+
+    def _take_part(self, pieces: Iterator[Piece], context: grpc.ServicerContext) -> Iterator[bytes]:
+        permit = self._permit(context)
+        try:
+            first = next_frame(pieces, {Kind.HELLO: HELLO_BYTES})
+            hello = {} if first is None else dict(decode(first).fields)
+        except (WireError, grpc.RpcError) as error:
+            self.tell_refused(f"{context.peer()}: {error}")
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "it sent no hello")
+        welcome = self._answer(hello, "join", permit, context)
+        accepts, parcels = self._accepts_from(hello), self._parcels_from(hello)
+        relayed = bool(parcels) and self._is_relayed(hello)
+        stream = _Stream(context, permit)
+        added = {"peers_key": self._peers_key, "relayed": relayed}
+        stream.put(encode(Message(Kind.WELCOME, 0, {**welcome, **added})))
+        told = {**hello, "listens": RELAY if relayed else hello.get("listens")}
+        if not context.add_callback(stream.outbox.end):
+            return
+        guest = self.let_in(hello["host"], told, stream)
+        work = guest, pieces, accepts, parcels if relayed else {}
+        threading.Thread(target=self._take_from, args=work, name="reader", daemon=True).start()
+        yield from stream.outbox.pieces()
+
+    def _take_from(
+        self,
+        guest: Guest,
+        pieces: Iterator[Piece],
+        accepts: Mapping[str, int],
+        parcels: Mapping[str, int],
+    ) -> None:
+        """Takes in what a host sends, until it says goodbye or is gone."""
+        reason = "it said goodbye"
+        laid_out: dict[int, Frame] = {}
+        expected = {**accepts, **parcels}
+        if parcels:
+            expected[Kind.LAIDOUT] = _SMALL_BYTES
+        try:
+            while (frame := next_frame(pieces, expected)) is not None:
+                if frame.kind == Kind.LAIDOUT:
+                    self._parcels.lay_out(guest.host, frame.iteration, laid_out)
+                    laid_out = {}
+                elif frame.kind in parcels:
+                    if len(laid_out) >= MOST_CALLS:
+                        raise WireError("it lays out more parcels than there are hosts")
+                    laid_out[frame.taker] = frame
+                else:
+                    guest.await_room(_MOST_UNTAKEN_BYTES)
+                    self.take_in(guest, frame)
+        except WireError as error:
+            reason = str(error)
+        except grpc.RpcError:
+            reason = f"its connection closed, or it was silent for {self._timeouts.liveness:g} s"
+        self.lose(guest, reason)
+        guest.line.end()
+
+    def _answer(
+        self,
+        hello: Mapping[str, Any],
+        purpose: str,
+        permit: Permit | None,
+        context: grpc.ServicerContext,
+    ) -> Mapping[str, Any]:
+        """What a newcomer is told; ends the call if it may not come in."""
+        ranks = hello.get("workers") if purpose == "join" else None
+        wanted = (
+            [rank for rank in ranks if isinstance(rank, int)] if isinstance(ranks, list) else []
+        )
+        refusal = None
+        if permit is not None and permit.serial in self._revocations:
+            refusal = f"its certificate ({permit.name}) was revoked"
+        elif permit is not None:
+            refusal = permit.refusal(_ROLES[purpose], wanted)
+            if permit.ranks is not None:
+                hello = {**hello, "ranks": sorted(permit.ranks)}
+        if refusal is not None:
+            self.tell_refused(refusal)
+        answer = refusal or self.decide({**hello, "purpose": purpose})
+        if isinstance(answer, str):
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, answer)
+        return answer
+
+    def _permit(self, context: grpc.ServicerContext) -> Permit | None:
+        """What the newcomer's certificate allows; None if it needs none here."""
+        shown = context.auth_context().get("x509_pem_cert")
+        if not shown:
+            return None
+        try:
+            return permit_of(bytes(shown[0]))
+        except ValueError as error:
+            self.tell_refused(str(error))
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+
+    def _is_relayed(self, hello: Mapping[str, Any]) -> bool:
+        """Whether other hosts cannot fetch from this one, as far as the server can tell."""
+        place = hello.get("listens")
+        if not isinstance(place, str):
+            return True
+        if hello.get("relay") != "auto" or place.startswith("unix:"):
+            return False
+        channel = open_channel(place, self._identity, HOST_NAME, self._timeouts)
+        try:
+            grpc.channel_ready_future(channel).result(_REACH_SECONDS)
+        except grpc.FutureTimeoutError:
+            return True
+        finally:
+            channel.close()
+        return False
+
+
+def _read(text: str) -> Mapping[str, Any]:
+    """A JSON object; an empty one for anything else."""
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
