@@ -105,7 +105,9 @@ def decode(frame: Frame) -> Message:
         fields = json.loads(header["__metadata__"]["fields"])
         if not isinstance(fields, dict):
             raise TypeError("its fields are no object")
-        tensors = {name: _tensor(entry) for name, entry in read}
+        entries = dict(read)
+        # In the order of the header: that of the library differs from process to process.
+        tensors = {name: _tensor(entries[name]) for name in header if name in entries}
     # A RecursionError, for lists within lists, is a RuntimeError.
     except (safetensors.SafetensorError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise WireError(f"damaged {frame.kind} message: {one_line(error)}") from error
@@ -153,11 +155,11 @@ def one_line(error: object) -> str:
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors as safetensors wants them: contiguous, and no two in the same place."""
+    """The tensors as safetensors wants them: contiguous, and no two that share memory."""
     places: set[int] = set()
     for name, tensor in tensors.items():
         contiguous = tensor.detach().to("cpu").contiguous()
-        place = contiguous.data_ptr()
+        place = contiguous.untyped_storage().data_ptr()
         yield name, contiguous.clone() if place in places else contiguous
         places.add(place)
 
