@@ -47,7 +47,8 @@ def ask_server(
         def attempt(place: str, until: Until) -> Mapping[str, Any]:
             return ask(place, identity, timeouts, until)
 
-        tell(find_server(places, attempt, Until(timeouts.connect), timeouts.connect))
+        limit, has_identity = timeouts.connect, identity is not None
+        tell(find_server(places, attempt, Until(limit), limit, has_identity=has_identity))
 
     told: list[Mapping[str, Any]] = []
     _in_fork(work, told.append, interrupted)
@@ -82,7 +83,8 @@ def watch_server(
         def attempt(place: str, until: Until) -> str:
             return watch(place, identity, timeouts, until, tell)
 
-        tell(find_server(places, attempt, Until(timeouts.connect), timeouts.connect))
+        limit, has_identity = timeouts.connect, identity is not None
+        tell(find_server(places, attempt, Until(limit), limit, has_identity=has_identity))
 
     def hear(told: Any) -> None:
         if isinstance(told, str):

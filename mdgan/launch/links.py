@@ -164,7 +164,8 @@ def connector(
         found = places
         if task is not None and task.store_is_up:
             found = [find_place(_store_of(task), _corner(task), until)]
-        return find_server(found, attempt, until, timeout_seconds)
+        has_identity = prepared.credentials is not None
+        return find_server(found, attempt, until, timeout_seconds, has_identity=has_identity)
 
     return connect
 

@@ -199,13 +199,14 @@ def host_of(
     identity: Identity | None = None,
 ) -> GrpcHostTransport:
     """Joins as `mdgan.launch.links` does."""
+    identity = identity or network.identity
     said = {"host": 5, **(hello or {})}
     until = Until(seconds, interrupted)
 
     def attempt(place: str, until: Until) -> GrpcHostTransport:
         return GrpcHostTransport(
             place,
-            identity or network.identity,
+            identity,
             said,
             ACCEPTS,
             FROM_HOSTS,
@@ -215,4 +216,5 @@ def host_of(
             until,
         )
 
-    return find_server(list(places) or [network.place], attempt, until, seconds)
+    found = list(places) or [network.place]
+    return find_server(found, attempt, until, seconds, has_identity=identity is not None)
