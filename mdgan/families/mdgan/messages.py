@@ -45,6 +45,7 @@ def batches(
     swap_follows: bool,
     last: bool,
     codec: Codec = FP32,
+    encoded: dict[tuple[int, ...], dict[str, Tensor]] | None = None,
 ) -> Message:
     """Server → host: what the host's workers judge and train on.
 
@@ -57,13 +58,17 @@ def batches(
         swap_follows: whether a SWAP comes before the next BATCHES.
         last: whether this is the last iteration.
         codec: of images.
+        encoded: choices of batches of X as they travel, for hosts that get the same; is added to.
 
     Returns:
         fields `judge` and `train` (worker → position in the tensor), `swap_follows`, `last`;
         tensors `batches.…` as the codec writes [number of batches used here, b, C, H, W].
     """
-    used = sorted({index for pair in assignment.values() for index in pair})
+    used = tuple(sorted({index for pair in assignment.values() for index in pair}))
     position = {index: place for place, index in enumerate(used)}
+    encoded = {} if encoded is None else encoded
+    if used not in encoded:
+        encoded[used] = under("batches.", codec.encode(generated[list(used)]))
     return Message(
         BATCHES,
         iteration,
@@ -73,7 +78,7 @@ def batches(
             "swap_follows": swap_follows,
             "last": last,
         },
-        tensors=under("batches.", codec.encode(generated[used])),
+        tensors=encoded[used],
     )
 
 
