@@ -22,7 +22,9 @@ from mdgan.launch.task import Task
 from mdgan.launch.torchrun_store import find_place, publish_place
 from mdgan.settings.machine import path_of
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import Admit, HostTransport, ServerTransport
+from mdgan.transport.base import Admit
+from mdgan.transport.host_end import HostTransport
+from mdgan.transport.server_end import ServerTransport
 from mdgan.transport.until import Until
 
 DEFAULT_PORT = 29500
@@ -40,17 +42,19 @@ def place_for_others(prepared: Prepared, takes_over_at: str | None = None) -> st
         BadInput: it cannot listen there, or others could reach it and nothing guards it.
     """
     settings, task = prepared.link_settings, prepared.task
-    is_named = settings.listen is not None or settings.master_port is not None
+    named = settings.listen, settings.master_port, settings.master_addr
+    is_named = named != (None, None, LinkSettings.master_addr)
     is_alone = prepared.ranks.complete and len(settings.addresses()) == 1
     if task is None and takes_over_at is None and is_alone and not is_named:
         return None
-    port = DEFAULT_PORT if settings.master_port is None else settings.master_port
+    port = 0 if is_alone and settings.listen is None else DEFAULT_PORT
+    port = port if settings.master_port is None else settings.master_port
     place = joined(takes_over_at or settings.addresses()[0], port)
     if settings.listen is not None:
         place = _listen_place(settings.listen, port)
     elif task is not None and task.store_is_up:
         place = joined(address_towards(*_store_of(task)), 0)
-    free = check_free(place)
+    free = check_free(place, settings.listen)
     check_exposed(split(free)[0], settings)
     return free
 
@@ -69,7 +73,7 @@ def open_server(
     Args:
         prepared: the checked run.
         places: where it listens.
-        admit: see `ServerEnd`.
+        admit: see `ServerTransport`.
         timeouts: the time limits.
 
     Raises:
@@ -193,11 +197,9 @@ def _place_of_parcels(prepared: Prepared, number: int, sockets: Sockets | None) 
 def _listen_place(listen: str, port: int) -> str:
     """Reads `--listen`: an address, with a port behind a colon if it is not that of rank 0."""
     address, colon, given = listen.rpartition(":")
-    if listen.count(":") > 1 and not listen.startswith("["):
-        return joined(listen, port)
-    if not colon or listen.endswith("]"):
-        return joined(listen.strip("[]"), port)
-    if not given.isdecimal() or int(given) > 65535:
+    if not colon or listen.endswith("]") or (listen.count(":") > 1 and not listen.startswith("[")):
+        address, given = listen, str(port)
+    if not address.strip("[]") or not given.isdecimal() or int(given) > 65535:
         raise BadInput(f"--listen {listen}: must be ADDRESS or ADDRESS:PORT, a port in [0, 65535]")
     return joined(address.strip("[]"), int(given))
 

@@ -37,8 +37,9 @@ from mdgan.metrics.chosen import own_file
 from mdgan.observe.tracer import Tracer, traced_every
 from mdgan.settings.machine import num_cores
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import HostTransport, ServerTransport
+from mdgan.transport.host_end import HostTransport
 from mdgan.transport.memory import MemoryNetwork
+from mdgan.transport.server_end import ServerTransport
 
 TOGETHER_SECONDS = 0.2
 """Signals within so short a time count once."""

@@ -15,7 +15,7 @@ from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import RELAY
 from mdgan.transport.frames import Frame, WireError, decode, encode, next_frame
-from mdgan.transport.host_end import HostEnd
+from mdgan.transport.host_end import HostTransport
 from mdgan.transport.links_pb2 import Nothing, Order, Piece, Time
 from mdgan.transport.parcel_service import ParcelServer, ParcelService, fetch
 from mdgan.transport.parcels import NothingThere, Parcels
@@ -32,7 +32,7 @@ _CLOCK_QUESTIONS = 5
 _WELCOME_BYTES = 1 << 24
 
 
-class GrpcHostTransport(HostEnd):
+class GrpcHostTransport(HostTransport):
     """A host's end; see `HostTransport`.
 
     Args:

@@ -21,7 +21,7 @@ from mdgan.transport.frames import Frame, WireError, decode, encode, next_frame
 from mdgan.transport.links_pb2 import Hello, Nothing, Piece, Time, Welcome
 from mdgan.transport.parcel_service import ParcelService
 from mdgan.transport.parcels import Parcels
-from mdgan.transport.server_end import Guest, ServerEnd
+from mdgan.transport.server_end import Guest, ServerTransport
 from mdgan.transport.streams import Outbox, listen, open_channel, options
 
 HELLO_BYTES = 1 << 20
@@ -60,7 +60,7 @@ class _Stream:
         self.outbox.end()
 
 
-class GrpcServerTransport(ServerEnd):
+class GrpcServerTransport(ServerTransport):
     """The server's end; see `ServerTransport`.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a host's end does over every transport: what has come, and parcels for other hosts."""
+"""A host's end over every transport: what has come, and parcels for other hosts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -12,11 +12,16 @@ from mdgan.transport.parcels import NothingThere
 from mdgan.transport.until import Inbox
 
 
-class HostEnd(ABC):
-    """A host's end; see `HostTransport`.
+class HostTransport(ABC):
+    """A host's end.
 
     Args:
         host: its number.
+
+    Attributes:
+        traffic: bytes moved so far.
+        clock_offset_seconds: what to add to this machine's monotonic clock to get the server's.
+        welcome: what the server told when it let this host in.
     """
 
     def __init__(self, host: int) -> None:
@@ -28,7 +33,11 @@ class HostEnd(ABC):
         self._ended = False
 
     def send(self, message: Message) -> int:
-        """Sends to the server without waiting for arrival; nothing happens if it is gone."""
+        """Sends to the server without waiting for arrival.
+
+        Returns:
+            The bytes it takes; 0 if the server is gone.
+        """
         frame = encode(message)
         if self._ended or not self._put(frame):
             return 0
@@ -48,7 +57,20 @@ class HostEnd(ABC):
         incoming: Collection[int],
         addresses: Mapping[int, Any],
     ) -> dict[int, Message | Lost]:
-        """Lays out a message for each of some hosts and fetches one from each of others."""
+        """Lays out at most one message for each of some hosts and fetches one from each of others.
+
+        Every host concerned calls it for the same iteration. What is laid out is a copy, so that
+        no host waits for another to fetch it, and a host's death affects only its partner.
+
+        Args:
+            iteration: the same at every host concerned.
+            outgoing: by receiving host.
+            incoming: the hosts that have a message for this host.
+            addresses: where to fetch, for every host in `incoming`, as its hello said.
+
+        Returns:
+            For every host in `incoming`, its message, or `Lost` if it did not come in time.
+        """
         frames = {taker: encode(message) for taker, message in outgoing.items()}
         self._lay_out(iteration, frames)
         for frame in frames.values():
@@ -70,8 +92,12 @@ class HostEnd(ABC):
         return arrived
 
     def interrupt(self) -> None:
-        """Makes `receive` yield `Asked`."""
+        """Makes `receive` yield `Asked`; may be called from a signal handler."""
         self._inbox.put(Asked())
+
+    @abstractmethod
+    def close(self) -> None:
+        """Says goodbye to the server and frees everything."""
 
     def take_in(self, frame: Frame) -> None:
         """The server has sent something.

@@ -7,9 +7,9 @@ from mdgan.errors import BadInput
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Admit
 from mdgan.transport.frames import Frame
-from mdgan.transport.host_end import HostEnd
+from mdgan.transport.host_end import HostTransport
 from mdgan.transport.parcels import NothingThere, Parcels
-from mdgan.transport.server_end import Guest, ServerEnd
+from mdgan.transport.server_end import Guest, ServerTransport
 
 
 class MemoryNetwork:
@@ -27,7 +27,7 @@ class MemoryNetwork:
 
     def __init__(self, timeouts: Timeouts, admit: Admit) -> None:
         self.timeouts = timeouts
-        self.server = ServerEnd(admit)
+        self.server = ServerTransport(admit)
         self.parcels = Parcels()
         self.hosts: set[int] = set()
 
@@ -46,7 +46,7 @@ class MemoryNetwork:
         return end
 
 
-class MemoryHostTransport(HostEnd):
+class MemoryHostTransport(HostTransport):
     """A host's end; for the server's end it is the way to this host."""
 
     guest: Guest

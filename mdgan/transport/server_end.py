@@ -1,20 +1,11 @@
-"""What the server's end does over every transport: who is in, what has come, who is gone."""
+"""The server's end over every transport: who is in, what has come, who is gone."""
 
 import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from mdgan.messages import Message
-from mdgan.transport.base import (
-    Admit,
-    Asked,
-    Joined,
-    Lost,
-    Received,
-    Refused,
-    ServerEvent,
-    Traffic,
-)
+from mdgan.transport.base import Admit, Asked, Joined, Lost, Received, Refused, ServerEvent, Traffic
 from mdgan.transport.frames import Frame, decode, encode, one_line
 from mdgan.transport.until import Inbox, Until
 
@@ -71,11 +62,14 @@ class Guest:
             self._taken.notify_all()
 
 
-class ServerEnd:
-    """The server's end; see `ServerTransport`.
+class ServerTransport:
+    """The server's end.
 
     Args:
         admit: called with every hello, in the newcomer's thread; several calls may overlap.
+
+    Attributes:
+        traffic: bytes moved so far.
     """
 
     def __init__(self, admit: Admit) -> None:
@@ -90,7 +84,11 @@ class ServerEnd:
     # The server's thread.
 
     def send(self, host: int, message: Message) -> int:
-        """Sends without waiting for arrival; the tensors are copied before it returns."""
+        """Sends without waiting for arrival; the tensors are copied before it returns.
+
+        Returns:
+            The bytes it takes; 0 if the host is gone.
+        """
         guest = self._guests.get(host)
         if guest is None:
             return 0
@@ -126,7 +124,7 @@ class ServerEnd:
             guest.line.end()
 
     def interrupt(self) -> None:
-        """Makes `receive` yield `Asked`."""
+        """Makes `receive` yield `Asked`; may be called from a signal handler."""
         self._inbox.put((Asked(), None))
 
     def close(self) -> None:

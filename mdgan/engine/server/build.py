@@ -17,7 +17,7 @@ from mdgan.engine.settings import RunSettings
 from mdgan.messages import Kind, Message
 from mdgan.observe.run_observer import RunObserver
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import ServerTransport
+from mdgan.transport.server_end import ServerTransport
 
 
 def build_server(

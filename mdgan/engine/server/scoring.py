@@ -14,7 +14,7 @@ from mdgan.messages import Kind, Message
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.observe.run_observer import RunObserver
 from mdgan.records.values import passed
-from mdgan.transport.base import ServerTransport
+from mdgan.transport.server_end import ServerTransport
 
 _MOST_PENDING = 4
 _ASK_SECONDS = 0.2

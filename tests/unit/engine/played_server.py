@@ -18,7 +18,8 @@ from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import SERVER, HostTransport, Lost, Received
+from mdgan.transport.base import SERVER, Lost, Received
+from mdgan.transport.host_end import HostTransport
 from mdgan.transport.memory import MemoryNetwork
 from tests.unit.engine.played import FORM, LONG, hello
 from tests.unit.engine.stage import Actor, make_shard

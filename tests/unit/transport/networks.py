@@ -12,19 +12,12 @@ from mdgan.credentials.revocations import Revocations
 from mdgan.launch.find import find_server
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import (
-    Admit,
-    HostEvent,
-    HostTransport,
-    Joined,
-    Received,
-    Refused,
-    ServerEvent,
-    ServerTransport,
-)
+from mdgan.transport.base import Admit, HostEvent, Joined, Received, Refused, ServerEvent
 from mdgan.transport.grpc_host import GrpcHostTransport
 from mdgan.transport.grpc_server import AcceptsFrom, GrpcServerTransport
+from mdgan.transport.host_end import HostTransport
 from mdgan.transport.memory import MemoryNetwork
+from mdgan.transport.server_end import ServerTransport
 from mdgan.transport.until import Until
 
 KINDS = (*Kind, "BATCHES", "FEEDBACK", "SWAP", "SWAPPED", "DISCRIMINATORS")
