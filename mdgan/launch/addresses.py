@@ -8,11 +8,12 @@ import psutil
 from mdgan.errors import BadInput
 
 
-def check_free(place: str) -> str:
+def check_free(place: str, listen: str | None = None) -> str:
     """Checks that rank 0 can listen at an address and port, before anything else is done.
 
     Args:
         place: address and port; 0 for a free one.
+        listen: the value of `--listen`, if that says where.
 
     Returns:
         The place, with a port that is free.
@@ -21,23 +22,24 @@ def check_free(place: str) -> str:
         BadInput: the address is not this machine's, or the port is taken.
     """
     host, port = split(place)
-    family, _, _, _, address = _resolve(host, port)
+    by_address, by_port = f"--master-addr {host}", f"--master-port {port}"
+    if listen is not None:
+        by_address = by_port = f"--listen {listen}"
+    family, _, _, _, address = _resolve(host, port, by_address)
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(address)
             probe.listen()  # two programs may bind a port that neither listens on
         except PermissionError as error:
-            raise BadInput(
-                f"--master-port {port}: not permitted on {host}; use one above 1023"
-            ) from error
+            raise BadInput(f"{by_port}: not permitted on {host}; use a port above 1023") from error
         except OSError as error:
             if address[0] in (*local_addresses(), "0.0.0.0", "::"):
                 raise BadInput(
-                    f"--master-port {port}: in use on {host}; choose another, or stop its program"
+                    f"{by_port}: in use on {host}; choose another port, or stop its program"
                 ) from error
             raise BadInput(
-                f"--master-addr {host}: not an address of this machine, where rank 0 is to run; it "
+                f"{by_address}: not an address of this machine, where rank 0 is to run; it "
                 f"has {', '.join(local_addresses())}"
             ) from error
         return joined(address[0], probe.getsockname()[1])
@@ -97,7 +99,7 @@ def address_towards(host: str, port: int) -> str:
     Raises:
         BadInput: the host is unknown or there is no route to it.
     """
-    family, _, _, _, address = _resolve(host, port)
+    family, _, _, _, address = _resolve(host, port, f"--master-addr {host}")
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(address)
@@ -108,8 +110,8 @@ def address_towards(host: str, port: int) -> str:
         return str(probe.getsockname()[0])
 
 
-def _resolve(host: str, port: int) -> tuple[Any, ...]:
+def _resolve(host: str, port: int, named: str) -> tuple[Any, ...]:
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError) as error:
-        raise BadInput(f"--master-addr {host}: unknown host; give a name or an address") from error
+        raise BadInput(f"{named}: unknown host; give a name or an address") from error
