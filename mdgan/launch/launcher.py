@@ -8,6 +8,7 @@ import contextlib
 import gc
 import logging
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from typing import NoReturn
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.engine.server.loop import AllWorkersLost
 from mdgan.errors import BadInput, Interrupted, cannot_write, is_of_disk
-from mdgan.launch.claim import claim, resumed_or_started
+from mdgan.launch.claim import Claim, claim, resumed_or_started
 from mdgan.launch.links import place_for_others, server_places
 from mdgan.launch.minder import ENDS_WITH_INPUT
 from mdgan.launch.prepare import Prepared
@@ -143,7 +144,7 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
             joining = "on this machine" if other is None else f"at {other}"
             _log.info("starting %s for %s, others may join %s", processes, run, joining)
             places = [sockets.server, *([other] if other is not None else ())]
-            work.append((SERVER_NAME, partial(run_server, prepared, claimed, places)))
+            work.append((SERVER_NAME, partial(_serve_from, sockets, prepared, claimed, places)))
         else:
             places = server_places(prepared.launch) if sockets is None else [str(sockets.folder)]
             server = " or ".join(places)
@@ -156,6 +157,16 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
         if not prepared.ranks.serves:
             _log.info("rank %s ended with status %d", here, status, extra={"shown": "result"})
         return status
+
+
+def _serve_from(
+    sockets: Sockets, prepared: Prepared, claimed: Claim, places: Sequence[str]
+) -> None:
+    """Runs the server; its sockets go with it, as the launcher may have been killed by then."""
+    try:
+        run_server(prepared, claimed, places)
+    finally:
+        shutil.rmtree(sockets.folder, ignore_errors=True)
 
 
 def _end_with_input() -> None:

@@ -22,14 +22,14 @@ class MemoryNetwork:
     Attributes:
         server: the server's end.
         parcels: what hosts have laid out for each other.
-        hosts: those that ever joined.
+        hosts: the newest end of each that ever joined.
     """
 
     def __init__(self, timeouts: Timeouts, admit: Admit) -> None:
         self.timeouts = timeouts
         self.server = ServerTransport(admit)
         self.parcels = Parcels()
-        self.hosts: set[int] = set()
+        self.hosts: dict[int, MemoryHostTransport] = {}
 
     def join(self, host: int, hello: Mapping[str, Any]) -> "MemoryHostTransport":
         """Adds a host and tells the server; an earlier link of the same host is gone.
@@ -40,10 +40,13 @@ class MemoryNetwork:
         welcome = self.server.decide({"purpose": "join", "host": host, **hello})
         if isinstance(welcome, str):
             raise BadInput(f"the server refused this host: {welcome}")
-        self.hosts.add(host)
-        end = MemoryHostTransport(self, host, welcome)
+        self.hosts[host] = end = self.make_host(host, welcome)
         end.guest = self.server.let_in(host, hello, end)
         return end
+
+    def make_host(self, host: int, welcome: Mapping[str, Any]) -> "MemoryHostTransport":
+        """A host's end; other kinds of links in one process make another one."""
+        return MemoryHostTransport(self, host, welcome)
 
 
 class MemoryHostTransport(HostTransport):
