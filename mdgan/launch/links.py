@@ -141,12 +141,12 @@ def connector(
     from_hosts = sizes.between_hosts(len(workers))
 
     def connect(hello: Mapping[str, Any], timeout_seconds: float) -> HostTransport:
-        from mdgan.launch.find import check_generation, find_server
+        from mdgan.launch.find import find_server
         from mdgan.transport.grpc_host import GrpcHostTransport
 
         until = Until(timeout_seconds, interrupted)
 
-        def attempt(place: str, until: Until) -> GrpcHostTransport:
+        def attempt(place: str, until: Until) -> HostTransport:
             host = GrpcHostTransport(
                 place,
                 prepared.credentials,
@@ -158,12 +158,7 @@ def connector(
                 settings.relay == "auto",
                 until,
             )
-            try:
-                check_generation(host.welcome, hello.get("generation", 0), place)
-            except BaseException:
-                host.close()
-                raise
-            return host
+            return _of_generation(hello.get("generation", 0), host, place)
 
         found = places
         if task is not None and task.store_is_up:
@@ -172,6 +167,18 @@ def connector(
         return find_server(found, attempt, until, timeout_seconds, has_identity=has_identity)
 
     return connect
+
+
+def _of_generation(known: Any, host: HostTransport, place: str) -> HostTransport:
+    """Keeps a link unless another server has replaced the one at its end."""
+    from mdgan.launch.find import check_generation
+
+    try:
+        check_generation(host.welcome, known, place)
+    except BaseException:
+        host.close()
+        raise
+    return host
 
 
 def _places_of_server(prepared: Prepared, sockets: Sockets | None) -> list[str]:

@@ -232,7 +232,7 @@ def test_a_rank_twice_in_one_host_is_refused(workers: list[int]) -> None:
         {"class_counts": {"1": [-1]}},
         {"class_counts": {}},
         {"listens": 7},
-        {"listens": "127.0.0.1"},
+        {"listens": ["127.0.0.1", 4000]},
         {"generation": None},
         {"generation": "later"},
         {"generation": []},

@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mdgan.transport.channel import Channel
 from torch import Tensor
 
 from mdgan import messages
+from mdgan.engine.channel import Channel
 from mdgan.engine.server.checkpoints import Standing
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.settings import RunSettings
@@ -112,7 +112,7 @@ SENSIBLE: dict[str, tuple[str, dict[str, Any]]] = {
     "copy": (Kind.STATE, {"purpose": "copy", "taker": 3}),
     "checkpoint": (Kind.STATE, {"purpose": "checkpoint", "taker": 0}),
     "left": (Kind.STATE, {"purpose": "leave", "taker": 0}),
-    **{kind.value: (kind, {}) for kind in Kind if kind != Kind.BYE},
+    **{kind.value: (kind, {}) for kind in Kind},
     **{kind: (kind, {}) for kind in (BATCHES, SWAP, DISCRIMINATORS, SWAPPED, ROUND, UPDATE)},
 }
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from mdgan.transport.channel import Channel
 from torch import Tensor, nn
 
 from mdgan import messages
+from mdgan.engine.channel import Channel
 from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.settings import RunSettings

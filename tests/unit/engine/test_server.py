@@ -6,10 +6,10 @@ from collections.abc import Callable
 from multiprocessing import Pipe
 
 import pytest
-from mdgan.transport.channel import Channel
 from safetensors.torch import load_file
 
 from mdgan import messages
+from mdgan.engine.channel import Channel
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput, Interrupted

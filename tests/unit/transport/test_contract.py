@@ -10,8 +10,9 @@ import pytest
 from mdgan import messages
 from mdgan.errors import BadInput
 from mdgan.messages import Message
-from mdgan.transport.base import SERVER, Asked, HostTransport, Joined, Lost, Received, Refused
+from mdgan.transport.base import SERVER, Asked, Joined, Lost, Received, Refused
 from mdgan.transport.frames import encode
+from mdgan.transport.host_end import HostTransport
 from tests.unit.transport.networks import (
     LONG,
     QUICK,
