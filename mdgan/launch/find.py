@@ -16,6 +16,7 @@ from mdgan.transport.until import Until
 
 RETRY_SECONDS = 0.1
 _ONE_TRY_SECONDS = 10.0
+_FAIR_TRY_SECONDS = 1.0
 _TLS_SECONDS = 2.0
 _DOUBTFUL_TIMES = 3
 
@@ -80,6 +81,8 @@ def find_server(
     while True:
         refusals: list[str] = []
         for place in places:
+            # A try that is cut short by the end of the search says nothing new.
+            is_fair = not doubts or until.left() > _FAIR_TRY_SECONDS
             try:
                 return _attempted(place, attempt, until, has_identity)
             except TurnedAway as error:
@@ -90,7 +93,7 @@ def find_server(
                 problem, is_known = str(error), True
             except NoServerYet as error:
                 doubts[place] = 0
-                if error.listens and not is_known:
+                if error.listens and is_fair and not is_known:
                     problem = str(error)
         if refusals:
             raise BadInput(refusals[0])

@@ -85,11 +85,11 @@ class Spread:
 @contextmanager
 def spread(folder: Path, iterations: int, *flags: str) -> Iterator[Spread]:
     """Starts a run on four machines; the workers come last, so that all see it begin."""
-    assert run_here("token", "token", cwd=folder).status == 0
+    assert run_here("credentials", "new", "run.cred", cwd=folder).status == 0
     with namespaces.machines(4) as machines:
         run, log = folder / "run", folder / "standby.log"
         where = ["--master-addr", f"{machines[0].address},{machines[3].address}"]
-        where += ["--master-port", "29500", "--join-token", "token"]
+        where += ["--master-port", "29500", "--credentials", "run.cred"]
         train = [*MDGAN, "train", *QUIET, *where, "--out", str(run), "--world-size", "4", *flags]
         train += ["--liveness-timeout", f"{LIVENESS_SECONDS:g}", "--checkpoint-interval", "10"]
         train += ["--iterations", str(iterations), "--swap-interval", "0"]
