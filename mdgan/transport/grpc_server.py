@@ -1,6 +1,7 @@
 """The server's end over gRPC: a stream for every host, and questions of those who come later."""
 
 import json
+import re
 import secrets
 import threading
 import time
@@ -28,7 +29,9 @@ HELLO_BYTES = 1 << 20
 MOST_CALLS = 2048
 """Calls at a time, the streams of hosts among them; further ones are refused."""
 _MOST_UNTAKEN_BYTES = 1 << 26
+_HELLO_SECONDS = 5.0
 _REACH_SECONDS = 2.0
+_PLACE = re.compile(r"[\w.:\[\]-]{1,300}:\d{1,5}")
 _LOOK_SECONDS = 1.0
 _SMALL_BYTES = 256
 _ROLES = {"join": "worker", "ask": "worker", "watch": "standby"}
@@ -178,12 +181,16 @@ class GrpcServerTransport(ServerTransport):
 
     def _take_part(self, pieces: Iterator[Piece], context: grpc.ServicerContext) -> Iterator[bytes]:
         permit = self._permit(context)
+        in_time = threading.Timer(_HELLO_SECONDS, context.cancel)
+        in_time.start()
         try:
             first = next_frame(pieces, {Kind.HELLO: HELLO_BYTES})
             hello = {} if first is None else dict(decode(first).fields)
         except (WireError, grpc.RpcError) as error:
             self.tell_refused(f"{context.peer()}: {error}")
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "it sent no hello")
+        finally:
+            in_time.cancel()
         welcome = self._answer(hello, "join", permit, context)
         accepts, parcels = self._accepts_from(hello), self._parcels_from(hello)
         relayed = bool(parcels) and self._is_relayed(hello)
@@ -191,9 +198,10 @@ class GrpcServerTransport(ServerTransport):
         added = {"peers_key": self._peers_key, "relayed": relayed}
         stream.put(encode(Message(Kind.WELCOME, 0, {**welcome, **added})))
         told = {**hello, "listens": RELAY if relayed else hello.get("listens")}
-        if not context.add_callback(stream.outbox.end):
-            return
         guest = self.let_in(hello["host"], told, stream)
+        if not context.add_callback(stream.outbox.end):
+            self.lose(guest, "its connection closed")
+            return
         work = guest, pieces, accepts, parcels if relayed else {}
         threading.Thread(target=self._take_from, args=work, name="reader", daemon=True).start()
         yield from stream.outbox.pieces()
@@ -274,6 +282,8 @@ class GrpcServerTransport(ServerTransport):
             return True
         if hello.get("relay") != "auto" or place.startswith("unix:"):
             return False
+        if not _PLACE.fullmatch(place):
+            return True
         channel = open_channel(place, self._identity, HOST_NAME, self._timeouts)
         try:
             grpc.channel_ready_future(channel).result(_REACH_SECONDS)

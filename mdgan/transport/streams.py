@@ -29,6 +29,7 @@ MOST_UNSENT_BYTES = 1 << 30
 _WINDOW_BYTES = 1 << 22
 _PIECE_MARGIN_BYTES = 1 << 16
 _LEAST_PING_MS = 20
+_HANDSHAKE_MS = 5000
 
 
 def options(timeouts: Timeouts) -> list[tuple[str, Any]]:
@@ -47,6 +48,7 @@ def options(timeouts: Timeouts) -> list[tuple[str, Any]]:
         ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
         ("grpc.http2.bdp_probe", 0),
         ("grpc.so_reuseport", 0),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_retries", 0),
         ("grpc.keepalive_time_ms", ask_after_ms),
