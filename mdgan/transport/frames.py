@@ -135,15 +135,20 @@ def next_frame(pieces: Iterator[Piece], accepts: Mapping[str, int]) -> Frame | N
         raise WireError(
             f"a {first.kind} message of {first.size} bytes, at most {most} are expected"
         )
-    parts, missing = [first.data], first.size - len(first.data)
-    while missing > 0:
-        piece = next(pieces, None)
-        if piece is None or piece.kind or not piece.data:
-            raise WireError(f"a {first.kind} message ends too early")
+    parts: list[bytes] = []
+    piece, missing = first, first.size
+    while True:
+        # Pieces of a byte each would take many times the memory of the body.
+        if len(piece.data) != min(missing, PIECE_BYTES):
+            raise WireError(f"a {first.kind} message comes in pieces of a wrong size")
         parts.append(piece.data)
         missing -= len(piece.data)
-    if missing:
-        raise WireError(f"a {first.kind} message is longer than announced")
+        if not missing:
+            break
+        following = next(pieces, None)
+        if following is None or following.kind:
+            raise WireError(f"a {first.kind} message ends too early")
+        piece = following
     body = parts[0] if len(parts) == 1 else b"".join(parts)
     return Frame(first.kind, first.iteration, body, first.taker)
 

@@ -74,17 +74,22 @@ def begin(size: int, data: bytes) -> Piece:
     return Piece(kind="SWAP", size=size, data=data)
 
 
+WHOLE = bytes(PIECE_BYTES)
+
+
 @pytest.mark.parametrize(
     ("pieces", "says"),
     [
-        ([begin(4, b"123")], "ends too early"),
-        ([begin(4, b"")], "ends too early"),
-        ([begin(4, b"123"), Piece()], "ends too early"),
-        ([begin(4, b"123"), Piece(data=b""), Piece(data=b"4")], "ends too early"),
-        ([begin(4, b"123"), begin(4, b"1234")], "ends too early"),
-        ([begin(4, b"12345")], "longer than announced"),
-        ([begin(0, b"1")], "longer than announced"),
-        ([begin(4, b"12"), Piece(data=b"345")], "longer than announced"),
+        ([begin(2 * PIECE_BYTES, WHOLE)], "ends too early"),
+        ([begin(2 * PIECE_BYTES, WHOLE), begin(PIECE_BYTES, WHOLE)], "ends too early"),
+        ([begin(4, b"123"), Piece(data=b"4")], "pieces of a wrong size"),
+        ([begin(4, b"12345")], "pieces of a wrong size"),
+        ([begin(4, b"")], "pieces of a wrong size"),
+        ([begin(0, b"1")], "pieces of a wrong size"),
+        ([begin(PIECE_BYTES + 1, WHOLE + b"1")], "pieces of a wrong size"),
+        ([begin(PIECE_BYTES + 2, WHOLE), Piece()], "pieces of a wrong size"),
+        ([begin(PIECE_BYTES + 2, WHOLE), Piece(data=b"1")], "pieces of a wrong size"),
+        ([begin(PIECE_BYTES + 2, WHOLE), Piece(data=b"123")], "pieces of a wrong size"),
     ],
 )
 def test_a_size_that_is_a_lie(pieces: list[Piece], says: str) -> None:
@@ -118,11 +123,11 @@ def test_an_announced_message_takes_no_memory_before_it_comes(
 
 def test_an_endless_message_takes_no_more_than_it_announced() -> None:
     def endless() -> Iterator[Piece]:
-        yield begin(1 << 21, b"x")
+        yield begin(PIECE_BYTES + 1, WHOLE)
         while True:
-            yield Piece(data=bytes(1 << 18))
+            yield Piece(data=WHOLE)
 
-    assert taken_bytes(endless(), {"SWAP": 1 << 22}) < 1 << 22
+    assert taken_bytes(endless(), {"SWAP": 1 << 22}) < 4 * PIECE_BYTES
 
 
 pieces = st.builds(
