@@ -34,6 +34,7 @@ _REACH_SECONDS = 2.0
 _PLACE = re.compile(r"[\w.:\[\]-]{1,300}:\d{1,5}")
 _LOOK_SECONDS = 1.0
 _SMALL_BYTES = 256
+_GONE_SECONDS = 0.1
 _ROLES = {"join": "worker", "ask": "worker", "watch": "standby"}
 
 AcceptsFrom = Callable[[Mapping[str, Any]], Mapping[str, int]]
@@ -47,6 +48,15 @@ class _Stream:
         self.context = context
         self.serial = None if permit is None else permit.serial
         self.outbox = Outbox()
+        self._over = threading.Event()
+
+    def watch(self) -> bool:
+        """Notes when the connection is gone; False if it is gone already."""
+        return self.context.add_callback(self._end_all)
+
+    def is_gone(self) -> bool:
+        """Whether the connection is gone; gRPC may tell so a moment after the stream has ended."""
+        return self._over.wait(_GONE_SECONDS)
 
     def put(self, frame: Frame) -> bool:
         """A host that takes nothing in is cut off."""
@@ -60,6 +70,10 @@ class _Stream:
 
     def cut(self) -> None:
         self.context.cancel()
+        self.outbox.end()
+
+    def _end_all(self) -> None:
+        self._over.set()
         self.outbox.end()
 
 
@@ -199,21 +213,23 @@ class GrpcServerTransport(ServerTransport):
         stream.put(encode(Message(Kind.WELCOME, 0, {**welcome, **added})))
         told = {**hello, "listens": RELAY if relayed else hello.get("listens")}
         guest = self.let_in(hello["host"], told, stream)
-        if not context.add_callback(stream.outbox.end):
+        if not stream.watch():
             self.lose(guest, "its connection closed")
             return
-        work = guest, pieces, accepts, parcels if relayed else {}
+        work = guest, stream, pieces, accepts, parcels if relayed else {}
         threading.Thread(target=self._take_from, args=work, name="reader", daemon=True).start()
         yield from stream.outbox.pieces()
 
     def _take_from(
         self,
         guest: Guest,
+        stream: _Stream,
         pieces: Iterator[Piece],
         accepts: Mapping[str, int],
         parcels: Mapping[str, int],
     ) -> None:
         """Takes in what a host sends, until it says goodbye or is gone."""
+        gone = f"its connection closed, or it was silent for {self._timeouts.liveness:g} s"
         reason = "it said goodbye"
         laid_out: dict[int, Frame] = {}
         expected = {**accepts, **parcels}
@@ -231,12 +247,14 @@ class GrpcServerTransport(ServerTransport):
                 else:
                     guest.await_room(_MOST_UNTAKEN_BYTES)
                     self.take_in(guest, frame)
+            if stream.is_gone():
+                reason = gone
         except WireError as error:
-            reason = str(error)
+            reason = gone if stream.is_gone() else str(error)
         except grpc.RpcError:
-            reason = f"its connection closed, or it was silent for {self._timeouts.liveness:g} s"
+            reason = gone
         self.lose(guest, reason)
-        guest.line.end()
+        stream.end()
 
     def _answer(
         self,
