@@ -17,7 +17,7 @@ from mdgan.engine.hello import make_hello
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.launch import links
-from mdgan.launch.addresses import local_addresses
+from mdgan.launch.addresses import local_addresses, split
 from mdgan.launch.links import connector, open_server, place_for_others
 from mdgan.launch.prepare import Prepared, prepare
 from mdgan.launch.settings import LaunchSettings, check_exposed, read_identity
@@ -124,7 +124,7 @@ class Linked:
 
     def join(self, made: Prepared, rank: int, sockets: Sockets | None = None) -> HostTransport:
         if sockets is None and made.task is None:
-            address, port = links.split(self.place)
+            address, port = split(self.place)
             made = replace(made, launch=replace(made.launch, master_addr=address, master_port=port))
         connect = connector(made, (rank,), sockets, LIMITS, threading.Event())
         self.hosts.append(connect(hello(rank), 10))
