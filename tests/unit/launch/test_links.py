@@ -13,6 +13,7 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined] # see above
 
 from mdgan.credentials.files import issue, make_folder_of_authority, revoke, write_shared
+from mdgan.credentials.pem import now
 from mdgan.engine.hello import make_hello
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
@@ -302,6 +303,39 @@ def test_who_is_revoked_is_shut_out_and_stays_out(linked: Linked, authority: Pat
     assert lost == Lost(1, "its certificate was revoked")
     with pytest.raises(BadInput, match=r"its certificate \(alice\) was revoked"):
         linked.join(cred(authority, "alice"), 1)
+
+
+@pytest.mark.parametrize(
+    ("server_hours", "host_hours", "says"),
+    [
+        (-2, 0, "its certificate has expired by this machine's clock"),
+        (2, 0, "its certificate is not valid yet by this machine's clock; the clocks differ"),
+        (0, -2, "the server at .* does not accept this machine's certificate: .* check the clocks"),
+        (0, 2, "the server at .* does not accept this machine's certificate: .* check the clocks"),
+    ],
+)
+def test_clocks_that_differ(
+    linked: Linked,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    server_hours: int,
+    host_hours: int,
+    says: str,
+) -> None:
+    """Each end finds its own certificate valid by its own clock, which differs from the other's."""
+    folder = tmp_path / "authority"
+    make_folder_of_authority(folder, 9 * DAY, now() - 2 * DAY)
+
+    def by_its_clock(name: str, hours: int) -> Prepared:
+        clock = now() + timedelta(hours=hours)
+        issue(folder, name, "server" if name == "main" else "worker", (), DAY / 24, clock)
+        with monkeypatch.context() as patched:
+            patched.setattr("mdgan.credentials.identity.now", lambda: clock)
+            return cred(folder, name)
+
+    linked.serve(by_its_clock("main", server_hours), "127.0.0.1:0")
+    with pytest.raises(BadInput, match=says):
+        linked.join(by_its_clock("late", host_hours), 1)
 
 
 def test_another_authority_is_not_believed(linked: Linked, authority: Path, shared: str) -> None:
