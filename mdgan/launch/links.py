@@ -4,7 +4,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mdgan.credentials.revocations import Revocations
 from mdgan.engine import message_sizes
 from mdgan.engine.host.loop import Connect
 from mdgan.errors import BadInput
@@ -16,11 +15,10 @@ from mdgan.launch.addresses import (
     split,
 )
 from mdgan.launch.prepare import Prepared
-from mdgan.launch.settings import LinkSettings, check_exposed
+from mdgan.launch.settings import LinkSettings, check_exposed, read_revocations
 from mdgan.launch.sockets import Sockets
 from mdgan.launch.task import Task
 from mdgan.launch.torchrun_store import find_place, publish_place
-from mdgan.settings.machine import path_of
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Admit
 from mdgan.transport.host_end import HostTransport
@@ -84,7 +82,6 @@ def open_server(
 
     sizes = prepared.builder.message_sizes(prepared.settings, prepared.dataset)
     settings, identity, task = prepared.link_settings, prepared.credentials, prepared.task
-    revoked = None if settings.revoked is None else path_of(settings.revoked)
 
     def accepts_from(hello: Mapping[str, Any]) -> Mapping[str, int]:
         counts: Mapping[str, int] = hello["num_samples"]
@@ -96,7 +93,7 @@ def open_server(
         server = GrpcServerTransport(
             places,
             identity,
-            Revocations(revoked, b"" if identity is None else identity.authorities),
+            read_revocations(settings, identity),
             admit,
             accepts_from,
             lambda hello: sizes.between_hosts(len(hello["workers"])),
@@ -143,6 +140,7 @@ def connector(
     def connect(hello: Mapping[str, Any], timeout_seconds: float) -> HostTransport:
         from mdgan.launch.find import find_server
         from mdgan.transport.grpc_host import GrpcHostTransport
+        from mdgan.transport.streams import CannotListen
 
         until = Until(timeout_seconds, interrupted)
 
@@ -164,7 +162,12 @@ def connector(
         if task is not None and task.store_is_up:
             found = [find_place(_store_of(task), _corner(task), until)]
         has_identity = prepared.credentials is not None
-        return find_server(found, attempt, until, timeout_seconds, has_identity=has_identity)
+        try:
+            return find_server(found, attempt, until, timeout_seconds, has_identity=has_identity)
+        except CannotListen as error:
+            raise BadInput(
+                f"{error}: this host cannot listen there; start again, or give --relay always"
+            ) from error
 
     return connect
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mdgan.credentials.identity import Identity, read_credentials, read_own_pki
+from mdgan.credentials.revocations import Revocations
 from mdgan.errors import BadInput
 from mdgan.settings.declare import Settings, number, one_of, own_setting, switch, text, whole
 from mdgan.settings.machine import path_of
@@ -196,6 +197,23 @@ def read_identity(settings: LinkSettings) -> Identity | None:
     if missing:
         raise BadInput(f"--{given[0]} {own[given[0]]}: needs --{missing[0]}, too")
     return read_own_pki(*(path_of(str(own[name])) for name in ("ca", "certificate", "key")))
+
+
+def read_revocations(settings: LinkSettings, identity: Identity | None) -> Revocations:
+    """The certificates that rank 0 lets in no more.
+
+    Args:
+        settings: of this machine.
+        identity: what this machine shows.
+
+    Raises:
+        BadInput: the list cannot be read, or there are no certificates at all.
+    """
+    if settings.revoked is None:
+        return Revocations(None, b"")
+    if identity is None:
+        raise BadInput(f"--revoked {settings.revoked}: needs --credentials, too")
+    return Revocations(path_of(settings.revoked), identity.authorities)
 
 
 def check_exposed(address: str, settings: LinkSettings) -> None:

@@ -124,6 +124,8 @@ def reason_of(error: grpc.RpcError) -> str:
     code, details = error.code(), one_line(error.details() or "")
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return "it did not answer in time"
+    if code is grpc.StatusCode.CANCELLED:
+        return "it ended the connection"
     if code is not grpc.StatusCode.UNAVAILABLE:
         return details or str(code.name).lower()
     if "ping timeout" in details or "keepalive" in details:

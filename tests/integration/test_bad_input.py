@@ -86,6 +86,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--patience", "-1"], ["--patience -1"]),
         (["--checkpoint-interval", "-1"], ["--checkpoint-interval -1"]),
         (["--checkpoint-keep", "0"], ["--checkpoint-keep 0"]),
+        (["--revoked", "nowhere"], ["--revoked nowhere: needs --credentials"]),
         (["--credentials", "nowhere"], ["nowhere: does not exist", "mdgan credentials new FILE"]),
         (["--threads", "0"], ["--threads 0"]),
         (["--connect-timeout", "0"], ["--connect-timeout 0"]),

@@ -344,6 +344,24 @@ def test_another_authority_is_not_believed(linked: Linked, authority: Path, shar
         linked.join(prepared(credentials=shared), 1)
 
 
+def test_a_list_of_revoked_certificates_that_cannot_serve(shared: str) -> None:
+    with pytest.raises(BadInput, match="--revoked nowhere: needs --credentials, too"):
+        prepared(revoked="nowhere")
+    with pytest.raises(BadInput, match="nowhere: does not exist"):
+        prepared(revoked="nowhere", credentials=shared)
+    prepared(revoked="nowhere", ranks="1")  # only rank 0 reads it
+
+
+def test_a_host_that_cannot_listen_for_others(linked: Linked, sockets: Sockets) -> None:
+    linked.serve(prepared(), sockets.server)
+    gone = replace(sockets, folder=sockets.folder / "gone")
+    (gone.folder).mkdir()
+    (gone.folder / "server").symlink_to(sockets.folder / "server")
+    (gone.folder / "2").mkdir()
+    with pytest.raises(BadInput, match="this host cannot listen there; start again"):
+        linked.join(prepared(), 2, gone)
+
+
 def test_plain_text_to_a_tls_port_and_the_other_way(
     linked: Linked, authority: Path, shared: str
 ) -> None:
