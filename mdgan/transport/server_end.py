@@ -1,6 +1,7 @@
 """The server's end over every transport: who is in, what has come, who is gone."""
 
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -35,12 +36,14 @@ class Guest:
 
     Attributes:
         silenced: whether nothing that it has sent counts any more.
+        heard: when its last message came, by the monotonic clock.
     """
 
     def __init__(self, host: int, line: Line) -> None:
         self.host = host
         self.line = line
         self.silenced = False
+        self.heard = time.monotonic()
         self._untaken_bytes = 0
         self._taken = threading.Condition()
 
@@ -58,6 +61,8 @@ class Guest:
     def count(self, num_bytes: int) -> None:
         """A message has come (above 0), or was taken (below 0)."""
         with self._taken:
+            if num_bytes > 0:
+                self.heard = time.monotonic()
             self._untaken_bytes += num_bytes
             self._taken.notify_all()
 
