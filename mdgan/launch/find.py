@@ -175,7 +175,7 @@ def _speaks_tls(place: str) -> bool:
         ask: Any = channel.unary_unary(ASK)
         try:
             ask(b"", timeout=_TLS_SECONDS)
-        except grpc.RpcError as error:  # nobody here can verify an mdgan server's certificate
+        except grpc.RpcError as error:  # this channel trusts no authority of mdgan's
             return "verif" in (error.details() or "").lower()
     return True
 

@@ -18,7 +18,7 @@ from mdgan.launch.launcher import STOPPED, launch
 from mdgan.launch.links import server_places
 from mdgan.launch.prepare import Prepared, prepare
 from mdgan.launch.processes import on_stop_signals
-from mdgan.launch.settings import LaunchSettings, read_identity
+from mdgan.launch.settings import LaunchSettings, read_identity, without_other_guards
 from mdgan.launch.sockets import Sockets
 from mdgan.records.run_directory import RunDirectory
 
@@ -93,7 +93,8 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
     if config.get("transport") == "memory" or not has_hosts:
         raise BadInput(f"{path}: runs in one process, so no standby can take over")
     settings = {**{k: v for k, v in settings.items() if v is not None}, "ranks": "0"}
-    prepared = prepare(settings, config, launched=launched, continues=path)
+    theirs = without_other_guards(settings, config)
+    prepared = prepare(settings, theirs, launched=launched, continues=path)
     own = own_addresses(prepared.launch)
     interrupted = threading.Event()
     on_stop_signals(interrupted.set)

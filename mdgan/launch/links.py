@@ -27,6 +27,7 @@ from mdgan.transport.until import Until
 
 DEFAULT_PORT = 29500
 """torch's usual port for rank 0."""
+_CANNOT_HAND_OUT = "this host cannot listen there; start again, or give --relay always"
 
 
 def place_for_others(prepared: Prepared, takes_over_at: str | None = None) -> str | None:
@@ -133,8 +134,7 @@ def connector(
     places = _places_of_server(prepared, sockets)
     parcels_at = _place_of_parcels(prepared, workers[0], sockets)
     sizes = prepared.builder.message_sizes(prepared.settings, prepared.dataset)
-    samples = [len(prepared.holdings[worker][1]) for worker in workers]
-    accepts = message_sizes.from_server(sizes, samples)
+    accepts = message_sizes.from_server(sizes, [len(prepared.holdings[w][1]) for w in workers])
     from_hosts = sizes.between_hosts(len(workers))
 
     def connect(hello: Mapping[str, Any], timeout_seconds: float) -> HostTransport:
@@ -152,7 +152,7 @@ def connector(
                 accepts,
                 from_hosts,
                 timeouts,
-                None if settings.relay == "always" else parcels_at,
+                parcels_at,
                 settings.relay == "auto",
                 until,
             )
@@ -161,13 +161,11 @@ def connector(
         found = places
         if task is not None and task.store_is_up:
             found = [find_place(_store_of(task), _corner(task), until)]
-        has_identity = prepared.credentials is not None
+        shows = prepared.credentials is not None
         try:
-            return find_server(found, attempt, until, timeout_seconds, has_identity=has_identity)
+            return find_server(found, attempt, until, timeout_seconds, has_identity=shows)
         except CannotListen as error:
-            raise BadInput(
-                f"{error}: this host cannot listen there; start again, or give --relay always"
-            ) from error
+            raise BadInput(f"{error}: {_CANNOT_HAND_OUT}") from error
 
     return connect
 
@@ -192,7 +190,9 @@ def _places_of_server(prepared: Prepared, sockets: Sockets | None) -> list[str]:
 
 
 def _place_of_parcels(prepared: Prepared, number: int, sockets: Sockets | None) -> str | None:
-    """Where a host hands out parcels; None if the server beside it does, for other machines."""
+    """Where a host hands out parcels; None if the server does."""
+    if prepared.link_settings.relay == "always":
+        return None
     if sockets is not None:
         return sockets.host(number) if sockets.alone else None
     settings = prepared.link_settings

@@ -29,7 +29,7 @@ from mdgan.launch.faults import Planned, read_planned
 from mdgan.launch.machine import resolve_device
 from mdgan.launch.ranks import LocalRanks, local_ranks, ranks_elsewhere
 from mdgan.launch.resolve import Resolved, resolve
-from mdgan.launch.settings import LaunchSettings, read_identity, read_revocations
+from mdgan.launch.settings import LaunchSettings, read_guards
 from mdgan.launch.sockets import Sockets
 from mdgan.launch.task import Launcher, RayCluster, Task
 from mdgan.metrics.chosen import extractor_identity
@@ -159,9 +159,7 @@ def prepare(
     ranks = _ranks_here(entry, resolved, settings, launcher, joins_as)
     if not isinstance(launcher, RayCluster):
         _check_machine(launch, ranks, resolved.task)
-    credentials = read_identity(launch)
-    if ranks.serves:
-        read_revocations(launch, credentials)
+    credentials = read_guards(launch, serves=ranks.serves)
     check_trackers(settings.trackers() if ranks.serves else ())
     _check_dataset(dataset, settings, is_new=continues is None)
     beginning = None

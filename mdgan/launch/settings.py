@@ -1,8 +1,9 @@
 """The settings of one machine: which ranks run on it, where the server is, what guards links."""
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from mdgan.credentials.identity import Identity, read_credentials, read_own_pki
 from mdgan.credentials.revocations import Revocations
@@ -11,6 +12,7 @@ from mdgan.settings.declare import Settings, number, one_of, own_setting, switch
 from mdgan.settings.machine import path_of
 from mdgan.timeouts import Timeouts
 
+_GUARDS = ("credentials", "ca", "certificate", "key", "insecure")
 _SECONDS = number(lambda seconds: 0 < seconds < 1e7, "must be seconds above 0")
 
 
@@ -176,6 +178,17 @@ class LaunchSettings(LinkSettings, group="network"):
             )
 
 
+def without_other_guards(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a file or a run, without those that guard links if the user gives others.
+
+    Args:
+        given: flags.
+        settings: those that flags win over.
+    """
+    is_given = any(given.get(name) not in (None, False) for name in _GUARDS)
+    return {name: v for name, v in settings.items() if not (is_given and name in _GUARDS)}
+
+
 def read_identity(settings: LinkSettings) -> Identity | None:
     """What this machine shows to others, and whom it trusts; None without TLS.
 
@@ -214,6 +227,18 @@ def read_revocations(settings: LinkSettings, identity: Identity | None) -> Revoc
     if identity is None:
         raise BadInput(f"--revoked {settings.revoked}: needs --credentials, too")
     return Revocations(path_of(settings.revoked), identity.authorities)
+
+
+def read_guards(settings: LinkSettings, *, serves: bool) -> Identity | None:
+    """What this machine shows to others; a server's list of revoked certificates is checked, too.
+
+    Raises:
+        BadInput: a file cannot be used.
+    """
+    identity = read_identity(settings)
+    if serves:
+        read_revocations(settings, identity)
+    return identity
 
 
 def check_exposed(address: str, settings: LinkSettings) -> None:

@@ -37,7 +37,7 @@ def options(timeouts: Timeouts) -> list[tuple[str, Any]]:
 
     A peer is asked for a sign of life after a quarter of the silence that makes it count as gone.
     gRPC's own threads answer, so that a peer that computes for long is there. What a stream may
-    hold that nobody has taken is one piece and one window.
+    hold that no thread has taken is one piece and one window.
     """
     silence_ms = int(timeouts.liveness * 1000)
     ask_after_ms = max(_LEAST_PING_MS, silence_ms // 4)

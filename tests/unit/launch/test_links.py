@@ -21,7 +21,7 @@ from mdgan.launch import links
 from mdgan.launch.addresses import local_addresses, split
 from mdgan.launch.links import connector, open_server, place_for_others
 from mdgan.launch.prepare import Prepared, prepare
-from mdgan.launch.settings import LaunchSettings, check_exposed, read_identity
+from mdgan.launch.settings import LaunchSettings, check_exposed, read_identity, without_other_guards
 from mdgan.launch.sockets import Sockets
 from mdgan.launch.task import Task
 from mdgan.messages import Message
@@ -80,6 +80,13 @@ def test_what_contradicts_itself(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(BadInput) as caught:
         read_identity(LaunchSettings(**settings))
     assert says in str(caught.value)
+
+
+def test_flags_that_guard_links_replace_all_those_of_a_file() -> None:
+    theirs = {"credentials": "run.cred", "insecure": False, "seed": 3, "revoked": "list"}
+    assert without_other_guards({"seed": 4, "ca": None, "insecure": False}, theirs) == theirs
+    for flags in ({"insecure": True}, {"ca": "a", "certificate": "b", "key": "c"}):
+        assert without_other_guards(flags, theirs) == {"seed": 3, "revoked": "list"}
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "192.168.7.3", "0.0.0.0", "::", "fe80::1%eth0"])
