@@ -1,5 +1,6 @@
 """A host's end over gRPC: a stream to the server, and parcels for other hosts."""
 
+import json
 import math
 import threading
 import time
@@ -16,13 +17,15 @@ from mdgan.timeouts import Timeouts
 from mdgan.transport.base import RELAY
 from mdgan.transport.frames import Frame, WireError, decode, encode, next_frame
 from mdgan.transport.host_end import HostTransport
-from mdgan.transport.links_pb2 import Nothing, Order, Piece, Time
+from mdgan.transport.links_pb2 import Hello, Nothing, Order, Piece, Time, Welcome
 from mdgan.transport.parcel_service import ParcelServer, ParcelService, fetch
 from mdgan.transport.parcels import NothingThere, Parcels
 from mdgan.transport.streams import (
     CLOCK,
     TAKE_PART,
+    WATCH,
     Outbox,
+    close,
     open_channel,
     reason_of,
 )
@@ -81,6 +84,8 @@ class GrpcHostTransport(HostTransport):
         self._outbox = Outbox()
         self._outbox.put(encode(Message(Kind.HELLO, 0, said)))
         self._channel = open_channel(place, identity, SERVER_NAME, timeouts)
+        self._second: grpc.Channel | None = None
+        self._out_of_sight = ""
         take_part: Any = self._channel.stream_stream(TAKE_PART, None, Piece.FromString)
         self._call = take_part(self._outbox.pieces())
         first: Inbox[Frame | Exception] = Inbox()
@@ -92,6 +97,9 @@ class GrpcHostTransport(HostTransport):
             welcome = dict(decode(until.take(first)).fields)
             self._service.key = self._key = str(welcome.pop("peers_key", ""))
             self._is_relayed = bool(welcome.pop("relayed", False))
+            if key := str(welcome.pop("watch_key", "")):
+                self._second = open_channel(place, identity, SERVER_NAME, timeouts)
+                self._watch(self._second, key)
             self.clock_offset_seconds = self._ask_clock()
             self.welcome = welcome
         except BaseException:
@@ -110,7 +118,8 @@ class GrpcHostTransport(HostTransport):
         if self._server is not None:
             self._server.stop(grace_seconds)
         self._reader.join(grace_seconds)
-        self._channel.close()
+        for channel in filter(None, (self._second, self._channel)):
+            close(channel)
 
     def _read(self, first: Inbox[Frame | Exception]) -> None:
         """Feeds the inbox until the server says goodbye or is gone."""
@@ -125,10 +134,22 @@ class GrpcHostTransport(HostTransport):
             reason = str(error)
         except grpc.RpcError as error:
             first.put(error)
-            reason = reason_of(error)
+            reason = self._out_of_sight or reason_of(error)
         self.lose_server(reason)
         self._outbox.end()
         self._call.cancel()
+
+    def _watch(self, channel: grpc.Channel, key: str) -> None:
+        """Ends the stream when the server is gone; see the server's `_watch`."""
+
+        def end(call: Any) -> None:
+            if call.code() is grpc.StatusCode.UNAVAILABLE:
+                self._out_of_sight = reason_of(call)
+                self._call.cancel()
+
+        watch: Any = channel.unary_stream(WATCH, Hello.SerializeToString, Welcome.FromString)
+        said = json.dumps({"host": self.host, "watch_key": key})
+        watch(Hello(fields=said)).add_done_callback(end)
 
     def _ask_clock(self) -> float:
         """Seconds to add to this machine's monotonic clock to get the server's (Cristian 1989).
@@ -169,4 +190,4 @@ class GrpcHostTransport(HostTransport):
         try:
             return fetch(channel, order, self._from_hosts, limit)
         finally:
-            channel.close()
+            close(channel)

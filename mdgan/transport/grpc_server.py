@@ -6,7 +6,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -23,7 +22,7 @@ from mdgan.transport.links_pb2 import Hello, Nothing, Piece, Time, Welcome
 from mdgan.transport.parcel_service import ParcelService
 from mdgan.transport.parcels import Parcels
 from mdgan.transport.server_end import Guest, ServerTransport
-from mdgan.transport.streams import Outbox, listen, open_channel, options
+from mdgan.transport.streams import CLOSE_SECONDS, Outbox, Threads, listen, open_channel, options
 
 HELLO_BYTES = 1 << 20
 MOST_CALLS = 2048
@@ -48,6 +47,8 @@ class _Stream:
         self.context = context
         self.serial = None if permit is None else permit.serial
         self.outbox = Outbox()
+        # Over a socket on this machine a host asks for a second connection by it: see `_watch`.
+        self.key = secrets.token_hex(16) if context.peer().startswith("unix:") else ""
         self._over = threading.Event()
 
     def watch(self) -> bool:
@@ -119,7 +120,7 @@ class GrpcServerTransport(ServerTransport):
         parcels.key = self._peers_key = secrets.token_hex(32)
         self._health = health.HealthServicer()
         self._server = grpc.server(
-            ThreadPoolExecutor(MOST_CALLS, "call"),
+            Threads(),
             handlers=[self._handler(), parcels.handler()],
             options=options(timeouts),
             maximum_concurrent_rpcs=MOST_CALLS,
@@ -144,7 +145,8 @@ class GrpcServerTransport(ServerTransport):
             watchers = list(self._watchers)
         for ended in watchers:
             ended.set()
-        self._server.stop(self._timeouts.farewell).wait()
+        farewell = self._timeouts.farewell
+        self._server.stop(farewell).wait(farewell + CLOSE_SECONDS)
 
     def lose(self, guest: Guest, reason: str) -> None:
         """A host is gone, and so are the parcels that it would have laid out here."""
@@ -183,15 +185,34 @@ class GrpcServerTransport(ServerTransport):
         return Welcome(fields=json.dumps(answer))
 
     def _watch(self, request: Hello, context: grpc.ServicerContext) -> Iterator[Welcome]:
-        answer = self._answer(_read(request.fields), "watch", self._permit(context), context)
+        """Lasts until the other end is gone, or the server ends.
+
+        The other end is a standby; or a host for which this is a second connection: over a socket,
+        what an end that stands still has not taken in holds up gRPC's questions for a sign of life.
+        """
+        hello = _read(request.fields)
+        guest = self._guest_with(hello)
+        answer = guest or self._answer(hello, "watch", self._permit(context), context)
         ended = threading.Event()
         with self._lock:
             self._watchers.add(ended)
         if not self._closing and context.add_callback(ended.set):
-            yield Welcome(fields=json.dumps(answer))
+            if not isinstance(answer, Guest):
+                yield Welcome(fields=json.dumps(answer))
             ended.wait()
         with self._lock:
             self._watchers.discard(ended)
+        if guest is not None and not self._closing:
+            self.lose(guest, self._why_gone(guest))
+            guest.line.cut()
+
+    def _guest_with(self, hello: Mapping[str, Any]) -> Guest | None:
+        key, host = hello.get("watch_key"), hello.get("host")
+        guest = self._guests.get(host) if type(host) is int else None
+        if guest is None or not isinstance(guest.line, _Stream) or not isinstance(key, str):
+            return None
+        is_its = key and secrets.compare_digest(key.encode(), guest.line.key.encode())
+        return guest if is_its else None
 
     def _take_part(self, pieces: Iterator[Piece], context: grpc.ServicerContext) -> Iterator[bytes]:
         permit = self._permit(context)
@@ -209,7 +230,7 @@ class GrpcServerTransport(ServerTransport):
         accepts, parcels = self._accepts_from(hello), self._parcels_from(hello)
         relayed = bool(parcels) and self._is_relayed(hello)
         stream = _Stream(context, permit)
-        added = {"peers_key": self._peers_key, "relayed": relayed}
+        added = {"peers_key": self._peers_key, "relayed": relayed, "watch_key": stream.key}
         stream.put(encode(Message(Kind.WELCOME, 0, {**welcome, **added})))
         told = {**hello, "listens": RELAY if relayed else hello.get("listens")}
         guest = self.let_in(hello["host"], told, stream)
@@ -229,7 +250,6 @@ class GrpcServerTransport(ServerTransport):
         parcels: Mapping[str, int],
     ) -> None:
         """Takes in what a host sends, until it says goodbye or is gone."""
-        gone = f"its connection closed, or it was silent for {self._timeouts.liveness:g} s"
         reason = "it said goodbye"
         laid_out: dict[int, Frame] = {}
         expected = {**accepts, **parcels}
@@ -248,13 +268,20 @@ class GrpcServerTransport(ServerTransport):
                     guest.await_room(_MOST_UNTAKEN_BYTES)
                     self.take_in(guest, frame)
             if stream.is_gone():
-                reason = gone
+                reason = self._why_gone(guest)
         except WireError as error:
-            reason = gone if stream.is_gone() else str(error)
+            reason = self._why_gone(guest) if stream.is_gone() else str(error)
         except grpc.RpcError:
-            reason = gone
+            reason = self._why_gone(guest)
         self.lose(guest, reason)
         stream.end()
+
+    def _why_gone(self, guest: Guest) -> str:
+        """Why a host's connection is gone, which gRPC does not tell the server's end of a call."""
+        closed, limit = "its connection closed", self._timeouts.liveness
+        if time.monotonic() - guest.heard < limit / 2:
+            return closed
+        return f"{closed}, or it was silent for {limit:g} s"
 
     def _answer(
         self,

@@ -2,7 +2,6 @@
 
 import hmac
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -12,7 +11,7 @@ from mdgan.timeouts import Timeouts
 from mdgan.transport.frames import Frame, WireError, next_frame
 from mdgan.transport.links_pb2 import Order, Piece
 from mdgan.transport.parcels import NothingThere, Parcels
-from mdgan.transport.streams import FETCH, listen, options, reason_of
+from mdgan.transport.streams import CLOSE_SECONDS, FETCH, Threads, listen, options, reason_of
 
 _MOST_CALLS = 256
 
@@ -25,7 +24,7 @@ class ParcelService:
         timeout_seconds: how long a host may wait for a giver.
 
     Attributes:
-        key: what those hosts know; as long as it is empty, nobody gets anything.
+        key: what those hosts know; as long as it is empty, no host gets anything.
     """
 
     def __init__(self, parcels: Parcels, timeout_seconds: float) -> None:
@@ -70,7 +69,7 @@ class ParcelServer:
         self, service: ParcelService, place: str, identity: Identity | None, timeouts: Timeouts
     ) -> None:
         self._server = grpc.server(
-            ThreadPoolExecutor(_MOST_CALLS, "parcels"),
+            Threads(),
             handlers=[service.handler()],
             options=options(timeouts),
             maximum_concurrent_rpcs=_MOST_CALLS,
@@ -80,7 +79,7 @@ class ParcelServer:
 
     def stop(self, grace_seconds: float) -> None:
         """Ends; what is being fetched has a moment."""
-        self._server.stop(grace_seconds).wait()
+        self._server.stop(grace_seconds).wait(grace_seconds + CLOSE_SECONDS)
 
 
 def fetch(

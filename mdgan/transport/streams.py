@@ -5,7 +5,8 @@ gRPC does not survive a fork, so only processes that fork no more may import thi
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
@@ -24,6 +25,8 @@ TAKE_PART = "/mdgan.Server/TakePart"
 CLOCK = "/mdgan.Server/Clock"
 FETCH = "/mdgan.Parcels/Fetch"
 
+CLOSE_SECONDS = 1.0
+"""How long gRPC has to close what it has cancelled."""
 MOST_UNSENT_BYTES = 1 << 30
 """What may wait for a peer that takes nothing in; then it counts as gone."""
 _WINDOW_BYTES = 1 << 22
@@ -81,6 +84,33 @@ def open_channel(
         chosen.append(("grpc.ssl_target_name_override", name))
     trusted = grpc.ssl_channel_credentials(identity.authorities, identity.key, identity.certificate)
     return grpc.secure_channel(place, trusted, chosen)
+
+
+class Threads(ThreadPoolExecutor):
+    """A thread for every call to a gRPC server, which no end of a process waits for.
+
+    gRPC cannot give up a call over a socket while the other end stands still.
+    """
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Runs a function in a thread of its own."""
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="call", daemon=True).start()
+        return future
+
+
+def close(channel: grpc.Channel) -> None:
+    """Closes a channel, but waits only for a moment: see `Threads`."""
+    closing = threading.Thread(target=channel.close, name="close", daemon=True)
+    closing.start()
+    closing.join(CLOSE_SECONDS)
 
 
 class CannotListen(RuntimeError):
