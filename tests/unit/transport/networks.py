@@ -19,6 +19,7 @@ from mdgan.transport.host_end import HostTransport
 from mdgan.transport.memory import MemoryNetwork
 from mdgan.transport.server_end import ServerTransport
 from mdgan.transport.until import Until
+from mdgan.transport.visit import ask
 
 KINDS = (*Kind, "BATCHES", "FEEDBACK", "SWAP", "SWAPPED", "DISCRIMINATORS")
 """Those of links and engine, and some of an algorithm."""
@@ -211,3 +212,18 @@ def host_of(
 
     found = list(places) or [network.place]
     return find_server(found, attempt, until, seconds, has_identity=identity is not None)
+
+
+def ask_at(
+    *places: str,
+    identity: Identity | None = None,
+    seconds: float = LONG,
+    interrupted: threading.Event | None = None,
+) -> Mapping[str, Any]:
+    """Asks for the settings of a run, as `mdgan join` does in a fork of its own."""
+
+    def attempt(place: str, until: Until) -> Mapping[str, Any]:
+        return ask(place, identity, QUICK, until)
+
+    until = Until(seconds, interrupted)
+    return find_server(places, attempt, until, seconds, has_identity=identity is not None)
