@@ -23,6 +23,7 @@ from mdgan.transport.parcel_service import ParcelService
 from mdgan.transport.parcels import Parcels
 from mdgan.transport.server_end import Guest, ServerTransport
 from mdgan.transport.streams import CLOSE_SECONDS, Outbox, Threads, listen, open_channel, options
+from mdgan.transport.until import Until
 
 HELLO_BYTES = 1 << 20
 MOST_CALLS = 2048
@@ -132,10 +133,14 @@ class GrpcServerTransport(ServerTransport):
 
     def receive(self, timeout_seconds: float) -> ServerEvent | None:
         """The next event from any host, or None when the time is up."""
-        if time.monotonic() - self._looked > _LOOK_SECONDS:
-            self._looked = time.monotonic()
-            self._shut_out_revoked()
-        return super().receive(timeout_seconds)
+        until = Until(timeout_seconds)
+        while True:
+            if time.monotonic() - self._looked > _LOOK_SECONDS:
+                self._looked = time.monotonic()
+                self._shut_out_revoked()
+            event = super().receive(min(until.left(), _LOOK_SECONDS))
+            if event is not None or until.left() <= 0:
+                return event
 
     def close(self) -> None:
         """Says goodbye to hosts and standbys, and waits a moment for them."""

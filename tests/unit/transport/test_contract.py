@@ -1,4 +1,4 @@
-"""What roles rely on, over TCP as within one process."""
+"""What roles rely on: over gRPC, with TLS and parcels through the server, within one process."""
 
 import time
 from collections.abc import Iterator, Mapping
