@@ -88,7 +88,7 @@ def listening_addresses(machine: Machine) -> set[str]:
         [*machine.prefix, "ss", "-Hltn"], capture_output=True, text=True, check=True
     )
     places = (line.split()[3].rpartition(":")[0] for line in answer.stdout.splitlines())
-    return {place.strip("[]").removeprefix("::ffff:") for place in places}  # gRPC's are for both IPs
+    return {place.strip("[]").removeprefix("::ffff:") for place in places}  # as gRPC has them
 
 
 def moved_bytes(machine: Machine) -> tuple[int, int]:
