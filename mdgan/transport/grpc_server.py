@@ -220,15 +220,16 @@ class GrpcServerTransport(ServerTransport):
         return guest if is_its else None
 
     def _take_part(self, pieces: Iterator[Piece], context: grpc.ServicerContext) -> Iterator[bytes]:
-        permit = self._permit(context)
+        permit, peer = self._permit(context), context.peer()
         in_time = threading.Timer(_HELLO_SECONDS, context.cancel)
         in_time.start()
         try:
             first = next_frame(pieces, {Kind.HELLO: HELLO_BYTES})
             hello = {} if first is None else dict(decode(first).fields)
         except (WireError, grpc.RpcError) as error:
-            self.tell_refused(f"{context.peer()}: {error}")
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "it sent no hello")
+            reason = str(error) or "it sent no hello"
+            self.tell_refused(f"{peer}: {reason}")
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         finally:
             in_time.cancel()
         welcome = self._answer(hello, "join", permit, context)
