@@ -3,11 +3,16 @@
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from mdgan.credentials.identity import Identity
+from mdgan.credentials.files import write_shared
+from mdgan.credentials.identity import Identity, read_credentials
 from mdgan.credentials.revocations import Revocations
 from mdgan.launch.find import find_server
 from mdgan.messages import Kind, Message
@@ -30,7 +35,7 @@ LONG = 20.0
 SOON = 0.05
 """Seconds to see that nothing comes."""
 
-QUICK = Timeouts(connect=10.0, farewell=3.0, link=5.0, swap=10.0, answer=20.0)
+QUICK = Timeouts(connect=10.0, farewell=1.0, link=5.0, swap=10.0, answer=20.0)
 
 
 def admit_all(_hello: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -43,6 +48,11 @@ def accept_all(_hello: Mapping[str, Any]) -> Mapping[str, int]:
 
 def note(iteration: int, value: float = 0.0, size: int = 3, **fields: Any) -> Message:
     return Message("DISCRIMINATORS", iteration, fields, {"w": torch.full((size,), value)})
+
+
+def word(iteration: int, value: float = 0.0, size: int = 3) -> Message:
+    """What a host says to the server and never to another host."""
+    return replace(note(iteration, value, size), kind="FEEDBACK")
 
 
 def value_of(message: object) -> float:
@@ -105,6 +115,21 @@ class GrpcNetwork:
     def close(self) -> None:
         in_threads(*(host.close for host in self._hosts), self.server.close)
         self._folder.cleanup()
+
+
+class RelayedNetwork(GrpcNetwork):
+    """The same over TLS, where the server hands out what hosts lay out."""
+
+    def __init__(self, timeouts: Timeouts = QUICK, admit: Admit = admit_all) -> None:
+        super().__init__(timeouts, admit, identity=_credentials(), relay=True)
+
+
+@cache
+def _credentials() -> Identity:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.cred"
+        write_shared(path, timedelta(days=1))
+        return read_credentials(path)
 
 
 class MemoryPlace:

@@ -20,6 +20,7 @@ from tests.unit.transport.networks import (
     GrpcNetwork,
     MemoryPlace,
     Network,
+    RelayedNetwork,
     admit_all,
     in_threads,
     joined,
@@ -27,15 +28,17 @@ from tests.unit.transport.networks import (
     message_of,
     note,
     value_of,
+    word,
 )
 
-HASTY = replace(QUICK, farewell=0.5, link=1.0, swap=2.0)
+HASTY = replace(QUICK, farewell=0.2, link=0.4, swap=0.8)
 PATIENT = replace(QUICK, link=1e4, swap=2e4, answer=3e4)
 """What waits for so long does not wait for its time to be up."""
-PLACES = pytest.mark.parametrize("place", [GrpcNetwork, MemoryPlace])
+NETWORKS = [GrpcNetwork, RelayedNetwork, MemoryPlace]
+PLACES = pytest.mark.parametrize("place", NETWORKS)
 
 
-@pytest.fixture(params=[GrpcNetwork, MemoryPlace])
+@pytest.fixture(params=NETWORKS)
 def network(request: pytest.FixtureRequest) -> Iterator[Network]:
     opened: Network = request.param()
     yield opened
@@ -70,7 +73,7 @@ def test_messages_go_both_ways_in_order(network: Network) -> None:
     hosts = joined(network, 1, 2)
     for iteration in range(5):
         network.server.send(2, note(iteration, iteration + 0.5))
-        hosts[1].send(note(iteration, iteration + 0.25))
+        hosts[1].send(word(iteration, iteration + 0.25))
     for iteration in range(5):
         event = hosts[2].receive(LONG)
         assert isinstance(event, Received)
@@ -133,17 +136,17 @@ def test_the_end_of_the_server_is_told_to_every_host(network: Network) -> None:
         event = host.receive(LONG)
         assert isinstance(event, Lost)
         assert event.peer == SERVER
-        assert host.send(note(1)) == 0
+        assert host.send(word(1)) == 0
 
 
 def test_the_end_of_a_host_is_told_to_the_server_after_all_it_sent(network: Network) -> None:
     hosts = joined(network, 2, 3)
-    hosts[2].send(note(1, 1.0, size=200_000))
+    hosts[2].send(word(1, 1.0, size=200_000))
     hosts[2].close()
     assert value_of(message_of(network.server.receive(LONG))) == 1.0
     assert network.server.receive(LONG) == Lost(2, "it said goodbye")
     assert network.server.send(2, note(1)) == 0
-    hosts[3].send(note(2))
+    hosts[3].send(word(2))
     assert message_of(network.server.receive(LONG)).iteration == 2
 
 
@@ -154,18 +157,18 @@ def test_a_dropped_host_is_gone_without_a_word_and_may_come_back(network: Networ
     assert network.server.send(1, note(1)) == 0
     event = hosts[1].receive(LONG)
     assert isinstance(event, Lost)
-    hosts[1].send(note(1))
+    hosts[1].send(word(1))
     hosts[1].close()
     assert network.server.receive(SOON) is None
     again = joined(network, 1)[1]
-    again.send(note(3))
+    again.send(word(3))
     assert message_of(network.server.receive(LONG)).iteration == 3
 
 
 def test_messages_of_a_host_that_was_dropped_since_do_not_count(network: Network) -> None:
     hosts = joined(network, 1, 2)
-    hosts[1].send(note(1))
-    hosts[2].send(note(2))
+    hosts[1].send(word(1))
+    hosts[2].send(word(2))
     event = network.server.receive(LONG)
     assert isinstance(event, Received)
     other = 3 - event.sender
@@ -178,11 +181,11 @@ def test_a_host_that_comes_again_takes_the_place_of_its_earlier_link(network: Ne
     later = joined(network, 1)[1]  # the next event is Joined: no Lost comes before it
     event = earlier.receive(LONG)
     assert isinstance(event, Lost)
-    earlier.send(note(1))
+    earlier.send(word(1))
     earlier.close()
     network.server.send(1, note(7))
     assert message_of(later.receive(LONG)).iteration == 7
-    later.send(note(8))
+    later.send(word(8))
     assert message_of(network.server.receive(LONG)).iteration == 8
     assert network.server.receive(SOON) is None
 
@@ -298,9 +301,9 @@ def test_parcels_stay_for_one_more_exchange(pair: Pair) -> None:
     giver, taker, addresses = pair
     for iteration in (4, 8, 12):
         giver.exchange(iteration, {2: note(iteration, float(iteration))}, [], addresses)
-    assert isinstance(taker.exchange(4, {}, [1], addresses)[1], Lost)
-    assert value_of(taker.exchange(8, {}, [1], addresses)[1]) == 8.0
     assert value_of(taker.exchange(12, {}, [1], addresses)[1]) == 12.0
+    assert value_of(taker.exchange(8, {}, [1], addresses)[1]) == 8.0
+    assert isinstance(taker.exchange(4, {}, [1], addresses)[1], Lost)
 
 
 def test_a_parcel_is_a_copy(pair: Pair) -> None:

@@ -18,7 +18,7 @@ from mdgan.transport.until import Until
 from mdgan.transport.visit import ask
 from tests.unit.transport.networks import LONG, QUICK, GrpcNetwork, ask_at, host_of, in_threads
 
-SHORT = 1.5
+SHORT = 1.0
 """Seconds of a search that is in vain; each place answers once in this time on any machine."""
 
 

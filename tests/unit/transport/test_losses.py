@@ -29,7 +29,7 @@ from tests.unit.transport.networks import (
 )
 from tests.unit.transport.peers import peer
 
-BRISK = replace(QUICK, liveness=2.0, farewell=0.5)
+BRISK = replace(QUICK, liveness=2.0, farewell=0.2)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_a_host_that_stands_still_is_lost_when_the_time_is_up_and_not_before() -
     network = GrpcNetwork(BRISK)
     with peer("host", server=network.place, number=4, parcels_at=None) as child:
         assert isinstance(network.server.receive(LONG), Joined)
-        assert network.server.receive(1.5 * BRISK.liveness) is None  # it is silent, but it lives
+        assert network.server.receive(1.2 * BRISK.liveness) is None  # it is silent, but it lives
         begin = time.monotonic()
         child.halt()
         event = network.server.receive(LONG)
@@ -222,7 +222,7 @@ def test_a_server_that_stands_still_is_lost_when_the_time_is_up() -> None:
     network = GrpcNetwork(BRISK)
     with peer("server") as child:
         host = host_of(network, places=[child.place])
-        assert host.receive(1.5 * BRISK.liveness) is None
+        assert host.receive(1.2 * BRISK.liveness) is None
         child.halt()
         host.send(note(1, size=1 << 21))
         assert host.receive(LONG) == Lost(SERVER, "it was silent for too long")
@@ -230,13 +230,12 @@ def test_a_server_that_stands_still_is_lost_when_the_time_is_up() -> None:
     network.close()
 
 
-@pytest.mark.parametrize("size", [1, 60_000, 1 << 20])
-def test_a_host_that_stands_still_over_what_was_sent_to_it_is_lost(size: int) -> None:
+def test_a_host_that_stands_still_over_what_was_sent_to_it_is_lost() -> None:
     network = GrpcNetwork(BRISK)
     with peer("host", server=network.place, number=4, parcels_at=None) as child:
         assert isinstance(network.server.receive(LONG), Joined)
         child.halt()
-        network.server.send(4, note(1, size=size))
+        network.server.send(4, note(1, size=1 << 20))  # more than a socket holds
         event = network.server.receive(LONG)
         assert isinstance(event, Lost)
         assert event.reason.endswith("it was silent for 2 s")

@@ -89,7 +89,10 @@ def test_a_relayed_host_that_leaves_has_its_newest_parcels_fetched() -> None:
     network.close()
 
 
-def test_a_host_with_a_port_that_the_server_cannot_reach_is_relayed(network: GrpcNetwork) -> None:
+def test_a_host_with_a_port_that_the_server_cannot_reach_is_relayed(
+    network: GrpcNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mdgan.transport.grpc_server._REACH_SECONDS", 0.2)
     server = network.server
     assert isinstance(server, GrpcServerTransport)
     reached = {
