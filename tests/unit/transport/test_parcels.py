@@ -175,3 +175,12 @@ def test_an_address_that_leads_nowhere(network: GrpcNetwork, address: object) ->
     taker = network.join(2, {})
     assert isinstance(taker, GrpcHostTransport)
     assert isinstance(taker.exchange(4, {}, [9], {9: address})[9], Lost)
+
+
+def test_a_host_cannot_fill_the_servers_memory_with_parcels() -> None:
+    network = GrpcNetwork(relay=True)
+    host = joined(network, 1)[1]
+    large = note(3, size=700_000)  # two of them are more than one host may have: 4 MiB
+    host.exchange(3, {2: large, 4: large}, [], {})
+    assert network.server.receive(LONG) == Lost(1, "it lays out more than it can have")
+    network.close()
