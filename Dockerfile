@@ -7,7 +7,8 @@
 # compose.yaml beside this file starts a server and two workers; deploy/kubernetes/ is for clusters.
 #
 # Tried with podman on a Debian with Python 3.11 instead of BASE: it was built with PyPI's index instead
-# of TORCH_INDEX, and a server and two workers trained in three containers. Neither the image that BASE
+# of TORCH_INDEX, and a server and two workers trained in three containers (version 0.7.0 before its links
+# were gRPC). Neither the image that BASE
 # names nor GPUs were tried.
 ARG BASE=docker.io/library/python:3.12-slim
 FROM ${BASE}

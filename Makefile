@@ -15,7 +15,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constra
 TEST_PROCESSES := --numprocesses logical --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev wheel demo test test-all check docs bench clean
+.PHONY: help install install-dev wheel demo test test-all check docs proto bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,17 @@ check: $(DEV_STAMP) docs ## format, lint, types and documentation
 docs: $(DEV_STAMP) ## build the documentation into build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo 'open build/site/index.html'
+
+# A compiler of its own, since it brings a protobuf older than that of mdgan.
+PROTO := build/proto
+$(PROTO)/installed: Makefile
+	$(PYTHON) -m venv $(PROTO)
+	$(PROTO)/bin/python -m pip install --quiet --disable-pip-version-check grpcio-tools==1.74.0
+	@touch $@
+
+proto: $(PROTO)/installed ## write mdgan/transport/links_pb2.py and .pyi anew from links.proto
+	$(PROTO)/bin/python -m grpc_tools.protoc --proto_path mdgan/transport --python_out mdgan/transport \
+		--pyi_out mdgan/transport links.proto
 
 bench: $(DEV_STAMP) ## measure speed and memory on this machine, and draw docs/performance.png (40 minutes)
 	$(BIN)/python -m benchmarks.training

@@ -54,11 +54,12 @@ def measure(dataset: str, flags: Sequence[str], megabits: int, iterations: int) 
     common = ["--dataset", dataset, "--datasets-dir", str(HERE / "datasets"), "--batch-size", "10"]
     common += ["--world-size", "5", "--swap-interval", "0", "--checkpoint-interval", "0"]
     common += ["--sample-interval", "0", "--eval-interval", "0", "--log-interval", "1"]
-    common += ["--iterations", str(iterations), "--join-token", "token", *flags]
+    common += ["--iterations", str(iterations), "--credentials", "run.cred", *flags]
     with tempfile.TemporaryDirectory() as name, namespaces.machines(len(RANKS)) as machines:
         folder = Path(name)
         mdgan = [sys.executable, "-m", "mdgan"]
-        subprocess.run([*mdgan, "token", "token"], cwd=folder, check=True, capture_output=True)
+        make = [*mdgan, "credentials", "new", "run.cred"]
+        subprocess.run(make, cwd=folder, check=True, capture_output=True)
         for machine in machines:
             namespaces.limit_bandwidth(machine, 125 * megabits, both_ways=True)
         started = [

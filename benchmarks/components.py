@@ -3,15 +3,16 @@
     pytest benchmarks/components.py -o addopts= [--benchmark-save NAME | --benchmark-compare]
 
 Arithmetic runs on one thread, on CIFAR-10's models with b = 10. Half the difference between
-`a_message_there_and_back` and `its_bytes_there_and_back` is what a message itself costs: headers,
-checksums, JSON and locks.
+`a_message_there_and_back` and `its_bytes_there_and_back` is what a message itself costs: gRPC, TLS,
+JSON and threads.
 """
 
 import multiprocessing
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from multiprocessing.process import BaseProcess
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.training import HERE
+from mdgan.credentials.files import write_shared
+from mdgan.credentials.identity import read_credentials
+from mdgan.credentials.revocations import Revocations
 from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
 from mdgan.engine.answers import AnswerForm, pack_answers, read_answers
@@ -34,8 +38,11 @@ from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.randomness import generator_for
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
-from mdgan.transport.link import Link, LinkBroken
-from mdgan.transport.wire import decode, decode_header, encode
+from mdgan.timeouts import Timeouts
+from mdgan.transport.base import Joined
+from mdgan.transport.frames import decode, encode
+from mdgan.transport.host_end import HostTransport
+from mdgan.transport.until import Until
 
 CPU = torch.device("cpu")
 KAPPA, BATCH, SHAPE, NUM_WORKERS = 4, 10, (3, 32, 32), 20
@@ -124,8 +131,8 @@ def test_encode_batches(benchmark: Benchmark) -> None:
 
 
 def test_decode_batches(benchmark: Benchmark) -> None:
-    header, body = encode(batches_message())
-    benchmark(lambda: read_batches(decode(decode_header(header), body), FP32, FORM.shape))
+    frame = encode(batches_message())
+    benchmark(lambda: read_batches(decode(frame), FP32, FORM.shape))
 
 
 def test_a_host_of_50_workers_answers(benchmark: Benchmark) -> None:
@@ -134,8 +141,8 @@ def test_a_host_of_50_workers_answers(benchmark: Benchmark) -> None:
     judged = {worker: worker % KAPPA for worker in answers}
 
     def there_and_back() -> None:
-        header, body = encode(pack_answers(1, answers, losses, judged, FORM))
-        read_answers(decode(decode_header(header), body), FORM)
+        frame = encode(pack_answers(1, answers, losses, judged, FORM))
+        read_answers(decode(frame), FORM)
 
     benchmark(there_and_back)
 
@@ -165,57 +172,65 @@ def test_span(benchmark: Benchmark) -> None:
 
 
 NOTE = Message(Kind.SPANS, 1, {"text": "x" * 200}, {"numbers": torch.zeros(200)})
-ACCEPTS: dict[str, int] = {Kind.SPANS: 1 << 16}
+ECHO = """
+import sys
+from benchmarks.components import join
+host = join(*sys.argv[1:])
+while (event := host.receive(60.0)) is not None and hasattr(event, "message"):
+    host.send(event.message)
+"""
 
 
-def connected() -> tuple[socket.socket, socket.socket]:
+def join(place: str, credentials: str) -> HostTransport:
+    """A host of the server at a place; a file of credentials, or nothing."""
+    from mdgan.transport.grpc_host import GrpcHostTransport
+
+    identity = read_credentials(Path(credentials)) if credentials else None
+    accepts: dict[str, int] = {Kind.SPANS: 1 << 20}
+    hello, until = {"host": 1}, Until(60.0)
+    return GrpcHostTransport(place, identity, hello, accepts, {}, Timeouts(), None, False, until)
+
+
+@pytest.mark.parametrize("is_tls", [False, True], ids=["socket", "tls"])
+def test_a_message_there_and_back(benchmark: Benchmark, tmp_path: Path, is_tls: bool) -> None:
+    from mdgan.transport.grpc_server import GrpcServerTransport
+
+    credentials, place = "", f"unix:{tmp_path}/server"
+    if is_tls:
+        credentials, place = str(tmp_path / "run.cred"), "127.0.0.1:0"
+        write_shared(Path(credentials), timedelta(days=1))
+    server = GrpcServerTransport(
+        [place],
+        read_credentials(Path(credentials)) if is_tls else None,
+        Revocations(None, b""),
+        lambda _: {},
+        lambda _: {Kind.SPANS: 1 << 20},
+        lambda _: {},
+        Timeouts(),
+    )
+    # A process of its own, as gRPC does not survive a fork.
+    echo = subprocess.Popen([sys.executable, "-c", ECHO, server.places[0], credentials])
+    assert isinstance(server.receive(60.0), Joined)
+    benchmark(lambda: (server.send(1, NOTE), server.receive(60.0)))
+    server.close()
+    echo.wait()
+
+
+def test_its_bytes_there_and_back(benchmark: Benchmark) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         one = socket.create_connection(listener.getsockname())
         other, _ = listener.accept()
     for end in (one, other):
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return one, other
-
-
-def in_a_process(echo: Callable[[], None], end: socket.socket) -> BaseProcess:
-    """Starts a process at the other end, which closes its copy of our `end` first."""
-
-    def be_the_other() -> None:
-        end.close()
-        torch.set_num_threads(1)
-        echo()
-
-    process = multiprocessing.get_context("fork").Process(target=be_the_other, daemon=True)
-    process.start()
-    return process
-
-
-def test_a_message_there_and_back(benchmark: Benchmark) -> None:
-    one, other = connected()
+    content = encode(NOTE).body
 
     def echo() -> None:
-        link = Link(other, ACCEPTS, 30.0)
-        with suppress(LinkBroken):
-            while True:
-                link.send(link.receive()[0])
-
-    process = in_a_process(echo, one)
-    other.close()
-    link = Link(one, ACCEPTS, 30.0)
-    benchmark(lambda: (link.send(NOTE), link.receive()))
-    link.close()
-    process.join()
-
-
-def test_its_bytes_there_and_back(benchmark: Benchmark) -> None:
-    one, other = connected()
-    content = b"".join(part.numpy().tobytes() for part in encode(NOTE))
-
-    def echo() -> None:
+        one.close()
         while received := other.recv(len(content), socket.MSG_WAITALL):
             other.sendall(received)
 
-    process = in_a_process(echo, one)
+    process = multiprocessing.get_context("fork").Process(target=echo, daemon=True)
+    process.start()
     other.close()
 
     def there_and_back() -> None:

@@ -19,7 +19,7 @@ from mdgan import messages
 from mdgan.observe.tracer import Tracer
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import RunDirectory
-from mdgan.transport import wire
+from mdgan.transport.frames import decode, encode
 
 ITERATIONS = 1000
 REPEATS = 5
@@ -63,8 +63,7 @@ def replay_seconds(counts: dict[str, int], folder: Path) -> float:
                 rows = tracer.take()
                 if role != "server":
                     message = messages.spans(i, rows, {"FEEDBACK": 1}, {"BATCHES": 1})
-                    header, body = wire.encode(message)
-                    rows = wire.decode(wire.decode_header(header), body).fields["rows"]
+                    rows = decode(encode(message)).fields["rows"]
                 run.append_trace(role, rows)
     return (time.monotonic() - begin) / ITERATIONS
 

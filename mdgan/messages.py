@@ -16,13 +16,10 @@ from torch import Tensor
 class Kind(StrEnum):
     """The kinds of message that links and the engine know; an algorithm names its own."""
 
-    # While a link is set up, kept and ended.
+    # While a host comes in, and when it has laid out its parcels with the server.
     HELLO = "HELLO"
     WELCOME = "WELCOME"
-    REFUSED = "REFUSED"
-    CLOCK = "CLOCK"
-    PULSE = "PULSE"
-    BYE = "BYE"
+    LAIDOUT = "LAIDOUT"
     # Between the server and a host.
     READY = "READY"
     COPY = "COPY"
@@ -64,15 +61,6 @@ def stop(iteration: int, reason: str, *, shut_out: bool = False) -> Message:
         fields `reason`: empty if every iteration was done; `shut_out`: whether the others go on.
     """
     return Message(Kind.STOP, iteration, fields={"reason": reason, "shut_out": shut_out})
-
-
-def clock(now: float) -> Message:
-    """Either way, while a link is set up.
-
-    Returns:
-        field `now`: the sender's monotonic clock, in seconds.
-    """
-    return Message(Kind.CLOCK, 0, fields={"now": now})
 
 
 def spans(
@@ -132,35 +120,6 @@ def scores(iteration: int, record: Mapping[str, Any]) -> Message:
         fields: the record for `metrics.jsonl`.
     """
     return Message(Kind.SCORES, iteration, fields=record)
-
-
-def hello(fields: Mapping[str, Any]) -> Message:
-    """A newcomer that has proved that it knows the token → server: who it is and what it wants.
-
-    Returns:
-        field `purpose`: `join`, `ask` (for the settings of the run) or `watch`; the rest is
-        between the engine's two wings.
-    """
-    return Message(Kind.HELLO, 0, fields=fields)
-
-
-def welcome(fields: Mapping[str, Any]) -> Message:
-    """Server → newcomer: you are in, and this is what you need to know."""
-    return Message(Kind.WELCOME, 0, fields=fields)
-
-
-def refused(reason: str) -> Message:
-    """Server → newcomer: you are not in.
-
-    Returns:
-        field `reason`: one line for the user who started it.
-    """
-    return Message(Kind.REFUSED, 0, fields={"reason": reason})
-
-
-def pulse() -> Message:
-    """Either way, when nothing else was sent for a while: still here."""
-    return Message(Kind.PULSE, 0)
 
 
 def ready(iteration: int, holds: Sequence[int], told: Mapping[str, Any] | None = None) -> Message:
@@ -252,11 +211,6 @@ def checkpointed(
         "reason": reason,
     }
     return Message(Kind.CHECKPOINTED, iteration, fields=fields)
-
-
-def bye() -> Message:
-    """Either way, the last message on a link."""
-    return Message(Kind.BYE, 0)
 
 
 def by_worker(message: Message) -> dict[int, dict[str, Tensor]]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 class Timeouts:
     """The time limits of a run that users set or that several rooms share, in seconds.
 
-    A limit that concerns one module alone is a constant there, such as `HANDSHAKE_SECONDS` of
-    `mdgan/transport/door.py`.
+    A limit that concerns one module alone is a constant there.
 
     Attributes:
         connect: until the server answers, and until all workers have joined.
@@ -16,7 +15,7 @@ class Timeouts:
         swap: until a partner's discriminator has arrived.
         answer: until a host has answered; after that it counts as lost.
         farewell: for the last messages before a process ends.
-        liveness: until a peer that sends nothing at all, not even a pulse, counts as gone.
+        liveness: until a peer that answers no ping counts as gone.
         patience: how long a server without workers waits for one, and a host for a server.
     """
 

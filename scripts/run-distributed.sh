@@ -2,7 +2,7 @@
 # Starts some ranks of a distributed run on this machine (Darmanger and Gombas, appendix B.3):
 #
 #   scripts/run-distributed.sh 0..4                        everything here
-#   export master_addr=10.0.0.1 join_token=run.token       on every VM, with the same file
+#   export master_addr=10.0.0.1 credentials=run.cred       on every VM, with the same file
 #   scripts/run-distributed.sh 0,1,2                       on the first, whose address that is
 #   scripts/run-distributed.sh 3..4                        on the second
 #
@@ -18,9 +18,9 @@ swap_interval=${swap_interval:-}        # iterations between two swaps; 0 for ne
 swap=${swap:-}                          # pairs or derangement
 partition=${partition:-}                # iid, sorted, …; none if each machine has its own data
 master_addr=${master_addr:-127.0.0.1}   # the address of rank 0; after a comma those of its standbys
-master_port=${master_port:-29500}       # the port of rank 0
+master_port=${master_port:-}            # the port of rank 0; 29500 if some ranks are elsewhere
 network_interface=${network_interface:-}
-join_token=${join_token:-}              # a file with a secret; needed if others reach master_addr
+credentials=${credentials:-}            # a file of `mdgan credentials`; needed if others reach master_addr
 workers_per_host=${workers_per_host:-}  # workers that share one process
 connect_timeout=${connect_timeout:-}    # seconds to wait for the other machines
 
@@ -34,6 +34,6 @@ shift
 # shellcheck source=scripts/shared-args.sh
 source "$(dirname "${BASH_SOURCE[0]}")/shared-args.sh"
 flags_of "${shared_names[@]}" world_size algorithm participation round_iterations swap_interval \
-    swap partition master_addr master_port network_interface join_token workers_per_host \
+    swap partition master_addr master_port network_interface credentials workers_per_host \
     connect_timeout ranks
 exec "$python" -m mdgan train "${flags[@]}" "$@"

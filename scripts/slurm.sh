@@ -17,16 +17,16 @@
 set -euo pipefail
 
 run=${run:-runs/slurm-$SLURM_JOB_ID}    # the run's folder, on a file system that all nodes share
-join_token=${join_token:-$run.token}    # the secret that all tasks share; made if it is not there
+credentials=${credentials:-$run.cred}   # the certificate that all tasks share; made if it is not there
 mdgan=${mdgan:-mdgan}                   # the program; .venv/bin/mdgan of the folder, if it is there
 if [ "$mdgan" = mdgan ] && [ -x .venv/bin/mdgan ]; then
     mdgan=.venv/bin/mdgan
 fi
 
-mkdir -p "$(dirname "$join_token")"
-[ -e "$join_token" ] || "$mdgan" token "$join_token"
+mkdir -p "$(dirname "$credentials")"
+[ -e "$credentials" ] || "$mdgan" credentials new "$credentials"
 
 # A site may tell srun to end all tasks when one fails; mdgan goes on without a worker that is lost.
 # With `sbatch --no-kill`, it goes on without a worker's node as well.
 exec srun --no-kill --kill-on-bad-exit=0 "$mdgan" train --resume-or-start "$run" \
-    --join-token "$join_token" "$@"
+    --credentials "$credentials" "$@"

@@ -199,17 +199,21 @@ def main(path: str, session: str, listener: str) -> None:
 
 
 def import_all() -> None:
-    """Imports all modules that a command may need."""
+    """Imports all modules that a command may need, but for gRPC, which does not survive forks."""
     from mdgan.cli.options import prepare_environment
 
     prepare_environment(many_processes=True)
     import mdgan
 
     modules = [found.name for found in pkgutil.walk_packages(mdgan.__path__, "mdgan.")]
+    without_grpc = dict.fromkeys(("grpc", "grpc_health"))
+    sys.modules.update(without_grpc)  # type: ignore[arg-type] # None says that there is no module
     for name in [*modules, "torch._dynamo", "safetensors.torch", "sklearn.datasets"]:
         if not name.endswith("__main__"):
             with contextlib.suppress(ImportError):  # what is not installed is not needed
                 importlib.import_module(name)
+    for name in without_grpc:
+        del sys.modules[name]
 
 
 def _is_alive(process: int) -> bool:
@@ -280,6 +284,7 @@ def _run(arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
     sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), write_through=True)
     os.environ.clear()
     os.environ.update(variables)
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # as importing mdgan.transport does
     sys.path[0] = str(Path.cwd())
     sys.argv = [*MDGAN[:1], *arguments]
     # For commands that start others.

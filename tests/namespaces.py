@@ -87,7 +87,8 @@ def listening_addresses(machine: Machine) -> set[str]:
     answer = subprocess.run(
         [*machine.prefix, "ss", "-Hltn"], capture_output=True, text=True, check=True
     )
-    return {line.split()[3].rpartition(":")[0] for line in answer.stdout.splitlines()}
+    places = (line.split()[3].rpartition(":")[0] for line in answer.stdout.splitlines())
+    return {place.strip("[]").removeprefix("::ffff:") for place in places}  # as gRPC has them
 
 
 def moved_bytes(machine: Machine) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.settings.declare import setting, text, whole
-from mdgan.transport.base import HostTransport
+from mdgan.transport.host_end import HostTransport
 
 ASK, ANSWER = "TOYASK", "TOYANSWER"
 

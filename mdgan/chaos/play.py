@@ -180,7 +180,9 @@ class _Director:
         # A newcomer that finds its run over goes on looking for the server for a long time.
         joined = {here.session for here in self._folder.here()}
         left = [actor for actor in self._actors if actor.status is None]
-        return all(a.session not in joined and a.said(_LOOKS_IN_VAIN) for a in left)
+        return all(
+            a.name == "join" and a.session not in joined and a.said(_LOOKS_IN_VAIN) for a in left
+        )
 
     def _stalls(self) -> bool:
         now = time.time()

@@ -20,7 +20,7 @@ from mdgan.cli.inspect import datasets, evaluate, sample, trace
 from mdgan.cli.logs import show_logs
 from mdgan.cli.plan import plan
 from mdgan.cli.report import report, watch
-from mdgan.cli.train import join, standalone, standby, token, train
+from mdgan.cli.train import join, standalone, standby, train
 from mdgan.errors import BadInput, cannot_write, is_of_disk
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def cli(context: click.Context) -> None:
 
 for _command in (
     *(datasets, plan, train, watch, report, sample, evaluate, trace, standalone, compare),
-    *(credentials, token, join, standby, chaos),
+    *(credentials, join, standby, chaos),
 ):
     cli.add_command(_command)
 

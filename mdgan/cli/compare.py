@@ -10,7 +10,10 @@ from mdgan.cli.help import Command
 from mdgan.cli.options import number_or_auto, prepare_environment, settings_options
 
 _EACH_HAS_ITS_OWN = ("algorithm", "seed", "out", "log_file")
-_ONE_MACHINE = ("ranks", "master_addr", "master_port", "network_interface", "insecure")
+_ONE_MACHINE = (
+    *("ranks", "master_addr", "master_port", "network_interface", "listen", "relay"),
+    *("credentials", "ca", "certificate", "key", "revoked", "insecure"),
+)
 
 
 def _read_seeds(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from mdgan.cli.help import SettingOption
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.resolve import known_settings
-from mdgan.launch.settings import LaunchSettings
+from mdgan.launch.settings import LaunchSettings, without_other_guards
 from mdgan.records.run_directory import RunDirectory
 from mdgan.settings.declare import Kind, flag, read_config_file
 from mdgan.settings.machine import cores_taken, num_cores
@@ -159,7 +159,7 @@ def read_layers(
         if flags.get("out") is not None:
             raise BadInput(f"--out {flags['out']}: the run goes on in its folder {resume}")
         layers.append(RunDirectory.open(resume).read_config())
-    return layers
+    return [flags, *(without_other_guards(flags, layer) for layer in layers[1:])]
 
 
 def _option(item: "Field[Any]") -> Callable[[Command], Command]:

@@ -1,9 +1,6 @@
-"""What starts processes of a run: `train`, `standalone`, `join`, `standby`; and their `token`."""
+"""What starts processes of a run: `train`, `standalone`, `join`, `standby`."""
 
 import logging
-import os
-import secrets
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ from mdgan.cli.options import (
     run_argument,
     settings_options,
 )
-from mdgan.errors import BadInput, cannot_write, is_of_disk
+from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.resolve import resolve
 from mdgan.launch.task import LAUNCHERS, RayCluster, read_resources
@@ -28,7 +25,8 @@ _log = logging.getLogger(__name__)
 
 _OF_HOSTS = (
     *("world_size", "partition", "participation", "workers_per_host", "transport", "ranks"),
-    *("master_addr", "master_port", "network_interface", "connect_timeout", "join_token"),
+    *("master_addr", "master_port", "network_interface", "connect_timeout"),
+    *("listen", "credentials", "ca", "certificate", "key", "revoked", "relay"),
     *("insecure", "deadline", "quorum", "liveness_timeout", "patience", "strikes"),
     "checkpoint_to_server",
 )
@@ -185,11 +183,20 @@ _OF_THE_SERVER = (
 )
 
 
-@click.command(cls=Command, examples=("mdgan join --master-addr 10.0.0.1 --join-token run.token",))
+@click.command(
+    cls=Command,
+    examples=(
+        "mdgan join runs/first",
+        "mdgan join --master-addr 10.0.0.1 --credentials run.cred",
+    ),
+)
+@click.argument("run", type=click.Path(path_type=Path), required=False)
 @settings_options(leave_out=_OF_THE_SERVER, shared=False)
 @click.pass_obj
-def join(started: float, /, **flags: Any) -> int:
+def join(started: float, /, run: Path | None, **flags: Any) -> int:
     """Take part in a training that is under way, as one more worker.
+
+    RUN is the folder of a run whose server is on this machine; else --master-addr says where it is.
 
     The server gives this worker a rank, the settings of the run, and a copy of a live worker's
     discriminator. Its data is that of a rank that has gone, or else all of --data-dir.
@@ -198,7 +205,7 @@ def join(started: float, /, **flags: Any) -> int:
     prepare_environment(many_processes=True)
     from mdgan.launch.guests import join as take_part
 
-    return take_part(flags, started)
+    return take_part(flags, started, run)
 
 
 _AS_IN_THE_RUN = ("workers_per_host", "vectorize", "tune", "transport", "ranks", "out")
@@ -219,24 +226,3 @@ def standby(started: float, /, run: Path, **flags: Any) -> int:
     from mdgan.launch.guests import stand_by
 
     return stand_by(run, flags, started)
-
-
-_TOKEN_BYTES = 32
-
-
-@click.command(cls=Command, examples=("mdgan token run.token",))
-@click.argument("file", type=click.Path(path_type=Path))
-def token(file: Path) -> None:
-    """Write a fresh secret to FILE, for --join-token. Copy it to every machine of the run."""
-    try:
-        with open(file, "x", opener=partial(os.open, mode=0o600)) as written:
-            written.write(secrets.token_hex(_TOKEN_BYTES) + "\n")
-    except FileExistsError as error:
-        raise BadInput(
-            f"{file}: is there already; remove it first, or give another name"
-        ) from error
-    except OSError as error:
-        if is_of_disk(error):  # half a secret is none
-            file.unlink(missing_ok=True)
-        raise BadInput(cannot_write(file, error)) from error
-    print(f"{file}: a new secret; copy it to every machine and give --join-token {file} there")

@@ -25,7 +25,12 @@ NEW, GOES_ON, AGAIN, DONE = "starts", "goes on", "starts again", "finished befor
 """What has to be done for a training. AGAIN: it stopped before its first checkpoint."""
 
 _FAULTS, _PAPER_SCALE = "faults", "paper_scale"
-_NO_MATTER = frozenset({"seed", "master_addr", "master_port", "network_interface", "ranks"})
+_NO_MATTER = frozenset(
+    (
+        *("seed", "ranks", "master_addr", "master_port", "network_interface", "listen", "relay"),
+        *("credentials", "ca", "certificate", "key", "revoked", "insecure"),
+    )
+)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class Hello(msgspec.Struct, frozen=True):
     class_counts: dict[int, list[_Count]]
     generation: int
     key: str
-    listens: list[Any] | None = None
+    listens: str | None = None
 
 
 def make_hello(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.messages import Message
-from mdgan.transport.base import HostTransport
+from mdgan.transport.host_end import HostTransport
 
 if TYPE_CHECKING:
     from mdgan.engine.server.engine import Engine

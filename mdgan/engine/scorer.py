@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from mdgan import messages
 from mdgan.data.shard import Shard
+from mdgan.engine.channel import Channel
 from mdgan.engine.host.describing import describe_all
 from mdgan.errors import BadInput
 from mdgan.gan.sampling import draw_samples, sample_pieces
@@ -26,7 +27,6 @@ from mdgan.observe.grid import grid_png
 from mdgan.observe.tracer import memory_bytes
 from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory
 from mdgan.storage.whole_file import exit_between_files, write_whole
-from mdgan.transport.channel import Channel
 from mdgan.transport.until import Inbox
 
 EXTRACTOR_FILE = "extractor.safetensors"

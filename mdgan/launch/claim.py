@@ -4,11 +4,11 @@ import logging
 import os
 import platform
 import shutil
-import socket
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import psutil
@@ -41,7 +41,8 @@ class Claim:
         fence: tells whether another server has taken over since.
         goes_on: where training goes on, unless the run is new.
         takes_over: whether this server replaces one that may seem to live but does not answer.
-        listens: address and port that workers connect to; empty if all are in this process.
+        listens: address and port for workers of other machines; empty if there are none.
+        socket: where workers of this machine find the server; empty if it has none.
     """
 
     run: RunDirectory
@@ -49,6 +50,7 @@ class Claim:
     goes_on: Continuation | None
     takes_over: bool
     listens: str
+    socket: str
 
     @property
     def seconds(self) -> float:
@@ -60,12 +62,19 @@ class Claim:
         return Checkpoints(self.run.checkpoints, prepared.settings.checkpoint_keep)
 
 
-def claim(prepared: Prepared, listens: str = "", *, taking_over: bool = False) -> Claim:
+def claim(
+    prepared: Prepared,
+    listens: str = "",
+    socket: str = "",
+    *,
+    taking_over: bool = False,
+) -> Claim:
     """Makes the folder of a new run, or takes that of a run that goes on.
 
     Args:
         prepared: the checked run.
-        listens: address and port that workers connect to; empty if all are in this process.
+        listens: address and port for workers of other machines; empty if there are none.
+        socket: where workers of this machine find the server; empty if it has none.
         taking_over: whether this replaces a server that may seem to live but does not answer.
 
     Raises:
@@ -74,7 +83,7 @@ def claim(prepared: Prepared, listens: str = "", *, taking_over: bool = False) -
     settings = prepared.config
     run, goes_on, is_new = _find_run(prepared, taking_over=taking_over)
     try:
-        claimed = Claim(run, Fence.claim(run.path), goes_on, taking_over, listens)
+        claimed = Claim(run, Fence.claim(run.path), goes_on, taking_over, listens, socket)
         iteration = 0 if goes_on is None else goes_on.manifest.iteration
         if goes_on is not None:
             _log.info("going on with %s from iteration %d", run.path, iteration)
@@ -84,7 +93,7 @@ def claim(prepared: Prepared, listens: str = "", *, taking_over: bool = False) -
         run.cut_after(iteration)
         run.write_config(settings)
         status = {"state": "starting", "iteration": iteration, "seconds": claimed.seconds}
-        run.write_status({**about(prepared, listens), **status})
+        run.write_status({**about(prepared, claimed), **status})
     except OSError as error:
         if is_new:  # the folder was empty; the same command can be given again
             shutil.rmtree(run.path, ignore_errors=True)
@@ -140,22 +149,23 @@ def _is_run(path: Path) -> bool:
     return (path / "run.json").is_file()
 
 
-def about(prepared: Prepared, listens: str) -> dict[str, Any]:
+def about(prepared: Prepared, claimed: Claim) -> dict[str, Any]:
     """What `run.json` says of the run from its start.
 
     Args:
         prepared: the checked run.
-        listens: address and port that workers connect to.
+        claimed: its folder.
     """
     return {
         "version": __version__,
         "dataset_file": str(Path(prepared.dataset.path).resolve()),
         "dataset_sha256": prepared.dataset.sha256,
-        "machine": socket.gethostname(),
+        "machine": gethostname(),
         "system": _system(prepared),
         "other_defaults": _other_defaults(prepared),
         "process": os.getpid(),
-        "listens": listens,
+        "listens": claimed.listens,
+        "socket": claimed.socket,
         "unit": prepared.algorithm.unit,
     }
 
@@ -202,7 +212,7 @@ def make_observer(
         iterations=prepared.settings.iterations,
         sample_interval=prepared.settings.sample_interval,
         log_interval=prepared.settings.log_interval,
-        status=about(prepared, claimed.listens),
+        status=about(prepared, claimed),
         launched=prepared.launched,
         settings=prepared.config,
         trackers=Trackers(

@@ -12,14 +12,15 @@ from typing import Any
 from mdgan import __version__
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families import registry
+from mdgan.launch.addresses import local_addresses
+from mdgan.launch.ahead import ask_server, watch_server
 from mdgan.launch.launcher import STOPPED, launch
-from mdgan.launch.links import server_addresses
+from mdgan.launch.links import server_places
 from mdgan.launch.prepare import Prepared, prepare
 from mdgan.launch.processes import on_stop_signals
-from mdgan.launch.settings import LaunchSettings, read_token
+from mdgan.launch.settings import LaunchSettings, read_identity, without_other_guards
+from mdgan.launch.sockets import Sockets
 from mdgan.records.run_directory import RunDirectory
-from mdgan.transport.dial import ask_server, watch_server
-from mdgan.transport.rendezvous import local_addresses
 
 _log = logging.getLogger(__name__)
 
@@ -27,12 +28,13 @@ _RETURN_SECONDS = 2.0
 _NOT_SETTINGS = ("version", "dataset_sha256", "extractor")
 
 
-def join(settings: Mapping[str, Any], launched: float) -> int:
+def join(settings: Mapping[str, Any], launched: float, path: Path | None = None) -> int:
     """Asks the server for the settings of the run and for a rank, and takes part.
 
     Args:
         settings: flags of this machine.
         launched: when the user started it, by the machine's monotonic clock.
+        path: the run's folder, if the server runs on this machine.
 
     Returns:
         The exit status, as `launch`.
@@ -41,11 +43,11 @@ def join(settings: Mapping[str, Any], launched: float) -> int:
         BadInput: there is no server, it refused, or this machine cannot take part.
     """
     own = LaunchSettings.read(settings)
-    addresses, token = server_addresses(own), read_token(own)
-    _log.info(
-        "asking the server at %s for a rank", " or ".join(f"{host}:{p}" for host, p in addresses)
-    )
-    told = ask_server(addresses, token, own.timeouts(), threading.Event())
+    sockets = None if path is None else _sockets_of(path)
+    places = server_places(own) if sockets is None else [sockets.server]
+    shown = " or ".join(places) if path is None else str(path)
+    _log.info("asking the server at %s for a rank", shown)
+    told = ask_server(places, read_identity(own), own.timeouts(), threading.Event())
     theirs = told["identity"].get("version")
     if theirs != __version__:
         raise BadInput(
@@ -54,7 +56,22 @@ def join(settings: Mapping[str, Any], launched: float) -> int:
         )
     shared = {name: v for name, v in told["identity"].items() if name not in _NOT_SETTINGS}
     prepared = prepare(settings, shared, launched=launched, joins_as=int(told["rank"]))
-    return launch(prepared)
+    return launch(replace(prepared, sockets=sockets))
+
+
+def _sockets_of(path: Path) -> Sockets:
+    """Where the ranks of a run on this machine talk to each other.
+
+    Raises:
+        BadInput: it does not run, or not here.
+    """
+    status = RunDirectory.open(path).read_status()
+    place = Path(status.get("socket", "").removeprefix("unix:"))
+    if not place.is_socket():
+        raise BadInput(
+            f"{path}: no server runs there on this machine; give --master-addr of its machine"
+        )
+    return Sockets(place.parent, alone=not status.get("listens"))
 
 
 def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
@@ -76,7 +93,8 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
     if config.get("transport") == "memory" or not has_hosts:
         raise BadInput(f"{path}: runs in one process, so no standby can take over")
     settings = {**{k: v for k, v in settings.items() if v is not None}, "ranks": "0"}
-    prepared = prepare(settings, config, launched=launched, continues=path)
+    theirs = without_other_guards(settings, config)
+    prepared = prepare(settings, theirs, launched=launched, continues=path)
     own = own_addresses(prepared.launch)
     interrupted = threading.Event()
     on_stop_signals(interrupted.set)
@@ -120,8 +138,8 @@ def own_addresses(settings: LaunchSettings) -> list[str]:
 
 def _watch_until_it_dies(prepared: Prepared, interrupted: threading.Event) -> str | None:
     """Watches the server; returns its address when it has died, None if it has ended."""
-    addresses, token = server_addresses(prepared.launch), prepared.token
-    timeouts, watched = prepared.launch.timeouts(), addresses[0][0]
+    places, identity = server_places(prepared.launch), prepared.credentials
+    timeouts, watched = prepared.launch.timeouts(), prepared.launch.addresses()[0]
 
     def told(welcome: Mapping[str, Any]) -> None:
         nonlocal watched
@@ -130,12 +148,12 @@ def _watch_until_it_dies(prepared: Prepared, interrupted: threading.Event) -> st
         _log.info("standing by for the server at %s (generation %s)", watched, generation)
 
     while True:
-        if watch_server(addresses, token, timeouts, interrupted, told) == "ended":
+        if watch_server(places, identity, timeouts, interrupted, told) == "ended":
             return None
         # Perhaps only its connection broke, or it is started anew at once.
         timeouts = replace(timeouts, connect=_RETURN_SECONDS)
         with contextlib.suppress(BadInput):
-            if watch_server(addresses, token, timeouts, interrupted, told) == "ended":
+            if watch_server(places, identity, timeouts, interrupted, told) == "ended":
                 return None
             continue
         return watched

@@ -8,29 +8,30 @@ import contextlib
 import gc
 import logging
 import os
+import shutil
 import signal
-import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
+from pathlib import Path
 from typing import NoReturn
 
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.engine.server.loop import AllWorkersLost
 from mdgan.errors import BadInput, Interrupted, cannot_write, is_of_disk
-from mdgan.launch.claim import claim, resumed_or_started
-from mdgan.launch.links import DEFAULT_PORT, own_addresses, server_addresses
+from mdgan.launch.claim import Claim, claim, resumed_or_started
+from mdgan.launch.links import place_for_others, server_places
 from mdgan.launch.minder import ENDS_WITH_INPUT
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.processes import TOGETHER_SECONDS, run_everything, run_host, run_server
-from mdgan.launch.settings import check_exposed
+from mdgan.launch.sockets import Sockets
 from mdgan.launch.task import Task
 from mdgan.storage.fence import Fenced
 from mdgan.storage.whole_file import exit_between_files
-from mdgan.transport.rendezvous import listen
 
 _log = logging.getLogger(__name__)
 
@@ -114,15 +115,12 @@ def _run_task(prepared: Prepared, task: Task) -> int:
     if not prepared.ranks.serves:
         (workers,) = prepared.ranks.hosts
         return run_guarded(partial(run_host, prepared, workers, None, task.process_here))
-    if task.store_is_up:
-        return run_guarded(partial(run_server, prepared, claim(prepared), None))
-    listener = listen(prepared.link_settings.addresses()[0], task.master_port)
-    own, port = listener.getsockname()[:2]
-    check_exposed([own], prepared.link_settings)
-    claimed = claim(prepared, f"{own}:{port}")
+    place = place_for_others(prepared)
+    assert place is not None
+    claimed = claim(prepared, place)
     started = f"{task.num_processes} processes by {task.launcher}"
-    _log.info("starting %s for %s, others may join at %s:%d", started, claimed.run.path, own, port)
-    return run_guarded(partial(run_server, prepared, claimed, listener))
+    _log.info("starting %s for %s, others may join at %s", started, claimed.run.path, place)
+    return run_guarded(partial(run_server, prepared, claimed, [place]))
 
 
 def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
@@ -130,36 +128,45 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
     import torch._dynamo  # noqa: F401
 
     with contextlib.ExitStack() as resources:
-        listener: socket.socket | None = None
+        sockets, run = prepared.sockets, None
         here = ", ".join(map(str, prepared.ranks.workers()))
-        port, run = prepared.launch.master_port, None
         work: list[tuple[str, Callable[[], None]]] = []
         if prepared.ranks.serves:
-            if port is None:
-                port = 0 if prepared.ranks.complete else DEFAULT_PORT
-            address = takes_over_at or prepared.launch.addresses()[0]
-            listener = resources.enter_context(listen(address, port))
-            own, port = listener.getsockname()[:2]
-            check_exposed([own], prepared.launch)
-            claimed = claim(prepared, f"{own}:{port}", taking_over=takes_over_at is not None)
+            other = place_for_others(prepared, takes_over_at)
+            made = tempfile.TemporaryDirectory(prefix="mdgan-", ignore_cleanup_errors=True)
+            sockets = Sockets(Path(resources.enter_context(made)), alone=other is None)
+            claimed = claim(
+                prepared, other or "", sockets.server, taking_over=takes_over_at is not None
+            )
             run = claimed.run.path
             count = prepared.ranks.num_processes
             processes = "1 process" if count == 1 else f"{count} processes"
-            _log.info("starting %s for %s, others may join at %s:%d", processes, run, own, port)
-            work.append((SERVER_NAME, partial(run_server, prepared, claimed, listener)))
+            joining = "on this machine" if other is None else f"at {other}"
+            _log.info("starting %s for %s, others may join %s", processes, run, joining)
+            places = [sockets.server, *([other] if other is not None else ())]
+            work.append((SERVER_NAME, partial(_serve_from, sockets, prepared, claimed, places)))
         else:
-            places = server_addresses(prepared.launch, port)
-            check_exposed(own_addresses(places, prepared.launch), prepared.launch)
-            server = " or ".join(f"{host}:{port}" for host, port in places)
+            places = server_places(prepared.launch) if sockets is None else [str(sockets.folder)]
+            server = " or ".join(places)
             _log.info("starting rank %s; waiting for the server at %s", here, server)
         for index, workers in enumerate(prepared.ranks.hosts):
             name = "rank " + "-".join(map(str, sorted({workers[0], workers[-1]})))
             process_here = index + prepared.ranks.serves
-            work.append((name, partial(run_host, prepared, workers, port, process_here, run)))
-        status = Family(listener, has_standbys=len(prepared.launch.addresses()) > 1).run(work)
+            work.append((name, partial(run_host, prepared, workers, sockets, process_here, run)))
+        status = Family(has_standbys=len(prepared.launch.addresses()) > 1).run(work)
         if not prepared.ranks.serves:
             _log.info("rank %s ended with status %d", here, status, extra={"shown": "result"})
         return status
+
+
+def _serve_from(
+    sockets: Sockets, prepared: Prepared, claimed: Claim, places: Sequence[str]
+) -> None:
+    """Runs the server; its sockets go with it, as the launcher may have been killed by then."""
+    try:
+        run_server(prepared, claimed, places)
+    finally:
+        shutil.rmtree(sockets.folder, ignore_errors=True)
 
 
 def _end_with_input() -> None:
@@ -174,14 +181,12 @@ class Family:
     """The launcher's children. None outlives it, however it ends.
 
     Args:
-        listener: the server's socket, which its process alone may keep.
         has_standbys: whether hosts look for another server when this one dies.
     """
 
-    def __init__(self, listener: socket.socket | None, *, has_standbys: bool) -> None:
+    def __init__(self, *, has_standbys: bool) -> None:
         self._has_standbys = has_standbys
         self._names: dict[int, str] = {}
-        self._listener = listener
         # Nothing happens in a handler: a signal may come between the end of a child and the note
         # of it. The interpreter writes each as a byte into this pipe.
         self._signals, self._signalled = os.pipe()
@@ -208,8 +213,6 @@ class Family:
         try:
             for name, role in work:
                 self._fork(name, partial(run_guarded, role, tells=name == work[0][0]))
-            if self._listener is not None:
-                self._listener.close()
             if os.environ.get(ENDS_WITH_INPUT):
                 threading.Thread(target=_end_with_input, daemon=True).start()
             return self._mind()
@@ -236,8 +239,6 @@ class Family:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for end in (self._launcher_alive, self._signals, self._signalled):
                 os.close(end)
-            if self._listener is not None and name != SERVER_NAME:
-                self._listener.close()
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher passes it on
             signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))  # until the role is ready
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)

@@ -1,76 +1,88 @@
-"""How this machine's processes are linked with the rest: addresses, the token, the limits."""
+"""How this machine's processes are linked with the rest: sockets, addresses, certificates."""
 
-import socket
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mdgan.engine import message_sizes
 from mdgan.engine.host.loop import Connect
+from mdgan.errors import BadInput
+from mdgan.launch.addresses import (
+    address_of_interface,
+    address_towards,
+    check_free,
+    joined,
+    split,
+)
 from mdgan.launch.prepare import Prepared
-from mdgan.launch.settings import LaunchSettings, check_exposed
+from mdgan.launch.settings import LinkSettings, check_exposed, read_revocations
+from mdgan.launch.sockets import Sockets
 from mdgan.launch.task import Task
+from mdgan.launch.torchrun_store import find_place, publish_place
 from mdgan.timeouts import Timeouts
-from mdgan.transport.agent_store import find_door, publish_door
 from mdgan.transport.base import Admit
-from mdgan.transport.dial import Address
-from mdgan.transport.rendezvous import address_of_interface, address_towards, listen
-from mdgan.transport.tcp_host import TcpHostTransport
-from mdgan.transport.tcp_server import TcpServerTransport
+from mdgan.transport.host_end import HostTransport
+from mdgan.transport.server_end import ServerTransport
 from mdgan.transport.until import Until
 
 DEFAULT_PORT = 29500
 """torch's usual port for rank 0."""
+_CANNOT_HAND_OUT = "this host cannot listen there; start again, or give --relay always"
 
 
-def server_addresses(settings: LaunchSettings, port: int | None = None) -> list[Address]:
-    """Where the server may be.
-
-    Args:
-        settings: names it.
-        port: if only the launcher knows it.
-    """
-    if port is None:
-        port = settings.master_port
-    port = DEFAULT_PORT if port is None else port
-    return [(address, port) for address in settings.addresses()]
-
-
-def own_addresses(addresses: Sequence[Address], settings: LaunchSettings) -> list[str]:
-    """Where the hosts of this machine listen for each other.
+def place_for_others(prepared: Prepared, takes_over_at: str | None = None) -> str | None:
+    """Where rank 0 listens for ranks of other machines; None if there are none.
 
     Args:
-        addresses: where the server may be.
-        settings: may name a network interface.
+        prepared: the checked run.
+        takes_over_at: the address where workers will look for a server that replaces a dead one.
 
     Raises:
-        BadInput: an address is unknown, or the interface has none that fits.
+        BadInput: it cannot listen there, or others could reach it and nothing guards it.
     """
-    towards = [address_towards(*address) for address in addresses]
-    if settings.network_interface is None:
-        return towards
-    return [address_of_interface(settings.network_interface, towards[0])]
+    settings, task = prepared.link_settings, prepared.task
+    named = settings.listen, settings.master_port, settings.master_addr
+    is_named = named != (None, None, LinkSettings.master_addr)
+    is_alone = prepared.ranks.complete and len(settings.addresses()) == 1
+    if task is None and takes_over_at is None and is_alone and not is_named:
+        return None
+    port = 0 if is_alone and settings.listen is None else DEFAULT_PORT
+    port = port if settings.master_port is None else settings.master_port
+    place = joined(takes_over_at or settings.addresses()[0], port)
+    if settings.listen is not None:
+        place = _listen_place(settings.listen, port)
+    elif task is not None and task.store_is_up:
+        place = joined(address_towards(*_store_of(task)), 0)
+    free = check_free(place, settings.listen)
+    check_exposed(split(free)[0], settings)
+    return free
+
+
+def server_places(settings: LinkSettings) -> list[str]:
+    """Where the server may be: address and port of rank 0, then those of its standbys."""
+    port = DEFAULT_PORT if settings.master_port is None else settings.master_port
+    return [joined(address, port) for address in settings.addresses()]
 
 
 def open_server(
-    prepared: Prepared, listener: socket.socket | None, admit: Admit, timeouts: Timeouts
-) -> TcpServerTransport:
+    prepared: Prepared, places: Sequence[str], admit: Admit, timeouts: Timeouts
+) -> ServerTransport:
     """Opens the server's end.
 
     Args:
         prepared: the checked run.
-        listener: bound and listening; None if torchrun serves a store on rank 0's port.
-        admit: see `TcpServerTransport`.
+        places: where it listens.
+        admit: see `ServerTransport`.
         timeouts: the time limits.
 
     Raises:
-        BadInput: others could reach it and nothing guards it, or the token cannot be read.
+        BadInput: a place was taken meanwhile, or the list of revoked certificates is damaged.
     """
-    if listener is None:
-        assert prepared.task is not None
-        listener = _listen_beside_store(prepared.task, prepared.link_settings, timeouts)
-    check_exposed([listener.getsockname()[0]], prepared.link_settings)
+    from mdgan.transport.grpc_server import GrpcServerTransport
+    from mdgan.transport.streams import CannotListen
+
     sizes = prepared.builder.message_sizes(prepared.settings, prepared.dataset)
+    settings, identity, task = prepared.link_settings, prepared.credentials, prepared.task
 
     def accepts_from(hello: Mapping[str, Any]) -> Mapping[str, int]:
         counts: Mapping[str, int] = hello["num_samples"]
@@ -78,13 +90,28 @@ def open_server(
             sizes, [int(counts[str(worker)]) for worker in hello["workers"]]
         )
 
-    return TcpServerTransport(listener, prepared.token, admit, accepts_from, timeouts)
+    try:
+        server = GrpcServerTransport(
+            places,
+            identity,
+            read_revocations(settings, identity),
+            admit,
+            accepts_from,
+            lambda hello: sizes.between_hosts(len(hello["workers"])),
+            timeouts,
+        )
+    except CannotListen as error:
+        raise BadInput(f"{error}: cannot listen there any more; start again") from error
+    if task is not None and task.store_is_up:
+        until = Until(timeouts.connect)
+        publish_place(_store_of(task), _corner(task), server.places[0], until)
+    return server
 
 
 def connector(
     prepared: Prepared,
     workers: Sequence[int],
-    port: int | None,
+    sockets: Sockets | None,
     timeouts: Timeouts,
     interrupted: threading.Event,
 ) -> Connect:
@@ -93,55 +120,102 @@ def connector(
     Args:
         prepared: the checked run.
         workers: the ranks that the host carries.
-        port: of the server, if only the launcher knows it.
+        sockets: of this machine, if the server was started here, too.
         timeouts: the time limits.
         interrupted: set to give up.
 
     Returns:
-        What `Host` calls; it raises BadInput and Interrupted as `TcpHostTransport` does.
+        What `Host` calls; it raises BadInput if no server lets this host in, and Interrupted.
 
     Raises:
-        BadInput: an address is unknown, the token cannot be read, or others could reach this host
-            and nothing guards it.
+        BadInput: an address is unknown, or others could reach this host and nothing guards it.
     """
     settings, task = prepared.link_settings, prepared.task
-    addresses = server_addresses(settings, port)
-    own = own_addresses(addresses, settings)
-    check_exposed(own, settings)
-    listen_address = own[0] if settings.network_interface is not None else None
+    places = _places_of_server(prepared, sockets)
+    parcels_at = _place_of_parcels(prepared, workers[0], sockets)
     sizes = prepared.builder.message_sizes(prepared.settings, prepared.dataset)
-    samples = [len(prepared.holdings[worker][1]) for worker in workers]
+    accepts = message_sizes.from_server(sizes, [len(prepared.holdings[w][1]) for w in workers])
+    from_hosts = sizes.between_hosts(len(workers))
 
-    def connect(hello: Mapping[str, Any], timeout_seconds: float) -> TcpHostTransport:
-        places = addresses
+    def connect(hello: Mapping[str, Any], timeout_seconds: float) -> HostTransport:
+        from mdgan.launch.find import find_server
+        from mdgan.transport.grpc_host import GrpcHostTransport
+        from mdgan.transport.streams import CannotListen
+
+        until = Until(timeout_seconds, interrupted)
+
+        def attempt(place: str, until: Until) -> HostTransport:
+            host = GrpcHostTransport(
+                place,
+                prepared.credentials,
+                hello,
+                accepts,
+                from_hosts,
+                timeouts,
+                parcels_at,
+                settings.relay == "auto",
+                until,
+            )
+            return _of_generation(hello.get("generation", 0), host, place)
+
+        found = places
         if task is not None and task.store_is_up:
-            until = Until(timeout_seconds, interrupted)
-            places = [find_door(addresses[0], _corner(task), until)]
-        return TcpHostTransport(
-            places,
-            prepared.token,
-            hello,
-            message_sizes.from_server(sizes, samples),
-            sizes.between_hosts(len(workers)),
-            timeouts,
-            listen_address,
-            interrupted,
-            timeout_seconds,
-        )
+            found = [find_place(_store_of(task), _corner(task), until)]
+        shows = prepared.credentials is not None
+        try:
+            return find_server(found, attempt, until, timeout_seconds, has_identity=shows)
+        except CannotListen as error:
+            raise BadInput(f"{error}: {_CANNOT_HAND_OUT}") from error
 
     return connect
 
 
-def _listen_beside_store(task: Task, settings: LaunchSettings, timeouts: Timeouts) -> socket.socket:
-    """Listens on a free port of the address that reaches torchrun's store, and says so there."""
-    master = (task.master_addr, task.master_port)
-    address = address_towards(*master)
-    check_exposed([address], settings)
-    listener = listen(address, 0)
-    publish_door(
-        master, _corner(task), (address, listener.getsockname()[1]), Until(timeouts.connect)
-    )
-    return listener
+def _of_generation(known: Any, host: HostTransport, place: str) -> HostTransport:
+    """Keeps a link unless another server has replaced the one at its end."""
+    from mdgan.launch.find import check_generation
+
+    try:
+        check_generation(host.welcome, known, place)
+    except BaseException:
+        host.close()
+        raise
+    return host
+
+
+def _places_of_server(prepared: Prepared, sockets: Sockets | None) -> list[str]:
+    settings = prepared.link_settings
+    if sockets is None:
+        return server_places(settings)
+    return [sockets.server, *(server_places(settings) if len(settings.addresses()) > 1 else ())]
+
+
+def _place_of_parcels(prepared: Prepared, number: int, sockets: Sockets | None) -> str | None:
+    """Where a host hands out parcels; None if the server does."""
+    if prepared.link_settings.relay == "always":
+        return None
+    if sockets is not None:
+        return sockets.host(number) if sockets.alone else None
+    settings = prepared.link_settings
+    towards = [address_towards(*split(place)) for place in server_places(settings)]
+    if settings.network_interface is not None:
+        towards = [address_of_interface(settings.network_interface, towards[0])]
+    for address in towards:
+        check_exposed(address, settings)
+    return joined(towards[0], 0)
+
+
+def _listen_place(listen: str, port: int) -> str:
+    """Reads `--listen`: an address, with a port behind a colon if it is not that of rank 0."""
+    address, colon, given = listen.rpartition(":")
+    if not colon or listen.endswith("]") or (listen.count(":") > 1 and not listen.startswith("[")):
+        address, given = listen, str(port)
+    if not address.strip("[]") or not given.isdecimal() or int(given) > 65535:
+        raise BadInput(f"--listen {listen}: must be ADDRESS or ADDRESS:PORT, a port in [0, 65535]")
+    return joined(address.strip("[]"), int(given))
+
+
+def _store_of(task: Task) -> tuple[str, int]:
+    return task.master_addr, task.master_port
 
 
 def _corner(task: Task) -> str:

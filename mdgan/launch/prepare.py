@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mdgan import __version__
+from mdgan.credentials.identity import Identity
 from mdgan.data import dataset_file
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.partition import partition
@@ -22,16 +23,17 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.contract import Algorithm, Builder
 from mdgan.gan.randomness import generator_for
+from mdgan.launch.addresses import check_interface
 from mdgan.launch.beginning import Beginning, read_beginning
 from mdgan.launch.faults import Planned, read_planned
 from mdgan.launch.machine import resolve_device
 from mdgan.launch.ranks import LocalRanks, local_ranks, ranks_elsewhere
 from mdgan.launch.resolve import Resolved, resolve
-from mdgan.launch.settings import LaunchSettings, is_readable_by_others, read_token
+from mdgan.launch.settings import LaunchSettings, read_guards
+from mdgan.launch.sockets import Sockets
 from mdgan.launch.task import Launcher, RayCluster, Task
 from mdgan.metrics.chosen import extractor_identity
 from mdgan.observe.trackers import check_trackers
-from mdgan.transport.rendezvous import check_interface
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +60,8 @@ class Prepared:
         ray: the cluster on which all ranks run; None if Ray has nothing to do with it.
         faults: the planned ones.
         beginning: what training begins with; None for weights drawn from the seed.
-        token: the secret that every process knows; empty if any process may take part.
+        sockets: those of a running server of this machine that this worker joins.
+        credentials: what this machine shows to others, and whom it trusts; None without TLS.
     """
 
     settings: RunSettings
@@ -74,8 +77,9 @@ class Prepared:
     resumes_or_starts: bool = False
     ray: RayCluster | None = None
     faults: Planned = field(default_factory=Planned)
-    token: bytes = field(default=b"", repr=False)
+    credentials: Identity | None = field(default=None, repr=False)
     beginning: Beginning | None = field(default=None, repr=False)
+    sockets: Sockets | None = None
 
     @cached_property
     def algorithm(self) -> Algorithm[Any]:
@@ -155,7 +159,7 @@ def prepare(
     ranks = _ranks_here(entry, resolved, settings, launcher, joins_as)
     if not isinstance(launcher, RayCluster):
         _check_machine(launch, ranks, resolved.task)
-    token = read_token(launch)
+    credentials = read_guards(launch, serves=ranks.serves)
     check_trackers(settings.trackers() if ranks.serves else ())
     _check_dataset(dataset, settings, is_new=continues is None)
     beginning = None
@@ -177,7 +181,7 @@ def prepare(
         resumes_or_starts,
         launcher if isinstance(launcher, RayCluster) else None,
         faults,
-        token,
+        credentials,
         beginning,
     )
 
@@ -292,9 +296,11 @@ def _warnings(
     entry: Algorithm[Any], settings: RunSettings, launch: LaunchSettings, holdings: Holdings
 ) -> tuple[str, ...]:
     warnings = []
-    if is_readable_by_others(launch):
-        token = launch.join_token
-        warnings.append(f"others on this machine can read {token}; chmod 600 {token}")
+    if launch.insecure:
+        warnings.append(
+            "--insecure: nothing is encrypted; who reaches the port can take part, and who is on "
+            "the way can read and change everything"
+        )
     small = [n for n, (_, indices) in holdings.items() if len(indices) < settings.batch_size]
     if small and entry.lets_batches_repeat:
         ranks = ", ".join(map(str, small[:10])) + (", …" if len(small) > 10 else "")

@@ -3,10 +3,9 @@
 import contextlib
 import logging
 import signal
-import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -29,16 +28,19 @@ from mdgan.errors import Interrupted
 from mdgan.families.contract import HostNeeds
 from mdgan.gan.build import make_average
 from mdgan.launch import machine
+from mdgan.launch.addresses import split
 from mdgan.launch.claim import Claim, make_observer
 from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.scorer_process import scoring_process
+from mdgan.launch.sockets import Sockets
 from mdgan.metrics.chosen import own_file
 from mdgan.observe.tracer import Tracer, traced_every
 from mdgan.settings.machine import num_cores
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import HostTransport, ServerTransport
+from mdgan.transport.host_end import HostTransport
 from mdgan.transport.memory import MemoryNetwork
+from mdgan.transport.server_end import ServerTransport
 
 TOGETHER_SECONDS = 0.2
 """Signals within so short a time count once."""
@@ -47,7 +49,7 @@ TOGETHER_SECONDS = 0.2
 def run_host(
     prepared: Prepared,
     workers: tuple[int, ...],
-    port: int | None,
+    sockets: Sockets | None,
     process_here: int,
     run: Path | None = None,
 ) -> None:
@@ -56,7 +58,7 @@ def run_host(
     Args:
         prepared: the checked run.
         workers: the ranks it carries.
-        port: of the server, if only the launcher knows it.
+        sockets: of this machine, if the server was started here, too.
         process_here: which of this machine's processes it is.
         run: the run's folder, if the server was started on this machine, too.
     """
@@ -69,7 +71,7 @@ def run_host(
     device = machine.resolve_device(prepared.launch.device, process_here)
     timeouts = prepared.launch.timeouts()
     interrupted = threading.Event()
-    connect = connector(prepared, workers, port, timeouts, interrupted)
+    connect = connector(prepared, workers, sockets, timeouts, interrupted)
     teller = None
     told = task is not None and (process_here > 0 or task.prints_together)
     if not (prepared.ranks.serves or told):
@@ -163,37 +165,36 @@ def on_stop_signals(*acts: Callable[[], None]) -> None:
         signal.signal(signal.SIGINT, handle)
 
 
-def run_server(prepared: Prepared, claimed: Claim, listener: socket.socket | None) -> None:
+def run_server(prepared: Prepared, claimed: Claim, places: Sequence[str]) -> None:
     """Runs rank 0 over the network.
 
     Args:
         prepared: the checked run.
         claimed: its folder.
-        listener: the bound socket that hosts connect to; None if torchrun's store tells them where.
+        places: where it listens for hosts.
     """
-    with scoring_process(prepared, claimed.run, [listener] if listener else []) as scoring:
+    with scoring_process(prepared, claimed.run) as scoring:
         task = prepared.task
         cores = task.cores if task else None
         torch.set_num_threads(machine.num_threads(prepared.launch, cores_each=cores))
         device = machine.resolve_device(prepared.launch.device, task.process_here if task else 0)
-        members = make_membership(prepared, claimed, listener.getsockname()[0] if listener else "")
+        members = make_membership(prepared, claimed)
         timeouts = prepared.launch.timeouts()
-        transport = open_server(prepared, listener, members.admit, timeouts)
+        transport = open_server(prepared, places, members.admit, timeouts)
         serve(prepared, claimed, transport, members, scoring, timeouts, device)
 
 
-def make_membership(prepared: Prepared, claimed: Claim, address: str = "") -> Membership:
+def make_membership(prepared: Prepared, claimed: Claim) -> Membership:
     """The server's list of hosts, with what it tells every newcomer.
 
     Args:
         prepared: the checked run.
         claimed: its folder.
-        address: of the server, which a standby needs to know.
     """
     told: dict[str, Any] = {
         "generation": claimed.fence.generation,
         "run": claimed.run.path.name,
-        "address": address,
+        "address": split(claimed.listens)[0] if claimed.listens else "",
         "wants_states": prepared.settings.checkpoint_to_server,
         "brings_states": _brings_states(prepared),
     }

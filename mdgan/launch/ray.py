@@ -307,7 +307,7 @@ class _RayRun:
         """The server's address; this machine's own where no other takes part and nothing guards."""
         launch = self._prepared.launch
         nodes = {node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]}
-        guarded = launch.join_token is not None or launch.insecure
+        guarded = launch.is_guarded or launch.insecure
         return address if guarded or nodes != {address} else "127.0.0.1"
 
     def _run_flags(self, *, again: bool) -> tuple[str, str]:

@@ -4,16 +4,16 @@ import contextlib
 import logging
 import os
 import signal
-import socket
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from multiprocessing import Pipe
 from typing import NoReturn
 
 import torch
 
 from mdgan.data.partitioner import Partitioner
+from mdgan.engine.channel import Channel, ChannelClosed
 from mdgan.engine.scorer import Scorer
 from mdgan.engine.server.scoring import Scoring
 from mdgan.errors import BadInput
@@ -21,7 +21,6 @@ from mdgan.launch.prepare import Prepared
 from mdgan.metrics.chosen import CLASSIFIER, features_of, make_extractor, open_held_out
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.records.run_directory import RunDirectory
-from mdgan.transport.channel import Channel, ChannelClosed
 
 _log = logging.getLogger(__name__)
 
@@ -29,9 +28,7 @@ _NICENESS = 10
 
 
 @contextlib.contextmanager
-def scoring_process(
-    prepared: Prepared, run: RunDirectory, sockets: Sequence[socket.socket] = ()
-) -> Iterator[Scoring]:
+def scoring_process(prepared: Prepared, run: RunDirectory) -> Iterator[Scoring]:
     """Forks the scorer, if anything is to be scored; it ends with the block or with this process.
 
     Training does not wait for it, nor for the classifier that it may have to train first.
@@ -39,7 +36,6 @@ def scoring_process(
     Args:
         prepared: the checked run.
         run: its folder.
-        sockets: open ones that the scorer must not keep.
     """
     if not prepared.settings.is_scored:
         yield Scoring(None, prepared.settings)
@@ -51,8 +47,6 @@ def scoring_process(
         child = os.fork()
     if child == 0:
         ours.close()
-        for inherited in sockets:
-            inherited.close()
         _be_scorer(prepared, run, Channel(theirs))
     theirs.close()
     try:

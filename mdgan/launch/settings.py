@@ -1,15 +1,116 @@
-"""The settings of one machine: which ranks run on it, and where; and its secret."""
+"""The settings of one machine: which ranks run on it, where the server is, what guards links."""
 
 import ipaddress
-import stat
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from mdgan.credentials.identity import Identity, read_credentials, read_own_pki
+from mdgan.credentials.revocations import Revocations
 from mdgan.errors import BadInput
-from mdgan.settings.declare import one_of, own_setting, text, whole
+from mdgan.settings.declare import Settings, number, one_of, own_setting, switch, text, whole
 from mdgan.settings.machine import path_of
-from mdgan.transport.settings import LinkSettings
+from mdgan.timeouts import Timeouts
+
+_GUARDS = ("credentials", "ca", "certificate", "key", "insecure")
+_SECONDS = number(lambda seconds: 0 < seconds < 1e7, "must be seconds above 0")
+
+
+@dataclass(frozen=True)
+class LinkSettings(Settings, group="network"):
+    """Where the server is, which processes may take part, and how long others wait for one."""
+
+    master_addr: str = own_setting(
+        "127.0.0.1",
+        "Address of rank 0; after a comma those of its standbys.",
+        text(),
+        metavar="HOST[,HOST…]",
+    )
+    master_port: int | None = own_setting(
+        None,
+        "Port of rank 0.",
+        whole(0, 65535, otherwise="must be in [0, 65535]"),
+        metavar="PORT",
+        default_text="a free one if every rank is here, else 29500",
+    )
+    network_interface: str | None = own_setting(
+        None,
+        "Network interface to talk through.",
+        text(),
+        metavar="NAME",
+        default_text="the one that reaches rank 0",
+    )
+    connect_timeout: float = own_setting(
+        300.0, "Seconds to wait for the server, and for the workers.", _SECONDS, metavar="SECONDS"
+    )
+    listen: str | None = own_setting(
+        None,
+        "Where rank 0 listens for other machines. Ranks on its own machine need no port.",
+        text(),
+        metavar="ADDRESS[:PORT]",
+        default_text="--master-addr if some ranks are elsewhere, else nowhere",
+    )
+    credentials: str | None = own_setting(
+        None,
+        "File with the certificate and the key of this machine (`mdgan credentials` makes one); "
+        "needed where others can reach --master-addr.",
+        text(),
+        metavar="FILE",
+    )
+    ca: str | None = own_setting(
+        None, "Your own authority's certificate, instead of --credentials.", text(), metavar="FILE"
+    )
+    certificate: str | None = own_setting(
+        None, "This machine's certificate by --ca.", text(), metavar="FILE"
+    )
+    key: str | None = own_setting(None, "The key of --certificate.", text(), metavar="FILE")
+    revoked: str | None = own_setting(
+        None,
+        "The authority's list of certificates that rank 0 lets in no more.",
+        text(),
+        metavar="FILE",
+    )
+    relay: str = own_setting(
+        "auto",
+        "Whether this machine's workers hand their discriminators over through the server, which "
+        "then sees them: auto, if the server cannot reach them.",
+        one_of("auto", "always", "never"),
+    )
+    insecure: bool = own_setting(
+        False,
+        "Talk without encryption: who reaches --master-addr can take part, and who is on the way "
+        "can read and change everything.",
+        switch(),
+    )
+    liveness_timeout: float = own_setting(
+        30.0,
+        "Seconds of silence after which a machine counts as gone.",
+        _SECONDS,
+        metavar="SECONDS",
+        group="faults",
+    )
+    patience: float = own_setting(
+        300.0,
+        "Seconds that a server without workers waits for one, and a worker for a server.",
+        number(lambda seconds: 0 <= seconds < 1e7, "must be seconds, 0 or more"),
+        metavar="SECONDS",
+        group="faults",
+    )
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether links to other machines are encrypted, and open to known certificates alone."""
+        return self.credentials is not None or self.certificate is not None
+
+    def addresses(self) -> list[str]:
+        """Where the server may be: the address of rank 0, then those of its standbys."""
+        return [address.strip() for address in self.master_addr.split(",")]
+
+    def timeouts(self) -> Timeouts:
+        """The time limits of a run; those that are no settings have their defaults."""
+        return Timeouts(
+            connect=self.connect_timeout, liveness=self.liveness_timeout, patience=self.patience
+        )
 
 
 @dataclass(frozen=True)
@@ -77,55 +178,83 @@ class LaunchSettings(LinkSettings, group="network"):
             )
 
 
-LEAST_TOKEN_BYTES = 16
+def without_other_guards(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a file or a run, without those that guard links if the user gives others.
+
+    Args:
+        given: flags.
+        settings: those that flags win over.
+    """
+    is_given = any(given.get(name) not in (None, False) for name in _GUARDS)
+    return {name: v for name, v in settings.items() if not (is_given and name in _GUARDS)}
 
 
-def read_token(settings: LaunchSettings) -> bytes:
-    """The secret that every process of the run knows; empty if any process may take part.
+def read_identity(settings: LinkSettings) -> Identity | None:
+    """What this machine shows to others, and whom it trusts; None without TLS.
 
     Raises:
-        BadInput: its file cannot be read, or holds too little.
+        BadInput: a file cannot be used.
     """
-    if settings.join_token is None:
-        return b""
-    path = path_of(settings.join_token)
-    try:
-        token = path.read_bytes().strip()
-    except OSError as error:
-        raise BadInput(
-            f"--join-token {path}: cannot be read ({error.strerror}); `mdgan token FILE` makes one"
-        ) from error
-    if len(token) < LEAST_TOKEN_BYTES:
-        raise BadInput(
-            f"--join-token {path}: holds {len(token)} bytes, too few to be a secret (at least "
-            f"{LEAST_TOKEN_BYTES}); `mdgan token FILE` makes one"
-        )
-    return token
+    own = {name: getattr(settings, name) for name in ("ca", "certificate", "key")}
+    given = [name for name, value in own.items() if value is not None]
+    if settings.insecure and (settings.credentials is not None or given):
+        named = "credentials" if settings.credentials is not None else given[0]
+        raise BadInput(f"--insecure: --{named} is given, too; leave out one of them")
+    if settings.credentials is not None:
+        if given:
+            raise BadInput(f"--{given[0]}: --credentials has it all; leave out one of them")
+        return read_credentials(path_of(settings.credentials))
+    if not given:
+        return None
+    missing = [name for name in own if name not in given]
+    if missing:
+        raise BadInput(f"--{given[0]} {own[given[0]]}: needs --{missing[0]}, too")
+    return read_own_pki(*(path_of(str(own[name])) for name in ("ca", "certificate", "key")))
 
 
-def is_readable_by_others(settings: LaunchSettings) -> bool:
-    """Whether other users of this machine can read the file of the secret."""
-    if settings.join_token is None:
-        return False
-    mode = path_of(settings.join_token).stat().st_mode
-    return bool(mode & (stat.S_IRWXG | stat.S_IRWXO))
+def read_revocations(settings: LinkSettings, identity: Identity | None) -> Revocations:
+    """The certificates that rank 0 lets in no more.
+
+    Args:
+        settings: of this machine.
+        identity: what this machine shows.
+
+    Raises:
+        BadInput: the list cannot be read, or there are no certificates at all.
+    """
+    if settings.revoked is None:
+        return Revocations(None, b"")
+    if identity is None:
+        raise BadInput(f"--revoked {settings.revoked}: needs --credentials, too")
+    return Revocations(path_of(settings.revoked), identity.authorities)
 
 
-def check_exposed(addresses: Iterable[str], settings: LaunchSettings) -> None:
+def read_guards(settings: LinkSettings, *, serves: bool) -> Identity | None:
+    """What this machine shows to others; a server's list of revoked certificates is checked, too.
+
+    Raises:
+        BadInput: a file cannot be used.
+    """
+    identity = read_identity(settings)
+    if serves:
+        read_revocations(settings, identity)
+    return identity
+
+
+def check_exposed(address: str, settings: LinkSettings) -> None:
     """Checks that a port which others can reach is guarded, or that the user wants it open.
 
     Args:
-        addresses: that this machine is about to listen on.
+        address: that this machine is about to listen on.
         settings: what the user asked for.
 
     Raises:
-        BadInput: one is not this machine's own, and there is neither a token nor --insecure.
+        BadInput: it is not this machine's own, and there are neither certificates nor --insecure.
     """
-    if settings.join_token is not None or settings.insecure:
+    if settings.is_guarded or settings.insecure:
         return
-    for address in addresses:
-        if not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
-            raise BadInput(
-                f"--master-addr {settings.master_addr}: others can reach {address}; give "
-                "--join-token FILE on every machine (`mdgan token FILE` makes one), or --insecure"
-            )
+    if not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        raise BadInput(
+            f"--master-addr {settings.master_addr}: others can reach {address}; give --credentials "
+            "FILE on every machine (`mdgan credentials new FILE` makes one), or --insecure"
+        )

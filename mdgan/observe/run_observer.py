@@ -278,12 +278,18 @@ class RunObserver:
         """Training goes on though a record cannot be written; the first such failure is logged."""
         try:
             self._may_write()
+        except OSError as error:  # the folder is gone, and so will be what is written there now
+            self._tell_trouble(error)
+        try:
             yield
         except OSError as error:
-            if not self._disk_trouble:
-                name = error.filename or self._run.path
-                self.note(f"warning: cannot write {name}: {error.strerror}; training goes on")
-            self._disk_trouble = True
+            self._tell_trouble(error)
+
+    def _tell_trouble(self, error: OSError) -> None:
+        if not self._disk_trouble:
+            name = error.filename or self._run.path
+            self.note(f"warning: cannot write {name}: {error.strerror}; training goes on")
+        self._disk_trouble = True
 
     def _save(self, iteration: int) -> None:
         with self.tracer.span("checkpoint"):

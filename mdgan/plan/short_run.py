@@ -30,14 +30,13 @@ from mdgan.launch.prepare import Prepared
 from mdgan.launch.processes import run_host, run_server
 from mdgan.launch.ranks import LocalRanks
 from mdgan.launch.settings import LaunchSettings
+from mdgan.launch.sockets import Sockets
 from mdgan.observe.tracer import OnPhase
 from mdgan.plan.forks import at_once
 from mdgan.plan.layout import Layout
 from mdgan.plan.phases import Charge, PhaseClock
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
-from mdgan.transport.rendezvous import listen
 
-_ADDRESS = "127.0.0.1"
 _ENDLESS = 10**9
 _IDLE = ("wait", "receive", "checkpoint")
 _LEAST_SAMPLES = 64
@@ -132,13 +131,13 @@ def play(
     """
     turn = multiprocessing.get_context("fork").Semaphore() if in_turns else None
     idle = {*_IDLE, *special}
-    with _prepared(dataset, settings, layout) as prepared, listen(_ADDRESS, 0) as listener:
-        serve = partial(run_server, claimed=claim(prepared), listener=listener)
+    with _prepared(dataset, settings, layout) as prepared:
+        sockets = Sockets(Path(str(prepared.launch.out)).parent, alone=True)
+        serve = partial(run_server, claimed=claim(prepared), places=[sockets.server])
         works = [partial(_tell, prepared, PhaseClock(turn, idle, least), serve)]
         own = replace(prepared, launch=replace(prepared.launch, threads=layout.host_threads))
         for carried in layout.hosts:
-            port = listener.getsockname()[1]
-            be_host = partial(run_host, workers=carried, port=port, process_here=0)
+            be_host = partial(run_host, workers=carried, sockets=sockets, process_here=0)
             works.append(partial(_tell, own, PhaseClock(turn, idle, None), be_host))
         told = at_once(works)
         traces = RecordedRun.read(Path(str(prepared.launch.out))).traces
@@ -158,7 +157,7 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
     with tempfile.TemporaryDirectory(prefix="mdgan-plan-") as folder:
         yield Prepared(
             replace(settings, **changes),  # type: ignore[arg-type] # by name
-            LaunchSettings(out=folder, threads=layout.server_threads),
+            LaunchSettings(out=str(Path(folder) / "run"), threads=layout.server_threads),
             dataset,
             ranks,
             dict.fromkeys(ranks.workers(), (noise, torch.arange(len(noise)))),

@@ -37,7 +37,8 @@ class Status(TypedDict, total=False):
         dataset_sha256: of that file.
         machine: the name of the machine on which the server runs.
         process: the number of the server's process.
-        listens: address and port that hosts connect to; empty if none do.
+        listens: address and port for hosts of other machines; empty if there are none.
+        socket: where hosts of this machine find the server; empty if it has none.
         system: what the server's machine is: processor, system, versions; in words.
         other_defaults: setting → its default, of those that the user gave another value.
         unit: what the run is counted in, `iteration` or `round`.
@@ -52,6 +53,7 @@ class Status(TypedDict, total=False):
     machine: _Text
     process: Annotated[int, Meta(ge=0, lt=1 << 31)]
     listens: _Text
+    socket: _Text
     system: dict[str, str]
     other_defaults: dict[str, Any]
     unit: _Text

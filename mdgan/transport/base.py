@@ -1,13 +1,13 @@
-"""The contract between the server, the hosts, and the transport that carries their messages.
+"""What the server and hosts hear from the transport that carries their messages.
 
 A lost peer is a value, not an exception: `receive` yields `Lost`, and a `send` to a peer that is
 gone does nothing.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from mdgan.messages import Message
 
@@ -15,7 +15,7 @@ from mdgan.messages import Message
 class Traffic:
     """Bytes that one end has moved, by kind of message; used by one thread only.
 
-    What sets a link up and ends it (clocks, farewells, the store) is not counted.
+    What sets a link up and ends it is not counted, nor what keeps it alive.
 
     Attributes:
         sent: bytes sent so far, by the name of the kind.
@@ -42,6 +42,9 @@ Admit = Callable[[Mapping[str, Any]], Mapping[str, Any] | str]
 
 SERVER = 0
 """The server's number as a peer. Hosts are numbered by their first worker."""
+
+RELAY = "server"
+"""Where parcels are fetched of a host that other hosts cannot reach."""
 
 
 @dataclass(frozen=True)
@@ -105,84 +108,3 @@ class Asked:
 
 ServerEvent = Received | Joined | Lost | Refused | Asked
 HostEvent = Received | Lost | Asked
-
-
-class ServerTransport(Protocol):
-    """The server's end.
-
-    Attributes:
-        traffic: bytes moved so far.
-    """
-
-    traffic: Traffic
-
-    def send(self, host: int, message: Message) -> int:
-        """Sends without waiting for arrival; the tensors are copied before it returns.
-
-        Returns:
-            The bytes it takes; 0 if the host is gone.
-        """
-
-    def receive(self, timeout_seconds: float) -> ServerEvent | None:
-        """The next event from any host, or None when the time is up."""
-
-    def drop(self, host: int) -> None:
-        """Ends the link to a host that is no longer needed; no `Lost` follows."""
-
-    def interrupt(self) -> None:
-        """Makes `receive` yield `Asked`; may be called from a signal handler."""
-
-    def close(self) -> None:
-        """Says goodbye to every host and frees everything."""
-
-
-class HostTransport(Protocol):
-    """A host's end.
-
-    Attributes:
-        traffic: bytes moved so far.
-        clock_offset_seconds: what to add to this machine's monotonic clock to get the server's.
-        welcome: what the server told when it let this host in.
-    """
-
-    traffic: Traffic
-    clock_offset_seconds: float
-    welcome: Mapping[str, Any]
-
-    def send(self, message: Message) -> int:
-        """Sends to the server without waiting for arrival.
-
-        Returns:
-            The bytes it takes; 0 if the server is gone.
-        """
-
-    def receive(self, timeout_seconds: float) -> HostEvent | None:
-        """The next event from the server, or None when the time is up."""
-
-    def exchange(
-        self,
-        iteration: int,
-        outgoing: Mapping[int, Message],
-        incoming: Collection[int],
-        addresses: Mapping[int, Sequence[Any] | None],
-    ) -> Mapping[int, Message | Lost]:
-        """Lays out at most one message for each of some hosts and fetches one from each of others.
-
-        Every host concerned calls it for the same iteration. What is laid out is a copy, so that
-        no host waits for another to fetch it, and a host's death affects only its partner.
-
-        Args:
-            iteration: the same at every host concerned.
-            outgoing: by receiving host.
-            incoming: the hosts that have a message for this host.
-            addresses: where to fetch, for every host in `incoming`, as its hello said.
-
-        Returns:
-            For every host in `incoming`, its message, or `Lost` if it did not come in time.
-        """
-
-    def interrupt(self) -> None:
-        """Makes `receive` yield `Asked`; may be called from a signal handler."""
-
-    def close(self) -> None:
-        """Says goodbye to the server and frees everything."""

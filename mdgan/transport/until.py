@@ -1,5 +1,6 @@
 """Waits with a time limit: up to a moment, or for an event from another thread."""
 
+import math
 import queue
 import threading
 import time
@@ -8,6 +9,9 @@ from typing import Generic, TypeVar
 from mdgan.errors import Interrupted
 
 _LOOK_SECONDS = 0.1
+
+
+Event = TypeVar("Event")
 
 
 class Until:
@@ -40,6 +44,19 @@ class Until:
             raise TimeoutError("it did not answer in time")
         return max(0.001, min(left, _LOOK_SECONDS))
 
+    def take(self, inbox: "Inbox[Event | Exception]") -> "Event":
+        """The next event; raises it if it is an error.
+
+        Raises:
+            TimeoutError: the time is up.
+            Interrupted: asked to stop.
+        """
+        while (event := inbox.take(self.slice())) is None:
+            pass
+        if isinstance(event, Exception):
+            raise event
+        return event
+
     def pause(self, seconds: float) -> None:
         """Waits, but not beyond the moment.
 
@@ -56,8 +73,9 @@ class Until:
         """The same, but at most this many seconds from now."""
         return Until(min(seconds, self.left()), self._interrupted)
 
-
-Event = TypeVar("Event")
+    def endless(self) -> "Until":
+        """The same without a limit: only an interruption ends the wait."""
+        return Until(math.inf, self._interrupted)
 
 
 class Inbox(Generic[Event]):

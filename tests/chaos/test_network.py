@@ -85,11 +85,11 @@ class Spread:
 @contextmanager
 def spread(folder: Path, iterations: int, *flags: str) -> Iterator[Spread]:
     """Starts a run on four machines; the workers come last, so that all see it begin."""
-    assert run_here("token", "token", cwd=folder).status == 0
+    assert run_here("credentials", "new", "run.cred", cwd=folder).status == 0
     with namespaces.machines(4) as machines:
         run, log = folder / "run", folder / "standby.log"
         where = ["--master-addr", f"{machines[0].address},{machines[3].address}"]
-        where += ["--master-port", "29500", "--join-token", "token"]
+        where += ["--master-port", "29500", "--credentials", "run.cred"]
         train = [*MDGAN, "train", *QUIET, *where, "--out", str(run), "--world-size", "4", *flags]
         train += ["--liveness-timeout", f"{LIVENESS_SECONDS:g}", "--checkpoint-interval", "10"]
         train += ["--iterations", str(iterations), "--swap-interval", "0"]
@@ -140,7 +140,7 @@ def test_a_cable_is_out_for_longer_than_the_liveness_timeout(tmp_path: Path) -> 
     assert [result.status for result in results] == [0, 0, 0, 0]
     (lost,), (joined,) = running.events("lost"), running.events("joined")
     assert lost["workers"] == joined["workers"] == [3]
-    assert lost["reason"] == f"silent for {LIVENESS_SECONDS:g} s"
+    assert lost["reason"].endswith(f"it was silent for {LIVENESS_SECONDS:g} s")
     assert "rank 3 is back" in results[2].errors
     missed = joined["iteration"] - lost["iteration"]
     assert missed >= 10

@@ -85,7 +85,7 @@ def test_halts_shorter_than_the_deadline_longer_and_longer_than_liveness(tmp_pat
     assert late.over_seconds > 2.5
     (gone,) = staged.events("lost")
     assert gone["workers"] == [3]
-    assert gone["reason"] == "silent for 4 s"
+    assert gone["reason"] == "its connection closed, or it was silent for 4 s"
     (again,) = staged.events("joined")
     assert again["workers"] == [3]
     assert lost.over_seconds is not None

@@ -2,39 +2,51 @@
 
 import json
 import struct
+from datetime import timedelta
+from functools import cache
 
 import torch
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from mdgan import messages
-from mdgan.messages import Message
-from mdgan.transport.handshake import client_proof, greeting
-from mdgan.transport.wire import HEADER_BYTES, decode_header, encode
+from mdgan.credentials.authority import make_authority
+from mdgan.credentials.pem import now
+from mdgan.messages import Kind, Message
+from mdgan.transport.frames import Frame, encode
 
-_NONCE = bytes(range(32))
 
-
+@cache
 def seeds(name: str) -> list[bytes]:
     """Some for each of `targets.TARGETS`."""
-    hello = messages.hello({"purpose": "join", "host": 1, "workers": [1, 2], "num_samples": {}})
-    state = messages.state(
-        3, {1: {"model.w": torch.ones(2, 3), "step": torch.tensor(1)}}, "checkpoint"
+    said = {"purpose": "join", "host": 1, "workers": [1, 2], "num_samples": {}}
+    hello = encode(Message(Kind.HELLO, 0, said))
+    state = encode(
+        messages.state(3, {1: {"model.w": torch.ones(2, 3), "step": torch.tensor(1)}}, "checkpoint")
     )
-    table = [["1/w", "float32", [2, 8], 0], ["1/b", "bool", [0], 64]]
+    empty = Frame(Kind.STATE, 1, b"")
+    table = {
+        "1/w": {"dtype": "F32", "shape": [2, 8], "data_offsets": [0, 64]},
+        "1/b": {"dtype": "BOOL", "shape": [0], "data_offsets": [64, 64]},
+    }
     return {
-        "header": [_raw(message)[:HEADER_BYTES] for message in (hello, state)],
-        "body": [_with_cut(message) for message in (hello, state)],
-        "table": [json.dumps(table).encode(), b"[]", b'[["w","int64",[8],0]]'],
-        "greeting": [greeting(_NONCE), greeting(_NONCE, version=9)],
-        "handshake": [greeting(_NONCE) + client_proof(b"", _NONCE, _NONCE), greeting(_NONCE)],
-        "hello": [_raw(hello), _raw(messages.bye()), _raw(messages.pulse()) + _raw(hello)],
-    }[name]
+        "body": lambda: [hello.body, state.body, encode(Message("SWAP", 1)).body],
+        "table": lambda: [json.dumps(table)[1:-1].encode(), b""],
+        "fields": lambda: [json.dumps(said).encode(), b"[]", b"{}"],
+        "pieces": lambda: [_prefixed(hello), _prefixed(empty) + _prefixed(hello)],
+        "permit": _certificates,
+    }[name]()
 
 
-def _raw(message: Message) -> bytes:
-    header, body = encode(message)
-    return bytes(header.numpy().data) + bytes(body.numpy().data)
+def _prefixed(frame: Frame) -> bytes:
+    return b"".join(struct.pack("<H", len(piece)) + piece for piece in frame.pieces)
 
 
-def _with_cut(message: Message) -> bytes:
-    header, body = encode(message)
-    return struct.pack("<H", decode_header(header).fields_bytes) + bytes(body.numpy().data)
+def _certificates() -> list[bytes]:
+    clock, days = now(), timedelta(days=2)
+    authority = make_authority(days, clock)
+    issued = [
+        authority.issue("hospital-a", "worker", [3, 4], days, clock)[0],
+        authority.issue("shared", None, [], days, clock)[0],
+        authority.certificate,
+    ]
+    return [certificate.public_bytes(Encoding.DER) for certificate in issued]

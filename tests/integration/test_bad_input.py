@@ -1,5 +1,7 @@
 """Bad input: one line that names the value and the way out, status 2, and nothing started."""
 
+import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +9,8 @@ import pytest
 import torch
 
 from mdgan.cli import main
-from mdgan.transport.rendezvous import local_addresses
+from mdgan.launch.addresses import local_addresses
+from tests.processes import run
 from tests.unit.dataset_formats import write_mnist
 
 TRAIN = ["train", "--out", "run"]
@@ -62,7 +65,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--ranks", "one"], ["'one'", "0,1,2"]),
         (["--swap-interval", "5", "--swap-epochs", "1"], ["--swap-interval 5", "--swap-epochs"]),
         (["--master-addr", "192.0.2.77"], ["192.0.2.77", "127.0.0.1"]),
-        (["--master-addr", "0.0.0.0"], ["0.0.0.0", "127.0.0.1"]),
+        (["--master-addr", "0.0.0.0"], ["others can reach 0.0.0.0", "--credentials FILE"]),
         (["--master-addr", "no.such.host.invalid"], ["no.such.host.invalid", "unknown host"]),
         (["--master-port", "70000"], ["--master-port 70000"]),
         (["--ranks", "0,1", "--master-port", "0"], ["--master-port 0", "name one"]),
@@ -83,7 +86,8 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--patience", "-1"], ["--patience -1"]),
         (["--checkpoint-interval", "-1"], ["--checkpoint-interval -1"]),
         (["--checkpoint-keep", "0"], ["--checkpoint-keep 0"]),
-        (["--join-token", "nowhere"], ["--join-token nowhere", "mdgan token FILE"]),
+        (["--revoked", "nowhere"], ["--revoked nowhere: needs --credentials"]),
+        (["--credentials", "nowhere"], ["nowhere: does not exist", "mdgan credentials new FILE"]),
         (["--threads", "0"], ["--threads 0"]),
         (["--connect-timeout", "0"], ["--connect-timeout 0"]),
         (["--generator-lr", "nan"], ["--generator-lr nan"]),
@@ -121,14 +125,14 @@ def test_apple_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None
     assert "--device mps: no Apple GPU found here; use --device cpu" in line
 
 
-def test_an_address_that_others_reach_needs_a_token(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_that_others_reach_needs_credentials(capsys: pytest.CaptureFixture[str]) -> None:
     outside = [address for address in local_addresses() if address.count(".") == 3]
     outside = [address for address in outside if not address.startswith("127.")]
     if not outside:
         pytest.skip("this machine has no address of its own")
     line = refusal(capsys, *TRAIN, "--master-addr", outside[0])
     assert f"--master-addr {outside[0]}: others can reach {outside[0]}" in line
-    assert "--join-token FILE" in line
+    assert "--credentials FILE" in line
     assert "--insecure" in line
     assert not Path("run").exists()
 
@@ -150,14 +154,39 @@ def test_a_standby_that_no_host_would_find(
     assert "names no standby" in line or "none is an address of this machine" in line
 
 
-def test_joining_where_there_is_no_server(capsys: pytest.CaptureFixture[str], port: int) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["join", "--master-port", str(port), "--connect-timeout", "0.5"])
-    assert ended.value.code == 2
-    told, line = capsys.readouterr().err.splitlines()
+def test_joining_where_there_is_no_server(empty_folder: Path, port: int) -> None:
+    where = ["--master-port", str(port), "--connect-timeout", "0.5"]
+    told, line = refused_guest(empty_folder, *where)
     assert told.endswith(f"asking the server at 127.0.0.1:{port} for a rank")
-    assert line.startswith("mdgan: ")
     assert f"no server answers at 127.0.0.1:{port} after 0.5 s" in line
+
+
+def test_joining_a_run_that_does_not_run(empty_folder: Path) -> None:
+    (line,) = refused_guest(empty_folder, "nowhere")
+    assert "nowhere: not a run" in line
+    (empty_folder / "given").mkdir()
+    (empty_folder / "given" / "run.json").write_text("{}")
+    (line,) = refused_guest(empty_folder, "given")
+    assert "given: no server runs there on this machine; give --master-addr" in line
+    gone = {"socket": f"unix:{empty_folder}/server"}
+    (empty_folder / "given" / "run.json").write_text(json.dumps(gone))
+    (line,) = refused_guest(empty_folder, "given")
+    assert "given: no server runs there on this machine; give --master-addr" in line
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(f"{empty_folder}/server")
+    _, line = refused_guest(empty_folder, "given", "--connect-timeout", "1")
+    assert "no server answers" in line
+
+
+def refused_guest(folder: Path, *arguments: str) -> list[str]:
+    """What `mdgan join` says before it gives up; it asks in a fork, which gRPC here forbids."""
+    result = run("join", *arguments, cwd=folder)
+    assert result.status == 2, result
+    assert result.output == ""
+    lines = [line[20:] if line[:4].isdecimal() else line for line in result.errors.splitlines()]
+    assert len(lines) <= 2, result
+    assert lines[-1].startswith("mdgan: ")
+    return lines
 
 
 def test_extractor_that_gives_no_features(

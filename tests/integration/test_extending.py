@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mdgan.transport.base import HostTransport
+from mdgan.transport.host_end import HostTransport
 from tests.processes import REPOSITORY, finish, read_status, run_here, start_anew
 from tests.unit.transport import test_contract
 from tests.unit.transport.networks import QUICK, Network, admit_all

@@ -106,9 +106,7 @@ def test_a_killed_worker_is_not_missed(tmp_path: Path) -> None:
 def test_another_joins_for_a_killed_one(tmp_path: Path) -> None:
     running = begin(tmp_path, "--participation", "1")
     lose_rank_2(running)
-    address, _, port = read_status(running.folder)["listens"].rpartition(":")
-    join = [*MDGAN, "join", "--threads", "1", "--master-addr", address, "--master-port", port]
-    guest = start(join, tmp_path)
+    guest = start([*MDGAN, "join", str(running.folder), "--threads", "1"], tmp_path)
     wait_until(lambda: bool(read_events(running.folder, "joined")), "a join")
     (joined,) = read_events(running.folder, "joined")
     present = sorted({1, 3, 4, *joined["workers"]})

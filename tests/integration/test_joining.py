@@ -63,8 +63,11 @@ def test_a_rank_with_other_settings_is_told_which(
 def test_a_rank_that_is_there_already(tmp_path: Path, port: int) -> None:
     trio = ["--world-size", "3", "--connect-timeout", "60"]
     serving = start(train(*trio, "--ranks", "0", "--out", "run", port=port), tmp_path)
-    twins = [start(train(*trio, "--ranks", "1", port=port), tmp_path) for _ in range(2)]
+    one = [*trio, "--ranks", "1", "--log-file"]
+    twins = [start(train(*one, f"{name}.log", port=port), tmp_path) for name in "ab"]
     wait_until(lambda: any(twin.poll() is not None for twin in twins), "one of two is refused")
+    logs = [tmp_path / f"{name}.log" for name in "ab"]
+    wait_until(lambda: any("joined as" in log.read_text() for log in logs), "the other is in")
     refused, admitted = sorted(twins, key=lambda twin: twin.poll() is None)
     check_refused(finish(refused), "rank 1 has joined already")
     serving.terminate()
@@ -92,7 +95,7 @@ def test_something_else_listens(tmp_path: Path) -> None:
         port = silent.getsockname()[1]
         flags = ["--ranks", "1", "--connect-timeout", "1"]
         result = finish(start(train(*flags, port=port), tmp_path))
-    check_refused(result, f"whatever listens at 127.0.0.1:{port} is no mdgan server")
+    check_refused(result, f"the server at 127.0.0.1:{port} did not admit this host")
     assert result.errors.count("\n") == 2, result
 
 

@@ -86,7 +86,7 @@ def test_commands_have_the_flags_that_a_page_gives_them(page: Path) -> None:
 @EACH_PAGE
 def test_what_a_page_names_is_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+    flags = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text))
     assert flags <= all_options(cli) | NOT_OURS
     makefile = (REPOSITORY / "Makefile").read_text()
     for target in re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE):

@@ -30,12 +30,12 @@ SCRIPT = str(REPOSITORY / "scripts" / "run-distributed.sh")
 FLAGS = [*QUICK, "--swap-interval", "3", "--seed", "5"]
 
 
-TOKEN = ["--join-token", "token"]
+OWN = ["--credentials", "run.cred"]
 
 
 @pytest.fixture(autouse=True)
-def _token(tmp_path: Path) -> None:
-    assert run_here("token", "token", cwd=tmp_path).status == 0
+def _credentials(tmp_path: Path) -> None:
+    assert run_here("credentials", "new", "run.cred", cwd=tmp_path).status == 0
 
 
 def arguments(world_size: str, first: namespaces.Machine) -> dict[str, str]:
@@ -47,13 +47,18 @@ def test_three_machines_give_the_generator_of_one(tmp_path: Path) -> None:
     with namespaces.machines(3) as (first, second, third):
         rank_0 = arguments("6", first)
         train = [*MDGAN, "train", "--world-size", "6", "--master-addr", first.address]
-        train += [*FLAGS, *TOKEN]
+        train += [*FLAGS, *OWN]
         spread = [
             # The workers' machines are ready before the server is: they wait for it.
             start([*second.prefix, *train, "--ranks", "2,3"], tmp_path),
-            start([*third.prefix, SCRIPT, "4..5", *FLAGS, *TOKEN], tmp_path, **rank_0),
+            # The third hands its discriminators over through the server, as behind NAT.
             start(
-                [*first.prefix, SCRIPT, "0..1", *FLAGS, *TOKEN, "--out", "spread"],
+                [*third.prefix, SCRIPT, "4..5", *FLAGS, *OWN, "--relay", "always"],
+                tmp_path,
+                **rank_0,
+            ),
+            start(
+                [*first.prefix, SCRIPT, "0..1", *FLAGS, *OWN, "--out", "spread"],
                 tmp_path,
                 **rank_0,
             ),
@@ -73,7 +78,7 @@ def test_ports_listen_only_on_the_given_address_and_a_lost_machine_is_survived(
 ) -> None:
     with namespaces.machines(2) as (first, second):
         long = [*MDGAN, "train", "--iterations", "100000", "--log-interval", "1", "--threads", "1"]
-        long += ["--world-size", "4", "--master-addr", first.address, *TOKEN]
+        long += ["--world-size", "4", "--master-addr", first.address, *OWN]
         far = start([*second.prefix, *long, "--ranks", "2..3"], tmp_path)
         near = start([*first.prefix, *long, "--ranks", "0,1", "--out", "run"], tmp_path)
         wait_until(lambda: bool(read_metrics(tmp_path / "run")), "first iteration")
@@ -95,7 +100,7 @@ def test_ports_listen_only_on_the_given_address_and_a_lost_machine_is_survived(
 @pytest.mark.slow
 def test_server_stopped_on_its_machine_ends_the_others(tmp_path: Path) -> None:
     """The server is alone on its machine, so that all it sends and receives passes the wire."""
-    long = ["--iterations", "100000", "--log-interval", "1", "--threads", "1", *TOKEN]
+    long = ["--iterations", "100000", "--log-interval", "1", "--threads", "1", *OWN]
     with namespaces.machines(2) as (first, second):
         rank_0 = arguments("3", first)
         far = start([*second.prefix, SCRIPT, "1..2", *long], tmp_path, **rank_0)

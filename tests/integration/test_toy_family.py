@@ -75,8 +75,7 @@ def test_it_goes_on_when_a_worker_dies_and_a_newcomer_joins(tmp_path: Path) -> N
     wait_until(lambda: bool(processes.read_metrics(running.folder)), "first iterations")
     os.kill(running.hosts()[0], signal.SIGKILL)
     wait_until(lambda: bool(read_events(running.folder, "lost")), "the loss is noticed")
-    port = processes.read_status(running.folder)["listens"].rpartition(":")[2]
-    newcomer = begin("join", "--master-port", port, "--threads", "1", cwd=tmp_path)
+    newcomer = begin("join", "run", "--threads", "1", cwd=tmp_path)
     wait_until(lambda: bool(read_events(running.folder, "joined")), "the newcomer trains")
     running.process.terminate()
     assert finish(running.process).status == 128 + signal.SIGTERM

@@ -41,6 +41,11 @@ def pod(name: str) -> dict[str, Any]:
     return spec
 
 
+def of(flags: list[str]) -> str:
+    """The file of `--credentials`."""
+    return flags[flags.index("--credentials") + 1]
+
+
 def mdgan_flags(script: str) -> list[str]:
     """The flags of the one `mdgan train` in a container's script."""
     (command,) = re.findall(r"mdgan train((?:.*\\\n)*.*?) &\n", script)
@@ -67,14 +72,14 @@ def test_a_resource_that_does_not_fit_is_found() -> None:
 def test_every_file_beside_the_kustomization_is_part_of_it() -> None:
     (kustomization,) = documents(KUBERNETES / "kustomization.yaml")
     assert kustomization["apiVersion"] == "kustomize.config.k8s.io/v1beta1"
-    (settings,), (token,) = kustomization["configMapGenerator"], kustomization["secretGenerator"]
-    assert token["files"] == ["run.token"]  # made by the user, and ignored by Git
+    (settings,), (secret,) = kustomization["configMapGenerator"], kustomization["secretGenerator"]
+    assert secret["files"] == ["run.cred"]  # made by the user, and ignored by Git
     listed = {"kustomization.yaml", *kustomization["resources"], *settings["files"]}
-    assert {path.name for path in KUBERNETES.iterdir() if path.suffix != ".token"} == listed
+    assert {path.name for path in KUBERNETES.iterdir() if path.suffix != ".cred"} == listed
     for name in ("mdgan-server", "mdgan-worker"):
         volumes = {volume["name"]: volume for volume in pod(name)["volumes"]}
         assert volumes["settings"]["configMap"]["name"] == settings["name"]
-        assert volumes["token"]["secret"]["secretName"] == token["name"]
+        assert volumes["credentials"]["secret"]["secretName"] == secret["name"]
         assert pod(name)["containers"][0]["image"] == kustomization["images"][0]["name"]
 
 
@@ -107,6 +112,8 @@ def test_pods_start_mdgan_with_flags_that_it_has(name: str) -> None:
     known = {option for parameter in train.params for option in parameter.opts}
     assert {flag for flag in flags if flag.startswith("--")} <= known
     assert flags[flags.index("--master-port") + 1] == str(DEFAULT_PORT)
+    # A secret's file can be read by its group; mdgan wants a key of its owner alone.
+    assert f"install -m 600 /etc/mdgan/credentials/run.cred {of(flags)}" in container["args"][0]
     address = flags[flags.index("--master-addr") + 1]
     if name == "mdgan-server":
         assert flags[flags.index("--ranks") + 1] == "0"
@@ -130,7 +137,7 @@ def test_compose_starts_every_rank_once_with_flags_that_mdgan_has() -> None:
         ranks.append(values["--ranks"])
         assert values["--world-size"] == str(len(compose["services"]))
         assert values["--master-addr"] == "server"
-        assert values["--join-token"] == f"/run/secrets/{service['secrets'][0]}"
+        assert values["--credentials"] == f"/run/secrets/{service['secrets'][0]}"
         assert service["secrets"][0] in compose["secrets"]
         if name != "server":
             folders.append(next(v for v in service["volumes"] if v.endswith(":/data:ro")))

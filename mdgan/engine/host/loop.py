@@ -15,7 +15,8 @@ from mdgan.errors import BadInput, Interrupted
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer, memory_bytes
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import Asked, HostTransport, Lost, Received
+from mdgan.transport.base import Asked, Lost, Received
+from mdgan.transport.host_end import HostTransport
 
 _log = logging.getLogger(__name__)
 

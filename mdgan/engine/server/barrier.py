@@ -22,7 +22,8 @@ from mdgan.engine.server.screening import Screening
 from mdgan.engine.settings import DeadlineRule
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
-from mdgan.transport.base import Received, ServerTransport
+from mdgan.transport.base import Received
+from mdgan.transport.server_end import ServerTransport
 
 _REMEMBERED = 200
 

@@ -18,7 +18,7 @@ from mdgan.gan.average import GeneratorAverage
 from mdgan.messages import Kind, Message
 from mdgan.observe.run_observer import RunObserver
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import ServerTransport
+from mdgan.transport.server_end import ServerTransport
 
 
 def build_server(

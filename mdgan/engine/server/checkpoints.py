@@ -22,7 +22,7 @@ from mdgan.storage.fence import Fence, Fenced
 from mdgan.storage.manifest import SERVER, Manifest
 from mdgan.storage.state_file import Damaged, StoredFile, write_state
 from mdgan.storage.whole_file import make_folder
-from mdgan.transport.base import ServerTransport
+from mdgan.transport.server_end import ServerTransport
 
 _DRAIN_SECONDS = 30.0
 

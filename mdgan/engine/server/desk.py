@@ -12,15 +12,8 @@ from mdgan.messages import Message
 from mdgan.observe.run_observer import RunObserver
 from mdgan.storage.fence import Fenced
 from mdgan.storage.state_file import Damaged
-from mdgan.transport.base import (
-    Asked,
-    Joined,
-    Lost,
-    Received,
-    Refused,
-    ServerEvent,
-    ServerTransport,
-)
+from mdgan.transport.base import Asked, Joined, Lost, Received, Refused, ServerEvent
+from mdgan.transport.server_end import ServerTransport
 
 Handler = Callable[[int, Message], None]
 """Takes in a message of one kind from a host, given by its number; raises what `NONSENSE` names if

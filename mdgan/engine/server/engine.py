@@ -11,7 +11,7 @@ from mdgan.engine.server.membership import Membership
 from mdgan.messages import Message
 from mdgan.observe.run_observer import RunObserver
 from mdgan.observe.tracer import Span
-from mdgan.transport.base import ServerTransport
+from mdgan.transport.server_end import ServerTransport
 
 
 @dataclass

@@ -3,8 +3,9 @@
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from mdgan.engine.hello import Hello, read_hello
@@ -27,7 +28,7 @@ class Member:
     """
 
     workers: list[int]
-    address: Sequence[Any] | None
+    address: str | None
     arriving: bool = True
     told: Mapping[str, Any] = field(default_factory=dict)
     owes: dict[int, list[int]] = field(default_factory=dict)
@@ -85,7 +86,8 @@ class Membership:
         """Decides whether a newcomer may come in.
 
         Args:
-            hello: `purpose` is `join` (see `make_hello`), `ask` or `watch`.
+            hello: `purpose` is `join` (see `make_hello`), `ask` or `watch`. Who asks may have
+                `ranks`: those that its certificate names.
 
         Returns:
             What it is told; or why it may not come in, in words for the user who started it.
@@ -94,11 +96,19 @@ class Membership:
         if purpose == "watch":
             return dict(self._told)
         if purpose == "ask":
-            return {**self._told, "identity": dict(self._identity), "rank": self._promise_rank()}
+            ranks = hello.get("ranks")
+            rank = self._promise_rank(None if ranks is None else [int(rank) for rank in ranks])
+            if rank is None:
+                return "every rank that its certificate names is taken; wait, or issue another"
+            return {**self._told, "identity": dict(self._identity), "rank": rank}
         return self._admit_host(hello) if purpose == "join" else _MALFORMED
 
-    def _promise_rank(self) -> int:
-        """A rank for a worker that comes later: one that no worker has or may return to."""
+    def _promise_rank(self, among: Iterable[int] | None) -> int | None:
+        """A rank for a worker that comes later: one that no worker has or may return to.
+
+        Args:
+            among: those that it may have; None: any.
+        """
         now = time.monotonic()
         with self._lock:
             taken = {rank for ranks in self._admitted.values() for rank in ranks}
@@ -107,10 +117,9 @@ class Membership:
             taken |= self._shut_out
             if self.checkpoint is not None and not self._begun:
                 taken |= self._expected  # a run that goes on: its workers are on their way
-            rank = 1
-            while rank in taken:
-                rank += 1
-            self._promised[rank] = now + _PROMISE_SECONDS
+            rank = next((rank for rank in (among or count(1)) if rank not in taken), None)
+            if rank is not None:
+                self._promised[rank] = now + _PROMISE_SECONDS
         return rank
 
     def _admit_host(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
@@ -305,7 +314,7 @@ class Membership:
         """The host of every live worker."""
         return {worker: host for host, member in self._members.items() for worker in member.workers}
 
-    def addresses(self) -> dict[int, Sequence[Any] | None]:
+    def addresses(self) -> dict[int, str | None]:
         """Where every live host hands out discriminators."""
         return {host: member.address for host, member in self._members.items()}
 

@@ -11,7 +11,7 @@ from mdgan.engine.server.membership import Membership
 from mdgan.gan.model_state import part_of
 from mdgan.messages import Message
 from mdgan.observe.run_observer import RunObserver
-from mdgan.transport.base import ServerTransport
+from mdgan.transport.server_end import ServerTransport
 
 
 class Newcomers:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from torch import nn
 
 from mdgan import messages
+from mdgan.engine.channel import Channel, ChannelClosed
 from mdgan.engine.server.membership import Membership
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
@@ -13,8 +14,7 @@ from mdgan.messages import Kind, Message
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.observe.run_observer import RunObserver
 from mdgan.records.values import passed
-from mdgan.transport.base import ServerTransport
-from mdgan.transport.channel import Channel, ChannelClosed
+from mdgan.transport.server_end import ServerTransport
 
 _MOST_PENDING = 4
 _ASK_SECONDS = 0.2

@@ -13,7 +13,7 @@ from mdgan.families.federated.messages import ROUND, read_order
 from mdgan.families.federated.model_average import weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
-from mdgan.transport.base import HostTransport
+from mdgan.transport.host_end import HostTransport
 
 
 class FederatedHost(HostPart):

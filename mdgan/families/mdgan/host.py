@@ -21,7 +21,7 @@ from mdgan.families.mdgan.worker import Worker, WorkerGroup
 from mdgan.gan.codecs import FP32, Codec
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
-from mdgan.transport.base import HostTransport
+from mdgan.transport.host_end import HostTransport
 
 
 class MDGANHost(HostPart):

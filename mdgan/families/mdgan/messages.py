@@ -1,7 +1,6 @@
 """The messages of MD-GAN: generated batches go out, feedback comes back, discriminators move."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from torch import Tensor
 
@@ -46,6 +45,7 @@ def batches(
     swap_follows: bool,
     last: bool,
     codec: Codec = FP32,
+    encoded: dict[tuple[int, ...], dict[str, Tensor]] | None = None,
 ) -> Message:
     """Server → host: what the host's workers judge and train on.
 
@@ -58,13 +58,17 @@ def batches(
         swap_follows: whether a SWAP comes before the next BATCHES.
         last: whether this is the last iteration.
         codec: of images.
+        encoded: choices of batches of X as they travel, for hosts that get the same; is added to.
 
     Returns:
         fields `judge` and `train` (worker → position in the tensor), `swap_follows`, `last`;
         tensors `batches.…` as the codec writes [number of batches used here, b, C, H, W].
     """
-    used = sorted({index for pair in assignment.values() for index in pair})
+    used = tuple(sorted({index for pair in assignment.values() for index in pair}))
     position = {index: place for place, index in enumerate(used)}
+    encoded = {} if encoded is None else encoded
+    if used not in encoded:
+        encoded[used] = under("batches.", codec.encode(generated[list(used)]))
     return Message(
         BATCHES,
         iteration,
@@ -74,7 +78,7 @@ def batches(
             "swap_follows": swap_follows,
             "last": last,
         },
-        tensors=under("batches.", codec.encode(generated[used])),
+        tensors=encoded[used],
     )
 
 
@@ -103,7 +107,7 @@ def swap(
     iteration: int,
     moves: Mapping[int, int],
     host_of: Mapping[int, int],
-    addresses: Mapping[int, Sequence[Any] | None],
+    addresses: Mapping[int, str | None],
 ) -> Message:
     """Server → host: the moves that concern one of the host's workers.
 

@@ -177,6 +177,7 @@ class MDGANServer(ServerPart):
         with engine.span("generate"):
             generated = self._learner.generate(kappa)
         assignment = assign(workers, kappa)
+        encoded: dict[tuple[int, ...], dict[str, Tensor]] = {}
         engine.ask(
             i,
             hosts,
@@ -187,6 +188,7 @@ class MDGANServer(ServerPart):
                 swap_follows=self._swap_follows(i),
                 last=i == self._settings.iterations,
                 codec=self._images,
+                encoded=encoded,
             ),
         )
         return _Sent(hosts, assignment, kappa)

@@ -17,7 +17,10 @@ from mdgan.report.numbers.durations import iteration_durations, outlier_threshol
 from mdgan.report.numbers.operations import within_rounds
 
 _WHERE = frozenset(
-    ("out", "ranks", "master_addr", "master_port", "network_interface", "join_token", "insecure")
+    (
+        *("out", "ranks", "master_addr", "master_port", "network_interface", "listen", "relay"),
+        *("credentials", "ca", "certificate", "key", "revoked", "insecure"),
+    )
 )
 _HOW_OFTEN = frozenset(
     (

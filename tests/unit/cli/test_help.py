@@ -47,7 +47,7 @@ def test_flags_stand_in_groups() -> None:
     assert of_flag["--dataset"] == "Data"
     assert of_flag["--swap"] == "Algorithm"
     assert of_flag["--beta1"] == "Models and optimizers"
-    assert of_flag["--join-token"] == "Network and processes"
+    assert of_flag["--credentials"] == "Network and processes"
     assert of_flag["--patience"] == "Faults and checkpoints"
     assert of_flag["--out"] == "Output and scores"
     assert of_flag["--threads"] == "Speed"

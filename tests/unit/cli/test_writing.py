@@ -9,28 +9,27 @@ from typing import NoReturn
 import pytest
 from click.testing import CliRunner
 
-from mdgan.cli.train import token
+from mdgan.cli.credentials import new
 from mdgan.errors import BadInput
-from mdgan.launch.settings import LaunchSettings, read_token
+from mdgan.launch.settings import LaunchSettings, read_identity
 from tests.processes import run_here
 
 
-def test_a_secret_of_its_own_is_written_for_its_owner_alone(
+def test_credentials_are_written_for_their_owner_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    secrets = set()
+    keys = set()
     for name in ("one", "two"):
         path = tmp_path / name
-        result = CliRunner().invoke(token, [str(path)], catch_exceptions=False)
+        result = CliRunner().invoke(new, [str(path)], catch_exceptions=False)
         assert result.exit_code == 0
-        assert f"--join-token {path}" in result.output
+        assert str(path) in result.output
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        text = path.read_text()
-        assert len(text.strip()) == 64
-        assert int(text, 16) > 0
-        secrets.add(read_token(LaunchSettings(join_token=str(path))))
-    assert len(secrets) == 2
-    assert text.strip() not in result.output
+        identity = read_identity(LaunchSettings(credentials=str(path)))
+        assert identity is not None
+        assert identity.key.decode() not in result.output
+        keys.add(identity.key)
+    assert len(keys) == 2
     assert capsys.readouterr().err == ""
 
 
@@ -38,21 +37,23 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "there"
     path.write_text("mine")
     with pytest.raises(BadInput, match="is there already"):
-        CliRunner().invoke(token, [str(path)], catch_exceptions=False)
+        CliRunner().invoke(new, [str(path)], catch_exceptions=False)
     assert path.read_text() == "mine"
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot write there"):
-        CliRunner().invoke(token, [str(tmp_path / "no" / "file")], catch_exceptions=False)
+        CliRunner().invoke(new, [str(tmp_path / "no" / "file")], catch_exceptions=False)
 
 
-def test_a_full_disk_leaves_no_half_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("secrets.token_hex", full_disk)
-    result = run_here("token", "run.token", cwd=tmp_path)
+def test_a_full_disk_leaves_no_half_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", full_disk)
+    result = run_here("credentials", "new", "run.cred", cwd=tmp_path)
     told = "cannot write there (No space left on device); free some space there"
     assert (result.status, result.errors.count("\n")) == (2, 1)
-    assert f"mdgan: run.token: {told}" in result.errors
+    assert f"mdgan: run.cred: {told}" in result.errors
     assert list(tmp_path.iterdir()) == []
 
 

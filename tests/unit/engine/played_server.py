@@ -18,7 +18,8 @@ from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import SERVER, HostTransport, Lost, Received
+from mdgan.transport.base import Received
+from mdgan.transport.host_end import HostTransport
 from mdgan.transport.memory import MemoryNetwork
 from tests.unit.engine.played import FORM, LONG, hello
 from tests.unit.engine.stage import Actor, make_shard
@@ -94,9 +95,9 @@ class PlayedServer:
 
     def cut(self) -> None:
         """Breaks the link, and both ends see it."""
-        link = self.network.hosts[self.number]
-        link.inbox.put(Lost(SERVER, "the cable is cut"))
-        link.ended = True
+        cut = self.network.hosts[self.number]
+        cut.lose_server("the cable is cut")
+        self.network.server.lose(cut.guest, "the cable is cut")
 
     def close(self) -> None:
         """Ends the host if it still runs."""

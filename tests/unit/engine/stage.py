@@ -40,7 +40,6 @@ from mdgan.storage.manifest import SERVER as SERVER_FILES
 from mdgan.storage.manifest import Manifest
 from mdgan.storage.state_file import read_state
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import SERVER, Lost
 from mdgan.transport.memory import MemoryNetwork
 from tests import processes
 from tests.unit.engine.played import IDENTITY, LONG, SHARD_SIZE, Played, hello, weights
@@ -295,9 +294,9 @@ class Stage:
 
     def cut(self, number: int) -> None:
         """Breaks a host's link, and both ends see it."""
-        link = self.network.hosts[number]
-        link.inbox.put(Lost(SERVER, "the cable is cut"))
-        link.close()
+        cut = self.network.hosts[number]
+        cut.lose_server("the cable is cut")
+        self.network.server.lose(cut.guest, "the cable is cut")
 
     # What became of it.
 

@@ -39,7 +39,7 @@ def test_a_fenced_server_stops_and_says_no_word_to_its_hosts(stage: MakeStage) -
     files = {path: path.stat().st_mtime_ns for path in made.folder.rglob("*")}
     one.send(answer_of(1, 2))
     assert isinstance(made.over(), Fenced)
-    assert one.lost() == "the server has ended"
+    assert one.lost() == "it said goodbye"
     assert "STOP" not in one.told()
     changed = {
         path.name for path in made.folder.rglob("*") if path.stat().st_mtime_ns != files.get(path)

@@ -117,7 +117,7 @@ def test_a_copy_that_the_server_has_not_asked_for_is_not_passed_on(stage: MakeSt
         liar.send(messages.state(order.iteration, {2: forged}, "copy", taker))
     state = discriminator(8)
     liar.send(answer_of(2, 1))
-    wait_until(lambda: made.network.server.inbox._queue.empty(), "the server has heard the liar")
+    wait_until(lambda: made.network.server._inbox._queue.empty(), "the server has heard the liar")
     one.send(messages.state(order.iteration, {1: state}, "copy", 4))
     adopted = messages.by_worker(newcomer.take(Kind.ADOPT))
     assert same_state(adopted[4], state)

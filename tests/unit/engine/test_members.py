@@ -2,6 +2,7 @@
 
 import pytest
 
+from mdgan.transport.base import RELAY
 from tests.unit.engine.test_membership import hello, join, make_members
 
 
@@ -90,8 +91,8 @@ def test_who_comes_back_owes_nothing() -> None:
     assert members.free() == {1: [1]}
 
 
-@pytest.mark.parametrize("listens", [None, ["127.0.0.1", 4000]])
-def test_where_hosts_hand_out_discriminators(listens: list[object] | None) -> None:
+@pytest.mark.parametrize("listens", [None, "127.0.0.1:4000", RELAY])
+def test_where_hosts_hand_out_discriminators(listens: str | None) -> None:
     members = make_members()
     said = {**hello(1), "listens": listens}
     members.admit(said)

@@ -88,6 +88,14 @@ def test_who_watches_and_who_asks_is_told_what_it_needs() -> None:
     assert told == {**TOLD, "identity": IDENTITY, "rank": 1}
 
 
+def test_a_guest_gets_a_rank_that_its_certificate_names() -> None:
+    members, asks = make_members(), {"purpose": "ask", "ranks": [7, 9]}
+    assert [welcomed(members.admit(asks))["rank"] for _ in range(2)] == [7, 9]
+    assert members.admit(asks) == (
+        "every rank that its certificate names is taken; wait, or issue another"
+    )
+
+
 def test_ranks_that_will_come_back_to_a_new_server_are_not_given_away() -> None:
     def promised() -> object:
         return welcomed(members.admit({"purpose": "ask"}))["rank"]
@@ -232,7 +240,7 @@ def test_a_rank_twice_in_one_host_is_refused(workers: list[int]) -> None:
         {"class_counts": {"1": [-1]}},
         {"class_counts": {}},
         {"listens": 7},
-        {"listens": "127.0.0.1"},
+        {"listens": ["127.0.0.1", 4000]},
         {"generation": None},
         {"generation": "later"},
         {"generation": []},

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan import messages
+from mdgan.engine.channel import Channel
 from mdgan.engine.server.checkpoints import Standing
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.settings import RunSettings
@@ -20,7 +21,6 @@ from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK, SWA
 from mdgan.families.mdgan.server_swaps import ServerSwaps
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import Received
-from mdgan.transport.channel import Channel
 from tests.processes import wait_until
 from tests.unit.engine.played import Played, answer_of
 from tests.unit.engine.stage import Stage, make_worker
@@ -112,7 +112,7 @@ SENSIBLE: dict[str, tuple[str, dict[str, Any]]] = {
     "copy": (Kind.STATE, {"purpose": "copy", "taker": 3}),
     "checkpoint": (Kind.STATE, {"purpose": "checkpoint", "taker": 0}),
     "left": (Kind.STATE, {"purpose": "leave", "taker": 0}),
-    **{kind.value: (kind, {}) for kind in Kind if kind != Kind.BYE},
+    **{kind.value: (kind, {}) for kind in Kind},
     **{kind: (kind, {}) for kind in (BATCHES, SWAP, DISCRIMINATORS, SWAPPED, ROUND, UPDATE)},
 }
 

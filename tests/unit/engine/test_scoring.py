@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mdgan import messages
+from mdgan.engine.channel import Channel
 from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.settings import RunSettings
@@ -21,7 +22,6 @@ from mdgan.observe.run_observer import RunObserver
 from mdgan.records.run_directory import RunDirectory
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Received
-from mdgan.transport.channel import Channel
 from mdgan.transport.memory import MemoryNetwork
 from tests.unit.engine.played import IDENTITY, LONG, Played
 

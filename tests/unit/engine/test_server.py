@@ -9,13 +9,13 @@ import pytest
 from safetensors.torch import load_file
 
 from mdgan import messages
+from mdgan.engine.channel import Channel
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.messages import Kind
 from mdgan.metrics.real_statistics import RealStatistics
-from mdgan.transport.channel import Channel
 from tests.processes import wait_until
 from tests.unit.engine.played import LONG, answer_of, generator_after
 from tests.unit.engine.stage import Stage

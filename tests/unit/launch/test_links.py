@@ -1,6 +1,6 @@
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,78 +12,97 @@ import torch
 # torch exports it without saying so.
 from torch.distributed import TCPStore  # type: ignore[attr-defined] # see above
 
+from mdgan.credentials.files import issue, make_folder_of_authority, revoke, write_shared
+from mdgan.credentials.pem import now
 from mdgan.engine.hello import make_hello
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.launch import links
-from mdgan.launch.links import connector, open_server
+from mdgan.launch.addresses import local_addresses, split
+from mdgan.launch.links import connector, open_server, place_for_others
 from mdgan.launch.prepare import Prepared, prepare
-from mdgan.launch.settings import LaunchSettings, check_exposed, is_readable_by_others, read_token
+from mdgan.launch.settings import LaunchSettings, check_exposed, read_identity, without_other_guards
+from mdgan.launch.sockets import Sockets
 from mdgan.launch.task import Task
 from mdgan.messages import Message
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import Joined, Lost, Received
-from mdgan.transport.rendezvous import listen, local_addresses
+from mdgan.transport.base import RELAY, Joined, Lost, Received
+from mdgan.transport.host_end import HostTransport
+from mdgan.transport.server_end import ServerTransport
 
 LIMITS = Timeouts(connect=10.0, farewell=1.0, link=5.0, swap=10.0, answer=20.0)
-SECRET = "0123456789abcdef0123"
+DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def token(tmp_path: Path) -> Path:
-    path = tmp_path / "token"
-    path.touch(0o600)
-    path.write_text(SECRET + "\n")
-    return path
+def shared(tmp_path: Path) -> str:
+    """A file that all machines share."""
+    path = tmp_path / "run.cred"
+    write_shared(path, DAY)
+    return str(path)
 
 
-def test_a_token_is_what_is_in_the_file_but_for_white_space_around_it(token: Path) -> None:
-    assert read_token(LaunchSettings(join_token=str(token))) == SECRET.encode()
-    token.write_bytes(b"\xff\x00" * 20)
-    assert read_token(LaunchSettings(join_token=str(token))) == b"\xff\x00" * 20
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    """The folder of one that has issued a certificate to the server and to two workers."""
+    folder = tmp_path / "authority"
+    make_folder_of_authority(folder, DAY)
+    issue(folder, "main", "server", (), DAY)
+    issue(folder, "alice", "worker", (1,), DAY)
+    issue(folder, "bob", "worker", (), DAY)
+    return folder
 
 
-def test_without_a_file_there_is_no_token() -> None:
-    assert read_token(LaunchSettings()) == b""
+@pytest.fixture
+def sockets(tmp_path: Path) -> Sockets:
+    return Sockets(tmp_path, alone=True)
+
+
+def test_without_a_file_there_is_no_identity() -> None:
+    assert read_identity(LaunchSettings()) is None
+    assert read_identity(LaunchSettings(insecure=True)) is None
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("settings", "says"),
     [
-        (None, "cannot be read (No such file or directory)"),
-        ("", "holds 0 bytes"),
-        ("  short of 16  \n", "holds 11 bytes, too few"),
+        ({"credentials": "x", "insecure": True}, "--insecure: --credentials is given, too"),
+        ({"ca": "x", "insecure": True}, "--insecure: --ca is given, too"),
+        ({"credentials": "x", "key": "y"}, "--key: --credentials has it all"),
+        ({"ca": "x"}, "--ca x: needs --certificate"),
+        ({"certificate": "x"}, "--certificate x: needs --ca"),
+        ({"key": "x"}, "--key x: needs --ca"),
+        ({"ca": "x", "key": "y"}, "--ca x: needs --certificate"),
+        ({"credentials": "nowhere"}, "nowhere: does not exist"),
     ],
 )
-def test_a_token_that_is_no_secret(token: Path, content: str | None, says: str) -> None:
-    token.unlink() if content is None else token.write_text(content)
+def test_what_contradicts_itself(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(BadInput) as caught:
-        read_token(LaunchSettings(join_token=str(token)))
+        read_identity(LaunchSettings(**settings))
     assert says in str(caught.value)
-    assert f"--join-token {token}" in str(caught.value)
-    assert "mdgan token FILE" in str(caught.value)
 
 
-@pytest.mark.parametrize(("mode", "others"), [(0o600, False), (0o640, True), (0o604, True)])
-def test_other_users_may_be_able_to_read_a_token(token: Path, mode: int, others: bool) -> None:
-    token.chmod(mode)
-    assert is_readable_by_others(LaunchSettings(join_token=str(token))) == others
-    assert not is_readable_by_others(LaunchSettings())
+def test_flags_that_guard_links_replace_all_those_of_a_file() -> None:
+    theirs = {"credentials": "run.cred", "insecure": False, "seed": 3, "revoked": "list"}
+    assert without_other_guards({"seed": 4, "ca": None, "insecure": False}, theirs) == theirs
+    for flags in ({"insecure": True}, {"ca": "a", "certificate": "b", "key": "c"}):
+        assert without_other_guards(flags, theirs) == {"seed": 3, "revoked": "list"}
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "192.168.7.3", "0.0.0.0", "::", "fe80::1%eth0"])
-def test_an_address_that_others_can_reach_needs_a_token(token: Path, address: str) -> None:
+def test_an_address_that_others_can_reach_needs_credentials(address: str) -> None:
     with pytest.raises(BadInput) as caught:
-        check_exposed(["127.0.0.1", address], LaunchSettings(master_addr="somewhere"))
-    for part in ("--master-addr somewhere", address, "--join-token FILE", "--insecure"):
+        check_exposed(address, LaunchSettings(master_addr="somewhere"))
+    for part in ("--master-addr somewhere", address, "--credentials FILE", "--insecure"):
         assert part in str(caught.value)
-    check_exposed([address], LaunchSettings(join_token=str(token)))
-    check_exposed([address], LaunchSettings(insecure=True))
+    check_exposed(address, LaunchSettings(credentials="run.cred"))
+    check_exposed(address, LaunchSettings(ca="a", certificate="b", key="c"))
+    check_exposed(address, LaunchSettings(insecure=True))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1"])
 def test_what_no_other_machine_can_reach_needs_none(address: str) -> None:
-    check_exposed([address], LaunchSettings())
+    check_exposed(address, LaunchSettings())
 
 
 def prepared(**settings: Any) -> Prepared:
@@ -98,13 +117,43 @@ def hello(host: int) -> dict[str, Any]:
     return make_hello(host, {host: [30, 30]}, {})
 
 
-def test_a_host_and_a_server_find_each_other_with_a_token(token: Path) -> None:
-    listener = listen("127.0.0.1", 0)
-    port = listener.getsockname()[1]
-    made = prepared(join_token=str(token))
-    server = open_server(made, listener, admit, LIMITS)
-    connect = connector(made, (1,), port, LIMITS, threading.Event())
-    host = connect(hello(1), 10)
+class Linked:
+    """A server, and hosts that join it; all are closed at the end."""
+
+    def __init__(self) -> None:
+        self.server: ServerTransport | None = None
+        self.place = ""
+        self.hosts: list[HostTransport] = []
+
+    def serve(self, made: Prepared, place: str) -> ServerTransport:
+        opened = open_server(made, [place], admit, LIMITS)
+        self.server, (self.place,) = opened, opened.places  # type: ignore[attr-defined] # gRPC's
+        return opened
+
+    def join(self, made: Prepared, rank: int, sockets: Sockets | None = None) -> HostTransport:
+        if sockets is None and made.task is None:
+            address, port = split(self.place)
+            made = replace(made, launch=replace(made.launch, master_addr=address, master_port=port))
+        connect = connector(made, (rank,), sockets, LIMITS, threading.Event())
+        self.hosts.append(connect(hello(rank), 10))
+        return self.hosts[-1]
+
+    def close(self) -> None:
+        for end in (*self.hosts, self.server):
+            if end is not None:
+                end.close()
+
+
+@pytest.fixture
+def linked() -> Iterator[Linked]:
+    made = Linked()
+    yield made
+    made.close()
+
+
+def test_a_host_and_a_server_find_each_other_with_credentials(linked: Linked, shared: str) -> None:
+    made = prepared(credentials=shared)
+    server, host = linked.serve(made, "127.0.0.1:0"), linked.join(made, 1)
     assert isinstance(server.receive(10), Joined)
     b, shape = made.settings.batch_size, made.dataset.shape
     server.send(1, Message(BATCHES, 1, {}, {"batches": torch.zeros(2, b, *shape)}))
@@ -116,18 +165,73 @@ def test_a_host_and_a_server_find_each_other_with_a_token(token: Path) -> None:
     lost = server.receive(10)
     assert isinstance(lost, Lost)
     assert "a FEEDBACK message of" in lost.reason
-    host.close()
-    server.close()
+
+
+def test_on_one_machine_no_port_is_open(linked: Linked, sockets: Sockets) -> None:
+    made = prepared()
+    assert place_for_others(made) is None
+    server = linked.serve(made, sockets.server)
+    linked.join(made, 2, sockets)
+    event = server.receive(10)
+    assert isinstance(event, Joined)
+    assert event.hello["listens"] == sockets.host(2)
+
+
+def test_what_hosts_beside_the_server_hand_out_to_other_machines_goes_through_it(
+    linked: Linked, sockets: Sockets
+) -> None:
+    server = linked.serve(prepared(), sockets.server)
+    linked.join(prepared(), 2, replace(sockets, alone=False))
+    event = server.receive(10)
+    assert isinstance(event, Joined)
+    assert event.hello["listens"] == RELAY
+
+
+@pytest.mark.parametrize(
+    ("listen", "place"),
+    [
+        ("127.0.0.2", "127.0.0.2:4321"),
+        ("127.0.0.2:4000", "127.0.0.2:4000"),
+        ("[::1]", "[::1]:4321"),
+        ("::1", "[::1]:4321"),
+        ("[::1]:4000", "[::1]:4000"),
+    ],
+)
+def test_where_rank_0_listens_for_others(listen: str, place: str) -> None:
+    assert place_for_others(prepared(listen=listen, master_port=4321)) == place
+
+
+@pytest.mark.parametrize(
+    ("listen", "says"),
+    [
+        ("127.0.0.1:x", "--listen 127.0.0.1:x: must be ADDRESS or ADDRESS:PORT"),
+        ("127.0.0.1:70000", "--listen 127.0.0.1:70000: must be ADDRESS or ADDRESS:PORT"),
+        ("no.such.host.invalid", "no.such.host.invalid: unknown host"),
+        ("192.0.2.77", "192.0.2.77: not an address of this machine"),
+        ("", "--listen"),
+        (":4000", "--listen"),
+        ("0.0.0.0", "others can reach 0.0.0.0; give --credentials FILE"),
+    ],
+)
+def test_where_rank_0_cannot_listen(listen: str, says: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        place_for_others(prepared(listen=listen))
+    assert says in str(caught.value)
+
+
+def test_a_port_that_is_taken_is_told_by_the_flag_that_names_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(BadInput, match=f"--listen 127.0.0.1:{port}: .*in use"):
+            place_for_others(prepared(listen=f"127.0.0.1:{port}"))
+        with pytest.raises(BadInput, match=f"--master-port {port}: in use on 127.0.0.1"):
+            place_for_others(prepared(master_port=port))
 
 
 def test_the_servers_address_comes_first_then_its_standbys() -> None:
     made = prepared(master_addr="127.0.0.1,127.0.0.2", master_port=4000)
-    assert links.server_addresses(made.launch) == [("127.0.0.1", 4000), ("127.0.0.2", 4000)]
-    assert links.server_addresses(made.launch, 5000) == [
-        ("127.0.0.1", 5000),
-        ("127.0.0.2", 5000),
-    ]
-    assert links.server_addresses(prepared().launch) == [("127.0.0.1", 29500)]
+    assert links.server_places(made.launch) == ["127.0.0.1:4000", "127.0.0.2:4000"]
+    assert links.server_places(prepared().launch) == ["127.0.0.1:29500"]
 
 
 def other_address() -> str:
@@ -138,30 +242,144 @@ def other_address() -> str:
     pytest.skip("this machine has no address but its own")
 
 
-def test_nothing_that_others_can_reach_is_opened_without_a_token() -> None:
+def test_nothing_that_others_can_reach_is_opened_without_credentials() -> None:
     address = other_address()
-    with (
-        socket.create_server((address, 0)) as listener,
-        pytest.raises(BadInput, match="--insecure"),
-    ):
-        open_server(prepared(), listener, admit, LIMITS)
+    with pytest.raises(BadInput, match="--insecure"):
+        place_for_others(prepared(master_addr=address))
     made = prepared(master_addr=address)
     with pytest.raises(BadInput, match="--insecure"):
-        connector(made, (1,), 4000, LIMITS, threading.Event())
-    connector(prepared(master_addr=address, insecure=True), (1,), 4000, LIMITS, threading.Event())
+        connector(made, (1,), None, LIMITS, threading.Event())
+    connector(prepared(master_addr=address, insecure=True), (1,), None, LIMITS, threading.Event())
 
 
-def test_hosts_listen_where_they_are_told_to(token: Path) -> None:
-    listener = listen("127.0.0.1", 0)
-    made = prepared(join_token=str(token), network_interface="lo")
-    server = open_server(made, listener, admit, LIMITS)
-    port = listener.getsockname()[1]
-    host = connector(made, (2,), port, LIMITS, threading.Event())(hello(2), 10)
+def test_hosts_listen_where_they_are_told_to(linked: Linked, shared: str) -> None:
+    made = prepared(credentials=shared, network_interface="lo", relay="never")
+    server = linked.serve(made, "127.0.0.1:0")
+    linked.join(made, 2)
     event = server.receive(10)
     assert isinstance(event, Joined)
-    assert event.hello["listens"][0] == "127.0.0.1"
-    host.close()
-    server.close()
+    assert event.hello["listens"].startswith("127.0.0.1:")
+
+
+def test_a_host_may_be_told_to_leave_its_parcels_with_the_server(
+    linked: Linked, shared: str
+) -> None:
+    made = prepared(credentials=shared, relay="always")
+    server = linked.serve(made, "127.0.0.1:0")
+    linked.join(made, 2)
+    event = server.receive(10)
+    assert isinstance(event, Joined)
+    assert event.hello["listens"] == RELAY
+
+
+def cred(authority: Path, name: str, **settings: Any) -> Prepared:
+    return prepared(credentials=str(authority / f"{name}.cred"), **settings)
+
+
+def test_a_certificate_that_names_other_ranks_is_refused(linked: Linked, authority: Path) -> None:
+    linked.serve(cred(authority, "main"), "127.0.0.1:0")
+    linked.join(cred(authority, "alice"), 1)
+    refused = r"refused this host: its certificate \(alice\) names rank 1, not 2"
+    with pytest.raises(BadInput, match=refused):
+        linked.join(cred(authority, "alice"), 2)
+    linked.join(cred(authority, "bob"), 2)
+
+
+def test_a_servers_certificate_is_not_a_workers(linked: Linked, authority: Path) -> None:
+    linked.serve(cred(authority, "main"), "127.0.0.1:0")
+    with pytest.raises(BadInput, match=r"\(main\) is that of a server, not of a worker"):
+        linked.join(cred(authority, "main"), 1)
+
+
+def test_a_worker_cannot_pass_for_the_server(linked: Linked, authority: Path) -> None:
+    linked.serve(cred(authority, "alice"), "127.0.0.1:0")
+    with pytest.raises(BadInput, match="not for a server of this name"):
+        linked.join(cred(authority, "bob"), 2)
+
+
+def test_who_is_revoked_is_shut_out_and_stays_out(linked: Linked, authority: Path) -> None:
+    made = cred(authority, "main", revoked=str(authority / "revoked.pem"))
+    server = linked.serve(made, "127.0.0.1:0")
+    linked.join(cred(authority, "alice"), 1)
+    linked.join(cred(authority, "bob"), 2)
+    assert all(isinstance(server.receive(10), Joined) for _ in range(2))
+    revoke(authority, "alice")
+    lost = None
+    while not isinstance(lost, Lost):  # the server looks once a second
+        lost = server.receive(0.1)
+    assert lost == Lost(1, "its certificate was revoked")
+    with pytest.raises(BadInput, match=r"its certificate \(alice\) was revoked"):
+        linked.join(cred(authority, "alice"), 1)
+
+
+@pytest.mark.parametrize(
+    ("server_hours", "host_hours", "says"),
+    [
+        (-2, 0, "its certificate has expired by this machine's clock"),
+        (2, 0, "its certificate is not valid yet by this machine's clock; the clocks differ"),
+        (0, -2, "the server at .* does not accept this machine's certificate: .* check the clocks"),
+        (0, 2, "the server at .* does not accept this machine's certificate: .* check the clocks"),
+    ],
+)
+def test_clocks_that_differ(
+    linked: Linked,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    server_hours: int,
+    host_hours: int,
+    says: str,
+) -> None:
+    """Each end finds its own certificate valid by its own clock, which differs from the other's."""
+    folder = tmp_path / "authority"
+    make_folder_of_authority(folder, 9 * DAY, now() - 2 * DAY)
+
+    def by_its_clock(name: str, hours: int) -> Prepared:
+        clock = now() + timedelta(hours=hours)
+        issue(folder, name, "server" if name == "main" else "worker", (), DAY / 24, clock)
+        with monkeypatch.context() as patched:
+            patched.setattr("mdgan.credentials.identity.now", lambda: clock)
+            return cred(folder, name)
+
+    linked.serve(by_its_clock("main", server_hours), "127.0.0.1:0")
+    with pytest.raises(BadInput, match=says):
+        linked.join(by_its_clock("late", host_hours), 1)
+
+
+def test_another_authority_is_not_believed(linked: Linked, authority: Path, shared: str) -> None:
+    linked.serve(cred(authority, "main"), "127.0.0.1:0")
+    with pytest.raises(BadInput, match="its certificate is of another authority"):
+        linked.join(prepared(credentials=shared), 1)
+
+
+def test_a_list_of_revoked_certificates_that_cannot_serve(shared: str) -> None:
+    with pytest.raises(BadInput, match="--revoked nowhere: needs --credentials, too"):
+        prepared(revoked="nowhere")
+    with pytest.raises(BadInput, match="nowhere: does not exist"):
+        prepared(revoked="nowhere", credentials=shared)
+    prepared(revoked="nowhere", ranks="1")  # only rank 0 reads it
+
+
+def test_a_host_that_cannot_listen_for_others(linked: Linked, sockets: Sockets) -> None:
+    linked.serve(prepared(), sockets.server)
+    gone = replace(sockets, folder=sockets.folder / "gone")
+    (gone.folder).mkdir()
+    (gone.folder / "server").symlink_to(sockets.folder / "server")
+    (gone.folder / "2").mkdir()
+    with pytest.raises(BadInput, match="this host cannot listen there; start again"):
+        linked.join(prepared(), 2, gone)
+
+
+def test_plain_text_to_a_tls_port_and_the_other_way(
+    linked: Linked, authority: Path, shared: str
+) -> None:
+    linked.serve(prepared(credentials=shared), "127.0.0.1:0")
+    with pytest.raises(BadInput, match="wants certificates; give --credentials FILE"):
+        linked.join(prepared(), 1)
+    other = Linked()
+    other.serve(prepared(), "127.0.0.1:0")
+    with pytest.raises(BadInput, match="does not speak TLS; give --credentials on every machine"):
+        other.join(prepared(credentials=shared), 1)
+    other.close()
 
 
 @pytest.fixture
@@ -175,23 +393,19 @@ def under_torchrun(port: int, *, store_is_up: bool = True, attempt: str = "0") -
     return replace(prepared(), task=task)
 
 
-def test_under_torchrun_hosts_are_told_in_its_store_where_the_server_is(agent: TCPStore) -> None:
-    stale = under_torchrun(agent.port, attempt="0")
-    links._listen_beside_store(stale.task, stale.launch, LIMITS).close()  # type: ignore[arg-type] # it is set
+def test_under_torchrun_hosts_are_told_in_its_store_where_the_server_is(
+    linked: Linked, agent: TCPStore
+) -> None:
+    stale = Linked()
+    stale.serve(under_torchrun(agent.port, attempt="0"), "127.0.0.1:0")
+    stale.close()
     made = under_torchrun(agent.port, attempt="1")
-    found: list[Any] = []
-
-    def join() -> None:
-        connect = connector(made, (1,), None, LIMITS, threading.Event())
-        found.append(connect(hello(1), 10))
-
-    thread = threading.Thread(target=join)
+    thread = threading.Thread(target=linked.join, args=(made, 1))
     thread.start()  # the host is there before the server
-    server = open_server(made, None, admit, LIMITS)
-    assert isinstance(server.receive(10), Joined)
+    place = place_for_others(made)
+    assert place is not None
+    assert isinstance(linked.serve(made, place).receive(10), Joined)
     thread.join(10)
-    found[0].close()
-    server.close()
 
 
 def test_under_torchrun_a_server_that_does_not_come(agent: TCPStore) -> None:
@@ -207,27 +421,28 @@ def test_under_torchrun_a_server_that_does_not_come(agent: TCPStore) -> None:
 
 @pytest.mark.parametrize("text", ["", "nowhere", "host port", "x" * 1000])
 def test_under_torchrun_a_store_that_tells_nonsense(agent: TCPStore, text: str) -> None:
-    agent.set("mdgan/0/door", text)
+    agent.set("mdgan/0/place", text)
     connect = connector(under_torchrun(agent.port), (1,), None, LIMITS, threading.Event())
     with pytest.raises(BadInput, match="for an address"):
         connect(hello(1), 5)
 
 
-def test_under_torchrun_without_a_store_rank_0_is_at_its_port() -> None:
-    listener = listen("127.0.0.1", 0)
-    made = under_torchrun(listener.getsockname()[1], store_is_up=False)
-    server = open_server(made, listener, admit, LIMITS)
-    host = connector(made, (1,), None, LIMITS, threading.Event())(hello(1), 10)
+def test_under_torchrun_without_a_store_rank_0_is_at_its_port(linked: Linked) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    made = under_torchrun(port, store_is_up=False)
+    assert place_for_others(made) == f"127.0.0.1:{port}"
+    server = linked.serve(made, f"127.0.0.1:{port}")
+    linked.join(made, 1)
     assert isinstance(server.receive(10), Joined)
-    host.close()
-    server.close()
 
 
 def test_giving_up_while_no_server_answers() -> None:
     interrupted = threading.Event()
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        connect = connector(prepared(), (1,), bound.getsockname()[1], LIMITS, interrupted)
+        made = prepared(master_port=bound.getsockname()[1])
+        connect = connector(made, (1,), None, LIMITS, interrupted)
         threading.Timer(0.2, interrupted.set).start()
         with pytest.raises(Interrupted):
             connect(hello(1), 1e6)

@@ -104,7 +104,7 @@ def test_a_process_that_no_driver_asks_for_ends(
 ) -> None:
     monkeypatch.setattr(minder, "_UNASKED_SECONDS", 0.5)
     flags = ["--connect-timeout", "60", "--ranks", "1", "--master-port", "9"]
-    mind.start(flags, str(tmp_path), '{"join_token": null}')
+    mind.start(flags, str(tmp_path), '{"credentials": null}')
     deadline = time.monotonic() + 60
     while mind._process is not None and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -34,7 +34,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def make_observer(
-    folder: Path, *, iterations: int = 20, sample_interval: int = 0, seconds: float = 0.0
+    folder: Path,
+    *,
+    iterations: int = 20,
+    sample_interval: int = 0,
+    seconds: float = 0.0,
+    may_write: Callable[[], None] = lambda: None,
 ) -> RunObserver:
     return RunObserver(
         RunDirectory.claim(folder),
@@ -47,6 +52,7 @@ def make_observer(
         status={"machine": "here"},
         launched=1000.0,
         seconds=seconds,
+        may_write=may_write,
     )
 
 
@@ -180,7 +186,10 @@ def test_a_full_disk_costs_records_and_nothing_else(
 def test_a_folder_that_is_gone_costs_records_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    observer = make_observer(tmp_path / "run", sample_interval=5)
+    def look() -> None:  # whether another server has taken over
+        list((tmp_path / "run").iterdir())
+
+    observer = make_observer(tmp_path / "run", sample_interval=5, may_write=look)
     (tmp_path / "run").rename(tmp_path / "away")
     for tell in TELLING.values():
         tell(observer)

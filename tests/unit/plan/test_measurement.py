@@ -18,7 +18,7 @@ from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import Codec
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.plan.measurement import Measurement, bytes_of_hosts, hosts_to_play
-from mdgan.transport.wire import encoded_bytes
+from mdgan.transport.frames import encode
 from tests.unit.plan.small import layout
 
 
@@ -106,5 +106,5 @@ def test_bytes_are_those_of_encoded_messages(
             form,
             {VERDICTS: {worker: torch.randn(settings.batch_size) for worker in host}},
         )
-        assert out[place] == pytest.approx(encoded_bytes(sent), rel=0.02, abs=70)
-        assert back[place] == pytest.approx(encoded_bytes(answer), rel=0.02, abs=70)
+        assert out[place] == pytest.approx(len(encode(sent).body), rel=0.02, abs=70)
+        assert back[place] == pytest.approx(len(encode(answer).body), rel=0.02, abs=70)

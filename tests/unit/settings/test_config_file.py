@@ -148,12 +148,19 @@ RUNS: list[tuple[RunSettings, LaunchSettings]] = [
             {"aggregation": "trimmed-mean:1", "world_size": 9},
             {"deadline": "1.5x", "quorum": 0.75, "strikes": 1},
         ),
-        LaunchSettings(liveness_timeout=4.5),
+        LaunchSettings(liveness_timeout=4.5, credentials="~/run.cred"),
     ),
     (
         MDGANSettings(checkpoint_interval=0, checkpoint_keep=9, checkpoint_to_server=True),
         LaunchSettings(
-            master_addr="10.0.0.1, 10.0.0.2", join_token="~/token", insecure=True, patience=0.0
+            master_addr="10.0.0.1, 10.0.0.2",
+            listen="[::]:4000",
+            ca="~/ca.pem",
+            certificate="own.pem",
+            key="own.key",
+            revoked="revoked.pem",
+            relay="never",
+            patience=0.0,
         ),
     ),
     (
@@ -162,7 +169,7 @@ RUNS: list[tuple[RunSettings, LaunchSettings]] = [
             {"training_load": "weak:0.3,memory", "clusters": "kmeans:3"},
             {"wire_models": "topk:0.1", "deadline": "20", "on_deadline": "abort"},
         ),
-        LaunchSettings(workers_per_host=3),
+        LaunchSettings(workers_per_host=3, insecure=True, relay="always"),
     ),
     (StandaloneSettings(kappa=2, precision="bf16"), LaunchSettings(device="auto")),
 ]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.mdgan.settings import MDGANSettings
@@ -124,14 +125,24 @@ RUNS: list[tuple[dict[str, Any], object]] = [
 
 
 LATER = {
-    *("init_from", "log_file", "strict_data", "tracker", "ema"),
+    *("init_from", "log_file", "strict_data", "tracker", "ema", "listen", "relay"),
+    *("credentials", "ca", "certificate", "key", "revoked"),
     *(OptimizerSettings.names() - {"generator_lr", "discriminator_lr", "beta1", "beta2"}),
 }
 """Settings that came after version 0.5.0."""
+GONE = {"join_token"}
+"""Settings that version 0.5.0 had, and this one does not have."""
 
 
 def test_0_5_0_wrote_every_setting_that_it_had_but_the_folder_of_the_run() -> None:
-    assert WRITTEN_BY_0_5_0.keys() == known_settings() - {"out"} - LATER
+    assert WRITTEN_BY_0_5_0.keys() - GONE == known_settings() - {"out"} - LATER
+
+
+def test_a_token_of_0_5_0_is_answered_with_what_replaced_it(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**WRITTEN_BY_0_5_0, "join_token": "run.token"}))
+    with pytest.raises(BadInput, match="'join_token' is no setting any more; give credentials"):
+        read_config_file(path, known_settings())
 
 
 @pytest.mark.parametrize(("given", "meant"), RUNS, ids=range(len(RUNS)))

@@ -1,29 +1,31 @@
-"""Servers and hosts for tests, linked over the loopback interface or within the process."""
+"""Servers and hosts for tests, linked by gRPC or within the process."""
 
-import socket
+import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from mdgan.credentials.files import write_shared
+from mdgan.credentials.identity import Identity, read_credentials
+from mdgan.credentials.revocations import Revocations
+from mdgan.launch.find import find_server
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import (
-    Admit,
-    HostEvent,
-    HostTransport,
-    Joined,
-    Received,
-    Refused,
-    ServerEvent,
-    ServerTransport,
-)
+from mdgan.transport.base import Admit, HostEvent, Joined, Received, Refused, ServerEvent
+from mdgan.transport.grpc_host import GrpcHostTransport
+from mdgan.transport.grpc_server import AcceptsFrom, GrpcServerTransport
+from mdgan.transport.host_end import HostTransport
 from mdgan.transport.memory import MemoryNetwork
-from mdgan.transport.tcp_host import TcpHostTransport
-from mdgan.transport.tcp_server import AcceptsFrom, TcpServerTransport
+from mdgan.transport.server_end import ServerTransport
+from mdgan.transport.until import Until
+from mdgan.transport.visit import ask
 
-TOKEN = b"a secret of tests, shared"
 KINDS = (*Kind, "BATCHES", "FEEDBACK", "SWAP", "SWAPPED", "DISCRIMINATORS")
 """Those of links and engine, and some of an algorithm."""
 ACCEPTS: dict[str, int] = dict.fromkeys(KINDS, 1 << 22)
@@ -33,7 +35,7 @@ LONG = 20.0
 SOON = 0.05
 """Seconds to see that nothing comes."""
 
-QUICK = Timeouts(connect=10.0, farewell=3.0, link=5.0, swap=10.0, answer=20.0)
+QUICK = Timeouts(connect=10.0, farewell=1.0, link=5.0, swap=10.0, answer=20.0)
 
 
 def admit_all(_hello: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -48,50 +50,86 @@ def note(iteration: int, value: float = 0.0, size: int = 3, **fields: Any) -> Me
     return Message("DISCRIMINATORS", iteration, fields, {"w": torch.full((size,), value)})
 
 
+def word(iteration: int, value: float = 0.0, size: int = 3) -> Message:
+    """What a host says to the server and never to another host."""
+    return replace(note(iteration, value, size), kind="FEEDBACK")
+
+
 def value_of(message: object) -> float:
     assert isinstance(message, Message), message
     (value,) = set(message.tensors["w"].tolist())
     return float(value)
 
 
-class TcpNetwork:
-    """A server on a free port of the loopback interface, and hosts that join it."""
+class GrpcNetwork:
+    """A server on a socket in a private folder, or on a port of loopback, and hosts that join it.
+
+    Args:
+        timeouts: the time limits.
+        admit: who may come in.
+        accepts_from: what may come from a host.
+        identity: what everybody shows; with one, a port is opened instead of a socket.
+        place: where the server listens, if that matters.
+        relay: whether hosts leave their parcels with the server.
+        revocations: what does not count any more.
+    """
 
     def __init__(
         self,
         timeouts: Timeouts = QUICK,
         admit: Admit = admit_all,
         accepts_from: AcceptsFrom = accept_all,
-        token: bytes = TOKEN,
-        listener: socket.socket | None = None,
+        identity: Identity | None = None,
+        place: str | None = None,
+        *,
+        relay: bool = False,
+        revocations: Revocations | None = None,
     ) -> None:
         self.timeouts = timeouts
-        self.token = token
-        listener = listener or socket.create_server(("127.0.0.1", 0))
-        self.address: tuple[str, int] = ("127.0.0.1", listener.getsockname()[1])
-        self.server: ServerTransport = TcpServerTransport(
-            listener, token, admit, accepts_from, timeouts
+        self.identity = identity
+        self._folder = tempfile.TemporaryDirectory(prefix="mdgan-test-")
+        self._relay = relay
+        usual = f"unix:{self._folder.name}/server" if identity is None else "127.0.0.1:0"
+        self.server: ServerTransport = GrpcServerTransport(
+            [place or usual],
+            identity,
+            revocations or Revocations(None, b""),
+            admit,
+            accepts_from,
+            lambda _: FROM_HOSTS,
+            timeouts,
         )
+        (self.place,) = self.server.places
         self._hosts: list[HostTransport] = []
 
     def join(self, host: int, hello: Mapping[str, Any]) -> HostTransport:
-        fields = {"host": host, **hello}
-        joined = TcpHostTransport(
-            [self.address],
-            self.token,
-            fields,
-            ACCEPTS,
-            FROM_HOSTS,
-            self.timeouts,
-            None,
-            threading.Event(),
-            LONG,
-        )
+        joined = host_of(self, hello={"host": host, **hello})
         self._hosts.append(joined)
         return joined
 
+    def parcels_at(self, host: int) -> str | None:
+        if self._relay:
+            return None
+        return f"unix:{self._folder.name}/{host}" if self.identity is None else "127.0.0.1:0"
+
     def close(self) -> None:
         in_threads(*(host.close for host in self._hosts), self.server.close)
+        self._folder.cleanup()
+
+
+class RelayedNetwork(GrpcNetwork):
+    """The same over TLS, where the server hands out what hosts lay out."""
+
+    def __init__(self, timeouts: Timeouts = QUICK, admit: Admit = admit_all) -> None:
+        super().__init__(timeouts, admit, identity=_credentials(), relay=True)
+
+
+@cache
+def _credentials() -> Identity:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.cred"
+        write_shared(path, timedelta(days=1))
+        return read_credentials(path)
 
 
 class MemoryPlace:
@@ -108,7 +146,7 @@ class MemoryPlace:
         pass
 
 
-Network = TcpNetwork | MemoryPlace
+Network = GrpcNetwork | MemoryPlace
 
 
 def joined(network: Network, *hosts: int) -> dict[int, HostTransport]:
@@ -154,13 +192,13 @@ def in_threads(*works: Callable[[], object]) -> None:
         raise errors[0]
 
 
-def refusal(network: TcpNetwork) -> str:
+def refusal(network: GrpcNetwork) -> str:
     event = network.server.receive(LONG)
     assert isinstance(event, Refused), event
     return event.reason
 
 
-def echo(network: TcpNetwork, host: Any, number: int, count: int = 3) -> None:
+def echo(network: GrpcNetwork, host: Any, number: int, count: int = 3) -> None:
     """Messages still go there and back."""
     for iteration in range(count):
         network.server.send(number, note(iteration, 1.0))
@@ -172,21 +210,45 @@ def echo(network: TcpNetwork, host: Any, number: int, count: int = 3) -> None:
 
 
 def host_of(
-    network: TcpNetwork,
-    token: bytes = TOKEN,
+    network: GrpcNetwork,
     hello: Mapping[str, Any] | None = None,
     seconds: float = LONG,
     interrupted: threading.Event | None = None,
-    addresses: list[tuple[str, int]] | None = None,
-) -> TcpHostTransport:
-    return TcpHostTransport(
-        addresses or [network.address],
-        token,
-        {"host": 5, **(hello or {})},
-        ACCEPTS,
-        FROM_HOSTS,
-        network.timeouts,
-        None,
-        interrupted or threading.Event(),
-        seconds,
-    )
+    places: Sequence[str] = (),
+    identity: Identity | None = None,
+) -> GrpcHostTransport:
+    """Joins as `mdgan.launch.links` does."""
+    identity = identity or network.identity
+    said = {"host": 5, **(hello or {})}
+    until = Until(seconds, interrupted)
+
+    def attempt(place: str, until: Until) -> GrpcHostTransport:
+        return GrpcHostTransport(
+            place,
+            identity,
+            said,
+            ACCEPTS,
+            FROM_HOSTS,
+            network.timeouts,
+            network.parcels_at(said["host"]),
+            True,
+            until,
+        )
+
+    found = list(places) or [network.place]
+    return find_server(found, attempt, until, seconds, has_identity=identity is not None)
+
+
+def ask_at(
+    *places: str,
+    identity: Identity | None = None,
+    seconds: float = LONG,
+    interrupted: threading.Event | None = None,
+) -> Mapping[str, Any]:
+    """Asks for the settings of a run, as `mdgan join` does in a fork of its own."""
+
+    def attempt(place: str, until: Until) -> Mapping[str, Any]:
+        return ask(place, identity, QUICK, until)
+
+    until = Until(seconds, interrupted)
+    return find_server(places, attempt, until, seconds, has_identity=identity is not None)

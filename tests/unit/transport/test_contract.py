@@ -1,4 +1,4 @@
-"""What roles rely on, over TCP as within one process."""
+"""What roles rely on: over gRPC, with TLS and parcels through the server, within one process."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -10,15 +10,17 @@ import pytest
 from mdgan import messages
 from mdgan.errors import BadInput
 from mdgan.messages import Message
-from mdgan.transport.base import SERVER, Asked, HostTransport, Joined, Lost, Received, Refused
-from mdgan.transport.wire import encode
+from mdgan.transport.base import SERVER, Asked, Joined, Lost, Received, Refused
+from mdgan.transport.frames import encode
+from mdgan.transport.host_end import HostTransport
 from tests.unit.transport.networks import (
     LONG,
     QUICK,
     SOON,
+    GrpcNetwork,
     MemoryPlace,
     Network,
-    TcpNetwork,
+    RelayedNetwork,
     admit_all,
     in_threads,
     joined,
@@ -26,15 +28,17 @@ from tests.unit.transport.networks import (
     message_of,
     note,
     value_of,
+    word,
 )
 
-HASTY = replace(QUICK, farewell=0.5, link=1.0, swap=2.0)
+HASTY = replace(QUICK, farewell=0.2, link=0.4, swap=0.8)
 PATIENT = replace(QUICK, link=1e4, swap=2e4, answer=3e4)
 """What waits for so long does not wait for its time to be up."""
-PLACES = pytest.mark.parametrize("place", [TcpNetwork, MemoryPlace])
+NETWORKS = [GrpcNetwork, RelayedNetwork, MemoryPlace]
+PLACES = pytest.mark.parametrize("place", NETWORKS)
 
 
-@pytest.fixture(params=[TcpNetwork, MemoryPlace])
+@pytest.fixture(params=NETWORKS)
 def network(request: pytest.FixtureRequest) -> Iterator[Network]:
     opened: Network = request.param()
     yield opened
@@ -69,7 +73,7 @@ def test_messages_go_both_ways_in_order(network: Network) -> None:
     hosts = joined(network, 1, 2)
     for iteration in range(5):
         network.server.send(2, note(iteration, iteration + 0.5))
-        hosts[1].send(note(iteration, iteration + 0.25))
+        hosts[1].send(word(iteration, iteration + 0.25))
     for iteration in range(5):
         event = hosts[2].receive(LONG)
         assert isinstance(event, Received)
@@ -90,7 +94,7 @@ def test_fields_arrive_as_they_were(network: Network) -> None:
 def test_both_ends_count_the_same(network: Network) -> None:
     hosts = joined(network, 1)
     sent = note(1, 2.0)
-    size = sum(map(len, encode(sent)))
+    size = len(encode(sent).body)
     assert network.server.send(1, sent) == size
     assert hosts[1].send(Message("FEEDBACK", 1)) > 0
     hosts[1].receive(LONG)
@@ -132,17 +136,17 @@ def test_the_end_of_the_server_is_told_to_every_host(network: Network) -> None:
         event = host.receive(LONG)
         assert isinstance(event, Lost)
         assert event.peer == SERVER
-        assert host.send(note(1)) == 0
+        assert host.send(word(1)) == 0
 
 
 def test_the_end_of_a_host_is_told_to_the_server_after_all_it_sent(network: Network) -> None:
     hosts = joined(network, 2, 3)
-    hosts[2].send(note(1, 1.0, size=200_000))
+    hosts[2].send(word(1, 1.0, size=200_000))
     hosts[2].close()
     assert value_of(message_of(network.server.receive(LONG))) == 1.0
     assert network.server.receive(LONG) == Lost(2, "it said goodbye")
     assert network.server.send(2, note(1)) == 0
-    hosts[3].send(note(2))
+    hosts[3].send(word(2))
     assert message_of(network.server.receive(LONG)).iteration == 2
 
 
@@ -153,18 +157,18 @@ def test_a_dropped_host_is_gone_without_a_word_and_may_come_back(network: Networ
     assert network.server.send(1, note(1)) == 0
     event = hosts[1].receive(LONG)
     assert isinstance(event, Lost)
-    hosts[1].send(note(1))
+    hosts[1].send(word(1))
     hosts[1].close()
     assert network.server.receive(SOON) is None
     again = joined(network, 1)[1]
-    again.send(note(3))
+    again.send(word(3))
     assert message_of(network.server.receive(LONG)).iteration == 3
 
 
 def test_messages_of_a_host_that_was_dropped_since_do_not_count(network: Network) -> None:
     hosts = joined(network, 1, 2)
-    hosts[1].send(note(1))
-    hosts[2].send(note(2))
+    hosts[1].send(word(1))
+    hosts[2].send(word(2))
     event = network.server.receive(LONG)
     assert isinstance(event, Received)
     other = 3 - event.sender
@@ -177,11 +181,11 @@ def test_a_host_that_comes_again_takes_the_place_of_its_earlier_link(network: Ne
     later = joined(network, 1)[1]  # the next event is Joined: no Lost comes before it
     event = earlier.receive(LONG)
     assert isinstance(event, Lost)
-    earlier.send(note(1))
+    earlier.send(word(1))
     earlier.close()
     network.server.send(1, note(7))
     assert message_of(later.receive(LONG)).iteration == 7
-    later.send(note(8))
+    later.send(word(8))
     assert message_of(network.server.receive(LONG)).iteration == 8
     assert network.server.receive(SOON) is None
 
@@ -209,7 +213,7 @@ def test_hosts_exchange_with_each_other_again_and_again(network: Network) -> Non
         for receiver in (1, 2, 3)
         if sender != receiver
     }
-    size = sum(map(len, encode(note(10, 1.0))))
+    size = len(encode(note(10, 1.0)).body)
     for host in hosts.values():
         assert host.traffic.sent == host.traffic.received == {"DISCRIMINATORS": 20 * size}
 
@@ -297,9 +301,9 @@ def test_parcels_stay_for_one_more_exchange(pair: Pair) -> None:
     giver, taker, addresses = pair
     for iteration in (4, 8, 12):
         giver.exchange(iteration, {2: note(iteration, float(iteration))}, [], addresses)
-    assert isinstance(taker.exchange(4, {}, [1], addresses)[1], Lost)
-    assert value_of(taker.exchange(8, {}, [1], addresses)[1]) == 8.0
     assert value_of(taker.exchange(12, {}, [1], addresses)[1]) == 12.0
+    assert value_of(taker.exchange(8, {}, [1], addresses)[1]) == 8.0
+    assert isinstance(taker.exchange(4, {}, [1], addresses)[1], Lost)
 
 
 def test_a_parcel_is_a_copy(pair: Pair) -> None:

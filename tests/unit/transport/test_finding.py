@@ -1,118 +1,172 @@
-"""How a host looks for its server."""
+"""How a process looks for its server."""
 
-import logging
-import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from mdgan.errors import BadInput, Interrupted
+from mdgan.launch.find import check_generation, find_server
 from mdgan.transport.base import Joined
-from tests.unit.transport.networks import (
-    LONG,
-    TcpNetwork,
-    host_of,
-    in_threads,
-)
-from tests.unit.transport.sockets import is_closed
+from mdgan.transport.streams import Threads
+from mdgan.transport.until import Until
+from mdgan.transport.visit import ask
+from tests.unit.transport.networks import LONG, QUICK, GrpcNetwork, ask_at, host_of, in_threads
 
-SHORT = 3.0
-"""Seconds of a search that is in vain; each address answers once in this time on any machine."""
+SHORT = 1.0
+"""Seconds of a search that is in vain; each place answers once in this time on any machine."""
 
 
 @pytest.fixture
-def network() -> Iterator[TcpNetwork]:
-    opened = TcpNetwork()
+def network() -> Iterator[GrpcNetwork]:
+    opened = GrpcNetwork()
     yield opened
     opened.close()
 
 
-def test_a_host_that_is_refused_by_one_address_finds_the_other(network: TcpNetwork) -> None:
-    def admit(_hello: Mapping[str, Any]) -> str:
-        return "not here"
-
-    other = TcpNetwork(admit=admit)
+@pytest.fixture
+def deserted() -> str:
     with socket.create_server(("127.0.0.1", 0)) as gone:
-        deserted = gone.getsockname()[:2]
-    host = host_of(network, addresses=[deserted, other.address, network.address])
+        return "127.0.0.1:{1}".format(*gone.getsockname())
+
+
+def test_a_host_that_is_refused_at_one_place_finds_the_other(
+    network: GrpcNetwork, deserted: str
+) -> None:
+    other = GrpcNetwork(admit=lambda _: "not here")
+    host = host_of(network, places=[deserted, other.place, network.place])
     assert isinstance(network.server.receive(LONG), Joined)
-    host.close()
-    other.close()
+    in_threads(host.close, other.close)
+
+
+def test_nobody_there(tmp_path: Path, deserted: str) -> None:
+    for place in (deserted, f"unix:{tmp_path}/nothing"):
+        with pytest.raises(BadInput, match=r"no server answers at .* after 0\.3 s; start rank 0"):
+            ask_at(place, seconds=0.3)
 
 
 def test_an_older_server_is_left_alone() -> None:
-    older, newer = TcpNetwork(admit=lambda _: {"generation": 2}), None
-    try:
-        with pytest.raises(BadInput, match="older one, of generation 2; this host has seen gen"):
-            host_of(older, hello={"generation": 3}, seconds=SHORT)
-        newer = TcpNetwork(admit=lambda _: {"generation": 3})
-        addresses = [older.address, newer.address]
-        host = host_of(older, hello={"generation": 3}, addresses=addresses)
-        assert host.welcome["generation"] == 3
-        host.close()
-    finally:
-        older.close()
-        if newer is not None:
-            newer.close()
+    older, newer = (
+        GrpcNetwork(admit=lambda _: {"generation": 2}),
+        GrpcNetwork(admit=lambda _: {"generation": 3}),
+    )
+
+    def attempt(place: str, until: Until) -> str:
+        check_generation(ask(place, None, QUICK, until), 3, place)
+        return place
+
+    def find(*places: str) -> str:
+        return find_server(places, attempt, Until(SHORT), SHORT, has_identity=False)
+
+    with pytest.raises(BadInput, match="older one, of generation 2; this host has seen gen"):
+        find(older.place)
+    assert find(older.place, newer.place) == newer.place
+    in_threads(older.close, newer.close)
 
 
-def test_a_server_that_comes_later_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "mdgan")
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))  # ours, but no server listens yet
-    opened: list[TcpNetwork] = []
-    network = TcpNetwork()
+def test_a_server_that_comes_later_is_waited_for(tmp_path: Path) -> None:
+    place, opened = f"unix:{tmp_path}/server", list[GrpcNetwork]()
 
     def serve() -> None:
-        time.sleep(0.3)  # the host has looked in vain by then
-        listener.listen()
-        opened.append(TcpNetwork(listener=listener))
+        time.sleep(0.3)  # it has been looked for in vain by then
+        opened.append(GrpcNetwork(place=place))
 
     threading.Thread(target=serve, daemon=True).start()
-    host = host_of(network, addresses=[listener.getsockname()])
-    in_threads(host.close, opened[0].close, network.close)
-    assert caplog.messages == []
+    assert ask_at(place) == {"generation": 1}
+    opened[0].close()
 
 
-@pytest.mark.parametrize("answers", [b"", b"SSH-2.0-OpenSSH_9.6\r\n" * 3])
-def test_something_else_that_listens_is_named(network: TcpNetwork, answers: bytes) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        host, port = other.getsockname()[:2]
+def listener(answer: bytes, *, closes: bool) -> tuple[socket.socket, str]:
+    """Something else that listens, answers every connection, and may close it."""
+    listening = socket.create_server(("127.0.0.1", 0))
 
-        def answer() -> None:
-            connection = other.accept()[0]
-            connection.sendall(answers)
-            is_closed(connection)
-            connection.close()
+    def talk(connection: socket.socket) -> None:
+        with connection:
+            try:
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+                while not closes and connection.recv(1 << 16):
+                    pass
+            except OSError:
+                return
 
-        threading.Thread(target=answer, daemon=True).start()
-        with pytest.raises(BadInput, match=f"whatever listens at {host}:{port} is no mdgan server"):
-            host_of(network, addresses=[(host, port)], seconds=SHORT)
+    def serve() -> None:
+        while True:
+            try:
+                connection = listening.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=talk, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listening, "127.0.0.1:{1}".format(*listening.getsockname())
 
 
-def test_looking_for_a_server_ends_when_asked(network: TcpNetwork) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [b"SSH-2.0-OpenSSH_9.6\r\n" * 3, b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n"],
+    ids=["ssh", "http"],
+)
+def test_another_program_is_named_at_once(answer: bytes) -> None:
+    other, place = listener(answer, closes=False)
+    with other, pytest.raises(BadInput, match=f"listens at {place} is no mdgan server"):
+        ask_at(place, seconds=1e6)
+
+
+def test_another_program_with_grpc_is_named_at_once() -> None:
+    other = grpc.server(Threads())
+    place = f"127.0.0.1:{other.add_insecure_port('127.0.0.1:0')}"
+    other.start()
+    with pytest.raises(BadInput, match=f"listens at {place} is no mdgan server of this version"):
+        ask_at(place, seconds=1e6)
+    other.stop(0).wait()
+
+
+def test_who_closes_connections_may_be_a_tunnel_to_a_server_that_comes_later() -> None:
+    other, place = listener(b"", closes=True)
+    with other, pytest.raises(BadInput, match=f"whatever listens at {place} closes the connection"):
+        ask_at(place, seconds=SHORT)
+
+
+def test_who_says_nothing_is_not_waited_for_longer_than_wished() -> None:
+    other, place = listener(b"", closes=False)
+    with other, pytest.raises(BadInput, match="did not answer in time"):
+        ask_at(place, seconds=SHORT)
+
+
+def test_looking_for_a_server_ends_when_asked(deserted: str) -> None:
+    other, silent = listener(b"", closes=False)
+    looks: list[Callable[[threading.Event], Any]] = [
+        lambda asked: ask_at(silent, interrupted=asked),
+        lambda asked: ask_at(deserted, interrupted=asked),
+    ]
+    with other:
+        for look in looks:
+            interrupted = threading.Event()
+            threading.Timer(0.2, interrupted.set).start()
+            with pytest.raises(Interrupted):
+                look(interrupted)
+
+
+def test_joining_ends_when_asked(network: GrpcNetwork) -> None:
+    other, silent = listener(b"", closes=False)
     interrupted = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        threading.Timer(0.2, interrupted.set).start()
-        with pytest.raises(Interrupted):
-            host_of(network, addresses=[silent.getsockname()[:2]], interrupted=interrupted)
+    threading.Timer(0.2, interrupted.set).start()
+    with other, pytest.raises(Interrupted):
+        host_of(network, places=[silent], interrupted=interrupted)
 
 
-def test_an_unknown_name_is_named(network: TcpNetwork) -> None:
+def test_an_unknown_name_is_named() -> None:
     with pytest.raises(BadInput, match=r"--master-addr no-such-host\.invalid: unknown host"):
-        host_of(network, addresses=[("no-such-host.invalid", 29500)], seconds=0.1)
+        ask_at("no-such-host.invalid:29500", seconds=SHORT)
 
 
-def test_hosts_listen_on_the_address_that_reaches_the_server(network: TcpNetwork) -> None:
-    network.join(1, {})
-    event = network.server.receive(LONG)
-    assert isinstance(event, Joined)
-    address, port = event.hello["listens"]
-    assert address == "127.0.0.1"
-    with socket.create_connection((address, port)) as stranger:
-        stranger.sendall(os.urandom(100))
-        assert is_closed(stranger)
+def test_no_host_comes_in_after_the_end(network: GrpcNetwork) -> None:
+    network.server.close()
+    with pytest.raises(BadInput, match="no server answers at"):
+        host_of(network, seconds=QUICK.farewell / 10)

@@ -1,8 +1,5 @@
 """Hosts and servers that die, stand still or break the rules."""
 
-import os
-import signal
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -11,20 +8,17 @@ from functools import partial
 
 import pytest
 
-from mdgan import messages
 from mdgan.messages import Kind
 from mdgan.transport.base import SERVER, Joined, Lost
-from mdgan.transport.tcp_host import TcpHostTransport
-from mdgan.transport.tcp_server import TcpServerTransport
+from mdgan.transport.frames import PIECE_BYTES, Frame
+from mdgan.transport.grpc_host import GrpcHostTransport
+from mdgan.transport.links_pb2 import Piece
+from mdgan.transport.streams import Outbox
 from tests.processes import wait_until
 from tests.unit.transport.networks import (
-    ACCEPTS,
-    FROM_HOSTS,
     LONG,
     QUICK,
-    TOKEN,
-    TcpNetwork,
-    admit_all,
+    GrpcNetwork,
     echo,
     host_of,
     in_threads,
@@ -33,92 +27,144 @@ from tests.unit.transport.networks import (
     note,
     value_of,
 )
-from tests.unit.transport.sockets import announce, in_child, let_in, raw
+from tests.unit.transport.peers import peer
+
+BRISK = replace(QUICK, liveness=2.0, farewell=0.2)
 
 
 @pytest.fixture
-def network() -> Iterator[TcpNetwork]:
-    opened = TcpNetwork()
+def network() -> Iterator[GrpcNetwork]:
+    opened = GrpcNetwork()
     yield opened
     opened.close()
 
 
+def lying(kind: str, size: int, data: bytes = b"") -> Frame:
+    """A frame whose piece says what the test wants."""
+    return handmade(Piece(kind=kind, iteration=1, size=size, data=data).SerializeToString())
+
+
+def handmade(*pieces: bytes) -> Frame:
+    frame = Frame("FEEDBACK", 1, b"")
+    frame.__dict__["pieces"] = list(pieces)
+    return frame
+
+
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("frame", "says"),
     [
-        (announce("FEEDBACK", 1 << 34), "a FEEDBACK message of 17179869184 bytes; at most"),
-        (announce(Kind.EXTRACTOR, 64), "EXTRACTOR message, which is not expected here"),
-        (announce("77", 64), "no kind of message: b'77"),
-        (raw(note(1))[:-1] + b"\1", "checksum of a DISCRIMINATORS message does not fit"),
-        (bytes(1000), "not a message of this version of mdgan"),
+        (lying("FEEDBACK", 1 << 34), "a FEEDBACK message of 17179869184 bytes, at most 1048576"),
+        (lying(Kind.EXTRACTOR, 64), "a EXTRACTOR message is not expected"),
+        (lying("77\x1b", 64), "a 77? message is not expected"),
+        (lying("", 64), "message is not expected"),
+        (lying("FEEDBACK", 7, b"12"), "a FEEDBACK message comes in pieces of a wrong size"),
+        (Frame("FEEDBACK", 1, bytes(1000)), "damaged FEEDBACK message"),
+        (handmade(b"\xff" * 100), ""),
+        (handmade(bytes(2 * PIECE_BYTES)), ""),
     ],
 )
-def test_a_host_that_breaks_the_rules_is_lost_and_nobody_else(content: bytes, says: str) -> None:
+def test_a_host_that_breaks_the_rules_is_lost_and_nobody_else(frame: Frame, says: str) -> None:
     expected = {"FEEDBACK": 1 << 20, "DISCRIMINATORS": 1 << 20}
-    network = TcpNetwork(accepts_from=lambda _: expected)
+    network = GrpcNetwork(accepts_from=lambda _: expected)
     hosts = joined(network, 1, 2)
-    link = hosts[2]._link  # type: ignore[attr-defined] # only a broken host sends such a thing
-    link._socket.sendall(content)
+    liar = hosts[2]
+    assert isinstance(liar, GrpcHostTransport)
+    liar._outbox.put(frame)  # only a broken host sends such a thing
     event = network.server.receive(LONG)
     assert isinstance(event, Lost)
     assert event.peer == 2
     assert says in event.reason
+    assert isinstance(liar.receive(LONG), Lost)
     echo(network, hosts[1], 1)
     network.close()
 
 
-def live(address: tuple[str, int], liveness: float) -> None:
-    """A host in a process of its own."""
-    timeouts = replace(QUICK, liveness=liveness)
-    asked, host = threading.Event(), {"host": 4}
-    TcpHostTransport([address], TOKEN, host, ACCEPTS, FROM_HOSTS, timeouts, None, asked, LONG)
-    time.sleep(1000)
-
-
-def test_a_host_that_is_killed_is_lost_by_its_closed_connection(network: TcpNetwork) -> None:
-    with in_child(partial(live, network.address, 30.0)) as child:
+def test_a_host_that_is_killed_is_lost_at_once(network: GrpcNetwork) -> None:
+    with peer("host", server=network.place, number=4, parcels_at=None) as child:
         assert isinstance(network.server.receive(LONG), Joined)
+        child.halt()
         network.server.send(4, note(1, size=1 << 22))  # more than it will have read
-        os.kill(child, signal.SIGKILL)
-        assert network.server.receive(LONG) == Lost(4, "its connection closed")
+        child.kill()
+        begin = time.monotonic()
+        event = network.server.receive(LONG)
+    assert isinstance(event, Lost)
+    assert event.peer == 4
+    assert event.reason.startswith("its connection closed")
+    assert time.monotonic() - begin < QUICK.liveness / 2  # not by its silence
 
 
-def test_a_host_that_stands_still_is_lost_when_the_time_is_up() -> None:
-    network = TcpNetwork(replace(QUICK, liveness=2.0))
-    with in_child(partial(live, network.address, 30.0)) as child:
+def test_a_host_that_stands_still_is_lost_when_the_time_is_up_and_not_before() -> None:
+    network = GrpcNetwork(BRISK)
+    with peer("host", server=network.place, number=4, parcels_at=None) as child:
         assert isinstance(network.server.receive(LONG), Joined)
-        assert network.server.receive(3.0) is None  # it has nothing to say, but it lives
-        os.kill(child, signal.SIGSTOP)
-        assert network.server.receive(LONG) == Lost(4, "silent for 2 s")
+        assert network.server.receive(1.2 * BRISK.liveness) is None  # it is silent, but it lives
+        begin = time.monotonic()
+        child.halt()
+        event = network.server.receive(LONG)
+        assert isinstance(event, Lost)
+        assert event.peer == 4
+        assert event.reason.endswith("it was silent for 2 s")
+        assert time.monotonic() - begin > 0.5 * BRISK.liveness
     network.close()
 
 
-def test_a_host_that_stands_still_does_not_hold_up_the_server(network: TcpNetwork) -> None:
-    with in_child(partial(live, network.address, 30.0)) as child:
+def test_a_host_that_stands_still_does_not_hold_up_the_server(network: GrpcNetwork) -> None:
+    with peer("host", server=network.place, number=4, parcels_at=None) as child:
         assert isinstance(network.server.receive(LONG), Joined)
         hosts = joined(network, 1)
-        os.kill(child, signal.SIGSTOP)
+        child.halt()
+        begin = time.monotonic()
         for _ in range(5):
-            network.server.send(4, note(1, size=1 << 20))
+            assert network.server.send(4, note(1, size=1 << 21)) > 0
+        assert time.monotonic() - begin < QUICK.liveness / 2
         echo(network, hosts[1], 1)
 
 
-def test_a_host_cannot_fill_the_servers_memory(
-    network: TcpNetwork, monkeypatch: pytest.MonkeyPatch
+def test_what_waits_for_a_peer_that_takes_nothing_in_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mdgan.transport.tcp_server._MOST_UNTAKEN_BYTES", 1 << 20)
+    monkeypatch.setattr("mdgan.transport.streams.MOST_UNSENT_BYTES", 100)
+    outbox, frame = Outbox(), Frame("SWAP", 1, bytes(60))
+    assert [outbox.put(frame) for _ in range(3)] == [True, True, False]
+    coming = outbox.pieces()
+    assert [next(coming), next(coming)] == [*frame.pieces, *frame.pieces]
+    assert outbox.put(frame)  # there is room again
+    outbox.end()
+    assert not outbox.put(frame)
+    assert len(list(coming)) == 1
+
+
+def test_a_host_that_takes_nothing_in_is_lost(
+    network: GrpcNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mdgan.transport.streams.MOST_UNSENT_BYTES", 1 << 22)
+    with peer("host", server=network.place, number=4, parcels_at=None) as child:
+        assert isinstance(network.server.receive(LONG), Joined)
+        child.halt()
+        large = note(1, size=1 << 21)
+        wait_until(lambda: network.server.send(4, large) == 0, "too much waits for it")
+        event = network.server.receive(LONG)
+    assert isinstance(event, Lost)
+    assert event.peer == 4
+
+
+def test_a_host_cannot_fill_the_servers_memory(
+    network: GrpcNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mdgan.transport.grpc_server._MOST_UNTAKEN_BYTES", 1 << 20)
     hosts = joined(network, 1)
     for iteration in range(30):
         hosts[1].send(note(iteration, size=1 << 19))  # 2 MiB each
-    inbox = network.server._inbox._queue  # type: ignore[attr-defined] # what waits is not public
+    inbox = network.server._inbox._queue  # what waits is not public
     wait_until(lambda: inbox.qsize() > 0, "the first is there")
     assert network.server.receive(LONG) is not None
     assert inbox.qsize() <= 2
     for iteration in range(1, 30):
         assert message_of(network.server.receive(LONG)).iteration == iteration
+        assert inbox.qsize() <= 2
 
 
-def test_large_messages_both_ways_at_once(network: TcpNetwork) -> None:
+def test_large_messages_both_ways_at_once(network: GrpcNetwork) -> None:
     hosts = joined(network, 1)
     for iteration in range(4):
         network.server.send(1, note(iteration, 1.0, size=1 << 19))
@@ -129,38 +175,77 @@ def test_large_messages_both_ways_at_once(network: TcpNetwork) -> None:
         assert (value_of(there), value_of(back)) == (1.0, 2.0)
 
 
-def test_a_host_that_vanishes_while_it_joins_is_told(network: TcpNetwork) -> None:
-    with let_in(network.address, TOKEN) as connection:
-        connection.sendall(raw(messages.hello({"purpose": "join", "host": 3})))
-        connection.recv(1)
-    event = network.server.receive(LONG)
-    assert isinstance(event, Lost)
-    assert event.peer == 3
-    assert event.reason.startswith("it did not come in")
+def test_many_threads_may_send(network: GrpcNetwork) -> None:
+    hosts = joined(network, 1)
+
+    def send(first: int) -> None:
+        for number in range(first, first + 20):
+            hosts[1].send(note(number, float(number), size=20_000))
+
+    found: list[int] = []
+
+    def receive() -> None:
+        for _ in range(80):
+            message = message_of(network.server.receive(LONG))
+            assert value_of(message) == message.iteration
+            found.append(message.iteration)
+
+    in_threads(*(partial(send, first) for first in (0, 20, 40, 60)), receive)
+    assert sorted(found) == list(range(80))
+    for first in (0, 20, 40, 60):
+        of_thread = [number for number in found if first <= number < first + 20]
+        assert of_thread == sorted(of_thread)
 
 
 def test_both_ends_wait_for_nothing_when_they_close_and_leave_no_thread(
-    network: TcpNetwork,
+    network: GrpcNetwork,
 ) -> None:
     before = set(threading.enumerate())
-    other = TcpNetwork(replace(QUICK, farewell=1e4, link=2e4, swap=3e4, answer=4e4))
+    other = GrpcNetwork(replace(QUICK, farewell=1e4, link=2e4, swap=3e4, answer=4e4))
     hosts = joined(other, 1, 2)
     echo(other, hosts[1], 1)
-    in_threads(other.server.close, *(host.close for host in hosts.values()))
+    other.close()
     wait_until(lambda: set(threading.enumerate()) <= before, "their threads end")
+    assert network.server.receive(0.0) is None
 
 
-def test_a_server_that_dies_is_noticed_by_hosts(network: TcpNetwork) -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-    address = listener.getsockname()[:2]
-
-    def serve() -> None:
-        TcpServerTransport(listener, TOKEN, admit_all, lambda _: ACCEPTS, QUICK)
-        time.sleep(1000)
-
-    with in_child(serve) as child:
-        host = host_of(network, addresses=[address])
-        os.kill(child, signal.SIGKILL)
+def test_a_server_that_dies_is_noticed_by_hosts(network: GrpcNetwork) -> None:
+    with peer("server") as child:
+        host = host_of(network, places=[child.place])
+        child.kill()
         assert host.receive(LONG) == Lost(SERVER, "its connection closed")
+        assert host.send(note(1)) == 0
         host.close()
-    listener.close()
+
+
+def test_a_server_that_stands_still_is_lost_when_the_time_is_up() -> None:
+    network = GrpcNetwork(BRISK)
+    with peer("server") as child:
+        host = host_of(network, places=[child.place])
+        assert host.receive(1.2 * BRISK.liveness) is None
+        child.halt()
+        host.send(note(1, size=1 << 21))
+        assert host.receive(LONG) == Lost(SERVER, "it was silent for too long")
+        host.close()
+    network.close()
+
+
+def test_a_host_that_stands_still_over_what_was_sent_to_it_is_lost() -> None:
+    network = GrpcNetwork(BRISK)
+    with peer("host", server=network.place, number=4, parcels_at=None) as child:
+        assert isinstance(network.server.receive(LONG), Joined)
+        child.halt()
+        network.server.send(4, note(1, size=1 << 20))  # more than a socket holds
+        event = network.server.receive(LONG)
+        assert isinstance(event, Lost)
+        assert event.reason.endswith("it was silent for 2 s")
+        network.close()  # though gRPC cannot give up what the host has not taken in
+
+
+def test_a_server_ends_though_a_host_stands_still() -> None:
+    network = GrpcNetwork(replace(QUICK, farewell=0.2))
+    with peer("host", server=network.place, number=4, parcels_at=None) as child:
+        assert isinstance(network.server.receive(LONG), Joined)
+        child.halt()
+        network.server.send(4, note(1, size=1 << 21))
+        network.close()

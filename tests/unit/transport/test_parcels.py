@@ -1,101 +1,186 @@
 """Givers and takers that are not what they should be; the rest is in the contract."""
 
-import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from mdgan.messages import Kind, Message
-from mdgan.transport.base import Joined, Lost
-from mdgan.transport.handshake import as_server
-from mdgan.transport.until import Until
-from mdgan.transport.wire import encode
-from tests.processes import wait_until
+from mdgan.transport.base import RELAY, Joined, Lost
+from mdgan.transport.frames import PIECE_BYTES, encode
+from mdgan.transport.grpc_host import GrpcHostTransport
+from mdgan.transport.grpc_server import GrpcServerTransport
+from mdgan.transport.links_pb2 import Order, Piece
+from mdgan.transport.streams import FETCH, Threads, open_channel
 from tests.unit.transport.networks import (
     LONG,
-    TOKEN,
-    TcpNetwork,
+    QUICK,
+    GrpcNetwork,
     in_threads,
+    joined,
+    listening,
     note,
+    value_of,
 )
-from tests.unit.transport.sockets import is_closed, let_in, raw
+from tests.unit.transport.peers import peer
+
+Handler = Callable[[Order, grpc.ServicerContext], Iterator[Piece]]
 
 
 @pytest.fixture
-def network() -> Iterator[TcpNetwork]:
-    opened = TcpNetwork()
+def network() -> Iterator[GrpcNetwork]:
+    opened = GrpcNetwork()
     yield opened
     opened.close()
 
 
-def test_the_key_of_parcels_is_for_hosts_alone(network: TcpNetwork) -> None:
-    host = network.join(1, {})
-    assert host.welcome == {"generation": 1, "liveness": network.timeouts.liveness}
+def fetched(place: str, order: Order) -> list[Piece]:
+    channel = open_channel(place, None, "", QUICK)
+    try:
+        ask = channel.unary_stream(FETCH, Order.SerializeToString, Piece.FromString)
+        return list(ask(order, timeout=LONG))
+    finally:
+        channel.close()
 
 
-def parcel_door(network: TcpNetwork) -> tuple[str, int]:
-    network.join(1, {})
-    event = network.server.receive(LONG)
-    assert isinstance(event, Joined)
-    return event.hello["listens"][0], event.hello["listens"][1]
+@pytest.mark.parametrize("relay", [False, True])
+@pytest.mark.parametrize("key", ["", "wrong", "0" * 64, "Ü\0"])
+def test_who_does_not_know_the_key_gets_nothing(relay: bool, key: str) -> None:
+    network = GrpcNetwork(relay=relay)
+    hosts = {number: network.join(number, {}) for number in (1, 2)}
+    addresses = listening(network, hosts)
+    hosts[1].exchange(4, {2: note(4, 4.0)}, [], addresses)
+    place = network.place if relay else addresses[1]
+    with pytest.raises(grpc.RpcError) as caught:
+        fetched(place, Order(giver=1, iteration=4, taker=2, key=key))
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert value_of(hosts[2].exchange(4, {}, [1], addresses)[1]) == 4.0
+    network.close()
 
 
-def test_parcels_are_not_for_who_knows_the_token_only(
-    network: TcpNetwork, caplog: pytest.LogCaptureFixture
+def test_parcels_of_hosts_that_cannot_be_reached_go_through_the_server() -> None:
+    network = GrpcNetwork(relay=True)
+    hosts = {number: network.join(number, {}) for number in (1, 2)}
+    addresses = listening(network, hosts)
+    assert addresses == {1: RELAY, 2: RELAY}
+    found: dict[int, float] = {}
+
+    def work(number: int) -> None:
+        other = 3 - number
+        for iteration in range(3):
+            sent = note(iteration, float(number), size=PIECE_BYTES // 3)
+            arrived = hosts[number].exchange(iteration, {other: sent}, [other], addresses)
+            found[other] = value_of(arrived[other])
+
+    in_threads(lambda: work(1), lambda: work(2))
+    assert found == {1: 1.0, 2: 2.0}
+    network.close()
+
+
+def test_a_relayed_host_that_leaves_has_its_newest_parcels_fetched() -> None:
+    network = GrpcNetwork(relay=True)
+    hosts = {number: network.join(number, {}) for number in (1, 2)}
+    addresses = listening(network, hosts)
+    hosts[1].exchange(4, {2: note(4, 4.0)}, [], addresses)
+    hosts[1].close()
+    assert value_of(hosts[2].exchange(4, {}, [1], addresses)[1]) == 4.0
+    network.close()
+
+
+def test_a_host_with_a_port_that_the_server_cannot_reach_is_relayed(
+    network: GrpcNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    door_of_host = parcel_door(network)
-    with pytest.raises(RuntimeError, match="its join token is another one"):
-        let_in(door_of_host, TOKEN)
-    wait_until(lambda: "turned away a process: 127.0.0.1" in caplog.text, "it is told")
+    monkeypatch.setattr("mdgan.transport.grpc_server._REACH_SECONDS", 0.2)
+    server = network.server
+    assert isinstance(server, GrpcServerTransport)
+    reached = {
+        listens: not server._is_relayed({"listens": listens, "relay": "auto"})
+        for listens in ("127.0.0.1:1", "unix:/somewhere", None, "dns:///evil", "9" * 400)
+    }
+    assert [listens for listens, is_reached in reached.items() if is_reached] == ["unix:/somewhere"]
 
 
-def test_a_giver_that_dies_while_it_gives(network: TcpNetwork) -> None:
-    taker = network.join(2, {})
-    assert isinstance(network.server.receive(LONG), Joined)
-    frame = raw(note(4, size=1 << 18))
-    key = taker._peers_key  # type: ignore[attr-defined] # which a giver knows as well
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+@pytest.mark.parametrize("is_halted", [True, False])
+def test_a_giver_that_dies_before_it_gives(
+    network: GrpcNetwork, is_halted: bool, tmp_path: Path
+) -> None:
+    place = f"unix:{tmp_path}/giver"
+    how = {"server": network.place, "number": 4, "parcels_at": place, "lays_out": 6}
+    with peer("host", **how) as child:
+        assert isinstance(network.server.receive(LONG), Joined)
+        taker = joined(network, 2)[2]
+        if is_halted:
+            child.halt()
+        found: list[object] = []
+        iteration = 6 if is_halted else 7  # what a living giver has not laid out is waited for
+        in_threads(
+            lambda: found.append(taker.exchange(iteration, {}, [4], {4: place})[4]), child.kill
+        )
+    assert found == [Lost(4, "its connection closed")]
 
-        def give_half() -> None:
-            connection = listener.accept()[0]
-            as_server(connection, key, Until(LONG))
-            connection.recv(1 << 16)
-            connection.settimeout(LONG)
-            connection.sendall(frame[: len(frame) // 2])
-            connection.close()
 
-        found: list[Any] = []
-        addresses = {9: list(listener.getsockname()[:2])}
-        in_threads(give_half, lambda: found.append(taker.exchange(4, {}, [9], addresses)[9]))
-    assert found == [Lost(9, "its connection closed")]
+def giver(answer: Callable[[], Sequence[bytes]], place: str) -> grpc.Server:
+    """Hands out what the test wants."""
+
+    def fetch(_order: Order, _context: grpc.ServicerContext) -> Iterator[bytes]:
+        yield from answer()
+
+    handler: Any = grpc.unary_stream_rpc_method_handler(fetch, Order.FromString, None)
+    server = grpc.server(
+        Threads(), [grpc.method_handlers_generic_handler("mdgan.Parcels", {"Fetch": handler})]
+    )
+    server.add_insecure_port(place)
+    server.start()
+    return server
+
+
+def broken() -> Sequence[bytes]:
+    raise ValueError("a giver's mistake")
+
+
+LARGE = encode(note(4, size=PIECE_BYTES // 2)).pieces
 
 
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (note(3), "of iteration 3"),
-        (Message(Kind.STOP, 4), "not expected"),
-        (note(4, size=1 << 21), "at most"),
+        (lambda: encode(note(3)).pieces, "it gave what is of iteration 3"),
+        (lambda: encode(Message(Kind.STOP, 4)).pieces, "a STOP message is not expected"),
+        (lambda: encode(note(4, size=1 << 21)).pieces, "at most 4194304 are expected"),
+        (lambda: [], "it did not give one message"),
+        (lambda: encode(note(4)).pieces * 2, "it did not give one message"),
+        (lambda: LARGE[:1], "ends too early"),
+        (lambda: [b"\xff\xff"], ""),
+        (lambda: [Piece(kind="DISCRIMINATORS", iteration=4).SerializeToString()], "damaged"),
+        (broken, "a giver's mistake"),
     ],
 )
-def test_a_giver_that_gives_something_else(network: TcpNetwork, answer: Message, says: str) -> None:
+def test_a_giver_that_gives_something_else(
+    network: GrpcNetwork, tmp_path: Path, answer: Callable[[], Sequence[bytes]], says: str
+) -> None:
     taker = network.join(2, {})
-    key = taker._peers_key  # type: ignore[attr-defined] # which a giver knows as well
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    place = f"unix:{tmp_path}/giver"
+    server = giver(answer, place)
+    lost = taker.exchange(4, {}, [9], {9: place})[9]
+    assert isinstance(lost, Lost)
+    assert lost.peer == 9
+    assert says in lost.reason
+    server.stop(0).wait()
 
-        def give() -> None:
-            connection = listener.accept()[0]
-            with connection:
-                as_server(connection, key, Until(LONG))
-                connection.recv(1 << 16)
-                connection.settimeout(LONG)
-                header, body = encode(answer)
-                connection.sendall(header.numpy().tobytes() + body.numpy().tobytes()[:1000])
-                is_closed(connection)
 
-        found: list[Any] = []
-        addresses = {9: list(listener.getsockname()[:2])}
-        in_threads(give, lambda: found.append(taker.exchange(4, {}, [9], addresses)[9]))
-    assert isinstance(found[0], Lost)
-    assert says in found[0].reason
+@pytest.mark.parametrize("address", [None, 7, ["127.0.0.1", 4000], "", "nonsense", "unix:/nowhere"])
+def test_an_address_that_leads_nowhere(network: GrpcNetwork, address: object) -> None:
+    taker = network.join(2, {})
+    assert isinstance(taker, GrpcHostTransport)
+    assert isinstance(taker.exchange(4, {}, [9], {9: address})[9], Lost)
+
+
+def test_a_host_cannot_fill_the_servers_memory_with_parcels() -> None:
+    network = GrpcNetwork(relay=True)
+    host = joined(network, 1)[1]
+    large = note(3, size=700_000)  # two of them are more than one host may have: 4 MiB
+    host.exchange(3, {2: large, 4: large}, [], {})
+    assert network.server.receive(LONG) == Lost(1, "it lays out more than it can have")
+    network.close()

@@ -1,7 +1,7 @@
 """A host's side of a swap: who holds what afterwards, by reference here and by copy elsewhere."""
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from tests.unit.gan import small
 
 quick = settings(deadline=None, max_examples=30)
 HOST_OF = {1: 1, 2: 1, 3: 1, 4: 1, 5: 5, 6: 5}
-ADDRESSES: dict[int, Sequence[Any] | None] = dict.fromkeys(HOST_OF.values())
+ADDRESSES: dict[int, str | None] = dict.fromkeys(HOST_OF.values())
 
 
 def make_workers(*ranks: int) -> dict[int, Worker]:

@@ -1,14 +1,13 @@
 """A pipe between a process and its child, which speak messages."""
 
 import contextlib
+import json
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-import torch
-
 from mdgan.messages import Message
-from mdgan.transport import wire
+from mdgan.transport.frames import Frame, decode, encode
 
 
 class ChannelClosed(RuntimeError):
@@ -31,9 +30,10 @@ class Channel:
         Raises:
             ChannelClosed: the other end is gone.
         """
-        header, body = wire.encode(message)
+        frame = encode(message)
         try:
-            self._connection.send_bytes(header.numpy().tobytes() + body.numpy().tobytes())
+            self._connection.send_bytes(json.dumps([frame.kind, frame.iteration]).encode())
+            self._connection.send_bytes(frame.body)
         except (OSError, ValueError) as error:
             raise ChannelClosed from error
 
@@ -49,11 +49,11 @@ class Channel:
         try:
             if not self._connection.poll(timeout_seconds):
                 return None
-            data = torch.frombuffer(bytearray(self._connection.recv_bytes()), dtype=torch.uint8)
+            kind, iteration = json.loads(self._connection.recv_bytes())
+            body = self._connection.recv_bytes()
         except (OSError, EOFError) as error:
             raise ChannelClosed from error
-        header = wire.decode_header(data[: wire.HEADER_BYTES].clone())
-        return wire.decode(header, data[wire.HEADER_BYTES :])
+        return decode(Frame(kind, iteration, body))
 
     def close(self) -> None:
         """Closes this end."""

@@ -1,5 +1,5 @@
-import contextlib
-import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from multiprocessing import Pipe
@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mdgan import messages
+from mdgan.engine.channel import Channel, ChannelClosed
 from mdgan.messages import Kind, Message
-from mdgan.transport.channel import Channel, ChannelClosed
 from mdgan.transport.until import Inbox
 from tests.unit.transport.networks import LONG
 
@@ -89,16 +89,13 @@ def test_a_sender_does_not_wait_for_a_busy_reader(ends: tuple[Channel, Channel])
 
 def test_a_process_that_dies_closes_its_end() -> None:
     ours, theirs = Pipe()
-    child = os.fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
-            ours.close()
-            Channel(theirs).receive(30)
-        os._exit(0)
+    reading = "import os, sys; os.read(int(sys.argv[1]), 1)"
+    handle = theirs.fileno()
+    child = subprocess.Popen([sys.executable, "-c", reading, str(handle)], pass_fds=[handle])
     theirs.close()
     channel = Channel(ours)
     channel.send(messages.stop(1, "go"))
     with pytest.raises(ChannelClosed):
         channel.receive(30)
-    os.waitpid(child, 0)
+    child.wait(LONG)
     channel.close()

@@ -10,21 +10,22 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined] # see above
 
 from mdgan.errors import BadInput
-from mdgan.transport.dial import Address
 from mdgan.transport.until import Inbox, Until
 
-_DOOR = "door"
+Address = tuple[str, int]
+
+_PLACE = "place"
 _LOOK_SECONDS = 0.05
 _MOST_BYTES = 300
 
 
-def publish_door(master: Address, corner: str, door: Address, until: Until) -> None:
+def publish_place(master: Address, corner: str, place: str, until: Until) -> None:
     """Writes where rank 0 listens.
 
     Args:
         master: where torchrun's store is.
         corner: the beginning of our names in it.
-        door: where rank 0 listens.
+        place: where rank 0 listens: address and port.
         until: how long at most.
 
     Raises:
@@ -32,13 +33,13 @@ def publish_door(master: Address, corner: str, door: Address, until: Until) -> N
         Interrupted: asked to stop.
     """
     try:
-        _reach(master, corner, until).set(_DOOR, f"{door[0]} {door[1]}")
+        _reach(master, corner, until).set(_PLACE, place)
     except (dist.DistError, RuntimeError) as error:
         raise BadInput(_silent(master)) from error
 
 
-def find_door(master: Address, corner: str, until: Until) -> Address:
-    """Reads where rank 0 listens, as soon as it is there; see `publish_door`.
+def find_place(master: Address, corner: str, until: Until) -> str:
+    """Reads where rank 0 listens, as soon as it is there; see `publish_place`.
 
     Raises:
         BadInput: the store does not answer, or rank 0 does not come in time.
@@ -46,10 +47,10 @@ def find_door(master: Address, corner: str, until: Until) -> Address:
     """
     store = _reach(master, corner, until)
     try:
-        while not store.check([_DOOR]):
+        while not store.check([_PLACE]):
             until.slice()
             until.pause(_LOOK_SECONDS)
-        text = store.get(_DOOR)[:_MOST_BYTES].decode(errors="replace")
+        text: str = store.get(_PLACE)[:_MOST_BYTES].decode(errors="replace")
     except TimeoutError as error:
         raise BadInput(
             f"rank 0 did not say in torchrun's store at {master[0]}:{master[1]} where it listens; "
@@ -57,10 +58,10 @@ def find_door(master: Address, corner: str, until: Until) -> Address:
         ) from error
     except (dist.DistError, RuntimeError) as error:
         raise BadInput(_silent(master)) from error
-    host, _, port = text.rpartition(" ")
+    host, _, port = text.rpartition(":")
     if not host or not port.isdecimal():
         raise BadInput(f"torchrun's store at {master[0]}:{master[1]} says {text!r} for an address")
-    return host, int(port)
+    return text
 
 
 def _reach(master: Address, corner: str, until: Until) -> Any:

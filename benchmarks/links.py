@@ -1,0 +1,117 @@
+"""Compares the links of this checkout with those of another one, in turn.
+
+    python -m benchmarks.links --before CHECKOUT [--rounds 5] [--quick]
+
+In every round, for each configuration: whole runs with the other checkout, with this one over
+sockets on one machine, and with this one over TLS (the hosts are started apart and dial a port of
+loopback). Prints seconds an iteration, until the first one, and memory (PSS of all processes, where
+one command starts them), and then the ratios of the medians to those of the other checkout. Run it
+on an otherwise idle machine. Both checkouts run with the packages of this environment.
+"""
+
+import argparse
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.training import HERE, Case, Figures, measure
+
+WAYS = ("before", "sockets", "TLS")
+
+
+def configurations(*, quick: bool) -> list[tuple[str, int, Case]]:
+    """Name, number of workers, and what is run."""
+    data = ("--dataset", "cifar10_noise", "--datasets-dir", str(HERE / "datasets"))
+    cifar = (*data, "--batch-size", "10", "--workers-per-host", "1")
+    digits = ("--world-size", "5", "--workers-per-host", "1")
+    return [
+        ("digits, 4 workers", 4, Case("digits", digits, 300 if quick else 1500)),
+        *(
+            (
+                f"CIFAR-10 shapes, {n} workers",
+                n,
+                Case("cifar", (*cifar, "--world-size", str(n + 1)), i),
+            )
+            for n, i in (((4, 20),) if quick else ((20, 24),))
+        ),
+    ]
+
+
+@contextmanager
+def hosts_apart(case: Case, num_workers: int, folder: Path) -> Iterator[tuple[str, ...]]:
+    """Starts the hosts by themselves; gives the flags with which the server is to be started."""
+    credentials = folder / "run.cred"
+    mdgan = [sys.executable, "-m", "mdgan"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    if not credentials.exists():
+        subprocess.run([*mdgan, "credentials", "new", str(credentials)], check=True, **quiet)  # type: ignore[call-overload] # by name
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    place = ("--master-addr", "127.0.0.1", "--master-port", port)
+    links = (*place, "--credentials", str(credentials))
+    ranks = ",".join(map(str, range(1, num_workers + 1)))
+    interval = str(max(1, case.iterations // 20))
+    common = ["--iterations", str(case.iterations), "--log-interval", interval]
+    common += ["--sample-interval", "0", "--eval-interval", "0"]
+    hosts = subprocess.Popen(
+        [*mdgan, "train", *case.flags, *common, *links, "--ranks", ranks], **quiet
+    )  # type: ignore[call-overload] # by name
+    try:
+        yield (*links, "--ranks", "0")
+    finally:
+        hosts.terminate()
+        hosts.wait()
+
+
+def run(way: str, before: Path, case: Case, num_workers: int, folder: Path) -> Figures:
+    """One whole run."""
+    here = Path(__file__).resolve().parents[1]
+    os.environ["PYTHONPATH"] = str(before if way == "before" else here)
+    if way != "TLS":
+        return measure(case, folder)
+    with hosts_apart(case, num_workers, folder.parent) as flags:
+        return measure(Case(case.name, (*case.flags, *flags), case.iterations), folder)
+
+
+def main() -> None:
+    """Prints every run, then the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--before", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        for title, num_workers, case in configurations(quick=given.quick):
+            found: dict[str, list[Figures]] = {way: [] for way in WAYS}
+            for number in range(given.rounds):
+                for way in WAYS:
+                    folder = Path(name) / f"{case.name}-{way}-{number}"
+                    folder.mkdir()
+                    got = run(way, given.before.resolve(), case, num_workers, folder)
+                    found[way].append(got)
+                    print(
+                        f"{title:26} {way:8} {1e3 * got.iteration_seconds:8.2f} ms "
+                        f"{got.first_iteration_seconds:6.1f} s {got.pss_bytes / 2**20:6.0f} MB",
+                        flush=True,
+                    )
+            for way in WAYS[1:]:
+                ratios = [
+                    statistics.median(getattr(got, figure) for got in found[way])
+                    / statistics.median(getattr(got, figure) for got in found["before"])
+                    for figure in ("iteration_seconds", "first_iteration_seconds", "pss_bytes")
+                ]
+                memory = f"{ratios[2]:.3f}" if way == "sockets" else "–"
+                print(
+                    f"{title:26} {way} : before   iteration {ratios[0]:.3f}   first "
+                    f"{ratios[1]:.3f}   memory {memory}"
+                )
+
+
+if __name__ == "__main__":
+    main()

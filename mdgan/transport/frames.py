@@ -1,0 +1,180 @@
+"""Messages as bytes: a safetensors file, with the fields as JSON in its metadata, in pieces.
+
+Bytes may come from anywhere: what is not a message is a `WireError`.
+"""
+
+import json
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import safetensors
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from mdgan.messages import Message
+from mdgan.transport.links_pb2 import Piece
+
+PIECE_BYTES = 1 << 20
+"""The most bytes of a body in one piece."""
+MOST_BYTES = 1 << 34
+"""The largest body that is believed."""
+_MOST_DIMENSIONS = 16
+_KIND = re.compile("[A-Z]{1,16}")
+_LENGTH = struct.Struct("<Q")
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+class WireError(RuntimeError):
+    """Bytes that are not a message: damaged, not expected, or not mdgan's."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A message as bytes.
+
+    Attributes:
+        kind: of the message.
+        iteration: of the message.
+        body: fields and tensors; a safetensors file.
+        taker: the host that a parcel is for; 0 if it is none.
+    """
+
+    kind: str
+    iteration: int
+    body: bytes
+    taker: int = 0
+
+    @cached_property
+    def pieces(self) -> list[bytes]:
+        """What goes over a stream; made once, however many hosts get it."""
+        size = len(self.body)
+        first = Piece(
+            kind=self.kind,
+            iteration=self.iteration,
+            size=size,
+            taker=self.taker,
+            data=self.body[:PIECE_BYTES],
+        )
+        rest = (
+            Piece(data=self.body[start : start + PIECE_BYTES])
+            for start in range(PIECE_BYTES, size, PIECE_BYTES)
+        )
+        return [piece.SerializeToString() for piece in (first, *rest)]
+
+
+def encode(message: Message) -> Frame:
+    """A message as bytes of its own.
+
+    Raises:
+        ValueError: its kind cannot be written.
+    """
+    if not _KIND.fullmatch(message.kind):
+        raise ValueError(f"{message.kind!r:.40}: a kind has one to sixteen capital letters")
+    fields = json.dumps(message.fields, separators=(",", ":"))
+    body = save(dict(_apart(message.tensors)), {"fields": fields})
+    return Frame(str(message.kind), message.iteration, body)
+
+
+def decode(frame: Frame) -> Message:
+    """The message in a frame; its tensors lie in memory of their own.
+
+    Raises:
+        WireError: there is none.
+    """
+    try:
+        # safetensors gives this function no types.
+        read = safetensors.deserialize(frame.body)  # type: ignore[no-untyped-call] # see above
+        (length,) = _LENGTH.unpack_from(frame.body)
+        header = json.loads(frame.body[_LENGTH.size : _LENGTH.size + length])
+        fields = json.loads(header["__metadata__"]["fields"])
+        if not isinstance(fields, dict):
+            raise TypeError("its fields are no object")
+        entries = dict(read)
+        # In the order of the header: that of the library differs from process to process.
+        tensors = {name: _tensor(entries[name]) for name in header if name in entries}
+    # A RecursionError, for lists within lists, is a RuntimeError.
+    except (safetensors.SafetensorError, ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise WireError(f"damaged {frame.kind} message: {one_line(error)}") from error
+    return Message(frame.kind, frame.iteration, fields, tensors)
+
+
+def next_frame(pieces: Iterator[Piece], accepts: Mapping[str, int]) -> Frame | None:
+    """Puts the next message on a stream together; None if the stream has ended.
+
+    Args:
+        pieces: as they come.
+        accepts: the kinds that may come, each with the most bytes of its body. What is larger is
+            refused before memory is taken for more than its first piece.
+
+    Raises:
+        WireError: something else comes.
+    """
+    first = next(pieces, None)
+    if first is None:
+        return None
+    most = accepts.get(first.kind)
+    if most is None:
+        raise WireError(f"a {one_line(first.kind):.20} message is not expected")
+    if first.size > min(most, MOST_BYTES):
+        raise WireError(
+            f"a {first.kind} message of {first.size} bytes, at most {most} are expected"
+        )
+    parts: list[bytes] = []
+    piece, missing = first, first.size
+    while True:
+        # Pieces of a byte each would take many times the memory of the body.
+        if len(piece.data) != min(missing, PIECE_BYTES):
+            raise WireError(f"a {first.kind} message comes in pieces of a wrong size")
+        parts.append(piece.data)
+        missing -= len(piece.data)
+        if not missing:
+            break
+        following = next(pieces, None)
+        if following is None or following.kind:
+            raise WireError(f"a {first.kind} message ends too early")
+        piece = following
+    body = parts[0] if len(parts) == 1 else b"".join(parts)
+    return Frame(first.kind, first.iteration, body, first.taker)
+
+
+def one_line(error: object) -> str:
+    """The text of an error or of a stranger, in one printable line of bounded length."""
+    text = str(error).partition("\n")[0][:500]
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors as safetensors wants them: contiguous, and no two that share memory."""
+    places: set[int] = set()
+    for name, tensor in tensors.items():
+        contiguous = tensor.detach().to("cpu").contiguous()
+        place = contiguous.untyped_storage().data_ptr()
+        yield name, contiguous.clone() if place in places else contiguous
+        places.add(place)
+
+
+def _tensor(entry: Mapping[str, Any]) -> Tensor:
+    dtype, shape, data = _DTYPES[entry["dtype"]], entry["shape"], entry["data"]
+    if len(shape) > _MOST_DIMENSIONS:
+        raise ValueError(f"a tensor of {len(shape)} dimensions")
+    if not data:
+        return torch.empty(shape, dtype=dtype)
+    if dtype is torch.bool and max(data) > 1:
+        raise ValueError("a truth value is neither 0 nor 1")
+    return torch.frombuffer(data, dtype=dtype).view(shape)

@@ -1,0 +1,193 @@
+"""A host's end over gRPC: a stream to the server, and parcels for other hosts."""
+
+import json
+import math
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import grpc
+
+from mdgan.credentials.identity import Identity
+from mdgan.credentials.permit import HOST_NAME, SERVER_NAME
+from mdgan.messages import Kind, Message
+from mdgan.timeouts import Timeouts
+from mdgan.transport.base import RELAY
+from mdgan.transport.frames import Frame, WireError, decode, encode, next_frame
+from mdgan.transport.host_end import HostTransport
+from mdgan.transport.links_pb2 import Hello, Nothing, Order, Piece, Time, Welcome
+from mdgan.transport.parcel_service import ParcelServer, ParcelService, fetch
+from mdgan.transport.parcels import NothingThere, Parcels
+from mdgan.transport.streams import (
+    CLOCK,
+    TAKE_PART,
+    WATCH,
+    Outbox,
+    close,
+    open_channel,
+    reason_of,
+)
+from mdgan.transport.until import Inbox, Until
+
+_CLOCK_QUESTIONS = 5
+_WELCOME_BYTES = 1 << 24
+
+
+class GrpcHostTransport(HostTransport):
+    """A host's end; see `HostTransport`.
+
+    Args:
+        place: where the server may be: `unix:` and a path, or address and port.
+        identity: what this host shows and whom it trusts; None without TLS.
+        hello: what the server is told, with the host's number as `host`. Added are `relay`, and
+            `listens`: where this host hands out parcels.
+        accepts: what may come from the server, each kind with the most bytes of its body.
+        accepts_from_hosts: what may come from another host.
+        timeouts: the time limits.
+        parcels_at: where this host hands out parcels: `unix:` and a path, or an address with port
+            0; None if the server is to do so.
+        checks_reach: whether the server hands them out if it cannot reach this host there.
+        until: how long to wait for the server's answer.
+
+    Raises:
+        grpc.RpcError, WireError, TimeoutError: no server let this host in.
+        CannotListen: gRPC cannot listen where parcels are to be handed out.
+        Interrupted: asked to stop.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        identity: Identity | None,
+        hello: Mapping[str, Any],
+        accepts: Mapping[str, int],
+        accepts_from_hosts: Mapping[str, int],
+        timeouts: Timeouts,
+        parcels_at: str | None,
+        checks_reach: bool,
+        until: Until,
+    ) -> None:
+        super().__init__(int(hello["host"]))
+        self._identity = identity
+        self._accepts = accepts
+        self._from_hosts = accepts_from_hosts
+        self._timeouts = timeouts
+        self._parcels = Parcels()
+        self._service = ParcelService(self._parcels, timeouts.swap)
+        self._server: ParcelServer | None = None
+        said = {**hello, "purpose": "join", "listens": None}
+        if accepts_from_hosts and parcels_at is not None:
+            self._server = ParcelServer(self._service, parcels_at, identity, timeouts)
+            said |= {"listens": self._server.place, "relay": "auto" if checks_reach else "never"}
+        self._outbox = Outbox()
+        self._outbox.put(encode(Message(Kind.HELLO, 0, said)))
+        self._channel = open_channel(place, identity, SERVER_NAME, timeouts)
+        self._second: grpc.Channel | None = None
+        self._out_of_sight = ""
+        take_part: Any = self._channel.stream_stream(TAKE_PART, None, Piece.FromString)
+        self._call = take_part(self._outbox.pieces())
+        first: Inbox[Frame | Exception] = Inbox()
+        self._reader = threading.Thread(
+            target=self._read, args=(first,), name="reader", daemon=True
+        )
+        self._reader.start()
+        try:
+            welcome = dict(decode(until.take(first)).fields)
+            self._service.key = self._key = str(welcome.pop("peers_key", ""))
+            self._is_relayed = bool(welcome.pop("relayed", False))
+            if key := str(welcome.pop("watch_key", "")):
+                self._second = open_channel(place, identity, SERVER_NAME, timeouts)
+                self._watch(self._second, key)
+            self.clock_offset_seconds = self._ask_clock()
+            self.welcome = welcome
+        except BaseException:
+            self._call.cancel()
+            self._end(0)
+            raise
+
+    def close(self) -> None:
+        """Says goodbye to the server, waits a moment for its own, and for parcels to be fetched."""
+        self._outbox.end()
+        self._parcels.leave(self.host, self._timeouts.farewell)
+        self._end(self._timeouts.farewell)
+
+    def _end(self, grace_seconds: float) -> None:
+        self._outbox.end()
+        if self._server is not None:
+            self._server.stop(grace_seconds)
+        self._reader.join(grace_seconds)
+        for channel in filter(None, (self._second, self._channel)):
+            close(channel)
+
+    def _read(self, first: Inbox[Frame | Exception]) -> None:
+        """Feeds the inbox until the server says goodbye or is gone."""
+        reason = "it said goodbye"
+        try:
+            welcome = next_frame(self._call, {Kind.WELCOME: _WELCOME_BYTES})
+            first.put(welcome or WireError("it is about to end"))
+            while (frame := next_frame(self._call, self._accepts)) is not None:
+                self.take_in(frame)
+        except WireError as error:
+            first.put(error)
+            reason = str(error)
+        except grpc.RpcError as error:
+            first.put(error)
+            reason = self._out_of_sight or reason_of(error)
+        self.lose_server(reason)
+        self._outbox.end()
+        self._call.cancel()
+
+    def _watch(self, channel: grpc.Channel, key: str) -> None:
+        """Ends the stream when the server is gone; see the server's `_watch`."""
+
+        def end(call: Any) -> None:
+            if call.code() is grpc.StatusCode.UNAVAILABLE:
+                self._out_of_sight = reason_of(call)
+                self._call.cancel()
+
+        watch: Any = channel.unary_stream(WATCH, Hello.SerializeToString, Welcome.FromString)
+        said = json.dumps({"host": self.host, "watch_key": key})
+        watch(Hello(fields=said)).add_done_callback(end)
+
+    def _ask_clock(self) -> float:
+        """Seconds to add to this machine's monotonic clock to get the server's (Cristian 1989).
+
+        From the quickest answer, which is taken to be from the middle of its round trip; it is off
+        by half of that at most.
+        """
+        ask = self._channel.unary_unary(CLOCK, Nothing.SerializeToString, Time.FromString)
+        best = math.inf, 0.0
+        for _ in range(_CLOCK_QUESTIONS):
+            asked = time.monotonic()
+            told = ask(Nothing(), timeout=self._timeouts.link).seconds
+            answered = time.monotonic()
+            best = min(best, (answered - asked, told - (asked + answered) / 2))
+        if not math.isfinite(best[1]):
+            raise WireError("it does not tell its time")
+        return best[1]
+
+    def _put(self, frame: Frame) -> bool:
+        return self._outbox.put(frame)
+
+    def _lay_out(self, iteration: int, frames: Mapping[int, Frame]) -> None:
+        if not self._is_relayed:
+            self._parcels.lay_out(self.host, iteration, frames)
+            return
+        for taker, frame in frames.items():
+            self._outbox.put(replace(frame, taker=taker))
+        self._outbox.put(Frame(Kind.LAIDOUT, iteration, b""))
+
+    def _fetch(self, giver: int, iteration: int, address: Any) -> Frame:
+        order = Order(giver=giver, iteration=iteration, taker=self.host, key=self._key)
+        limit = self._timeouts.swap
+        if address == RELAY:
+            return fetch(self._channel, order, self._from_hosts, limit)
+        if not isinstance(address, str):
+            raise NothingThere("its address is unknown")
+        channel = open_channel(address, self._identity, HOST_NAME, self._timeouts)
+        try:
+            return fetch(channel, order, self._from_hosts, limit)
+        finally:
+            close(channel)

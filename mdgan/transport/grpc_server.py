@@ -1,0 +1,355 @@
+"""The server's end over gRPC: a stream for every host, and questions of those who come later."""
+
+import json
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from mdgan.credentials.identity import Identity
+from mdgan.credentials.permit import HOST_NAME, Permit, permit_of
+from mdgan.credentials.revocations import Revocations
+from mdgan.messages import Kind, Message
+from mdgan.timeouts import Timeouts
+from mdgan.transport.base import RELAY, Admit, ServerEvent
+from mdgan.transport.frames import Frame, WireError, decode, encode, next_frame
+from mdgan.transport.links_pb2 import Hello, Nothing, Piece, Time, Welcome
+from mdgan.transport.parcel_service import ParcelService
+from mdgan.transport.parcels import Parcels
+from mdgan.transport.server_end import Guest, ServerTransport
+from mdgan.transport.streams import CLOSE_SECONDS, Outbox, Threads, listen, open_channel, options
+from mdgan.transport.until import Until
+
+HELLO_BYTES = 1 << 20
+MOST_CALLS = 2048
+"""Calls at a time, the streams of hosts among them; further ones are refused."""
+_MOST_UNTAKEN_BYTES = 1 << 26
+_HELLO_SECONDS = 5.0
+_REACH_SECONDS = 2.0
+_PLACE = re.compile(r"[\w.:\[\]-]{1,300}:\d{1,5}")
+_LOOK_SECONDS = 1.0
+_SMALL_BYTES = 256
+_GONE_SECONDS = 0.1
+_ROLES = {"join": "worker", "ask": "worker", "watch": "standby"}
+
+AcceptsFrom = Callable[[Mapping[str, Any]], Mapping[str, int]]
+"""From a hello to the kinds that may come from that host, each with the most bytes of its body."""
+
+
+class _Stream:
+    """The way to one host; see `Line`."""
+
+    def __init__(self, context: grpc.ServicerContext, permit: Permit | None) -> None:
+        self.context = context
+        self.serial = None if permit is None else permit.serial
+        self.outbox = Outbox()
+        # Over a socket on this machine a host asks for a second connection by it: see `_watch`.
+        self.key = secrets.token_hex(16) if context.peer().startswith("unix:") else ""
+        self._over = threading.Event()
+
+    def watch(self) -> bool:
+        """Notes when the connection is gone; False if it is gone already."""
+        return self.context.add_callback(self._end_all)
+
+    def is_gone(self) -> bool:
+        """Whether the connection is gone; gRPC may tell so a moment after the stream has ended."""
+        return self._over.wait(_GONE_SECONDS)
+
+    def put(self, frame: Frame) -> bool:
+        """A host that takes nothing in is cut off."""
+        is_put = self.outbox.put(frame)
+        if not is_put:
+            self.cut()
+        return is_put
+
+    def end(self) -> None:
+        self.outbox.end()
+
+    def cut(self) -> None:
+        self.context.cancel()
+        self.outbox.end()
+
+    def _end_all(self) -> None:
+        self._over.set()
+        self.outbox.end()
+
+
+class GrpcServerTransport(ServerTransport):
+    """The server's end; see `ServerTransport`.
+
+    Args:
+        places: where it listens: `unix:` and a path, or address and port (0: a free one).
+        identity: what the server shows and whom it trusts; None without TLS.
+        revocations: the certificates that do not count any more.
+        admit: called with every hello, in the newcomer's thread; several calls may overlap.
+        accepts_from: what may come from a host with a hello that was admitted.
+        parcels_from: the parcels that such a host may have for other hosts.
+        timeouts: the time limits.
+
+    Attributes:
+        places: where it listens, with the ports that it got.
+
+    Raises:
+        CannotListen: gRPC cannot listen at one of the places.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[str],
+        identity: Identity | None,
+        revocations: Revocations,
+        admit: Admit,
+        accepts_from: AcceptsFrom,
+        parcels_from: AcceptsFrom,
+        timeouts: Timeouts,
+    ) -> None:
+        super().__init__(admit)
+        self._identity = identity
+        self._revocations = revocations
+        self._accepts_from = accepts_from
+        self._parcels_from = parcels_from
+        self._timeouts = timeouts
+        self._watchers: set[threading.Event] = set()
+        self._looked = 0.0
+        self._parcels = Parcels()
+        parcels = ParcelService(self._parcels, timeouts.swap)
+        parcels.key = self._peers_key = secrets.token_hex(32)
+        self._health = health.HealthServicer()
+        self._server = grpc.server(
+            Threads(),
+            handlers=[self._handler(), parcels.handler()],
+            options=options(timeouts),
+            maximum_concurrent_rpcs=MOST_CALLS,
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self.places = [listen(self._server, place, identity) for place in places]
+        self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        self._server.start()
+
+    def receive(self, timeout_seconds: float) -> ServerEvent | None:
+        """The next event from any host, or None when the time is up."""
+        until = Until(timeout_seconds)
+        while True:
+            if time.monotonic() - self._looked > _LOOK_SECONDS:
+                self._looked = time.monotonic()
+                self._shut_out_revoked()
+            event = super().receive(min(until.left(), _LOOK_SECONDS))
+            if event is not None or until.left() <= 0:
+                return event
+
+    def close(self) -> None:
+        """Says goodbye to hosts and standbys, and waits a moment for them."""
+        self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+        super().close()
+        with self._lock:
+            watchers = list(self._watchers)
+        for ended in watchers:
+            ended.set()
+        farewell = self._timeouts.farewell
+        self._server.stop(farewell).wait(farewell + CLOSE_SECONDS)
+
+    def lose(self, guest: Guest, reason: str) -> None:
+        """A host is gone, and so are the parcels that it would have laid out here."""
+        super().lose(guest, reason)
+        self._parcels.leave(guest.host)
+
+    def _shut_out_revoked(self) -> None:
+        with self._lock:
+            guests = list(self._guests.values())
+        for guest in guests:
+            serial = guest.line.serial if isinstance(guest.line, _Stream) else None
+            if serial is not None and serial in self._revocations:
+                self.lose(guest, "its certificate was revoked")
+                guest.line.cut()
+
+    def _handler(self) -> grpc.GenericRpcHandler:
+        answers, welcome = Hello.FromString, Welcome.SerializeToString
+        return grpc.method_handlers_generic_handler(
+            "mdgan.Server",
+            {
+                "Ask": grpc.unary_unary_rpc_method_handler(self._ask, answers, welcome),
+                "Watch": grpc.unary_stream_rpc_method_handler(self._watch, answers, welcome),
+                "TakePart": grpc.stream_stream_rpc_method_handler(
+                    self._take_part, Piece.FromString, None
+                ),
+                "Clock": grpc.unary_unary_rpc_method_handler(
+                    lambda _, __: Time(seconds=time.monotonic()),
+                    Nothing.FromString,
+                    Time.SerializeToString,
+                ),
+            },
+        )
+
+    def _ask(self, request: Hello, context: grpc.ServicerContext) -> Welcome:
+        answer = self._answer(_read(request.fields), "ask", self._permit(context), context)
+        return Welcome(fields=json.dumps(answer))
+
+    def _watch(self, request: Hello, context: grpc.ServicerContext) -> Iterator[Welcome]:
+        """Lasts until the other end is gone, or the server ends.
+
+        The other end is a standby; or a host for which this is a second connection: over a socket,
+        what an end that stands still has not taken in holds up gRPC's questions for a sign of life.
+        """
+        hello = _read(request.fields)
+        guest = self._guest_with(hello)
+        answer = guest or self._answer(hello, "watch", self._permit(context), context)
+        ended = threading.Event()
+        with self._lock:
+            self._watchers.add(ended)
+        if not self._closing and context.add_callback(ended.set):
+            if not isinstance(answer, Guest):
+                yield Welcome(fields=json.dumps(answer))
+            ended.wait()
+        with self._lock:
+            self._watchers.discard(ended)
+        if guest is not None and not self._closing:
+            self.lose(guest, self._why_gone(guest))
+            guest.line.cut()
+
+    def _guest_with(self, hello: Mapping[str, Any]) -> Guest | None:
+        key, host = hello.get("watch_key"), hello.get("host")
+        guest = self._guests.get(host) if type(host) is int else None
+        if guest is None or not isinstance(guest.line, _Stream) or not isinstance(key, str):
+            return None
+        is_its = key and secrets.compare_digest(key.encode(), guest.line.key.encode())
+        return guest if is_its else None
+
+    def _take_part(self, pieces: Iterator[Piece], context: grpc.ServicerContext) -> Iterator[bytes]:
+        permit, peer = self._permit(context), context.peer()
+        in_time = threading.Timer(_HELLO_SECONDS, context.cancel)
+        in_time.start()
+        try:
+            first = next_frame(pieces, {Kind.HELLO: HELLO_BYTES})
+            hello = {} if first is None else dict(decode(first).fields)
+        except (WireError, grpc.RpcError) as error:
+            reason = str(error) or "it sent no hello"
+            self.tell_refused(f"{peer}: {reason}")
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        finally:
+            in_time.cancel()
+        welcome = self._answer(hello, "join", permit, context)
+        accepts, parcels = self._accepts_from(hello), self._parcels_from(hello)
+        relayed = bool(parcels) and self._is_relayed(hello)
+        stream = _Stream(context, permit)
+        added = {"peers_key": self._peers_key, "relayed": relayed, "watch_key": stream.key}
+        stream.put(encode(Message(Kind.WELCOME, 0, {**welcome, **added})))
+        told = {**hello, "listens": RELAY if relayed else hello.get("listens")}
+        guest = self.let_in(hello["host"], told, stream)
+        if not stream.watch():
+            self.lose(guest, "its connection closed")
+            return
+        work = guest, stream, pieces, accepts, parcels if relayed else {}
+        threading.Thread(target=self._take_from, args=work, name="reader", daemon=True).start()
+        yield from stream.outbox.pieces()
+
+    def _take_from(
+        self,
+        guest: Guest,
+        stream: _Stream,
+        pieces: Iterator[Piece],
+        accepts: Mapping[str, int],
+        parcels: Mapping[str, int],
+    ) -> None:
+        """Takes in what a host sends, until it says goodbye or is gone."""
+        reason = "it said goodbye"
+        laid_out: dict[int, Frame] = {}
+        expected, most_bytes = {**accepts, **parcels}, max(parcels.values(), default=0)
+        if parcels:
+            expected[Kind.LAIDOUT] = _SMALL_BYTES
+        try:
+            while (frame := next_frame(pieces, expected)) is not None:
+                if frame.kind == Kind.LAIDOUT:
+                    self._parcels.lay_out(guest.host, frame.iteration, laid_out)
+                    laid_out = {}
+                elif frame.kind in parcels:
+                    laid_out[frame.taker] = frame
+                    # Its workers are shared out among takers: all together are not more than one.
+                    if sum(len(parcel.body) for parcel in laid_out.values()) > most_bytes:
+                        raise WireError("it lays out more than it can have")
+                else:
+                    guest.await_room(_MOST_UNTAKEN_BYTES)
+                    self.take_in(guest, frame)
+            if stream.is_gone():
+                reason = self._why_gone(guest)
+        except WireError as error:
+            reason = self._why_gone(guest) if stream.is_gone() else str(error)
+        except grpc.RpcError:
+            reason = self._why_gone(guest)
+        self.lose(guest, reason)
+        stream.end()
+
+    def _why_gone(self, guest: Guest) -> str:
+        """Why a host's connection is gone, which gRPC does not tell the server's end of a call."""
+        closed, limit = "its connection closed", self._timeouts.liveness
+        if time.monotonic() - guest.heard < limit / 2:
+            return closed
+        return f"{closed}, or it was silent for {limit:g} s"
+
+    def _answer(
+        self,
+        hello: Mapping[str, Any],
+        purpose: str,
+        permit: Permit | None,
+        context: grpc.ServicerContext,
+    ) -> Mapping[str, Any]:
+        """What a newcomer is told; ends the call if it may not come in."""
+        ranks = hello.get("workers") if purpose == "join" else None
+        wanted = (
+            [rank for rank in ranks if isinstance(rank, int)] if isinstance(ranks, list) else []
+        )
+        refusal = None
+        if permit is not None and permit.serial in self._revocations:
+            refusal = f"its certificate ({permit.name}) was revoked"
+        elif permit is not None:
+            refusal = permit.refusal(_ROLES[purpose], wanted)
+            if permit.ranks is not None:
+                hello = {**hello, "ranks": sorted(permit.ranks)}
+        if refusal is not None:
+            self.tell_refused(refusal)
+        answer = refusal or self.decide({**hello, "purpose": purpose})
+        if isinstance(answer, str):
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, answer)
+        return answer
+
+    def _permit(self, context: grpc.ServicerContext) -> Permit | None:
+        """What the newcomer's certificate allows; None if it needs none here."""
+        shown = context.auth_context().get("x509_pem_cert")
+        if not shown:
+            return None
+        try:
+            return permit_of(bytes(shown[0]))
+        except ValueError as error:
+            self.tell_refused(str(error))
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+
+    def _is_relayed(self, hello: Mapping[str, Any]) -> bool:
+        """Whether other hosts cannot fetch from this one, as far as the server can tell."""
+        place = hello.get("listens")
+        if not isinstance(place, str):
+            return True
+        if hello.get("relay") != "auto" or place.startswith("unix:"):
+            return False
+        if not _PLACE.fullmatch(place):
+            return True
+        channel = open_channel(place, self._identity, HOST_NAME, self._timeouts)
+        try:
+            grpc.channel_ready_future(channel).result(_REACH_SECONDS)
+        except grpc.FutureTimeoutError:
+            return True
+        finally:
+            channel.close()
+        return False
+
+
+def _read(text: str) -> Mapping[str, Any]:
+    """A JSON object; an empty one for anything else."""
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}

@@ -1,0 +1,141 @@
+"""A host's end over every transport: what has come, and parcels for other hosts."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from mdgan.messages import Message
+from mdgan.transport.base import SERVER, Asked, HostEvent, Lost, Received, Traffic
+from mdgan.transport.frames import Frame, WireError, decode, encode, one_line
+from mdgan.transport.parcels import NothingThere
+from mdgan.transport.until import Inbox
+
+
+class HostTransport(ABC):
+    """A host's end.
+
+    Args:
+        host: its number.
+
+    Attributes:
+        traffic: bytes moved so far.
+        clock_offset_seconds: what to add to this machine's monotonic clock to get the server's.
+        welcome: what the server told when it let this host in.
+    """
+
+    def __init__(self, host: int) -> None:
+        self.traffic = Traffic()
+        self.clock_offset_seconds = 0.0
+        self.welcome: Mapping[str, Any] = {}
+        self.host = host
+        self._inbox: Inbox[HostEvent] = Inbox()
+        self._ended = False
+
+    def send(self, message: Message) -> int:
+        """Sends to the server without waiting for arrival.
+
+        Returns:
+            The bytes it takes; 0 if the server is gone.
+        """
+        frame = encode(message)
+        if self._ended or not self._put(frame):
+            return 0
+        return self.traffic.count_sent(frame.kind, len(frame.body))
+
+    def receive(self, timeout_seconds: float) -> HostEvent | None:
+        """The next event from the server, or None when the time is up."""
+        event = self._inbox.take(timeout_seconds)
+        if isinstance(event, Received):
+            self.traffic.count_received(event.message.kind, event.num_bytes)
+        return event
+
+    def exchange(
+        self,
+        iteration: int,
+        outgoing: Mapping[int, Message],
+        incoming: Collection[int],
+        addresses: Mapping[int, Any],
+    ) -> dict[int, Message | Lost]:
+        """Lays out at most one message for each of some hosts and fetches one from each of others.
+
+        Every host concerned calls it for the same iteration. What is laid out is a copy, so that
+        no host waits for another to fetch it, and a host's death affects only its partner.
+
+        Args:
+            iteration: the same at every host concerned.
+            outgoing: by receiving host.
+            incoming: the hosts that have a message for this host.
+            addresses: where to fetch, for every host in `incoming`, as its hello said.
+
+        Returns:
+            For every host in `incoming`, its message, or `Lost` if it did not come in time.
+        """
+        frames = {taker: encode(message) for taker, message in outgoing.items()}
+        self._lay_out(iteration, frames)
+        for frame in frames.values():
+            self.traffic.count_sent(frame.kind, len(frame.body))
+        if not incoming:
+            return {}
+        givers: Sequence[int] = list(incoming)
+        with ThreadPoolExecutor(len(givers), "fetch") as pool:
+            fetched = pool.map(lambda giver: self._try(giver, iteration, addresses), givers)
+            found = dict(zip(givers, fetched, strict=True))
+        arrived: dict[int, Message | Lost] = {}
+        for giver, result in found.items():
+            if isinstance(result, Lost):
+                arrived[giver] = result
+            else:
+                message, num_bytes = result
+                arrived[giver] = message
+                self.traffic.count_received(message.kind, num_bytes)
+        return arrived
+
+    def interrupt(self) -> None:
+        """Makes `receive` yield `Asked`; may be called from a signal handler."""
+        self._inbox.put(Asked())
+
+    @abstractmethod
+    def close(self) -> None:
+        """Says goodbye to the server and frees everything."""
+
+    def take_in(self, frame: Frame) -> None:
+        """The server has sent something.
+
+        Raises:
+            WireError: it is no message.
+        """
+        self._inbox.put(Received(SERVER, decode(frame), len(frame.body)))
+
+    def lose_server(self, reason: str) -> None:
+        """Nothing goes either way any more."""
+        if not self._ended:
+            self._ended = True
+            self._inbox.put(Lost(SERVER, reason))
+
+    def _try(
+        self, giver: int, iteration: int, addresses: Mapping[int, Any]
+    ) -> tuple[Message, int] | Lost:
+        try:
+            frame = self._fetch(giver, iteration, addresses.get(giver))
+            if frame.iteration != iteration:
+                raise WireError(f"it gave what is of iteration {frame.iteration}")
+            return decode(frame), len(frame.body)
+        except (NothingThere, WireError) as error:
+            return Lost(giver, one_line(error))
+
+    @abstractmethod
+    def _put(self, frame: Frame) -> bool:
+        """Sends to the server without waiting; False if it is gone."""
+
+    @abstractmethod
+    def _lay_out(self, iteration: int, frames: Mapping[int, Frame]) -> None:
+        """Lays out a parcel for each of some hosts."""
+
+    @abstractmethod
+    def _fetch(self, giver: int, iteration: int, address: Any) -> Frame:
+        """Fetches what a host has laid out for this one.
+
+        Raises:
+            NothingThere, WireError: it did not come, or is no message.
+        """

@@ -1,0 +1,111 @@
+"""Parcels over gRPC: one service hands them out, and hosts fetch from it."""
+
+import hmac
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import grpc
+
+from mdgan.credentials.identity import Identity
+from mdgan.timeouts import Timeouts
+from mdgan.transport.frames import Frame, WireError, next_frame
+from mdgan.transport.links_pb2 import Order, Piece
+from mdgan.transport.parcels import NothingThere, Parcels
+from mdgan.transport.streams import CLOSE_SECONDS, FETCH, Threads, listen, options, reason_of
+
+_MOST_CALLS = 256
+
+
+class ParcelService:
+    """Hands out parcels to hosts that the same server has let in.
+
+    Args:
+        parcels: what is laid out.
+        timeout_seconds: how long a host may wait for a giver.
+
+    Attributes:
+        key: what those hosts know; as long as it is empty, no host gets anything.
+    """
+
+    def __init__(self, parcels: Parcels, timeout_seconds: float) -> None:
+        self.key = ""
+        self._parcels = parcels
+        self._timeout_seconds = timeout_seconds
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """For a gRPC server."""
+        fetch: Any = grpc.unary_stream_rpc_method_handler(self._fetch, Order.FromString, None)
+        return grpc.method_handlers_generic_handler("mdgan.Parcels", {"Fetch": fetch})
+
+    def _fetch(self, order: Order, context: grpc.ServicerContext) -> Iterator[bytes]:
+        if not self.key or not hmac.compare_digest(order.key.encode(), self.key.encode()):
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, "its key is not that of this run")
+        of = order.giver, order.iteration, order.taker
+        try:
+            frame = self._parcels.wait_for(*of, self._timeout_seconds)
+        except NothingThere as error:
+            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        yield from frame.pieces
+        self._parcels.fetched(*of)
+
+
+class ParcelServer:
+    """The port, or the socket, where a host hands out its own parcels.
+
+    Args:
+        service: hands them out.
+        place: `unix:` and a path, or an address with port 0 for a free one.
+        identity: what the host shows and whom it trusts; None without TLS.
+        timeouts: the time limits.
+
+    Attributes:
+        place: where other hosts find it.
+
+    Raises:
+        CannotListen: gRPC cannot listen there.
+    """
+
+    def __init__(
+        self, service: ParcelService, place: str, identity: Identity | None, timeouts: Timeouts
+    ) -> None:
+        self._server = grpc.server(
+            Threads(),
+            handlers=[service.handler()],
+            options=options(timeouts),
+            maximum_concurrent_rpcs=_MOST_CALLS,
+        )
+        self.place = listen(self._server, place, identity)
+        self._server.start()
+
+    def stop(self, grace_seconds: float) -> None:
+        """Ends; what is being fetched has a moment."""
+        self._server.stop(grace_seconds).wait(grace_seconds + CLOSE_SECONDS)
+
+
+def fetch(
+    channel: grpc.Channel, order: Order, accepts: Mapping[str, int], timeout_seconds: float
+) -> Frame:
+    """Fetches a parcel.
+
+    Args:
+        channel: to the host that laid it out, or to the server.
+        order: which one.
+        accepts: the kind that it may have, with the most bytes of its body.
+        timeout_seconds: how long it may take.
+
+    Raises:
+        NothingThere: it did not come.
+        WireError: something else came.
+    """
+    ask = channel.unary_stream(FETCH, Order.SerializeToString, Piece.FromString)
+    answer = ask(order, timeout=timeout_seconds)
+    try:
+        frame = next_frame(answer, accepts)
+        more = next(answer, None)
+    except grpc.RpcError as error:
+        raise NothingThere(reason_of(error)) from error
+    finally:
+        answer.cancel()
+    if frame is None or more is not None:
+        raise WireError("it did not give one message")
+    return frame

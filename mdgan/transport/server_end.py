@@ -1,0 +1,200 @@
+"""The server's end over every transport: who is in, what has come, who is gone."""
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from mdgan.messages import Message
+from mdgan.transport.base import Admit, Asked, Joined, Lost, Received, Refused, ServerEvent, Traffic
+from mdgan.transport.frames import Frame, decode, encode, one_line
+from mdgan.transport.until import Inbox, Until
+
+_MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_SAME_VERSION = "use the same version of mdgan everywhere"
+
+
+class Line(Protocol):
+    """The way to a host that was let in."""
+
+    def put(self, frame: Frame) -> bool:
+        """Sends without waiting; False if the host is gone."""
+
+    def end(self) -> None:
+        """Says goodbye after all that was sent."""
+
+    def cut(self) -> None:
+        """Ends it at once."""
+
+
+class Guest:
+    """A host that was let in.
+
+    Args:
+        host: its number.
+        line: the way to it.
+
+    Attributes:
+        silenced: whether nothing that it has sent counts any more.
+        heard: when its last message came, by the monotonic clock.
+    """
+
+    def __init__(self, host: int, line: Line) -> None:
+        self.host = host
+        self.line = line
+        self.silenced = False
+        self.heard = time.monotonic()
+        self._untaken_bytes = 0
+        self._taken = threading.Condition()
+
+    def await_room(self, most_bytes: int) -> None:
+        """Waits until few bytes wait to be taken: a host cannot fill the server's memory."""
+        with self._taken:
+            self._taken.wait_for(lambda: self.silenced or self._untaken_bytes <= most_bytes)
+
+    def silence(self) -> None:
+        """Ignores all that the host has sent."""
+        with self._taken:
+            self.silenced = True
+            self._taken.notify_all()
+
+    def count(self, num_bytes: int) -> None:
+        """A message has come (above 0), or was taken (below 0)."""
+        with self._taken:
+            if num_bytes > 0:
+                self.heard = time.monotonic()
+            self._untaken_bytes += num_bytes
+            self._taken.notify_all()
+
+
+class ServerTransport:
+    """The server's end.
+
+    Args:
+        admit: called with every hello, in the newcomer's thread; several calls may overlap.
+
+    Attributes:
+        traffic: bytes moved so far.
+    """
+
+    def __init__(self, admit: Admit) -> None:
+        self.traffic = Traffic()
+        self._admit = admit
+        self._inbox: Inbox[tuple[ServerEvent, Guest | None]] = Inbox()
+        self._lock = threading.Lock()
+        self._guests: dict[int, Guest] = {}
+        self._closing = False
+        self._sent: tuple[Message, Frame] | None = None
+
+    # The server's thread.
+
+    def send(self, host: int, message: Message) -> int:
+        """Sends without waiting for arrival; the tensors are copied before it returns.
+
+        Returns:
+            The bytes it takes; 0 if the host is gone.
+        """
+        guest = self._guests.get(host)
+        if guest is None:
+            return 0
+        # One message that goes to several hosts, one after the other, is encoded once.
+        if self._sent is None or self._sent[0] is not message:
+            self._sent = message, encode(message)
+        frame = self._sent[1]
+        if not guest.line.put(frame):
+            return 0
+        return self.traffic.count_sent(frame.kind, len(frame.body))
+
+    def receive(self, timeout_seconds: float) -> ServerEvent | None:
+        """The next event from any host, or None when the time is up."""
+        self._sent = None
+        until = Until(timeout_seconds)
+        while (taken := self._inbox.take(until.left())) is not None:
+            event, guest = taken
+            if guest is not None and isinstance(event, Received):
+                guest.count(-event.num_bytes)
+            if guest is not None and guest.silenced:
+                continue
+            if isinstance(event, Received):
+                self.traffic.count_received(event.message.kind, event.num_bytes)
+            return event
+        return None
+
+    def drop(self, host: int) -> None:
+        """Ends the link to a host that is no longer needed; no `Lost` follows."""
+        with self._lock:
+            guest = self._guests.pop(host, None)
+        if guest is not None:
+            guest.silence()
+            guest.line.end()
+
+    def interrupt(self) -> None:
+        """Makes `receive` yield `Asked`; may be called from a signal handler."""
+        self._inbox.put((Asked(), None))
+
+    def close(self) -> None:
+        """Lets no more hosts in, and says goodbye to every host."""
+        with self._lock:
+            self._closing = True
+            guests = list(self._guests.values())
+        for guest in guests:
+            guest.line.end()
+            guest.silence()
+
+    # The transport's threads.
+
+    def decide(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
+        """What a newcomer is told; or why it may not come in, in one line."""
+        try:
+            answer = self._decided(hello)
+        except _MALFORMED as error:
+            answer = f"its hello is malformed ({type(error).__name__}: {one_line(error)})"
+        if isinstance(answer, str):
+            self.tell_refused(one_line(answer))
+        return answer
+
+    def tell_refused(self, reason: str) -> None:
+        """Tells the server of one that was not let in."""
+        self._inbox.put((Refused(reason), None))
+
+    def let_in(self, host: int, hello: Mapping[str, Any], line: Line) -> Guest:
+        """Tells the server that a host has joined; an earlier link of the same host is gone."""
+        guest = Guest(host, line)
+        with self._lock:
+            before = self._guests.get(host)
+            if before is not None:
+                before.silence()
+            self._guests[host] = guest
+            self._inbox.put((Joined(host, hello), guest))
+            if self._closing:
+                line.end()
+        if before is not None:
+            before.line.cut()
+        return guest
+
+    def take_in(self, guest: Guest, frame: Frame) -> None:
+        """A host has sent something.
+
+        Raises:
+            WireError: it is no message.
+        """
+        message, num_bytes = decode(frame), len(frame.body)
+        guest.count(num_bytes)
+        self._inbox.put((Received(guest.host, message, num_bytes), guest))
+
+    def lose(self, guest: Guest, reason: str) -> None:
+        """A host is gone; the server is told if it does not know."""
+        with self._lock:
+            if self._guests.get(guest.host) is guest:
+                del self._guests[guest.host]
+                self._inbox.put((Lost(guest.host, reason), guest))
+
+    def _decided(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
+        purpose, host = hello.get("purpose"), hello.get("host")
+        if purpose not in ("join", "ask", "watch"):
+            return f"its hello is malformed; {_SAME_VERSION}"
+        if purpose == "join" and (type(host) is not int or host < 1):
+            return f"its hello names no host; {_SAME_VERSION}"
+        if self._closing:
+            return "the server is about to end"
+        return self._admit(hello)

@@ -1,0 +1,195 @@
+"""What both ends of gRPC's links share: how channels are opened, and what goes out on a stream.
+
+gRPC does not survive a fork, so only processes that fork no more may import this module.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+
+from mdgan.credentials.identity import Identity
+from mdgan.timeouts import Timeouts
+from mdgan.transport.frames import PIECE_BYTES, Frame, one_line
+
+# What a stranger sends to gRPC is no reason for a traceback on the terminal.
+logging.getLogger("grpc").setLevel(logging.CRITICAL + 1)
+
+ASK = "/mdgan.Server/Ask"
+WATCH = "/mdgan.Server/Watch"
+TAKE_PART = "/mdgan.Server/TakePart"
+CLOCK = "/mdgan.Server/Clock"
+FETCH = "/mdgan.Parcels/Fetch"
+
+CLOSE_SECONDS = 1.0
+"""How long gRPC has to close what it has cancelled."""
+MOST_UNSENT_BYTES = 1 << 30
+"""What may wait for a peer that takes nothing in; then it counts as gone."""
+_WINDOW_BYTES = 1 << 22
+_PIECE_MARGIN_BYTES = 1 << 16
+_LEAST_PING_MS = 20
+_HANDSHAKE_MS = 5000
+
+
+def options(timeouts: Timeouts) -> list[tuple[str, Any]]:
+    """GRPC's options for either end.
+
+    A peer is asked for a sign of life after a quarter of the silence that makes it count as gone.
+    gRPC's own threads answer, so that a peer that computes for long is there. What a stream may
+    hold that no thread has taken is one piece and one window.
+    """
+    silence_ms = int(timeouts.liveness * 1000)
+    ask_after_ms = max(_LEAST_PING_MS, silence_ms // 4)
+    answer_within_ms = max(_LEAST_PING_MS, silence_ms - ask_after_ms)
+    return [
+        ("grpc.max_receive_message_length", PIECE_BYTES + _PIECE_MARGIN_BYTES),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.so_reuseport", 0),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_retries", 0),
+        ("grpc.keepalive_time_ms", ask_after_ms),
+        ("grpc.keepalive_timeout_ms", answer_within_ms),
+        ("grpc.http2.ping_timeout_ms", answer_within_ms),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _LEAST_PING_MS // 2),
+    ]
+
+
+def open_channel(
+    place: str, identity: Identity | None, name: str, timeouts: Timeouts
+) -> grpc.Channel:
+    """Opens a channel; nothing is sent yet.
+
+    Args:
+        place: `unix:` and a path, or address and port.
+        identity: what this process shows and whom it trusts; None without TLS.
+        name: which the peer's certificate must bear, if mdgan has made it.
+        timeouts: the time limits.
+    """
+    chosen = options(timeouts)
+    if place.startswith(("unix:", "127.", "localhost:", "[::1]")):
+        chosen.append(("grpc.enable_http_proxy", 0))
+    if identity is None or place.startswith("unix:"):
+        return grpc.insecure_channel(place, chosen)
+    if identity.by_name:
+        chosen.append(("grpc.ssl_target_name_override", name))
+    trusted = grpc.ssl_channel_credentials(identity.authorities, identity.key, identity.certificate)
+    return grpc.secure_channel(place, trusted, chosen)
+
+
+class Threads(ThreadPoolExecutor):
+    """A thread for every call to a gRPC server, which no end of a process waits for.
+
+    gRPC cannot give up a call over a socket while the other end stands still.
+    """
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Runs a function in a thread of its own."""
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="call", daemon=True).start()
+        return future
+
+
+def close(channel: grpc.Channel) -> None:
+    """Closes a channel, but waits only for a moment: see `Threads`."""
+    closing = threading.Thread(target=channel.close, name="close", daemon=True)
+    closing.start()
+    closing.join(CLOSE_SECONDS)
+
+
+class CannotListen(RuntimeError):
+    """gRPC cannot listen at a place; the text is that place."""
+
+
+def listen(server: grpc.Server, place: str, identity: Identity | None) -> str:
+    """Opens a place for a gRPC server that has not started yet.
+
+    Args:
+        server: takes the calls.
+        place: `unix:` and a path, or address and port; 0 for a free one.
+        identity: what the server shows and whom it trusts; None without TLS. A socket in a private
+            folder needs none.
+
+    Returns:
+        The place, with the port that it got.
+
+    Raises:
+        CannotListen: it is taken, or not this machine's.
+    """
+    try:
+        if place.startswith("unix:"):
+            server.add_insecure_port(place)
+            return place
+        if identity is None:
+            port = server.add_insecure_port(place)
+        else:
+            pair = identity.key, identity.certificate
+            trusted = grpc.ssl_server_credentials(
+                [pair], identity.authorities, require_client_auth=True
+            )
+            port = server.add_secure_port(place, trusted)
+    except RuntimeError as error:
+        raise CannotListen(place) from error
+    return f"{place.rpartition(':')[0]}:{port}"
+
+
+def reason_of(error: grpc.RpcError) -> str:
+    """Why a call has ended, in one line."""
+    code, details = error.code(), one_line(error.details() or "")
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "it did not answer in time"
+    if code is grpc.StatusCode.CANCELLED:
+        return "it ended the connection"
+    if code is not grpc.StatusCode.UNAVAILABLE:
+        return details or str(code.name).lower()
+    if "ping timeout" in details or "keepalive" in details:
+        return "it was silent for too long"
+    return "its connection closed"
+
+
+class Outbox:
+    """What waits to be sent on a stream. Any thread may put, gRPC's takes."""
+
+    def __init__(self) -> None:
+        self._frames: SimpleQueue[Frame | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._unsent_bytes = 0
+        self._ended = False
+
+    def put(self, frame: Frame) -> bool:
+        """Adds a message; False if the stream has ended, or the peer takes too little in."""
+        with self._lock:
+            if self._ended or self._unsent_bytes > MOST_UNSENT_BYTES:
+                return False
+            self._unsent_bytes += len(frame.body)
+        self._frames.put(frame)
+        return True
+
+    def end(self) -> None:
+        """Nothing more is added; what is there is sent."""
+        with self._lock:
+            self._ended = True
+        self._frames.put(None)
+
+    def pieces(self) -> Iterator[bytes]:
+        """What gRPC sends, until the end."""
+        while (frame := self._frames.get()) is not None:
+            yield from frame.pieces
+            with self._lock:
+                self._unsent_bytes -= len(frame.body)

@@ -1,0 +1,257 @@
+"""What a machine on the way between two others can see and do: a capture, and a proxy."""
+
+import contextlib
+import signal
+import socket
+import struct
+import subprocess
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import namespaces
+from tests.chaos.staging import QUIET, check_left_whole
+from tests.processes import (
+    MDGAN,
+    Process,
+    finish,
+    read_events,
+    read_status,
+    run_here,
+    start,
+    wait_until,
+)
+
+pytestmark = pytest.mark.slow
+
+TELLTALE = (b"mdgan.Server", b"mdgan.Parcels", b"__metadata__", b"dtype", b"workers", b"purpose")
+"""What messages and calls have in plain text."""
+ITERATIONS = 100
+TRAIN = [*MDGAN, "train", *QUIET, "--world-size", "3", "--iterations", str(ITERATIONS)]
+TRAIN += ["--swap-interval", "10", "--checkpoint-interval", "50"]
+CREDENTIALS = ["--credentials", "run.cred"]
+_CHUNK = 4096
+
+
+@pytest.fixture(autouse=True)
+def _credentials(tmp_path: Path) -> None:
+    assert run_here("credentials", "new", "run.cred", cwd=tmp_path).status == 0
+
+
+@pytest.mark.skipif(not namespaces.available(), reason="needs root and `ip` to make namespaces")
+def test_a_capture_shows_tls_and_nothing_of_a_frame(tmp_path: Path) -> None:
+    streams = captured(tmp_path, *CREDENTIALS)
+    assert sum(map(len, streams)) > 500_000  # batches, feedback and discriminators
+    for stream in streams:
+        assert not any(sign in stream for sign in TELLTALE)
+        assert set(tls_records(stream)) <= {20, 21, 22, 23}
+    # Without encryption the same capture shows everything.
+    plain = b"".join(captured(tmp_path, "--insecure"))
+    assert [sign for sign in TELLTALE if sign not in plain] == []
+
+
+def captured(folder: Path, *guard: str) -> list[bytes]:
+    """What passes the wire in a run on two machines: a stream for each way of each link."""
+    run, file = f"run{guard[0]}", folder / f"wire{guard[0]}.pcap"
+    with namespaces.machines(2) as (first, second):
+        dump = ["tcpdump", "-i", "eth0", "-U", "-B", "65536", "-w", str(file), "tcp"]
+        tcpdump = subprocess.Popen(
+            [*first.prefix, *dump], stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        assert tcpdump.stderr is not None
+        assert "listening on" in tcpdump.stderr.readline()
+        where = [*guard, "--master-addr", first.address]
+        ends = [
+            start([*first.prefix, *TRAIN, *where, "--ranks", "0,1", "--out", run], folder),
+            start([*second.prefix, *TRAIN, *where, "--ranks", "2"], folder),
+        ]
+        try:
+            results = [finish(end) for end in ends]
+        finally:
+            tcpdump.send_signal(signal.SIGINT)
+            told = tcpdump.communicate(timeout=30)[1]
+    assert [result.status for result in results] == [0, 0], results
+    assert "0 packets dropped by kernel" in told
+    swaps = read_events(folder / run, "swap")
+    assert swaps
+    assert all(swap["exact"] for swap in swaps)
+    return list(streams_in(file.read_bytes()))
+
+
+def streams_in(pcap: bytes) -> Iterator[bytes]:
+    """The streams of TCP over IPv4 in a capture of Ethernet, each from its first byte."""
+    assert struct.unpack_from("<I", pcap)[0] == 0xA1B2C3D4
+    pieces: dict[bytes, dict[int, bytes]] = defaultdict(dict)
+    first: dict[bytes, int] = {}
+    at = 24
+    while at < len(pcap):
+        length = struct.unpack_from("<I", pcap, at + 8)[0]
+        packet = pcap[at + 16 + 14 : at + 16 + length]
+        at += 16 + length
+        header = 4 * (packet[0] & 15)
+        size = struct.unpack_from(">H", packet, 2)[0]
+        tcp = packet[header : size or None]
+        number, flags = struct.unpack_from(">I", tcp, 4)[0], tcp[13]
+        way = packet[12:20] + tcp[:4]
+        if flags & 2:  # SYN
+            first[way] = number + 1
+        data = tcp[4 * (tcp[12] >> 4) :]
+        if data:
+            pieces[way][(number - first[way]) % 2**32] = data
+    for of_way in pieces.values():
+        stream = b""
+        for begin, data in sorted(of_way.items()):
+            assert begin <= len(stream), "a packet is missing in the capture"
+            stream += data[len(stream) - begin :]
+        yield stream
+
+
+def tls_records(stream: bytes) -> Iterator[int]:
+    """The types of the records of TLS, of which a stream consists and of nothing else."""
+    at = 0
+    while at + 5 <= len(stream):
+        kind, version, length = struct.unpack_from(">BHH", stream, at)
+        assert version in (0x0301, 0x0303), f"no record of TLS at byte {at}"
+        assert length <= 2**14 + 256
+        yield kind
+        at += 5 + length
+
+
+class Middle:
+    """A machine in the path: takes connections, and passes on what it likes to a server.
+
+    Args:
+        server: the port that it passes on to.
+        change: what becomes of bytes that a host sends; gets the number of the connection, from 0,
+            how many bytes came before, and the bytes. None ends the connection.
+
+    Attributes:
+        port: where it listens.
+        heard: what hosts have sent, by connection.
+    """
+
+    def __init__(self, server: int, change: Callable[[int, int, bytes], bytes | None]) -> None:
+        self._server, self._change = server, change
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.heard: list[bytearray] = []
+        self._threads = [threading.Thread(target=self._take_all, daemon=True)]
+        self._threads[0].start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(30)
+        self._listener.close()
+
+    def replay(self, number: int) -> None:
+        """Sends to the server what a host has sent before, until the server closes."""
+        with (
+            socket.create_connection(("127.0.0.1", self._server), timeout=30) as again,
+            contextlib.suppress(ConnectionError),
+        ):
+            again.sendall(self.heard[number])
+            while again.recv(_CHUNK):
+                pass
+
+    def _take_all(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                self.heard.append(bytearray())
+                work = near, len(self.heard) - 1
+                self._threads.append(threading.Thread(target=self._link, args=work))
+                self._threads[-1].start()
+
+    def _link(self, near: socket.socket, number: int) -> None:
+        with near, socket.create_connection(("127.0.0.1", self._server)) as far:
+            back = threading.Thread(target=self._pass, args=(far, near, None))
+            back.start()
+            self._pass(near, far, number)
+            back.join()
+
+    def _pass(self, one: socket.socket, other: socket.socket, number: int | None) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(_CHUNK):
+                passed: bytes | None = data
+                if number is not None:
+                    passed = self._change(number, len(self.heard[number]), data)
+                    self.heard[number] += data
+                if passed is None:
+                    break
+                other.sendall(passed)
+        for end in (one, other):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def through(
+    folder: Path, change: Callable[[int, int, bytes], bytes | None]
+) -> Iterator[tuple[Middle, list[Process]]]:
+    """A run whose hosts, of one worker each, reach the server through a machine in the path."""
+    listen = ["--ranks", "0", "--listen", "127.0.0.1:0", "--out", "run"]
+    server = start([*TRAIN, *CREDENTIALS, *listen], folder)
+    wait_until((folder / "run" / "run.json").exists, "the server is there")
+    middle = Middle(int(read_status(folder / "run")["listens"].rpartition(":")[2]), change)
+    where = ["--relay", "always", "--master-port", str(middle.port)]
+    hosts = [
+        start([*TRAIN, *CREDENTIALS, *where, "--ranks", rank, "--out", "run"], folder)
+        for rank in "12"
+    ]
+    try:
+        yield middle, [server, *hosts]
+    finally:
+        middle.close()
+
+
+def check_ended_well(folder: Path, ends: list[Process]) -> str:
+    """Checks that a run went on to its end; what it said."""
+    results = [finish(end) for end in ends]
+    assert [result.status for result in results] == [0, 0, 0], results
+    said = "".join(result.errors for result in results)
+    assert "Traceback" not in said
+    check_left_whole(folder / "run", ITERATIONS)
+    return said
+
+
+def test_a_machine_in_the_path_can_neither_read_nor_change_nor_go_on(tmp_path: Path) -> None:
+    """It flips one bit of what a host sends: that ends the connection, and the host comes back."""
+
+    def flip(number: int, before: int, data: bytes) -> bytes:
+        if number == 0 and before < 60_000 <= before + len(data):
+            changed = bytearray(data)
+            changed[60_000 - before - 1] ^= 1
+            return bytes(changed)
+        return data
+
+    with through(tmp_path, flip) as (middle, ends):
+        wait_until(lambda: bool(read_events(tmp_path / "run", "joined")), "the host is back")
+        # What a host has sent before its connection ended is of no use for another one.
+        middle.replay(0)
+        said = check_ended_well(tmp_path, ends)
+    (lost,), (joined,) = (read_events(tmp_path / "run", name) for name in ("lost", "joined"))
+    assert lost["workers"] == joined["workers"]
+    assert "is back after" in said
+    for heard in middle.heard:
+        assert not any(sign in heard for sign in TELLTALE)
+        assert set(tls_records(bytes(heard))) <= {20, 21, 22, 23}
+
+
+def test_a_proxy_that_cuts_streams_again_and_again(tmp_path: Path) -> None:
+    """Six connections end after 60 kB each, and the run goes on to its end."""
+    cut: set[int] = set()
+
+    def change(number: int, before: int, data: bytes) -> bytes | None:
+        if before < 60_000 or len(cut) == 6:
+            return data
+        cut.add(number)
+        return None
+
+    with through(tmp_path, change) as (_, ends):
+        said = check_ended_well(tmp_path, ends)
+    assert len(cut) >= 6
+    assert len(read_events(tmp_path / "run", "lost")) == len(cut) == said.count("is back after")
