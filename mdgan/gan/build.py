@@ -118,6 +118,8 @@ def make_discriminator_learner(
             DISCRIMINATOR_LOSSES[settings.discriminator_loss],
             GENERATOR_LOSSES[settings.generator_loss],
             loss_scale(settings.precision),
+            settings.r1 or 0.0,
+            settings.gradient_penalty or 0.0,
         ),
     )
 

@@ -16,6 +16,7 @@ from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.losses import DiscriminatorLoss, Term
 from mdgan.gan.model_state import check_names, part_of, under
 from mdgan.gan.randomness import RandomState
+from mdgan.gan.regularizers import gradient_penalty, mix, r1_penalty
 
 Stage = Callable[[str], AbstractContextManager[Any]]
 """Takes a stage's name, and returns the context manager in which the stage runs."""
@@ -53,6 +54,8 @@ class Rules:
         discriminator_loss: J_disc.
         generator_loss: J_gen.
         loss_scale: what losses are multiplied by; see `arithmetic.loss_scale`.
+        r1: γ of `regularizers.r1_penalty`; 0 for none.
+        gradient_penalty: λ of `regularizers.gradient_penalty`; 0 for none.
     """
 
     batch_size: int
@@ -60,6 +63,8 @@ class Rules:
     discriminator_loss: DiscriminatorLoss
     generator_loss: Term
     loss_scale: float = 1.0
+    r1: float = 0.0
+    gradient_penalty: float = 0.0
 
 
 class DiscriminatorLearner:
@@ -86,6 +91,7 @@ class DiscriminatorLearner:
         self.random_state = random_state
         self.rules = rules
         self._real_loss: Tensor | None = None
+        self._real: Tensor | None = None
         self.before_real_half: dict[str, Tensor] = {}
 
     def learn_real_half(self) -> None:
@@ -99,8 +105,12 @@ class DiscriminatorLearner:
         real = self.draw_real().to(self._device)
         with self.random_state.in_place():
             optimizer.zero_grad()
-            loss = self.rules.discriminator_loss.real(model(real))
-            (loss * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+            if self.rules.r1:
+                real = real.detach().requires_grad_()
+            logits = model(real)
+            loss = self.rules.discriminator_loss.real(logits)
+            penalty = r1_penalty(logits, real, self.rules.r1) if self.rules.r1 else 0.0
+            ((loss + penalty) * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         self.keep_real_half(loss.detach())
 
     def learn(self, fake: Tensor, stage: Stage = unobserved) -> Tensor:
@@ -122,12 +132,20 @@ class DiscriminatorLearner:
             with stage("fake half"), self.random_state.in_place():
                 fake_loss = self.rules.discriminator_loss.fake(model(fake))
                 (fake_loss * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+                if self.rules.gradient_penalty:
+                    self._learn_gradient_penalty(fake)
             with stage("local step"):
                 gradients = [p.grad for p in model.parameters() if p.grad is not None]
                 finite_or_zero(gradients, self.rules.loss_scale)
                 self.discriminator.step()
             loss = self.end_local_step(fake_loss.detach())
         return loss
+
+    def _learn_gradient_penalty(self, fake: Tensor) -> None:
+        mixed = self.mixed(fake).requires_grad_()
+        logits = self.discriminator.model(mixed)
+        penalty = gradient_penalty(logits, mixed, self.rules.gradient_penalty)
+        (penalty * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
 
     # What `learn` consists of, for code that computes the gradients of several learners at once.
 
@@ -143,7 +161,21 @@ class DiscriminatorLearner:
         place next, and `keep_real_half` called.
         """
         self.before_real_half = self._moved_by_real_half()
-        return self.batches.next_batch(self.rules.batch_size)
+        real = self.batches.next_batch(self.rules.batch_size)
+        if self.rules.gradient_penalty:
+            self._real = real
+        return real
+
+    def mixed(self, fake: Tensor) -> Tensor:
+        """x̂ of the gradient penalty, between the real batch of this local step and X^(d).
+
+        Draws from the random state that is in place.
+
+        Args:
+            fake: X^(d), [b, C, H, W].
+        """
+        assert self._real is not None, "the real half comes first"
+        return mix(self._real.to(fake.device), fake)
 
     def keep_real_half(self, loss: Tensor) -> None:
         """The gradient of the real half is in place.
@@ -164,7 +196,7 @@ class DiscriminatorLearner:
         """
         assert self._real_loss is not None, "the real half comes first"
         loss = self._real_loss + fake_loss
-        self._real_loss, self.before_real_half = None, {}
+        self._real_loss, self._real, self.before_real_half = None, None, {}
         return loss
 
     def state(self) -> dict[str, Tensor]:
@@ -223,7 +255,7 @@ class DiscriminatorLearner:
     def drop_real_half(self) -> None:
         """Forgets the half of a gradient that is already there."""
         self.discriminator.optimizer.zero_grad()
-        self._real_loss, self.before_real_half = None, {}
+        self._real_loss, self._real, self.before_real_half = None, None, {}
 
     @property
     def _device(self) -> torch.device:

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.contract import Algorithm, Builder
+from mdgan.gan.build import build_model
 from mdgan.gan.randomness import generator_for
+from mdgan.gan.regularizers import with_spectral_norm
 from mdgan.launch.beginning import Beginning, read_beginning
 from mdgan.launch.faults import Planned, read_planned
 from mdgan.launch.machine import resolve_device
@@ -158,6 +160,7 @@ def prepare(
     token = read_token(launch)
     check_trackers(settings.trackers() if ranks.serves else ())
     _check_dataset(dataset, settings, is_new=continues is None)
+    dataset = with_models_of(settings, dataset)
     beginning = None
     if settings.init_from is not None and continues is None and ranks.serves:
         beginning = read_beginning(settings.init_from, dataset)
@@ -216,6 +219,22 @@ def load_dataset(resolved: Resolved) -> DatasetFile:
         dataset, [name for name, item in declared.items() if item.metadata["shared"]]
     )
     return dataset
+
+
+def with_models_of(settings: RunSettings, dataset: DatasetFile) -> DatasetFile:
+    """The data set with its models as the settings want them.
+
+    Raises:
+        BadInput: they cannot be made so.
+    """
+    if not settings.spectral_norm:
+        return dataset
+    build = partial(with_spectral_norm, dataset.discriminator)
+    try:
+        build_model(build, 0)
+    except ValueError as error:
+        raise BadInput(f"--spectral-norm: the discriminator of {dataset.path}: {error}") from error
+    return replace(dataset, discriminator=build)
 
 
 def _check_machine(launch: LaunchSettings, ranks: LocalRanks, task: Task | None) -> None:

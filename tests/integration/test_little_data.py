@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_optimizers import FAMILIES, IN_MEMORY
-from tests.processes import QUICK, Finished, generator_bytes, read_status, run_here
+from tests.processes import QUICK, Finished, generator_bytes, read_status, run, run_here
 
 AVERAGE = "generator-average.safetensors"
 
@@ -29,6 +29,56 @@ def whole_and_resumed(family: str, flags: list[str], cwd: Path) -> None:
     resumed = run_here(command[0], "--resume", "cut", "--iterations", "12", cwd=cwd)
     assert "from iteration 8" in resumed.errors
     assert check(resumed, cwd / "cut") == check(whole, cwd / "whole")
+
+
+WASSERSTEIN = ["--discriminator-loss", "wasserstein", "--generator-loss", "wasserstein"]
+HELP = {
+    "penalties": [*WASSERSTEIN, "--r1", "1", "--gradient-penalty", "10"],
+    "spectral norm": ["--spectral-norm", "--r1", "1"],
+}
+"""Two of them at once, where they go together."""
+QUICK_ONES = {("mdgan", "penalties"), ("mdgan", "spectral norm"), ("fl-gan", "spectral norm")}
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        pytest.param(family, name, marks=() if (family, name) in QUICK_ONES else pytest.mark.slow)
+        for family in FAMILIES
+        for name in HELP
+    ],
+)
+def test_resumed_equals_never_stopped(tmp_path: Path, family: str, name: str) -> None:
+    whole_and_resumed(family, HELP[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", HELP)
+def test_one_worker_equals_a_single_process(tmp_path: Path, name: str) -> None:
+    flags = [*QUICK, *HELP[name], "--local-steps", "2"]
+    alone = run_here("standalone", *flags, "--out", "alone", cwd=tmp_path)
+    one = ["train", *IN_MEMORY, "--world-size", "2", *flags]
+    worker = run_here(*one, "--out", "worker", cwd=tmp_path)
+    assert check(worker, tmp_path / "worker") == check(alone, tmp_path / "alone")
+    plain = run_here("standalone", *QUICK, "--local-steps", "2", "--out", "plain", cwd=tmp_path)
+    assert check(plain, tmp_path / "plain") != generator_bytes(tmp_path / "alone")
+
+
+@pytest.mark.parametrize(
+    "name", ["spectral norm", pytest.param("penalties", marks=pytest.mark.slow)]
+)
+def test_any_spread_gives_the_same_generator(tmp_path: Path, name: str) -> None:
+    """Discriminators move over links, and by reference."""
+    flags = ["train", *QUICK, "--world-size", "5", "--swap-interval", "3", *HELP[name]]
+    spread = run(*flags, "--workers-per-host", "2", "--out", "spread", cwd=tmp_path)
+    here = run_here(*flags, *IN_MEMORY, "--out", "here", cwd=tmp_path)
+    assert check(spread, tmp_path / "spread") == check(here, tmp_path / "here")
+
+
+def test_spectral_norm_cannot_be_stacked(tmp_path: Path) -> None:
+    flags = ["train", *QUICK, *IN_MEMORY, "--world-size", "3", "--spectral-norm", "--vectorize"]
+    asked = run_here(*flags, "--out", "asked", cwd=tmp_path)
+    assert "computes one by one: " in asked.errors
+    check(asked, tmp_path / "asked")
 
 
 @pytest.mark.parametrize("family", FAMILIES)

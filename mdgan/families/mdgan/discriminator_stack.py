@@ -21,6 +21,10 @@ Others count steps for all their parameters together, and workers may have taken
 """
 
 
+Penalty = Callable[[Tensor, Tensor], Tensor]
+"""From logits, [R, b], and the batch that they are of, [R, b, C, H, W], to [R]."""
+
+
 class CannotStack(ValueError):
     """These discriminators must be computed one by one; the text says why."""
 
@@ -63,12 +67,13 @@ class DiscriminatorStack:
         """Where the models live."""
         return next(self._template.parameters()).device
 
-    def rehearse(self, batch: Tensor, term: Term) -> None:
+    def rehearse(self, batch: Tensor, term: Term, penalty: Penalty | None = None) -> None:
         """Computes gradients with copies of all weights, to see whether that works.
 
         Args:
             batch: of any content, [W, b, C, H, W] for all W discriminators.
             term: any loss.
+            penalty: see `learn`.
 
         Raises:
             CannotStack: it does not work.
@@ -77,7 +82,9 @@ class DiscriminatorStack:
         learnt = [parameters[name].requires_grad_() for name in self._learnt]
         batch = batch.detach().requires_grad_()
         try:
-            losses, _, after = self._losses(_Weights(parameters, buffers), batch, term)
+            losses, logits, after = self._losses(_Weights(parameters, buffers), batch, term)
+            if penalty is not None:
+                losses = losses + penalty(logits, batch)
             torch.autograd.backward(losses.sum(), inputs=[*learnt, batch])
         except Exception as error:  # torch may refuse a model with any error
             reason = (str(error).splitlines() or [""])[0]
@@ -110,7 +117,14 @@ class DiscriminatorStack:
         self.adopt()
 
     def learn(
-        self, rows: Sequence[int], batch: Tensor, term: Term, scale: float, *, begin: bool
+        self,
+        rows: Sequence[int],
+        batch: Tensor,
+        term: Term,
+        scale: float,
+        *,
+        begin: bool,
+        penalty: Penalty | None = None,
     ) -> Tensor:
         """Puts the gradient of a loss in place, or adds it to the gradient that is there.
 
@@ -120,15 +134,19 @@ class DiscriminatorStack:
             term: the loss, from logits.
             scale: what losses are multiplied by.
             begin: whether to replace the gradients that are there.
+            penalty: added to the loss, from logits [R, b] and the batch.
 
         Returns:
-            The losses, [R], not scaled and without a graph.
+            The losses without the penalty, [R], not scaled and without a graph.
         """
+        if penalty is not None:
+            batch = batch.detach().requires_grad_()
         weights = self._chosen(rows)
         learnt = [weights.parameters[name].requires_grad_() for name in self._learnt]
-        losses, _, buffers = self._losses(weights, batch, term)
+        losses, logits, buffers = self._losses(weights, batch, term)
+        whole = losses if penalty is None else losses + penalty(logits, batch)
         # backward(), unlike grad(), gives gradients the memory layout of the weights.
-        torch.autograd.backward((losses * scale).sum(), inputs=learnt)
+        torch.autograd.backward((whole * scale).sum(), inputs=learnt)
         self._put_back(rows, buffers)
         gradients = {name: leaf.grad for name, leaf in zip(self._learnt, learnt, strict=True)}
         self._put_gradients(rows, gradients, begin=begin)
