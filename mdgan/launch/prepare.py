@@ -207,7 +207,6 @@ def _check_dataset(dataset: DatasetFile, settings: RunSettings, *, is_new: bool)
     if is_new:
         dataset.check_folder("--data-dir", settings.data_dir)
         dataset.check_folder("--held-out", settings.held_out)
-    dataset_file.check_models(dataset)
 
 
 def load_dataset(resolved: Resolved) -> DatasetFile:
@@ -222,11 +221,12 @@ def load_dataset(resolved: Resolved) -> DatasetFile:
 
 
 def with_models_of(settings: RunSettings, dataset: DatasetFile) -> DatasetFile:
-    """The data set with its models as the settings want them.
+    """The data set with its models, which are tried, as the settings want them.
 
     Raises:
-        BadInput: they cannot be made so.
+        BadInput: they do not work, or cannot be made so.
     """
+    dataset_file.check_models(dataset)
     if not settings.spectral_norm:
         return dataset
     build = partial(with_spectral_norm, dataset.discriminator)
