@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mdgan.gan.arithmetic import finite_or_zero
+from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.losses import DiscriminatorLoss, Term
 from mdgan.gan.model_state import check_names, part_of, under
@@ -74,6 +75,7 @@ class DiscriminatorLearner:
         discriminator: D.
         batches: B, the shard.
         random_state: of dropout and the like.
+        augmentation: what all samples go through before D sees them; belongs to the shard.
         rules: how it learns and judges.
         before_real_half: how everything was before the real half that is there, by the names of
             `state`; empty if there is none.
@@ -85,13 +87,16 @@ class DiscriminatorLearner:
         batches: Batches,
         random_state: RandomState,
         rules: Rules,
+        augmentation: Augmentation | None = None,
     ) -> None:
         self.discriminator = discriminator
         self.batches = batches
         self.random_state = random_state
         self.rules = rules
+        self.augmentation = augmentation or Augmentation()
         self._real_loss: Tensor | None = None
         self._real: Tensor | None = None
+        self._real_logits = torch.zeros(0)
         self.before_real_half: dict[str, Tensor] = {}
 
     def learn_real_half(self) -> None:
@@ -101,17 +106,25 @@ class DiscriminatorLearner:
         """
         if self.has_real_half:
             return
-        model, optimizer = self.discriminator.model, self.discriminator.optimizer
         real = self.draw_real().to(self._device)
         with self.random_state.in_place():
-            optimizer.zero_grad()
+            self.discriminator.optimizer.zero_grad()
             if self.rules.r1:
                 real = real.detach().requires_grad_()
-            logits = model(real)
+            logits = self.judge(real)
             loss = self.rules.discriminator_loss.real(logits)
             penalty = r1_penalty(logits, real, self.rules.r1) if self.rules.r1 else 0.0
             ((loss + penalty) * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
-        self.keep_real_half(loss.detach())
+        self.keep_real_half(loss.detach(), logits.detach())
+
+    def judge(self, samples: Tensor) -> Tensor:
+        """D's logits of samples that are augmented first, with the random numbers in place.
+
+        Args:
+            samples: [b, C, H, W].
+        """
+        logits: Tensor = self.discriminator.model(self.augmentation(samples))
+        return logits
 
     def learn(self, fake: Tensor, stage: Stage = unobserved) -> Tensor:
         """L local steps of J_disc = Ã(X_r) + B̃(X^(d)) (Algorithm 1, lines 6-8).
@@ -130,7 +143,7 @@ class DiscriminatorLearner:
                 with stage("real half"):
                     self.learn_real_half()
             with stage("fake half"), self.random_state.in_place():
-                fake_loss = self.rules.discriminator_loss.fake(model(fake))
+                fake_loss = self.rules.discriminator_loss.fake(self.judge(fake))
                 (fake_loss * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
                 if self.rules.gradient_penalty:
                     self._learn_gradient_penalty(fake)
@@ -143,7 +156,7 @@ class DiscriminatorLearner:
 
     def _learn_gradient_penalty(self, fake: Tensor) -> None:
         mixed = self.mixed(fake).requires_grad_()
-        logits = self.discriminator.model(mixed)
+        logits = self.judge(mixed)
         penalty = gradient_penalty(logits, mixed, self.rules.gradient_penalty)
         (penalty * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
 
@@ -177,12 +190,14 @@ class DiscriminatorLearner:
         assert self._real is not None, "the real half comes first"
         return mix(self._real.to(fake.device), fake)
 
-    def keep_real_half(self, loss: Tensor) -> None:
+    def keep_real_half(self, loss: Tensor, logits: Tensor) -> None:
         """The gradient of the real half is in place.
 
         Args:
             loss: Ã, a scalar without a graph.
+            logits: D's of the real batch, without a graph.
         """
+        self._real_logits = logits
         self._real_loss = loss
 
     def end_local_step(self, fake_loss: Tensor) -> Tensor:
@@ -196,6 +211,7 @@ class DiscriminatorLearner:
         """
         assert self._real_loss is not None, "the real half comes first"
         loss = self._real_loss + fake_loss
+        self.augmentation.note_real(self._real_logits)
         self._real_loss, self._real, self.before_real_half = None, None, {}
         return loss
 
@@ -208,12 +224,13 @@ class DiscriminatorLearner:
 
         Returns:
             `discriminator.…` as `Discriminator.state`, `random.…` as `RandomState.tensors`, and
-            `shard.…` as `Shard.state`.
+            `shard.…` as `Shard.state`; where augmentation adapts, `augmentation.…`.
         """
         now = {
             **under("discriminator.", self.discriminator.state()),
             **under("random.", self.random_state.tensors()),
             **under("shard.", self.batches.state()),
+            **under("augmentation.", self.augmentation.state()),
         }
         before = self.before_real_half
         return {name: before.get(name, tensor).clone() for name, tensor in now.items()}
@@ -225,20 +242,24 @@ class DiscriminatorLearner:
             state: what `state` of a learner of the same architecture returned.
 
         Returns:
-            Whether the shard is the same size; if not, it stays as it is.
+            Whether the shard is the same size; if not, it and its augmentation stay as they are.
 
         Raises:
             KeyError, RuntimeError: the state does not fit; nothing changed.
         """
-        check_names(state, "discriminator.", "random.", "shard.")
+        check_names(state, "discriminator.", "random.", "shard.", "augmentation.")
+        augmentation_before = self.augmentation.state()
         random_before, batches_before = self.random_state.tensors(), self.batches.state()
         try:
             same_shard = self.batches.load_state(part_of(state, "shard."))
+            if same_shard:
+                self.augmentation.load_state(part_of(state, "augmentation."))
             self.random_state.restore(part_of(state, "random."))
             self.discriminator.load_state(part_of(state, "discriminator."))
         except BaseException:
             self.random_state.restore(random_before)
             self.batches.load_state(batches_before)
+            self.augmentation.load_state(augmentation_before)
             raise
         self.drop_real_half()
         return same_shard

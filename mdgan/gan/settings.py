@@ -20,6 +20,8 @@ from mdgan.settings.declare import (
 )
 
 _CRITIC = "wasserstein"
+_GUESSING_AT_0 = ("bce", "hinge")
+"""Discriminator losses whose logits are above 0 for what is called real."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,12 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
                 f"--gradient-penalty {shortest(self.gradient_penalty)}: is for the Wasserstein "
                 f"losses; add --discriminator-loss {_CRITIC} --generator-loss {_CRITIC}, or use "
                 "--r1"
+            )
+        if self.augment == "ada" and critic not in _GUESSING_AT_0:
+            raise BadInput(
+                f"--augment ada: asks how many real samples have a logit above 0, which means "
+                f"little with --discriminator-loss {critic}; use one of {', '.join(_GUESSING_AT_0)}"
+                ", or --augment diffaugment"
             )
 
     def policy(self, network: str) -> Policy:

@@ -21,6 +21,7 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.contract import Algorithm, Builder
+from mdgan.gan.augmentation import SMALLEST
 from mdgan.gan.build import build_model
 from mdgan.gan.randomness import generator_for
 from mdgan.gan.regularizers import with_spectral_norm
@@ -227,6 +228,12 @@ def with_models_of(settings: RunSettings, dataset: DatasetFile) -> DatasetFile:
         BadInput: they do not work, or cannot be made so.
     """
     dataset_file.check_models(dataset)
+    if settings.augment is not None and min(dataset.shape[1:]) < SMALLEST:
+        raise BadInput(
+            f"--augment {settings.augment}: pictures of {dataset.name} have {dataset.shape[1]}×"
+            f"{dataset.shape[2]} pixels, which cannot move by an eighth; leave it out (at least "
+            f"{SMALLEST}×{SMALLEST})"
+        )
     if not settings.spectral_norm:
         return dataset
     build = partial(with_spectral_norm, dataset.discriminator)

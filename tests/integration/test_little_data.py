@@ -35,9 +35,14 @@ WASSERSTEIN = ["--discriminator-loss", "wasserstein", "--generator-loss", "wasse
 HELP = {
     "penalties": [*WASSERSTEIN, "--r1", "1", "--gradient-penalty", "10"],
     "spectral norm": ["--spectral-norm", "--r1", "1"],
+    "diffaugment": ["--augment", "diffaugment", "--ema", "5"],
+    "ada": ["--augment", "ada", "--ada-images", "64", "--ada-target", "-0.5", "--r1", "1"],
 }
 """Two of them at once, where they go together."""
-QUICK_ONES = {("mdgan", "penalties"), ("mdgan", "spectral norm"), ("fl-gan", "spectral norm")}
+QUICK_ONES = {
+    *(("mdgan", "penalties"), ("fl-gan", "spectral norm"), ("mdgan", "ada"), ("fl-gan", "ada")),
+    ("standalone", "diffaugment"),
+}
 
 
 @pytest.mark.parametrize(
@@ -52,7 +57,13 @@ def test_resumed_equals_never_stopped(tmp_path: Path, family: str, name: str) ->
     whole_and_resumed(family, HELP[name], tmp_path)
 
 
-@pytest.mark.parametrize("name", HELP)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("penalties", "ada") else pytest.mark.slow)
+        for name in HELP
+    ],
+)
 def test_one_worker_equals_a_single_process(tmp_path: Path, name: str) -> None:
     flags = [*QUICK, *HELP[name], "--local-steps", "2"]
     alone = run_here("standalone", *flags, "--out", "alone", cwd=tmp_path)
@@ -64,7 +75,7 @@ def test_one_worker_equals_a_single_process(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["spectral norm", pytest.param("penalties", marks=pytest.mark.slow)]
+    "name", [pytest.param(name, marks=() if name == "ada" else pytest.mark.slow) for name in HELP]
 )
 def test_any_spread_gives_the_same_generator(tmp_path: Path, name: str) -> None:
     """Discriminators move over links, and by reference."""
@@ -81,7 +92,13 @@ def test_spectral_norm_cannot_be_stacked(tmp_path: Path) -> None:
     check(asked, tmp_path / "asked")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, marks=() if family in ("mdgan", "fl-gan") else pytest.mark.slow)
+        for family in FAMILIES
+    ],
+)
 def test_an_average_changes_no_training_and_survives_a_stop(tmp_path: Path, family: str) -> None:
     whole_and_resumed(family, ["--ema", "4"], tmp_path)
     plain = run_here(*FAMILIES[family], "--out", "plain", cwd=tmp_path)

@@ -125,7 +125,8 @@ class DiscriminatorStack:
         *,
         begin: bool,
         penalty: Penalty | None = None,
-    ) -> Tensor:
+        source: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Puts the gradient of a loss in place, or adds it to the gradient that is there.
 
         Args:
@@ -134,42 +135,42 @@ class DiscriminatorStack:
             term: the loss, from logits.
             scale: what losses are multiplied by.
             begin: whether to replace the gradients that are there.
-            penalty: added to the loss, from logits [R, b] and the batch.
+            penalty: added to the loss, from logits [R, b] and `source`.
+            source: what the batch was made of, by a graph; the batch itself if not given.
 
         Returns:
-            The losses without the penalty, [R], not scaled and without a graph.
+            The losses without the penalty, [R], not scaled, and the logits, [R, b]; without graphs.
         """
-        if penalty is not None:
-            batch = batch.detach().requires_grad_()
+        source = batch if source is None else source
         weights = self._chosen(rows)
         learnt = [weights.parameters[name].requires_grad_() for name in self._learnt]
         losses, logits, buffers = self._losses(weights, batch, term)
-        whole = losses if penalty is None else losses + penalty(logits, batch)
+        whole = losses if penalty is None else losses + penalty(logits, source)
         # backward(), unlike grad(), gives gradients the memory layout of the weights.
         torch.autograd.backward((whole * scale).sum(), inputs=learnt)
         self._put_back(rows, buffers)
         gradients = {name: leaf.grad for name, leaf in zip(self._learnt, learnt, strict=True)}
         self._put_gradients(rows, gradients, begin=begin)
-        return losses.detach()
+        return losses.detach(), logits.detach()
 
     def input_gradient(
-        self, rows: Sequence[int], batch: Tensor, term: Term, scale: float
+        self, rows: Sequence[int], batch: Tensor, term: Term, scale: float, source: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradient of a loss with respect to the batch; weights get none.
+        """The gradient of a loss with respect to what a batch was made of; weights get none.
 
         Args:
             rows: of R discriminators, increasing.
             batch: what each of them sees, [R, b, C, H, W].
             term: the loss, from logits.
             scale: what losses are multiplied by.
+            source: what the batch was made of, by a graph; wants a gradient.
 
         Returns:
             The gradient, scaled, [R, b, C, H, W], the losses, [R], not scaled, and the logits,
             [R, b].
         """
-        batch = batch.detach().requires_grad_()
         losses, logits, buffers = self._losses(self._chosen(rows), batch, term)
-        (gradient,) = torch.autograd.grad((losses * scale).sum(), batch)
+        (gradient,) = torch.autograd.grad((losses * scale).sum(), source)
         self._put_back(rows, buffers)
         return gradient, losses.detach(), logits.detach()
 

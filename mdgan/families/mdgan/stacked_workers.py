@@ -61,13 +61,18 @@ class StackedWorkers:
         discriminator_losses = self._learn(
             ranks, generated[[assignment[rank].train for rank in ranks]]
         )
-        with self._stage(ranks, "feedback"), self._random_state.in_place():
-            gradients, generator_losses, verdicts = self._stack.input_gradient(
-                self._rows(ranks),
-                generated[[assignment[rank].judge for rank in ranks]],
-                self._rules.generator_loss,
-                self._rules.loss_scale,
-            )
+        with self._stage(ranks, "feedback"):
+            judged = generated[[assignment[rank].judge for rank in ranks]]
+            judged = judged.detach().requires_grad_()
+            seen = self._augmented(ranks, judged)
+            with self._random_state.in_place():
+                gradients, generator_losses, verdicts = self._stack.input_gradient(
+                    self._rows(ranks),
+                    seen,
+                    self._rules.generator_loss,
+                    self._rules.loss_scale,
+                    judged,
+                )
             feedbacks = gradients / self._rules.loss_scale
         losses = torch.stack([discriminator_losses, generator_losses], dim=1)
         place = {rank: index for index, rank in enumerate(ranks)}
@@ -93,8 +98,9 @@ class StackedWorkers:
         for _ in range(self._rules.local_steps):
             self._learn_real_halves(ranks)
             with self._stage(ranks, "fake half"):
+                seen = self._augmented(ranks, fake)
                 with self._random_state.in_place():
-                    losses = self._stack.learn(rows, fake, term, scale, begin=False)
+                    losses, _ = self._stack.learn(rows, seen, term, scale, begin=False)
                 if self._gradient_penalty is not None:
                     self._learn_gradient_penalty(ranks, fake)
             with self._stage(ranks, "local step"):
@@ -110,15 +116,29 @@ class StackedWorkers:
             worker = self._workers[rank]
             with worker.random_state.in_place():
                 mixed.append(worker.mixed(batch))
+        source = torch.stack(mixed).requires_grad_()
+        seen = self._augmented(ranks, source)
         with self._random_state.in_place():
             self._stack.learn(
                 self._rows(ranks),
-                torch.stack(mixed),
+                seen,
                 _nothing,
                 self._rules.loss_scale,
                 begin=False,
                 penalty=self._gradient_penalty,
+                source=source,
             )
+
+    def _augmented(self, ranks: Sequence[int], batch: Tensor) -> Tensor:
+        """What discriminators see of a batch each, [R, b, C, H, W]; each draws its own numbers."""
+        workers = [self._workers[rank] for rank in ranks]
+        if not workers[0].augmentation.on:
+            return batch
+        seen = []
+        for worker, samples in zip(workers, batch, strict=True):
+            with worker.random_state.in_place():
+                seen.append(worker.augmentation(samples))
+        return torch.stack(seen)
 
     def _learn_real_halves(self, ranks: Sequence[int]) -> None:
         """Learns the real half of every worker that has not learnt it yet."""
@@ -128,13 +148,15 @@ class StackedWorkers:
         workers = [self._workers[rank] for rank in ranks]
         with self._stage(ranks, "real half"):
             real = torch.stack([worker.draw_real() for worker in workers]).to(self._stack.device)
+            real.requires_grad_(self._r1 is not None)
+            seen, rows = self._augmented(ranks, real), self._rows(ranks)
             with self._random_state.in_place():
                 term, scale = self._rules.discriminator_loss.real, self._rules.loss_scale
-                losses = self._stack.learn(
-                    self._rows(ranks), real, term, scale, begin=True, penalty=self._r1
+                losses, logits = self._stack.learn(
+                    rows, seen, term, scale, begin=True, penalty=self._r1, source=real
                 )
-            for worker, loss in zip(workers, losses, strict=True):
-                worker.keep_real_half(loss)
+            for worker, loss, own in zip(workers, losses, logits, strict=True):
+                worker.keep_real_half(loss, own)
 
     def _arrange(self) -> None:
         """Puts the rows into worker order again, which swaps by reference mix up.

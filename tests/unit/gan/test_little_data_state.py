@@ -10,15 +10,17 @@ from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
+from mdgan.gan.regularizer_settings import AugmentationRules
 from mdgan.gan.regularizers import with_spectral_norm
 from tests.unit.gan import small, stateful
 from tests.unit.gan.small import all_bits, equal_bits, images, make_learner
 from tests.unit.gan.test_optimizer_state import swap
 
-ITERATIONS = 6
+ITERATIONS = 8
 WASSERSTEIN = {
     "discriminator_loss": DISCRIMINATOR_LOSSES["wasserstein"],
     "generator_loss": GENERATOR_LOSSES["wasserstein"],
@@ -26,18 +28,27 @@ WASSERSTEIN = {
 
 
 class Case(NamedTuple):
-    """Rules that differ from those of other runs, and whether layers are normalised."""
+    """Rules that differ from those of other runs, whether layers are normalised, and so on."""
 
     rules: dict[str, Any]
     spectral_norm: bool = False
     local_steps: int = 1
+    augment: AugmentationRules | None = None
 
 
+QUICK_ADA = AugmentationRules(adapts=True, target=-0.9, images=60)
+"""p rises by a third with every change, since almost any batch is above the target."""
 CASES = {
     "r1": Case({"r1": 5.0}),
     "gradient penalty": Case({**WASSERSTEIN, "gradient_penalty": 10.0}, local_steps=2),
     "spectral norm": Case({}, spectral_norm=True),
     "all penalties": Case({**WASSERSTEIN, "r1": 1.0, "gradient_penalty": 1.0}, True),
+    "diffaugment": Case({}, augment=AugmentationRules()),
+    "ada": Case({}, augment=QUICK_ADA),
+    "ada and r1": Case({"r1": 1.0}, True, 2, QUICK_ADA),
+    "all but ada": Case(
+        {**WASSERSTEIN, "r1": 1.0, "gradient_penalty": 1.0}, augment=AugmentationRules()
+    ),
 }
 cases = pytest.mark.parametrize("name", CASES)
 
@@ -46,6 +57,7 @@ def make_worker(name: str, rank: int) -> Worker:
     case = CASES[name]
     worker = stateful.make_worker(rank, local_steps=case.local_steps)
     worker.rules = replace(worker.rules, **case.rules)
+    worker.augmentation = Augmentation(case.augment)
     if case.spectral_norm:
         with RandomState(0, small.CPU).in_place():
             model = with_spectral_norm(small.make_model)
@@ -106,7 +118,7 @@ def test_stopped_and_resumed_equals_never_stopped(name: str) -> None:
     assert equal_bits(whole.bits(), late.bits())
 
 
-MOVED: tuple[str, ...] = ("batches", "random_state")
+MOVED = ("batches", "random_state", "augmentation")
 """What belongs to a shard."""
 
 
@@ -150,9 +162,9 @@ def test_swapping_equals_exchanging_the_shards(
 @cases
 def test_each_of_them_changes_training(name: str) -> None:
     plain, other = stateful.make_worker(1), make_worker(name, 1)
-    for worker in (plain, other):
-        worker.learn(images(0))
-        worker.learn(images(1))
+    for i in range(ITERATIONS):
+        for worker in (plain, other):
+            worker.learn(images(i))
     weights = [next(w.discriminator.model.parameters()) for w in (plain, other)]
     assert not torch.equal(*weights)
 
@@ -168,3 +180,49 @@ def test_the_real_batch_is_forgotten_with_its_half() -> None:
     with pytest.raises(AssertionError, match="the real half comes first"):
         worker.mixed(images(0))
     assert not any(name.startswith("real") for name in worker.state())
+
+
+def adapted(steps: int) -> Worker:
+    worker = make_worker("ada", 1)
+    for i in range(steps):
+        worker.learn(images(i))
+    return worker
+
+
+@pytest.mark.parametrize("steps", [0, 3, 4, 6])
+def test_what_ada_knows_is_kept_with_the_worker_and_does_not_move(steps: int) -> None:
+    worker, other = adapted(steps), make_worker("ada", 2)
+    assert (worker.augmentation.p > 0) is (steps >= 4)
+    other.load_discriminator(worker.discriminator.state())
+    assert other.augmentation.p == 0
+    assert other.load_state(stateful.through_bytes(worker.state()))
+    assert other.augmentation.p == worker.augmentation.p
+
+
+def test_a_run_may_go_on_with_and_without_ada() -> None:
+    plain, worker = stateful.make_worker(1), adapted(4)
+    assert plain.load_state(worker.state())
+    assert worker.load_state(plain.state())
+    assert worker.augmentation.p == 0
+
+
+def test_with_another_shard_ada_stays_as_it_is() -> None:
+    worker, smaller = adapted(4), stateful.make_worker(1, shard_size=7)
+    smaller.augmentation = Augmentation(QUICK_ADA)
+    assert not smaller.load_state(worker.state())
+    assert smaller.augmentation.p == 0
+
+
+@pytest.mark.parametrize(
+    "numbers", [[2, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 4], [float("nan"), 0, 0, 0], [0, 0, 0]]
+)
+def test_a_state_that_cannot_be_changes_nothing(numbers: list[float]) -> None:
+    worker = adapted(5)
+    before = worker.state()
+    state = {**before, "augmentation.adaptive": torch.tensor(numbers, dtype=torch.float64)}
+    with pytest.raises(RuntimeError, match="adaptive is"):
+        worker.load_state(state)
+    with pytest.raises(KeyError):
+        worker.load_state({**before, "augmentation.more": torch.zeros(1)})
+    after = worker.state()
+    assert all(small.same_bits(before[name], after[name]) for name in before)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from torch import nn
@@ -10,29 +9,31 @@ from torch import nn
 from mdgan.families.mdgan.discriminator_stack import CannotStack
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.worker import OneByOne, WorkerGroup
+from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.regularizers import with_spectral_norm
 from tests.unit.families.mdgan import test_stacked_workers as plain
 from tests.unit.families.mdgan.test_stacked_workers import RANKS, Workers, asked, assert_close
 from tests.unit.gan import small
-from tests.unit.gan.test_little_data_state import CASES
+from tests.unit.gan.test_little_data_state import CASES, Case
 
-RULES = {name: case.rules for name, case in CASES.items() if not case.spectral_norm}
+STACKED = {name: case for name, case in CASES.items() if not case.spectral_norm}
 
 
-def make_workers(build: Callable[[], nn.Module], rules: dict[str, Any]) -> Workers:
+def make_workers(build: Callable[[], nn.Module], case: Case) -> Workers:
     workers = plain.make_workers(build, 2)
     for worker in workers.values():
-        worker.rules = replace(worker.rules, **rules)
+        worker.rules = replace(worker.rules, **case.rules)
+        worker.augmentation = Augmentation(case.augment)
     return workers
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", STACKED)
 @pytest.mark.parametrize("build", [plain.dense, plain.convolutions])
 @pytest.mark.usefixtures("double_precision")
 def test_it_computes_what_workers_one_by_one_compute(
     name: str, build: Callable[[], nn.Module]
 ) -> None:
-    singly, together = (make_workers(build, RULES[name]) for _ in range(2))
+    singly, together = (make_workers(build, STACKED[name]) for _ in range(2))
     groups: list[tuple[Workers, WorkerGroup]] = [
         (singly, OneByOne(singly)),
         (together, StackedWorkers(together, small.SHAPE)),
@@ -50,6 +51,6 @@ def test_it_computes_what_workers_one_by_one_compute(
 
 
 def test_spectral_norm_goes_one_by_one() -> None:
-    workers = make_workers(lambda: with_spectral_norm(plain.dense), {})
+    workers = make_workers(lambda: with_spectral_norm(plain.dense), Case({}))
     with pytest.raises(CannotStack, match="out="):
         StackedWorkers(workers, small.SHAPE)
