@@ -141,3 +141,53 @@ def test_the_average_is_what_is_sampled_and_scored(tmp_path: Path) -> None:
     more = run_here("standalone", "--resume", "run", "--iterations", "13", cwd=tmp_path)
     assert more.status == 0, more
     assert not (tmp_path / "run" / AVERAGE).exists()
+
+
+TINY = """
+import torch
+from torch import nn
+from mdgan.data import InMemoryPartitioner
+
+SHAPE, Z_DIM = (1, 3, 5), 4
+
+
+class Partitioner(InMemoryPartitioner):
+    reads_files = False
+
+    def read(self, data_dir):
+        return torch.zeros(64, *SHAPE), torch.zeros(64, dtype=torch.int64)
+
+
+class Generator(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(4, 15), nn.Tanh(), nn.Unflatten(1, SHAPE))
+
+
+class Discriminator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(15))
+
+    def forward(self, images):
+        return images.flatten(1) @ self.weight
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--augment", "ada"], "--augment ada: pictures of tiny have 3×5 pixels, which cannot"),
+        (["--spectral-norm"], "none of its layers has a matrix of weights"),
+        (["--loss", "wasserstein"], "Did you mean --generator-loss or --discriminator-loss?"),
+    ],
+)
+def test_what_the_data_sets_models_cannot_do_is_one_line(
+    tmp_path: Path, flags: list[str], told: str
+) -> None:
+    (tmp_path / "tiny.py").write_text(TINY)
+    command = ["train", "--dataset", "tiny", "--datasets-dir", ".", *QUICK, *flags]
+    refused = run_here(*command, "--out", "run", cwd=tmp_path)
+    assert refused.status == 2
+    assert told in refused.errors.strip().splitlines()[-1]
+    assert "Traceback" not in refused.errors
+    assert not (tmp_path / "run").exists()
