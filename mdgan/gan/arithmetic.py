@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _FP16_LOSS_SCALE = 1024.0
@@ -66,7 +67,13 @@ def finite_or_zero(gradients: Sequence[Tensor], scale: float) -> None:
 
 
 def _last_layer(model: nn.Module) -> nn.Module:
-    layers = [module for module in model.modules() if list(module.parameters(recurse=False))]
+    # What spectral norm and the like add to a layer belongs to it, and is not called by itself.
+    layers = [
+        module
+        for module in model.modules()
+        if not isinstance(module, parametrize.ParametrizationList)
+        and (list(module.parameters(recurse=False)) or parametrize.is_parametrized(module))
+    ]
     return layers[-1] if layers else model
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from mdgan.gan.arithmetic import loss_scale, prepare
+from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.average import GeneratorAverage
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import Batches, DiscriminatorLearner, Rules
@@ -118,7 +119,10 @@ def make_discriminator_learner(
             DISCRIMINATOR_LOSSES[settings.discriminator_loss],
             GENERATOR_LOSSES[settings.generator_loss],
             loss_scale(settings.precision),
+            settings.r1 or 0.0,
+            settings.gradient_penalty or 0.0,
         ),
+        Augmentation(settings.augmentation_rules()),
     )
 
 

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from mdgan.gan.arithmetic import finite_or_zero
+from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.losses import DiscriminatorLoss, Term
 from mdgan.gan.model_state import check_names, part_of, under
 from mdgan.gan.randomness import RandomState
+from mdgan.gan.regularizers import gradient_penalty, mix, r1_penalty
 
 Stage = Callable[[str], AbstractContextManager[Any]]
 """Takes a stage's name, and returns the context manager in which the stage runs."""
@@ -53,6 +55,8 @@ class Rules:
         discriminator_loss: J_disc.
         generator_loss: J_gen.
         loss_scale: what losses are multiplied by; see `arithmetic.loss_scale`.
+        r1: γ of `regularizers.r1_penalty`; 0 for none.
+        gradient_penalty: λ of `regularizers.gradient_penalty`; 0 for none.
     """
 
     batch_size: int
@@ -60,6 +64,8 @@ class Rules:
     discriminator_loss: DiscriminatorLoss
     generator_loss: Term
     loss_scale: float = 1.0
+    r1: float = 0.0
+    gradient_penalty: float = 0.0
 
 
 class DiscriminatorLearner:
@@ -69,6 +75,7 @@ class DiscriminatorLearner:
         discriminator: D.
         batches: B, the shard.
         random_state: of dropout and the like.
+        augmentation: what all samples go through before D sees them; belongs to the shard.
         rules: how it learns and judges.
         before_real_half: how everything was before the real half that is there, by the names of
             `state`; empty if there is none.
@@ -80,12 +87,16 @@ class DiscriminatorLearner:
         batches: Batches,
         random_state: RandomState,
         rules: Rules,
+        augmentation: Augmentation | None = None,
     ) -> None:
         self.discriminator = discriminator
         self.batches = batches
         self.random_state = random_state
         self.rules = rules
+        self.augmentation = augmentation or Augmentation()
         self._real_loss: Tensor | None = None
+        self._real: Tensor | None = None
+        self._real_logits = torch.zeros(0)
         self.before_real_half: dict[str, Tensor] = {}
 
     def learn_real_half(self) -> None:
@@ -95,13 +106,25 @@ class DiscriminatorLearner:
         """
         if self.has_real_half:
             return
-        model, optimizer = self.discriminator.model, self.discriminator.optimizer
         real = self.draw_real().to(self._device)
         with self.random_state.in_place():
-            optimizer.zero_grad()
-            loss = self.rules.discriminator_loss.real(model(real))
-            (loss * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
-        self.keep_real_half(loss.detach())
+            self.discriminator.optimizer.zero_grad()
+            if self.rules.r1:
+                real = real.detach().requires_grad_()
+            logits = self.judge(real)
+            loss = self.rules.discriminator_loss.real(logits)
+            penalty = r1_penalty(logits, real, self.rules.r1) if self.rules.r1 else 0.0
+            ((loss + penalty) * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        self.keep_real_half(loss.detach(), logits.detach())
+
+    def judge(self, samples: Tensor) -> Tensor:
+        """D's logits of samples that are augmented first, with the random numbers in place.
+
+        Args:
+            samples: [b, C, H, W].
+        """
+        logits: Tensor = self.discriminator.model(self.augmentation(samples))
+        return logits
 
     def learn(self, fake: Tensor, stage: Stage = unobserved) -> Tensor:
         """L local steps of J_disc = Ã(X_r) + B̃(X^(d)) (Algorithm 1, lines 6-8).
@@ -120,14 +143,22 @@ class DiscriminatorLearner:
                 with stage("real half"):
                     self.learn_real_half()
             with stage("fake half"), self.random_state.in_place():
-                fake_loss = self.rules.discriminator_loss.fake(model(fake))
+                fake_loss = self.rules.discriminator_loss.fake(self.judge(fake))
                 (fake_loss * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+                if self.rules.gradient_penalty:
+                    self._learn_gradient_penalty(fake)
             with stage("local step"):
                 gradients = [p.grad for p in model.parameters() if p.grad is not None]
                 finite_or_zero(gradients, self.rules.loss_scale)
                 self.discriminator.step()
             loss = self.end_local_step(fake_loss.detach())
         return loss
+
+    def _learn_gradient_penalty(self, fake: Tensor) -> None:
+        mixed = self.mixed(fake).requires_grad_()
+        logits = self.judge(mixed)
+        penalty = gradient_penalty(logits, mixed, self.rules.gradient_penalty)
+        (penalty * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
 
     # What `learn` consists of, for code that computes the gradients of several learners at once.
 
@@ -143,14 +174,30 @@ class DiscriminatorLearner:
         place next, and `keep_real_half` called.
         """
         self.before_real_half = self._moved_by_real_half()
-        return self.batches.next_batch(self.rules.batch_size)
+        real = self.batches.next_batch(self.rules.batch_size)
+        if self.rules.gradient_penalty:
+            self._real = real
+        return real
 
-    def keep_real_half(self, loss: Tensor) -> None:
+    def mixed(self, fake: Tensor) -> Tensor:
+        """x̂ of the gradient penalty, between the real batch of this local step and X^(d).
+
+        Draws from the random state that is in place.
+
+        Args:
+            fake: X^(d), [b, C, H, W].
+        """
+        assert self._real is not None, "the real half comes first"
+        return mix(self._real.to(fake.device), fake)
+
+    def keep_real_half(self, loss: Tensor, logits: Tensor) -> None:
         """The gradient of the real half is in place.
 
         Args:
             loss: Ã, a scalar without a graph.
+            logits: D's of the real batch, without a graph.
         """
+        self._real_logits = logits
         self._real_loss = loss
 
     def end_local_step(self, fake_loss: Tensor) -> Tensor:
@@ -164,7 +211,8 @@ class DiscriminatorLearner:
         """
         assert self._real_loss is not None, "the real half comes first"
         loss = self._real_loss + fake_loss
-        self._real_loss, self.before_real_half = None, {}
+        self.augmentation.note_real(self._real_logits)
+        self._real_loss, self._real, self.before_real_half = None, None, {}
         return loss
 
     def state(self) -> dict[str, Tensor]:
@@ -176,12 +224,13 @@ class DiscriminatorLearner:
 
         Returns:
             `discriminator.…` as `Discriminator.state`, `random.…` as `RandomState.tensors`, and
-            `shard.…` as `Shard.state`.
+            `shard.…` as `Shard.state`; where augmentation adapts, `augmentation.…`.
         """
         now = {
             **under("discriminator.", self.discriminator.state()),
             **under("random.", self.random_state.tensors()),
             **under("shard.", self.batches.state()),
+            **under("augmentation.", self.augmentation.state()),
         }
         before = self.before_real_half
         return {name: before.get(name, tensor).clone() for name, tensor in now.items()}
@@ -193,20 +242,24 @@ class DiscriminatorLearner:
             state: what `state` of a learner of the same architecture returned.
 
         Returns:
-            Whether the shard is the same size; if not, it stays as it is.
+            Whether the shard is the same size; if not, it and its augmentation stay as they are.
 
         Raises:
             KeyError, RuntimeError: the state does not fit; nothing changed.
         """
-        check_names(state, "discriminator.", "random.", "shard.")
+        check_names(state, "discriminator.", "random.", "shard.", "augmentation.")
+        augmentation_before = self.augmentation.state()
         random_before, batches_before = self.random_state.tensors(), self.batches.state()
         try:
             same_shard = self.batches.load_state(part_of(state, "shard."))
+            if same_shard:
+                self.augmentation.load_state(part_of(state, "augmentation."))
             self.random_state.restore(part_of(state, "random."))
             self.discriminator.load_state(part_of(state, "discriminator."))
         except BaseException:
             self.random_state.restore(random_before)
             self.batches.load_state(batches_before)
+            self.augmentation.load_state(augmentation_before)
             raise
         self.drop_real_half()
         return same_shard
@@ -223,7 +276,7 @@ class DiscriminatorLearner:
     def drop_real_half(self) -> None:
         """Forgets the half of a gradient that is already there."""
         self.discriminator.optimizer.zero_grad()
-        self._real_loss, self.before_real_half = None, {}
+        self._real_loss, self._real, self.before_real_half = None, None, {}
 
     @property
     def _device(self) -> torch.device:

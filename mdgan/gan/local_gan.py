@@ -71,7 +71,7 @@ class LocalGAN:
         judged, fake = samples[:b], samples[b : 2 * b] if self._kappa > 1 else samples[:b]
         discriminator_loss = self._learner.learn(fake.detach(), stage)
         with stage("aggregate"), self._learner.random_state.in_place():
-            generator_loss = rules.generator_loss(self.discriminator(judged))
+            generator_loss = rules.generator_loss(self._learner.judge(judged))
             gradients = torch.autograd.grad(
                 generator_loss * rules.loss_scale, self._generator.parameters
             )

@@ -51,6 +51,10 @@ DISCRIMINATOR_LOSSES: dict[str, DiscriminatorLoss] = {
         real=lambda logits: F.relu(1.0 - logits).mean(),
         fake=lambda logits: F.relu(1.0 + logits).mean(),
     ),
+    # A critic: the larger the difference of the means, the better (Arjovsky et al. 2017, eq. 2).
+    "wasserstein": DiscriminatorLoss(
+        real=lambda logits: torch.neg(logits.mean()), fake=lambda logits: logits.mean()
+    ),
 }
 
 GENERATOR_LOSSES: dict[str, Term] = {
@@ -59,4 +63,5 @@ GENERATOR_LOSSES: dict[str, Term] = {
     "saturating": lambda logits: -_bce_fake(logits),
     "least-squares": _least_squares(1.0),
     "hinge": lambda logits: torch.neg(logits.mean()),
+    "wasserstein": lambda logits: torch.neg(logits.mean()),
 }

@@ -4,21 +4,28 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from mdgan.errors import BadInput
 from mdgan.gan.optimizer_settings import OPTIMIZERS, OptimizerSettings, Policy
+from mdgan.gan.regularizer_settings import RegularizerSettings
 from mdgan.gan.schedules import SCHEDULES, Schedule
 from mdgan.settings.declare import (
     number,
     one_of,
     own_setting,
     setting,
+    shortest,
     switch,
     text,
     whole,
 )
 
+_CRITIC = "wasserstein"
+_GUESSING_AT_0 = ("bce", "hinge")
+"""Discriminator losses whose logits are above 0 for what is called real."""
+
 
 @dataclass(frozen=True)
-class TrainingSettings(OptimizerSettings, group="models"):
+class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
     """Losses, optimizers and arithmetic, and how long to train."""
 
     batch_size: int = setting(10, "Samples in a batch.", whole(1), metavar="b", symbol="b")
@@ -28,16 +35,18 @@ class TrainingSettings(OptimizerSettings, group="models"):
     generator_loss: str = setting(
         "non-saturating",
         "Generator loss on logits; `saturating` is the paper's.",
-        one_of("non-saturating", "saturating", "least-squares", "hinge"),
+        one_of("non-saturating", "saturating", "least-squares", "hinge", "wasserstein"),
         metavar="LOSS",
         symbol="J_gen",
+        other_names=("--loss",),
     )
     discriminator_loss: str = setting(
         "bce",
         "Discriminator loss on logits.",
-        one_of("bce", "least-squares", "hinge"),
+        one_of("bce", "least-squares", "hinge", "wasserstein"),
         metavar="LOSS",
         symbol="J_disc",
+        other_names=("--loss",),
     )
     precision: str = setting(
         "fp32",
@@ -85,6 +94,28 @@ class TrainingSettings(OptimizerSettings, group="models"):
         metavar="RUN|FILE",
         default_text="weights drawn from --seed",
     )
+
+    def check(self) -> None:
+        """Checks that losses and penalties go together."""
+        super().check()
+        critic, generator = self.discriminator_loss, self.generator_loss
+        if (critic == _CRITIC) != (generator == _CRITIC):
+            raise BadInput(
+                f"--discriminator-loss {critic} and --generator-loss {generator}: the Wasserstein "
+                f"distance needs both; give {_CRITIC} twice"
+            )
+        if self.gradient_penalty is not None and critic != _CRITIC:
+            raise BadInput(
+                f"--gradient-penalty {shortest(self.gradient_penalty)}: is for the Wasserstein "
+                f"losses; add --discriminator-loss {_CRITIC} --generator-loss {_CRITIC}, or use "
+                "--r1"
+            )
+        if self.augment == "ada" and critic not in _GUESSING_AT_0:
+            raise BadInput(
+                f"--augment ada: asks how many real samples have a logit above 0, which means "
+                f"little with --discriminator-loss {critic}; use one of {', '.join(_GUESSING_AT_0)}"
+                ", or --augment diffaugment"
+            )
 
     def policy(self, network: str) -> Policy:
         """How one of the networks is optimized.

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,10 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.contract import Algorithm, Builder
+from mdgan.gan.augmentation import SMALLEST
+from mdgan.gan.build import build_model
 from mdgan.gan.randomness import generator_for
+from mdgan.gan.regularizers import with_spectral_norm
 from mdgan.launch.addresses import check_interface
 from mdgan.launch.beginning import Beginning, read_beginning
 from mdgan.launch.faults import Planned, read_planned
@@ -162,6 +165,7 @@ def prepare(
     credentials = read_guards(launch, serves=ranks.serves)
     check_trackers(settings.trackers() if ranks.serves else ())
     _check_dataset(dataset, settings, is_new=continues is None)
+    dataset = with_models_of(settings, dataset)
     beginning = None
     if settings.init_from is not None and continues is None and ranks.serves:
         beginning = read_beginning(settings.init_from, dataset)
@@ -208,7 +212,6 @@ def _check_dataset(dataset: DatasetFile, settings: RunSettings, *, is_new: bool)
     if is_new:
         dataset.check_folder("--data-dir", settings.data_dir)
         dataset.check_folder("--held-out", settings.held_out)
-    dataset_file.check_models(dataset)
 
 
 def load_dataset(resolved: Resolved) -> DatasetFile:
@@ -220,6 +223,29 @@ def load_dataset(resolved: Resolved) -> DatasetFile:
         dataset, [name for name, item in declared.items() if item.metadata["shared"]]
     )
     return dataset
+
+
+def with_models_of(settings: RunSettings, dataset: DatasetFile) -> DatasetFile:
+    """The data set with its models, which are tried, as the settings want them.
+
+    Raises:
+        BadInput: they do not work, or cannot be made so.
+    """
+    dataset_file.check_models(dataset)
+    if settings.augment is not None and min(dataset.shape[1:]) < SMALLEST:
+        raise BadInput(
+            f"--augment {settings.augment}: pictures of {dataset.name} have {dataset.shape[1]}×"
+            f"{dataset.shape[2]} pixels, which cannot move by an eighth; leave it out (at least "
+            f"{SMALLEST}×{SMALLEST})"
+        )
+    if not settings.spectral_norm:
+        return dataset
+    build = partial(with_spectral_norm, dataset.discriminator)
+    try:
+        build_model(build, 0)
+    except ValueError as error:
+        raise BadInput(f"--spectral-norm: the discriminator of {dataset.path}: {error}") from error
+    return replace(dataset, discriminator=build)
 
 
 def _check_machine(launch: LaunchSettings, ranks: LocalRanks, task: Task | None) -> None:

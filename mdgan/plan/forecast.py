@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from mdgan.data import dataset_file
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch import machine
+from mdgan.launch.prepare import with_models_of
 from mdgan.launch.ranks import local_ranks
 from mdgan.launch.settings import LaunchSettings
 from mdgan.plan.advice import Question, best_remedy
@@ -45,7 +45,7 @@ def foretell(
         BadInput: it cannot be measured here.
     """
     torch.set_num_threads(1)  # what is forked later must not have a pool of threads
-    dataset_file.check_models(dataset)
+    dataset = with_models_of(settings, dataset)
     entry = registry.algorithm(settings.algorithm)
     builder = entry.build()
     hosts = local_ranks(settings, launch, None).hosts

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_optimizers import FAMILIES, IN_MEMORY
-from tests.processes import QUICK, Finished, generator_bytes, read_status, run_here
+from tests.processes import QUICK, Finished, generator_bytes, read_status, run, run_here
 
 AVERAGE = "generator-average.safetensors"
 
@@ -31,7 +31,74 @@ def whole_and_resumed(family: str, flags: list[str], cwd: Path) -> None:
     assert check(resumed, cwd / "cut") == check(whole, cwd / "whole")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+WASSERSTEIN = ["--discriminator-loss", "wasserstein", "--generator-loss", "wasserstein"]
+HELP = {
+    "penalties": [*WASSERSTEIN, "--r1", "1", "--gradient-penalty", "10"],
+    "spectral norm": ["--spectral-norm", "--r1", "1"],
+    "diffaugment": ["--augment", "diffaugment", "--ema", "5"],
+    "ada": ["--augment", "ada", "--ada-images", "64", "--ada-target", "-0.5", "--r1", "1"],
+}
+"""Two of them at once, where they go together."""
+QUICK_ONES = {
+    *(("mdgan", "penalties"), ("fl-gan", "spectral norm"), ("mdgan", "ada"), ("fl-gan", "ada")),
+    ("standalone", "diffaugment"),
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        pytest.param(family, name, marks=() if (family, name) in QUICK_ONES else pytest.mark.slow)
+        for family in FAMILIES
+        for name in HELP
+    ],
+)
+def test_resumed_equals_never_stopped(tmp_path: Path, family: str, name: str) -> None:
+    whole_and_resumed(family, HELP[name], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("penalties", "ada") else pytest.mark.slow)
+        for name in HELP
+    ],
+)
+def test_one_worker_equals_a_single_process(tmp_path: Path, name: str) -> None:
+    flags = [*QUICK, *HELP[name], "--local-steps", "2"]
+    alone = run_here("standalone", *flags, "--out", "alone", cwd=tmp_path)
+    one = ["train", *IN_MEMORY, "--world-size", "2", *flags]
+    worker = run_here(*one, "--out", "worker", cwd=tmp_path)
+    assert check(worker, tmp_path / "worker") == check(alone, tmp_path / "alone")
+    plain = run_here("standalone", *QUICK, "--local-steps", "2", "--out", "plain", cwd=tmp_path)
+    assert check(plain, tmp_path / "plain") != generator_bytes(tmp_path / "alone")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "ada" else pytest.mark.slow) for name in HELP]
+)
+def test_any_spread_gives_the_same_generator(tmp_path: Path, name: str) -> None:
+    """Discriminators move over links, and by reference."""
+    flags = ["train", *QUICK, "--world-size", "5", "--swap-interval", "3", *HELP[name]]
+    spread = run(*flags, "--workers-per-host", "2", "--out", "spread", cwd=tmp_path)
+    here = run_here(*flags, *IN_MEMORY, "--out", "here", cwd=tmp_path)
+    assert check(spread, tmp_path / "spread") == check(here, tmp_path / "here")
+
+
+def test_spectral_norm_cannot_be_stacked(tmp_path: Path) -> None:
+    flags = ["train", *QUICK, *IN_MEMORY, "--world-size", "3", "--spectral-norm", "--vectorize"]
+    asked = run_here(*flags, "--out", "asked", cwd=tmp_path)
+    assert "computes one by one: " in asked.errors
+    check(asked, tmp_path / "asked")
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, marks=() if family in ("mdgan", "fl-gan") else pytest.mark.slow)
+        for family in FAMILIES
+    ],
+)
 def test_an_average_changes_no_training_and_survives_a_stop(tmp_path: Path, family: str) -> None:
     whole_and_resumed(family, ["--ema", "4"], tmp_path)
     plain = run_here(*FAMILIES[family], "--out", "plain", cwd=tmp_path)
@@ -74,3 +141,53 @@ def test_the_average_is_what_is_sampled_and_scored(tmp_path: Path) -> None:
     more = run_here("standalone", "--resume", "run", "--iterations", "13", cwd=tmp_path)
     assert more.status == 0, more
     assert not (tmp_path / "run" / AVERAGE).exists()
+
+
+TINY = """
+import torch
+from torch import nn
+from mdgan.data import InMemoryPartitioner
+
+SHAPE, Z_DIM = (1, 3, 5), 4
+
+
+class Partitioner(InMemoryPartitioner):
+    reads_files = False
+
+    def read(self, data_dir):
+        return torch.zeros(64, *SHAPE), torch.zeros(64, dtype=torch.int64)
+
+
+class Generator(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(4, 15), nn.Tanh(), nn.Unflatten(1, SHAPE))
+
+
+class Discriminator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(15))
+
+    def forward(self, images):
+        return images.flatten(1) @ self.weight
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--augment", "ada"], "--augment ada: pictures of tiny have 3×5 pixels, which cannot"),
+        (["--spectral-norm"], "none of its layers has a matrix of weights"),
+        (["--loss", "wasserstein"], "Did you mean --generator-loss or --discriminator-loss?"),
+    ],
+)
+def test_what_the_data_sets_models_cannot_do_is_one_line(
+    tmp_path: Path, flags: list[str], told: str
+) -> None:
+    (tmp_path / "tiny.py").write_text(TINY)
+    command = ["train", "--dataset", "tiny", "--datasets-dir", ".", *QUICK, *flags]
+    refused = run_here(*command, "--out", "run", cwd=tmp_path)
+    assert refused.status == 2
+    assert told in refused.errors.strip().splitlines()[-1]
+    assert "Traceback" not in refused.errors
+    assert not (tmp_path / "run").exists()

@@ -21,6 +21,10 @@ Others count steps for all their parameters together, and workers may have taken
 """
 
 
+Penalty = Callable[[Tensor, Tensor], Tensor]
+"""From logits, [R, b], and the batch that they are of, [R, b, C, H, W], to [R]."""
+
+
 class CannotStack(ValueError):
     """These discriminators must be computed one by one; the text says why."""
 
@@ -63,12 +67,13 @@ class DiscriminatorStack:
         """Where the models live."""
         return next(self._template.parameters()).device
 
-    def rehearse(self, batch: Tensor, term: Term) -> None:
+    def rehearse(self, batch: Tensor, term: Term, penalty: Penalty | None = None) -> None:
         """Computes gradients with copies of all weights, to see whether that works.
 
         Args:
             batch: of any content, [W, b, C, H, W] for all W discriminators.
             term: any loss.
+            penalty: see `learn`.
 
         Raises:
             CannotStack: it does not work.
@@ -77,7 +82,9 @@ class DiscriminatorStack:
         learnt = [parameters[name].requires_grad_() for name in self._learnt]
         batch = batch.detach().requires_grad_()
         try:
-            losses, _, after = self._losses(_Weights(parameters, buffers), batch, term)
+            losses, logits, after = self._losses(_Weights(parameters, buffers), batch, term)
+            if penalty is not None:
+                losses = losses + penalty(logits, batch)
             torch.autograd.backward(losses.sum(), inputs=[*learnt, batch])
         except Exception as error:  # torch may refuse a model with any error
             reason = (str(error).splitlines() or [""])[0]
@@ -110,8 +117,16 @@ class DiscriminatorStack:
         self.adopt()
 
     def learn(
-        self, rows: Sequence[int], batch: Tensor, term: Term, scale: float, *, begin: bool
-    ) -> Tensor:
+        self,
+        rows: Sequence[int],
+        batch: Tensor,
+        term: Term,
+        scale: float,
+        *,
+        begin: bool,
+        penalty: Penalty | None = None,
+        source: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Puts the gradient of a loss in place, or adds it to the gradient that is there.
 
         Args:
@@ -120,38 +135,42 @@ class DiscriminatorStack:
             term: the loss, from logits.
             scale: what losses are multiplied by.
             begin: whether to replace the gradients that are there.
+            penalty: added to the loss, from logits [R, b] and `source`.
+            source: what the batch was made of, by a graph; the batch itself if not given.
 
         Returns:
-            The losses, [R], not scaled and without a graph.
+            The losses without the penalty, [R], not scaled, and the logits, [R, b]; without graphs.
         """
+        source = batch if source is None else source
         weights = self._chosen(rows)
         learnt = [weights.parameters[name].requires_grad_() for name in self._learnt]
-        losses, _, buffers = self._losses(weights, batch, term)
+        losses, logits, buffers = self._losses(weights, batch, term)
+        whole = losses if penalty is None else losses + penalty(logits, source)
         # backward(), unlike grad(), gives gradients the memory layout of the weights.
-        torch.autograd.backward((losses * scale).sum(), inputs=learnt)
+        torch.autograd.backward((whole * scale).sum(), inputs=learnt)
         self._put_back(rows, buffers)
         gradients = {name: leaf.grad for name, leaf in zip(self._learnt, learnt, strict=True)}
         self._put_gradients(rows, gradients, begin=begin)
-        return losses.detach()
+        return losses.detach(), logits.detach()
 
     def input_gradient(
-        self, rows: Sequence[int], batch: Tensor, term: Term, scale: float
+        self, rows: Sequence[int], batch: Tensor, term: Term, scale: float, source: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradient of a loss with respect to the batch; weights get none.
+        """The gradient of a loss with respect to what a batch was made of; weights get none.
 
         Args:
             rows: of R discriminators, increasing.
             batch: what each of them sees, [R, b, C, H, W].
             term: the loss, from logits.
             scale: what losses are multiplied by.
+            source: what the batch was made of, by a graph; wants a gradient.
 
         Returns:
             The gradient, scaled, [R, b, C, H, W], the losses, [R], not scaled, and the logits,
             [R, b].
         """
-        batch = batch.detach().requires_grad_()
         losses, logits, buffers = self._losses(self._chosen(rows), batch, term)
-        (gradient,) = torch.autograd.grad((losses * scale).sum(), batch)
+        (gradient,) = torch.autograd.grad((losses * scale).sum(), source)
         self._put_back(rows, buffers)
         return gradient, losses.detach(), logits.detach()
 

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import Assignment
-from mdgan.families.mdgan.discriminator_stack import CannotStack, DiscriminatorStack
+from mdgan.families.mdgan.discriminator_stack import CannotStack, DiscriminatorStack, Penalty
 from mdgan.families.mdgan.worker import Answers, StageOf, Worker
-from mdgan.gan.discriminator_learner import unobserved
+from mdgan.gan.discriminator_learner import Rules, unobserved
+from mdgan.gan.regularizers import gradient_penalty, r1_penalty
 
 
 class StackedWorkers:
@@ -41,6 +42,7 @@ class StackedWorkers:
         self._row = {rank: row for row, rank in enumerate(workers)}
         first = next(iter(workers.values()))
         self._rules, self._random_state = first.rules, first.random_state
+        self._r1, self._gradient_penalty = _penalties(self._rules)
         if any(worker.rules != self._rules for worker in workers.values()):
             raise CannotStack("they learn in different ways")
         self._stack = DiscriminatorStack([worker.discriminator for worker in workers.values()])
@@ -59,13 +61,18 @@ class StackedWorkers:
         discriminator_losses = self._learn(
             ranks, generated[[assignment[rank].train for rank in ranks]]
         )
-        with self._stage(ranks, "feedback"), self._random_state.in_place():
-            gradients, generator_losses, verdicts = self._stack.input_gradient(
-                self._rows(ranks),
-                generated[[assignment[rank].judge for rank in ranks]],
-                self._rules.generator_loss,
-                self._rules.loss_scale,
-            )
+        with self._stage(ranks, "feedback"):
+            judged = generated[[assignment[rank].judge for rank in ranks]]
+            judged = judged.detach().requires_grad_()
+            seen = self._augmented(ranks, judged)
+            with self._random_state.in_place():
+                gradients, generator_losses, verdicts = self._stack.input_gradient(
+                    self._rows(ranks),
+                    seen,
+                    self._rules.generator_loss,
+                    self._rules.loss_scale,
+                    judged,
+                )
             feedbacks = gradients / self._rules.loss_scale
         losses = torch.stack([discriminator_losses, generator_losses], dim=1)
         place = {rank: index for index, rank in enumerate(ranks)}
@@ -90,14 +97,48 @@ class StackedWorkers:
         losses_before = torch.zeros(len(ranks))
         for _ in range(self._rules.local_steps):
             self._learn_real_halves(ranks)
-            with self._stage(ranks, "fake half"), self._random_state.in_place():
-                losses = self._stack.learn(rows, fake, term, scale, begin=False)
+            with self._stage(ranks, "fake half"):
+                seen = self._augmented(ranks, fake)
+                with self._random_state.in_place():
+                    losses, _ = self._stack.learn(rows, seen, term, scale, begin=False)
+                if self._gradient_penalty is not None:
+                    self._learn_gradient_penalty(ranks, fake)
             with self._stage(ranks, "local step"):
                 self._stack.step(rows, scale)
             losses_before = torch.stack(
                 [worker.end_local_step(loss) for worker, loss in zip(workers, losses, strict=True)]
             )
         return losses_before
+
+    def _learn_gradient_penalty(self, ranks: Sequence[int], fake: Tensor) -> None:
+        mixed = []
+        for rank, batch in zip(ranks, fake, strict=True):
+            worker = self._workers[rank]
+            with worker.random_state.in_place():
+                mixed.append(worker.mixed(batch))
+        source = torch.stack(mixed).requires_grad_()
+        seen = self._augmented(ranks, source)
+        with self._random_state.in_place():
+            self._stack.learn(
+                self._rows(ranks),
+                seen,
+                _nothing,
+                self._rules.loss_scale,
+                begin=False,
+                penalty=self._gradient_penalty,
+                source=source,
+            )
+
+    def _augmented(self, ranks: Sequence[int], batch: Tensor) -> Tensor:
+        """What discriminators see of a batch each, [R, b, C, H, W]; each draws its own numbers."""
+        workers = [self._workers[rank] for rank in ranks]
+        if not workers[0].augmentation.on:
+            return batch
+        seen = []
+        for worker, samples in zip(workers, batch, strict=True):
+            with worker.random_state.in_place():
+                seen.append(worker.augmentation(samples))
+        return torch.stack(seen)
 
     def _learn_real_halves(self, ranks: Sequence[int]) -> None:
         """Learns the real half of every worker that has not learnt it yet."""
@@ -107,11 +148,15 @@ class StackedWorkers:
         workers = [self._workers[rank] for rank in ranks]
         with self._stage(ranks, "real half"):
             real = torch.stack([worker.draw_real() for worker in workers]).to(self._stack.device)
+            real.requires_grad_(self._r1 is not None)
+            seen, rows = self._augmented(ranks, real), self._rows(ranks)
             with self._random_state.in_place():
                 term, scale = self._rules.discriminator_loss.real, self._rules.loss_scale
-                losses = self._stack.learn(self._rows(ranks), real, term, scale, begin=True)
-            for worker, loss in zip(workers, losses, strict=True):
-                worker.keep_real_half(loss)
+                losses, logits = self._stack.learn(
+                    rows, seen, term, scale, begin=True, penalty=self._r1, source=real
+                )
+            for worker, loss, own in zip(workers, losses, logits, strict=True):
+                worker.keep_real_half(loss, own)
 
     def _arrange(self) -> None:
         """Puts the rows into worker order again, which swaps by reference mix up.
@@ -132,10 +177,28 @@ class StackedWorkers:
 
     def _rehearse(self, sample_shape: Sequence[int]) -> None:
         before = self._random_state.tensors()
+        penalty = self._r1 or self._gradient_penalty
         shape = (len(self._workers), self._rules.batch_size, *sample_shape)
         batch = torch.zeros(shape, device=self._stack.device)
         try:
             with self._random_state.in_place():
-                self._stack.rehearse(batch, self._rules.discriminator_loss.real)
+                self._stack.rehearse(batch, self._rules.discriminator_loss.real, penalty)
         finally:
             self._random_state.restore(before)
+
+
+def _penalties(rules: Rules) -> tuple[Penalty | None, Penalty | None]:
+    """R1 and the gradient penalty; None where there is none."""
+
+    def r1(logits: Tensor, batch: Tensor) -> Tensor:
+        return r1_penalty(logits, batch, rules.r1)
+
+    def between(logits: Tensor, batch: Tensor) -> Tensor:
+        return gradient_penalty(logits, batch, rules.gradient_penalty)
+
+    return r1 if rules.r1 else None, between if rules.gradient_penalty else None
+
+
+def _nothing(logits: Tensor) -> Tensor:
+    """A loss that is always 0."""
+    return logits.new_zeros(())

@@ -45,7 +45,7 @@ class Worker(DiscriminatorLearner):
         """
         judged = judged.detach().requires_grad_()
         with self.random_state.in_place():
-            logits = self.discriminator.model(judged)  # [b], or [b, 1] and the like
+            logits = self.judge(judged)  # [b], or [b, 1] and the like
             loss = self.rules.generator_loss(logits)
             (gradient,) = torch.autograd.grad(loss * self.rules.loss_scale, judged)
         return Judgement(gradient / self.rules.loss_scale, loss.detach(), logits.detach().flatten())

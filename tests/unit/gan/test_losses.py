@@ -31,10 +31,13 @@ FORMULAS: dict[str, Term] = {
     "least-squares fake": lambda s: F.mse_loss(s, torch.zeros_like(s)) / 2,
     "hinge real": _one_by_one(lambda s: -torch.minimum(torch.zeros_like(s), s - 1)),
     "hinge fake": _one_by_one(lambda s: -torch.minimum(torch.zeros_like(s), -s - 1)),
+    "wasserstein real": lambda s: -s.sum() / s.numel(),
+    "wasserstein fake": lambda s: s.sum() / s.numel(),
     "non-saturating generator": lambda s: -torch.sigmoid(s).log().mean(),
     "saturating generator": lambda s: (1 - torch.sigmoid(s)).log().mean(),
     "least-squares generator": lambda s: F.mse_loss(s, torch.ones_like(s)) / 2,
     "hinge generator": _one_by_one(lambda s: -s),
+    "wasserstein generator": lambda s: -s.sum() / s.numel(),
 }
 
 

@@ -12,6 +12,7 @@ from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.standalone.settings import StandaloneSettings
 from mdgan.gan.optimizer_settings import OptimizerSettings
+from mdgan.gan.regularizer_settings import RegularizerSettings
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings
 from mdgan.settings.declare import flag, read_config_file
@@ -127,6 +128,7 @@ RUNS: list[tuple[dict[str, Any], object]] = [
 LATER = {
     *("init_from", "log_file", "strict_data", "tracker", "ema", "listen", "relay"),
     *("credentials", "ca", "certificate", "key", "revoked"),
+    *RegularizerSettings.names(),
     *(OptimizerSettings.names() - {"generator_lr", "discriminator_lr", "beta1", "beta2"}),
 }
 """Settings that came after version 0.5.0."""

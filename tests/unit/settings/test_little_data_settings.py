@@ -4,9 +4,11 @@ import pytest
 
 from mdgan.families import registry
 from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.gan.regularizer_settings import AugmentationRules, RegularizerSettings
 from tests.unit.settings.refusals import refusal
 
-OFF = {"ema": None}
+WASSERSTEIN = {"discriminator_loss": "wasserstein", "generator_loss": "wasserstein"}
+OFF = {"ema": None, **dict.fromkeys(RegularizerSettings.names())}
 
 
 @pytest.mark.parametrize("algorithm", registry.names())
@@ -22,7 +24,59 @@ def test_every_algorithm_has_them_and_none_is_on(algorithm: str) -> None:
         ("ema", -3, "--ema -3.0: must be above 0"),
         ("ema", float("nan"), "--ema nan: must be above 0"),
         ("ema", float("inf"), "--ema inf: must be above 0"),
+        ("r1", -1, "--r1 -1.0: must be above 0; leave it out for no penalty"),
+        ("r1", 0, "--r1 0.0: must be above 0; leave it out for no penalty"),
+        ("r1", float("nan"), "--r1 nan: must be above 0"),
+        ("gradient_penalty", -10, "--gradient-penalty -10.0: must be above 0"),
+        ("augment", "ADA", "--augment ADA: must be diffaugment or ada"),
+        (
+            *("augment", "diff-augment"),
+            "--augment diff-augment: must be diffaugment or ada; did you mean 'diffaugment'?",
+        ),
+        ("augment", "flip", "--augment flip: must be diffaugment or ada"),
+        ("ada_target", 1, "--ada-target 1.0: must be above -1 and below 1"),
+        ("ada_images", 0, "--ada-images 0: must be at least 1"),
+        ("ada_images", 10, "--ada-images 10: is for --augment ada; add that"),
+        ("spectral_norm", "yes", '--spectral-norm "yes": must be bool'),
     ],
 )
 def test_values_that_cannot_be(name: str, value: object, told: str) -> None:
     assert refusal(MDGANSettings, {name: value}).startswith(told)
+
+
+@pytest.mark.parametrize("loss", ["bce", "hinge", "least-squares"])
+def test_the_gradient_penalty_is_for_critics(loss: str) -> None:
+    told = refusal(MDGANSettings, {"gradient_penalty": 10, "discriminator_loss": loss})
+    assert told == (
+        "--gradient-penalty 10: is for the Wasserstein losses; add --discriminator-loss "
+        "wasserstein --generator-loss wasserstein, or use --r1"
+    )
+    assert MDGANSettings.read({"gradient_penalty": 10, **WASSERSTEIN}).gradient_penalty == 10
+    assert MDGANSettings.read({"r1": 10, "discriminator_loss": loss}).r1 == 10
+
+
+@pytest.mark.parametrize("one", WASSERSTEIN)
+def test_the_wasserstein_distance_needs_both_losses(one: str) -> None:
+    told = refusal(MDGANSettings, {one: "wasserstein"})
+    assert "wasserstein" in told
+    assert told.endswith("the Wasserstein distance needs both; give wasserstein twice")
+
+
+@pytest.mark.parametrize("loss", ["least-squares", "wasserstein"])
+def test_ada_needs_logits_whose_sign_means_something(loss: str) -> None:
+    losses = {"discriminator_loss": loss, "generator_loss": loss}
+    told = refusal(MDGANSettings, {**losses, "augment": "ada"})
+    assert told.startswith("--augment ada: asks how many real samples have a logit above 0")
+    assert told.endswith("use one of bce, hinge, or --augment diffaugment")
+    assert MDGANSettings.read({**losses, "augment": "diffaugment"}).augment == "diffaugment"
+
+
+def test_ada_has_the_numbers_of_its_paper_unless_others_are_given() -> None:
+    def rules(**given: object) -> AugmentationRules | None:
+        return MDGANSettings.read(given).augmentation_rules()
+
+    assert rules() is None
+    assert rules(augment="diffaugment") == AugmentationRules()
+    assert rules(augment="ada") == AugmentationRules(adapts=True, target=0.6, images=500_000)
+    own = rules(augment="ada", ada_target=0.0, ada_images=9)
+    assert own == AugmentationRules(adapts=True, target=0.0, images=9)

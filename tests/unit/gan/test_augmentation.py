@@ -1,0 +1,134 @@
+"""DiffAugment and ADA against their papers' formulas, sample by sample."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.gan.augmentation import BATCHES_BETWEEN, Augmentation, augment
+from mdgan.gan.randomness import RandomState
+from mdgan.gan.regularizer_settings import AugmentationRules
+from tests.unit.gan import small
+
+DOUBLE = torch.float64
+
+
+def pictures(num: int, *shape: int) -> Tensor:
+    random = torch.Generator().manual_seed(4)
+    return torch.rand(num, *shape, generator=random, dtype=DOUBLE) * 2 - 1
+
+
+def drawn(num: int) -> Tensor:
+    return torch.rand(num, 1, 1, 1, dtype=DOUBLE).flatten()
+
+
+def pixel_by_pixel(samples: Tensor, probability: float) -> Tensor:
+    """The paper's three transformations in loops, with the same random numbers in order."""
+    num, _, height, width = samples.shape
+    brightness, saturation, contrast, coloured = (drawn(num) for _ in range(4))
+    most = [int(size / 8 + 0.5) for size in (height, width)]
+    down, right = (torch.randint(-m, m + 1, (num, 1)).flatten().tolist() for m in most)
+    moved = drawn(num)
+    half = [int(size / 2 + 0.5) for size in (height, width)]
+    middle = [
+        torch.randint(0, size + 1 - h % 2, (num, 1)).flatten().tolist()
+        for size, h in zip((height, width), half, strict=True)
+    ]
+    cut = drawn(num)
+    made = []
+    for n, picture in enumerate(samples.clone()):
+        x = picture
+        if coloured[n] < probability:
+            x = x + brightness[n] - 0.5
+            grey = x.mean(0)
+            x = torch.stack([grey + 2 * saturation[n] * (plane - grey) for plane in x])
+            x = x.mean() + (0.5 + contrast[n]) * (x - x.mean())
+        if moved[n] < probability:
+            shifted = torch.zeros_like(x)
+            for row in range(height):
+                for column in range(width):
+                    source = row + down[n], column + right[n]
+                    if 0 <= source[0] < height and 0 <= source[1] < width:
+                        shifted[:, row, column] = x[:, source[0], source[1]]
+            x = shifted
+        if cut[n] < probability:
+            begin = [middle[i][n] - half[i] // 2 for i in (0, 1)]
+            rows = slice(max(begin[0], 0), max(begin[0] + half[0], 0))
+            columns = slice(max(begin[1], 0), max(begin[1] + half[1], 0))
+            x = x.clone()
+            x[:, rows, columns] = 0
+        made.append(x)
+    return torch.stack(made)
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 4), (3, 8, 8), (3, 9, 13)])
+@pytest.mark.parametrize("probability", [0.0, 0.4, 1.0])
+def test_each_sample_goes_through_the_papers_transformations(
+    shape: tuple[int, ...], probability: float
+) -> None:
+    samples = pictures(40, *shape)
+    with RandomState(8, small.CPU).in_place():
+        got = augment(samples, probability)
+    with RandomState(8, small.CPU).in_place():
+        wanted = pixel_by_pixel(samples, probability)
+    torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
+    assert torch.equal(got, samples) is (probability == 0)
+
+
+def test_both_its_derivatives_are_those_of_finite_differences() -> None:
+    samples = pictures(2, 3, 4, 4).requires_grad_()
+
+    def seen(images: Tensor) -> Tensor:
+        with RandomState(3, small.CPU).in_place():
+            return augment(images, 0.7).pow(3)
+
+    assert torch.autograd.gradcheck(seen, samples)
+    assert torch.autograd.gradgradcheck(seen, samples)
+
+
+def test_feedback_is_the_gradient_through_the_augmentation() -> None:
+    worker, judged = small.make_worker(1), small.images(3)
+    worker.augmentation = Augmentation(AugmentationRules())
+    model, state = small.make_model(1), RandomState(2001, small.CPU)
+    leaf = judged.clone().requires_grad_()
+    with state.in_place():
+        loss = worker.rules.generator_loss(model(augment(leaf)))
+    (wanted,) = torch.autograd.grad(loss, leaf)
+    judgement = worker.feedback(judged)
+    torch.testing.assert_close(judgement.feedback, wanted)
+
+
+def test_p_follows_the_mean_sign_of_real_logits() -> None:
+    """By formula (1) of Karras et al., at most 4b/images at a time, in [0, 1]."""
+    rules = AugmentationRules(adapts=True, target=0.5, images=200)
+    augmentation, b = Augmentation(rules), 10
+    random = torch.Generator().manual_seed(2)
+    signs: list[float] = []
+    p, seen = 0.0, set()
+    for batch in range(160):
+        shift = 2.0 if batch < 60 else -0.5 if batch < 110 else 1.0
+        logits = torch.randn(b, 1, generator=random) + shift
+        augmentation.note_real(logits)
+        signs += [1.0 if x > 0 else -1.0 for x in logits.flatten().tolist()]
+        if len(signs) == BATCHES_BETWEEN * b:
+            over = sum(signs) / len(signs) - 0.5
+            p += (1 if over > 0 else -1 if over < 0 else 0) * len(signs) / 200
+            p, signs = min(max(p, 0.0), 1.0), []
+        assert augmentation.p == pytest.approx(p)
+        seen.add(round(p, 6))
+    assert {0.0, 0.2, 0.4, 0.6, 0.8, 1.0} <= seen
+
+
+def test_without_rules_nothing_happens_and_nothing_is_drawn() -> None:
+    augmentation, samples = Augmentation(), small.images(0)
+    with RandomState(5, small.CPU).in_place():
+        before = torch.get_rng_state()
+        assert augmentation(samples) is samples
+        assert torch.equal(torch.get_rng_state(), before)
+    assert not augmentation.on
+    assert not augmentation.state()
+
+
+def test_logits_that_are_no_numbers_leave_a_state_that_can_be_loaded() -> None:
+    augmentation = Augmentation(AugmentationRules(adapts=True))
+    augmentation.note_real(torch.full((5,), float("nan")))
+    augmentation.load_state(augmentation.state())

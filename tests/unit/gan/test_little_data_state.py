@@ -1,0 +1,228 @@
+"""With penalties, spectral norm and the like: stopping, going on and swapping change no bit."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.families.mdgan.algorithm import assign
+from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.augmentation import Augmentation
+from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
+from mdgan.gan.randomness import RandomState
+from mdgan.gan.regularizer_settings import AugmentationRules
+from mdgan.gan.regularizers import with_spectral_norm
+from tests.unit.gan import small, stateful
+from tests.unit.gan.small import all_bits, equal_bits, images, make_learner
+from tests.unit.gan.test_optimizer_state import swap
+
+ITERATIONS = 8
+WASSERSTEIN = {
+    "discriminator_loss": DISCRIMINATOR_LOSSES["wasserstein"],
+    "generator_loss": GENERATOR_LOSSES["wasserstein"],
+}
+
+
+class Case(NamedTuple):
+    """Rules that differ from those of other runs, whether layers are normalised, and so on."""
+
+    rules: dict[str, Any]
+    spectral_norm: bool = False
+    local_steps: int = 1
+    augment: AugmentationRules | None = None
+
+
+QUICK_ADA = AugmentationRules(adapts=True, target=-0.9, images=60)
+"""p rises by a third with every change, since almost any batch is above the target."""
+CASES = {
+    "r1": Case({"r1": 5.0}),
+    "gradient penalty": Case({**WASSERSTEIN, "gradient_penalty": 10.0}, local_steps=2),
+    "spectral norm": Case({}, spectral_norm=True),
+    "all penalties": Case({**WASSERSTEIN, "r1": 1.0, "gradient_penalty": 1.0}, True),
+    "diffaugment": Case({}, augment=AugmentationRules()),
+    "ada": Case({}, augment=QUICK_ADA),
+    "ada and r1": Case({"r1": 1.0}, True, 2, QUICK_ADA),
+    "all but ada": Case(
+        {**WASSERSTEIN, "r1": 1.0, "gradient_penalty": 1.0}, augment=AugmentationRules()
+    ),
+}
+cases = pytest.mark.parametrize("name", CASES)
+
+
+def make_worker(name: str, rank: int) -> Worker:
+    case = CASES[name]
+    worker = stateful.make_worker(rank, local_steps=case.local_steps)
+    worker.rules = replace(worker.rules, **case.rules)
+    worker.augmentation = Augmentation(case.augment)
+    if case.spectral_norm:
+        with RandomState(0, small.CPU).in_place():
+            model = with_spectral_norm(small.make_model)
+        worker.discriminator = Discriminator(model, small.adam(model))
+    return worker
+
+
+class Run:
+    """A server and two workers; the workers swap after the second and the fourth iteration.
+
+    Real halves are learnt early, as hosts do, or late.
+    """
+
+    def __init__(self, name: str, early: bool = True) -> None:
+        self.name = name
+        self.early = early
+        self.learner = make_learner()
+        self.workers = {n: make_worker(name, n) for n in (1, 2)}
+
+    def iterate(self, i: int) -> None:
+        generated = self.learner.generate(2)
+        gradient = torch.zeros_like(generated)
+        for n, (judge, train) in assign([1, 2], 2).items():
+            self.workers[n].learn(generated[train])
+            gradient[judge] += self.workers[n].feedback(generated[judge]).feedback
+            if self.early:
+                self.workers[n].learn_real_half()
+        self.learner.backward(gradient)
+        self.learner.step()
+        if i in (2, 4):
+            for worker in self.workers.values():
+                worker.undo_real_half()  # as hosts do before they give a discriminator away
+            swap(*self.workers.values())
+
+    def resumed(self) -> "Run":
+        other = Run(self.name, self.early)
+        other.learner.load_state(stateful.through_bytes(self.learner.state()))
+        for n, worker in other.workers.items():
+            assert worker.load_state(stateful.through_bytes(self.workers[n].state()))
+        return other
+
+    def bits(self) -> list[Tensor]:
+        bits = all_bits(self.learner.model, self.learner.optimizer)
+        for worker in self.workers.values():
+            bits += [tensor for _, tensor in sorted(worker.state().items())]
+        return bits
+
+
+@cases
+def test_stopped_and_resumed_equals_never_stopped(name: str) -> None:
+    whole, broken, late = Run(name), Run(name), Run(name, early=False)
+    for i in range(1, ITERATIONS + 1):
+        if i in (1, 3, 4, 6):
+            broken = broken.resumed()
+        for run in (whole, broken, late):
+            run.iterate(i)
+    assert equal_bits(whole.bits(), broken.bits())
+    assert equal_bits(whole.bits(), late.bits())
+
+
+MOVED = ("batches", "random_state", "augmentation")
+"""What belongs to a shard."""
+
+
+def exchange_shards(first: Worker, second: Worker) -> None:
+    for part in MOVED:
+        own, other = getattr(first, part), getattr(second, part)
+        setattr(first, part, other)
+        setattr(second, part, own)
+
+
+def swap_by_reference(first: Worker, second: Worker) -> None:
+    discriminators = first.discriminator, second.discriminator
+    first.take(discriminators[1])
+    second.take(discriminators[0])
+
+
+@cases
+@pytest.mark.parametrize("way", [swap, swap_by_reference])
+def test_swapping_equals_exchanging_the_shards(
+    name: str, way: Callable[[Worker, Worker], None]
+) -> None:
+    swapped, stayed = ([make_worker(name, n) for n in (1, 2)] for _ in range(2))
+    for i in range(1, ITERATIONS + 1):
+        for workers in (swapped, stayed):
+            # Who has which shard now gets the batch of that shard.
+            shards = reversed(workers) if workers is stayed and i > 3 else workers
+            for place, worker in enumerate(shards):
+                worker.learn(images(10 * i + place))
+                worker.feedback(images(10 * i + place + 5))
+        if i == 3:
+            way(swapped[0], swapped[1])
+            exchange_shards(stayed[0], stayed[1])
+    bits = [
+        [all_bits(w.discriminator.model, w.discriminator.optimizer) for w in workers]
+        for workers in (swapped, reversed(stayed))
+    ]
+    assert all(equal_bits(*pair) for pair in zip(*bits, strict=True))
+    assert not equal_bits(bits[0][0], bits[0][1])
+
+
+@cases
+def test_each_of_them_changes_training(name: str) -> None:
+    plain, other = stateful.make_worker(1), make_worker(name, 1)
+    for i in range(ITERATIONS):
+        for worker in (plain, other):
+            worker.learn(images(i))
+    weights = [next(w.discriminator.model.parameters()) for w in (plain, other)]
+    assert not torch.equal(*weights)
+
+
+def test_the_real_batch_is_forgotten_with_its_half() -> None:
+    """It must not outlive the local step that it was drawn for."""
+    worker = make_worker("gradient penalty", 1)
+    worker.learn_real_half()
+    worker.drop_real_half()
+    with pytest.raises(AssertionError, match="the real half comes first"):
+        worker.mixed(images(0))
+    worker.learn(images(0))
+    with pytest.raises(AssertionError, match="the real half comes first"):
+        worker.mixed(images(0))
+    assert not any(name.startswith("real") for name in worker.state())
+
+
+def adapted(steps: int) -> Worker:
+    worker = make_worker("ada", 1)
+    for i in range(steps):
+        worker.learn(images(i))
+    return worker
+
+
+@pytest.mark.parametrize("steps", [0, 3, 4, 6])
+def test_what_ada_knows_is_kept_with_the_worker_and_does_not_move(steps: int) -> None:
+    worker, other = adapted(steps), make_worker("ada", 2)
+    assert (worker.augmentation.p > 0) is (steps >= 4)
+    other.load_discriminator(worker.discriminator.state())
+    assert other.augmentation.p == 0
+    assert other.load_state(stateful.through_bytes(worker.state()))
+    assert other.augmentation.p == worker.augmentation.p
+
+
+def test_a_run_may_go_on_with_and_without_ada() -> None:
+    plain, worker = stateful.make_worker(1), adapted(4)
+    assert plain.load_state(worker.state())
+    assert worker.load_state(plain.state())
+    assert worker.augmentation.p == 0
+
+
+def test_with_another_shard_ada_stays_as_it_is() -> None:
+    worker, smaller = adapted(4), stateful.make_worker(1, shard_size=7)
+    smaller.augmentation = Augmentation(QUICK_ADA)
+    assert not smaller.load_state(worker.state())
+    assert smaller.augmentation.p == 0
+
+
+@pytest.mark.parametrize(
+    "numbers", [[2, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 4], [float("nan"), 0, 0, 0], [0, 0, 0]]
+)
+def test_a_state_that_cannot_be_changes_nothing(numbers: list[float]) -> None:
+    worker = adapted(5)
+    before = worker.state()
+    state = {**before, "augmentation.adaptive": torch.tensor(numbers, dtype=torch.float64)}
+    with pytest.raises(RuntimeError, match="adaptive is"):
+        worker.load_state(state)
+    with pytest.raises(KeyError):
+        worker.load_state({**before, "augmentation.more": torch.zeros(1)})
+    after = worker.state()
+    assert all(small.same_bits(before[name], after[name]) for name in before)

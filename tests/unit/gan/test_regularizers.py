@@ -1,0 +1,190 @@
+"""Penalties against their papers' formulas, with gradients computed in other ways."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mdgan.gan.arithmetic import prepare
+from mdgan.gan.losses import DISCRIMINATOR_LOSSES
+from mdgan.gan.randomness import RandomState
+from mdgan.gan.regularizers import gradient_penalty, mix, r1_penalty, with_spectral_norm
+from tests.unit.gan import small
+
+GAMMA, LAMBDA = 3.0, 10.0
+
+
+def samples(seed: int = 0) -> Tensor:
+    return small.images(seed).double()
+
+
+class TwoLayers(nn.Module):
+    """D(x) = v·tanh(Wx), whose gradient ∇D(x) = Wᵀ(v ∘ (1 − tanh²)) can be written down."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        random = torch.Generator().manual_seed(1)
+        self.first = nn.Parameter(torch.randn(7, 16, generator=random).double())
+        self.second = nn.Parameter(torch.randn(7, generator=random).double())
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.tanh(images.flatten(1) @ self.first.T) @ self.second
+
+    def gradients(self, images: Tensor) -> Tensor:
+        hidden = torch.tanh(images.flatten(1) @ self.first.T)
+        return (self.second * (1 - hidden.square())) @ self.first
+
+
+def written_out(kind: str, model: TwoLayers, images: Tensor) -> Tensor:
+    """The penalty by the formula of ∇D, so that autograd differentiates once."""
+    norms = model.gradients(images).square().sum(1)
+    if kind == "r1":
+        return GAMMA / 2 * norms.mean()
+    return LAMBDA * (norms.sqrt() - 1).square().mean()
+
+
+PENALTIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "r1": lambda logits, images: r1_penalty(logits, images, GAMMA),
+    "gradient": lambda logits, images: gradient_penalty(logits, images, LAMBDA),
+}
+
+
+@pytest.mark.parametrize("kind", PENALTIES)
+def test_a_penalty_and_its_gradient_are_those_of_the_paper(kind: str) -> None:
+    model, images = TwoLayers(), samples().requires_grad_()
+    got = PENALTIES[kind](model(images), images)
+    wanted = written_out(kind, model, images.detach())
+    torch.testing.assert_close(got, wanted, rtol=1e-9, atol=0)
+    gradients = [torch.autograd.grad(each, list(model.parameters())) for each in (got, wanted)]
+    for own, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", PENALTIES)
+def test_its_gradient_is_that_of_finite_differences(kind: str) -> None:
+    model, images = TwoLayers(), samples().requires_grad_()
+    penalty = PENALTIES[kind](model(images), images)
+    (gradient,) = torch.autograd.grad(penalty, model.first)
+    step = 1e-6
+    for place in ((0, 0), (3, 9), (6, 15)):
+        around = []
+        for change in (step, -step):
+            moved = TwoLayers()
+            moved.first.data[place] += change
+            around.append(float(PENALTIES[kind](moved(images), images).detach()))
+        assert (around[0] - around[1]) / (2 * step) == pytest.approx(
+            float(gradient[place]), rel=1e-6, abs=1e-6
+        )
+
+
+def test_of_a_linear_discriminator_both_are_known() -> None:
+    weight = torch.linspace(-1, 2, 16).double().requires_grad_()
+    images = samples().requires_grad_()
+    logits = images.flatten(1) @ weight
+    square = float(weight.detach().square().sum())
+    r1, between = (penalty(logits, images) for penalty in PENALTIES.values())
+    assert float(r1.detach()) == pytest.approx(GAMMA / 2 * square, rel=1e-12)
+    assert float(between.detach()) == pytest.approx(LAMBDA * (square**0.5 - 1) ** 2, rel=1e-12)
+    (gradient,) = torch.autograd.grad(r1, weight)
+    torch.testing.assert_close(gradient, GAMMA * weight.detach())
+
+
+def test_a_flat_discriminator_gets_finite_gradients() -> None:
+    images, weight = samples().requires_grad_(), torch.zeros(16).double().requires_grad_()
+    for penalty in PENALTIES.values():
+        (gradient,) = torch.autograd.grad(penalty(images.flatten(1) @ weight, images), weight)
+        assert bool(gradient.isfinite().all())
+
+
+def test_mixtures_lie_between_each_real_and_its_generated_sample() -> None:
+    real, fake = torch.zeros(200, 1, 4, 4), torch.ones(200, 1, 4, 4)
+    with RandomState(3, small.CPU).in_place():
+        mixed = mix(real, fake)
+    shares = mixed[:, 0, 0, 0]
+    assert torch.equal(mixed, shares.view(-1, 1, 1, 1).expand_as(mixed))
+    assert 0 <= float(shares.min()) < 0.05
+    assert 0.95 < float(shares.max()) <= 1
+    with RandomState(3, small.CPU).in_place():
+        assert torch.equal(mixed, mix(real, fake))
+
+
+@pytest.mark.parametrize("local_steps", [1, 2])
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize(("r1", "between"), [(2.0, 0.0), (0.0, 5.0), (2.0, 5.0)])
+def test_a_local_step_is_the_textbooks_with_the_penalty(
+    local_steps: int, early: bool, r1: float, between: float
+) -> None:
+    loss = "wasserstein" if between else "bce"
+    worker = small.make_worker(1, local_steps=local_steps, discriminator_loss=loss)
+    worker.rules = replace(worker.rules, r1=r1, gradient_penalty=between)
+    model, data, state = small.make_model(1), small.RealData(1), RandomState(2001, small.CPU)
+    optimizer, terms = small.adam(model), DISCRIMINATOR_LOSSES[loss]
+    for iteration in range(3):
+        fake = small.images(iteration)
+        if early:
+            worker.learn_real_half()
+        told = worker.learn(fake)
+        for _ in range(local_steps):
+            optimizer.zero_grad()
+            with state.in_place():
+                real = data.next_batch(small.BATCH_SIZE).requires_grad_()
+                logits = model(real)
+                total = terms.real(logits)
+                if r1:
+                    (own,) = torch.autograd.grad(logits.sum(), real, create_graph=True)
+                    torch.autograd.backward(total + r1 / 2 * own.pow(2).sum() / len(real))
+                else:
+                    torch.autograd.backward(total)
+                total = total.detach() + (generated := terms.fake(model(fake))).detach()
+                torch.autograd.backward(generated)
+                if between:
+                    share = torch.rand(len(real), 1, 1, 1)
+                    mixed = (share * real.detach() + (1 - share) * fake).requires_grad_()
+                    (own,) = torch.autograd.grad(model(mixed).sum(), mixed, create_graph=True)
+                    norms = own.flatten(1).norm(dim=1)
+                    torch.autograd.backward(between * (norms - 1).pow(2).mean())
+            optimizer.step()
+        torch.testing.assert_close(told, total, rtol=1e-6, atol=1e-6)
+    for own, other in zip(worker.discriminator.model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-6)
+    assert worker.batches.state()["generator"].equal(data.state()["generator"])
+
+
+def normalized() -> nn.Module:
+    with RandomState(0, small.CPU).in_place():
+        return with_spectral_norm(lambda: nn.Sequential(nn.Flatten(), *small.make_model()[1:]))
+
+
+def test_spectral_norm_makes_the_largest_singular_value_one() -> None:
+    model = normalized()
+    plain = small.make_model()
+    for _ in range(50):
+        model(small.images(0))
+    for name in ("1", "5"):
+        weight = model.get_submodule(name).weight
+        assert isinstance(weight, Tensor)
+        original = plain.get_parameter(f"{name}.weight")
+        wanted = original / torch.linalg.matrix_norm(original, 2)
+        torch.testing.assert_close(weight, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_spectral_norm_twice_is_spectral_norm_once() -> None:
+    model = normalized()
+    with pytest.raises(ValueError, match="none of its layers"):
+        with_spectral_norm(lambda: model)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_with_spectral_norm_the_last_layer_stays_exact(precision: str) -> None:
+    """Spectral norm adds modules behind the last layer, which are no layers."""
+    seen = []
+    model = normalized()
+    last = model.get_submodule("5")
+    last.register_forward_hook(lambda _layer, _inputs, output: seen.append(output.dtype))
+    first = model.get_submodule("1")
+    first.register_forward_hook(lambda _layer, _inputs, output: seen.append(output.dtype))
+    half = prepare(model, small.CPU, precision=precision, channels_last=False, compiled=False)
+    assert half(small.images(0)).dtype == torch.float32
+    assert seen == [{"bf16": torch.bfloat16, "fp16": torch.float16}[precision], torch.float32]
