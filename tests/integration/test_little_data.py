@@ -5,9 +5,18 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_optimizers import FAMILIES, IN_MEMORY
-from tests.processes import QUICK, Finished, generator_bytes, read_status, run, run_here
+from tests.processes import (
+    QUICK,
+    Finished,
+    generator_bytes,
+    read_events,
+    read_status,
+    run,
+    run_here,
+)
 
 AVERAGE = "generator-average.safetensors"
+AVERAGED = ["standalone", *QUICK, "--ema", "4"]
 
 
 def check(result: Finished, folder: Path) -> bytes:
@@ -117,10 +126,8 @@ def test_one_worker_has_the_average_of_a_single_process(tmp_path: Path) -> None:
     assert average_bytes(tmp_path / "worker") == average_bytes(tmp_path / "alone")
 
 
-def test_the_average_is_what_is_sampled_and_scored(tmp_path: Path) -> None:
-    scored = ["--eval-interval", "12", "--eval-samples", "50"]
-    command = ["standalone", *QUICK, "--ema", "4", *scored]
-    check(run_here(*command, "--out", "run", cwd=tmp_path), tmp_path / "run")
+def test_the_average_is_what_is_sampled(tmp_path: Path) -> None:
+    check(run_here(*AVERAGED, "--out", "run", cwd=tmp_path), tmp_path / "run")
 
     def drawn(*flags: str) -> bytes:
         result = run_here("sample", "run", *flags, "-o", "drawn.png", cwd=tmp_path)
@@ -129,18 +136,25 @@ def test_the_average_is_what_is_sampled_and_scored(tmp_path: Path) -> None:
 
     assert drawn() == (tmp_path / "run" / "samples" / "0000012.png").read_bytes()
     assert drawn("--raw") != drawn()
-    scores = [
-        run_here("evaluate", "run", "-n", "50", *raw, cwd=tmp_path) for raw in ([], ["--raw"])
-    ]
-    assert all(result.status == 0 for result in scores), scores
-    assert "warning" not in scores[0].output
-    assert "other generator (the average, not itself)" in scores[1].output
     # Going on without an average leaves no old one behind.
     config = tmp_path / "run" / "config.json"
     config.write_text(config.read_text().replace('"ema": 4.0', '"ema": null'))
     more = run_here("standalone", "--resume", "run", "--iterations", "13", cwd=tmp_path)
     assert more.status == 0, more
     assert not (tmp_path / "run" / AVERAGE).exists()
+
+
+@pytest.mark.slow
+def test_the_average_is_what_is_scored(tmp_path: Path) -> None:
+    flags = ["--eval-interval", "12", "--eval-samples", "80", "--out", "run"]
+    check(run_here(*AVERAGED, *flags, cwd=tmp_path), tmp_path / "run")
+    told = [run_here("evaluate", "run", "-n", "80", *raw, cwd=tmp_path) for raw in ([], ["--raw"])]
+    assert all(result.status == 0 for result in told), told
+    assert "warning" not in told[0].output
+    assert "other generator (the average, not itself)" in told[1].output
+    found = [row["scores"]["fid"] for row in read_events(tmp_path / "run", "scores")]
+    assert found[0] == pytest.approx(found[1])
+    assert found[0] != pytest.approx(found[2])
 
 
 TINY = """
