@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import safetensors
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from mdgan.messages import Message
@@ -27,16 +27,9 @@ _MOST_DIMENSIONS = 16
 _KIND = re.compile("[A-Z]{1,16}")
 _LENGTH = struct.Struct("<Q")
 _DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
+    **{"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.int16},
+    **{"I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8},
+    "BOOL": np.bool_,
 }
 
 
@@ -87,7 +80,10 @@ def encode(message: Message) -> Frame:
     if not _KIND.fullmatch(message.kind):
         raise ValueError(f"{message.kind!r:.40}: a kind has one to sixteen capital letters")
     fields = json.dumps(message.fields, separators=(",", ":"))
-    body = save(dict(_apart(message.tensors)), {"fields": fields})
+    tensors = {name: _laid_out(tensor) for name, tensor in message.tensors.items()}
+    # Several times faster than `safetensors.torch.save`, which matters where tensors are small.
+    specs = {name: _spec(tensor) for name, tensor in tensors.items()}
+    body = safetensors.serialize(specs, {"fields": fields})
     return Frame(str(message.kind), message.iteration, body)
 
 
@@ -159,22 +155,24 @@ def one_line(error: object) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def _apart(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors as safetensors wants them: contiguous, and no two that share memory."""
-    places: set[int] = set()
-    for name, tensor in tensors.items():
-        contiguous = tensor.detach().to("cpu").contiguous()
-        place = contiguous.untyped_storage().data_ptr()
-        yield name, contiguous.clone() if place in places else contiguous
-        places.add(place)
+def _laid_out(tensor: Tensor) -> Tensor:
+    """A tensor as safetensors wants it: in this machine's memory, its elements one by one."""
+    return tensor if tensor.is_cpu and tensor.is_contiguous() else tensor.cpu().contiguous()
+
+
+def _spec(tensor: Tensor) -> safetensors.TensorSpec:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return safetensors.TensorSpec(
+        dtype=dtype, shape=list(tensor.shape), data_ptr=tensor.data_ptr(), data_len=tensor.nbytes
+    )
 
 
 def _tensor(entry: Mapping[str, Any]) -> Tensor:
-    dtype, shape, data = _DTYPES[entry["dtype"]], entry["shape"], entry["data"]
+    name, shape, data = entry["dtype"], entry["shape"], entry["data"]
     if len(shape) > _MOST_DIMENSIONS:
         raise ValueError(f"a tensor of {len(shape)} dimensions")
-    if not data:
-        return torch.empty(shape, dtype=dtype)
-    if dtype is torch.bool and max(data) > 1:
+    if name == "BOOL" and data and max(data) > 1:
         raise ValueError("a truth value is neither 0 nor 1")
-    return torch.frombuffer(data, dtype=dtype).view(shape)
+    # By numpy, as torch's own operations cost several times more in a thread that only reads.
+    tensor = torch.from_numpy(np.frombuffer(data, _DTYPES[name]).reshape(shape))
+    return tensor.view(torch.bfloat16) if name == "BF16" else tensor
