@@ -1,7 +1,43 @@
-"""Train one GAN over data that cannot be moved (MD-GAN, Hardy et al. 2019)."""
+"""Train one GAN over data that cannot be moved (MD-GAN, Hardy et al. 2019).
 
+The names below are imported when they are asked for; `docs/python.md` shows how to use them.
+"""
+
+import importlib
 import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mdgan.errors import BadInput
+    from mdgan.interface.child import RunFailed
+    from mdgan.interface.compare import Comparison, compare
+    from mdgan.interface.data import Data
+    from mdgan.interface.run import Run, evaluate
+    from mdgan.interface.train import train
 
 __version__ = "0.6.0"
 
+_MODULES = {
+    "BadInput": "mdgan.errors",
+    "Comparison": "mdgan.interface.compare",
+    "Data": "mdgan.interface.data",
+    "Run": "mdgan.interface.run",
+    "RunFailed": "mdgan.interface.child",
+    "compare": "mdgan.interface.compare",
+    "evaluate": "mdgan.interface.run",
+    "train": "mdgan.interface.train",
+}
+
+__all__ = ["BadInput", "Comparison", "Data", "Run", "RunFailed", "compare", "evaluate", "train"]
+
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent until a program says where
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

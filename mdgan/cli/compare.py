@@ -89,7 +89,7 @@ def compare(
     Exit status 1 means that some training failed; the report shows the others all the same.
     """
     prepare_environment(many_processes=None)
-    from mdgan.compare.run import run_comparison
+    from mdgan.comparison.run import run_comparison
 
     out = out or Path(f"runs/compare-{datetime.now():%Y%m%d-%H%M%S}")
     return run_comparison(

@@ -52,6 +52,7 @@ class DatasetFile:
         generator: Generator, called without arguments.
         discriminator: Discriminator, called without arguments; returns logits.
         defaults: DEFAULTS, settings by name.
+        kept: KEPT, whether a run keeps a copy, as the file is one that goes with a program.
     """
 
     name: str
@@ -64,6 +65,7 @@ class DatasetFile:
     generator: Callable[[], nn.Module]
     discriminator: Callable[[], nn.Module]
     defaults: Mapping[str, Any]
+    kept: bool = False
 
     def check_folder(self, flag: str, folder: str | None) -> None:
         """Refuses a folder for data that are not read from files.
@@ -201,6 +203,7 @@ def load_path(path: Path) -> DatasetFile:
         generator=module.Generator,
         discriminator=module.Discriminator,
         defaults=defaults,
+        kept=getattr(module, "KEPT", False) is True,
     )
 
 
@@ -272,7 +275,21 @@ def _try(
     dataset: DatasetFile, name: str, kind: Callable[[], nn.Module], given: Tensor, shape: str
 ) -> Tensor:
     try:
-        output = build_model(kind, 0)(given)
+        model, another = build_model(kind, 0), build_model(kind, 0)
+        if model is another:
+            raise BadInput(
+                f"{dataset.path}: {name} gives the same model twice; each worker needs its own, so "
+                "make a new one in every call"
+            )
+        places = {str(weights.device) for weights in model.parameters()} - {"cpu"}
+        if places:
+            raise BadInput(
+                f"{dataset.path}: {name} makes its weights on {places.pop()}; make them on the "
+                "CPU, --device says where they go"
+            )
+        output = model(given)
+    except BadInput:
+        raise
     except Exception as error:  # the user's own code may raise anything; show the user what it said
         raise BadInput(
             f"{dataset.path}: {name} fails on a batch {shape}: {type(error).__name__}: "

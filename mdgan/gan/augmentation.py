@@ -98,7 +98,7 @@ def _cut_out(samples: Tensor) -> Tensor:
 
 
 BATCHES_BETWEEN = 4
-"""Real batches between two changes of p, as in Karras et al. 2020, section 3."""
+"""Real batches between two changes of p, as in Karras et al. 2020, section 3.2."""
 
 
 class Augmentation:
@@ -135,7 +135,7 @@ class Augmentation:
         """D has learnt from a real batch; every fourth time p moves towards the target.
 
         r_t = E[sign D(x)] of the batches since the last change; p rises if it is above the target,
-        and falls if it is below (Karras et al. 2020, equation 1 and section 3).
+        and falls if it is below (Karras et al. 2020, equation 1 and section 3.2).
 
         Args:
             logits: D(x) of augmented real samples, without a graph.

@@ -8,7 +8,7 @@ from mdgan.settings.declare import Kind, Settings, flag, number, setting, sugges
 
 AUGMENTATIONS = ("diffaugment", "ada")
 _ADA_TARGET, _ADA_IMAGES = 0.6, 500_000
-"""Of Karras et al. 2020, section 3."""
+"""Of Karras et al. 2020, section 3.2."""
 
 
 @dataclass(frozen=True)

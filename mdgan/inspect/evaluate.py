@@ -31,6 +31,9 @@ from mdgan.records.run_directory import AVERAGE_FILE
 from mdgan.records.values import said_left_out
 from mdgan.settings.declare import flag
 
+CHANGES = ("extractor", "inception_weights", "data_dir", "held_out", "device")
+"""Settings of a run that its evaluation may replace."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -48,8 +51,7 @@ def evaluate_run(
         path: the run's folder.
         num_samples: n, how many samples to generate.
         seed: of the noise; None for the run's seed.
-        changes: settings that replace the run's: `extractor`, `inception_weights`, `data_dir`,
-            `held_out`, `device`.
+        changes: settings that replace the run's, of those in `CHANGES`.
         raw: scores the generator itself, though the run has averaged it.
 
     Returns:

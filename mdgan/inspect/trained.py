@@ -56,7 +56,7 @@ def load_trained(path: Path, *, raw: bool = False) -> Trained:
     run = RunDirectory.open(path)
     status = run.read_status()
     state, iteration = run.read_generator(raw=raw)
-    source = Path(status.get("dataset_file", ""))
+    source = path / status.get("dataset_file", "")
     if not source.is_file():
         raise BadInput(f"{path}: its dataset file {source} is gone; put it back")
     if hashlib.sha256(source.read_bytes()).hexdigest() != status.get("dataset_sha256"):

@@ -92,6 +92,8 @@ def claim(
         run.sweep()
         run.cut_after(iteration)
         run.write_config(settings)
+        if prepared.dataset.kept:
+            run.keep_dataset_file(prepared.dataset.path)
         status = {"state": "starting", "iteration": iteration, "seconds": claimed.seconds}
         run.write_status({**about(prepared, claimed), **status})
     except OSError as error:
@@ -158,7 +160,7 @@ def about(prepared: Prepared, claimed: Claim) -> dict[str, Any]:
     """
     return {
         "version": __version__,
-        "dataset_file": str(Path(prepared.dataset.path).resolve()),
+        "dataset_file": _dataset_file(prepared, claimed.run),
         "dataset_sha256": prepared.dataset.sha256,
         "machine": gethostname(),
         "system": _system(prepared),
@@ -168,6 +170,14 @@ def about(prepared: Prepared, claimed: Claim) -> dict[str, Any]:
         "socket": claimed.socket,
         "unit": prepared.algorithm.unit,
     }
+
+
+def _dataset_file(prepared: Prepared, run: RunDirectory) -> str:
+    """Its path, from the run's folder if the run keeps it, so that the folder can be moved."""
+    dataset = prepared.dataset
+    if dataset.kept:
+        return str(run.dataset_file(dataset.name).relative_to(run.path))
+    return str(dataset.path.resolve())
 
 
 def _system(prepared: Prepared) -> dict[str, str]:

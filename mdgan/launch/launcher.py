@@ -25,7 +25,7 @@ from mdgan.engine.server.loop import AllWorkersLost
 from mdgan.errors import BadInput, Interrupted, cannot_write, is_of_disk
 from mdgan.launch.claim import Claim, claim, resumed_or_started
 from mdgan.launch.links import place_for_others, server_places
-from mdgan.launch.minder import ENDS_WITH_INPUT
+from mdgan.launch.minder import end_with_input
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.processes import TOGETHER_SECONDS, run_everything, run_host, run_server
 from mdgan.launch.sockets import Sockets
@@ -66,6 +66,7 @@ def launch(prepared: Prepared, takes_over_at: str | None = None) -> int:
             return 0
         prepared = going
     if prepared.launch.transport == "memory" or not prepared.algorithm.has_hosts:
+        end_with_input()
         return run_guarded(partial(run_everything, prepared, claim(prepared)))
     if prepared.ray is not None:
         from mdgan.launch.ray import launch_by_ray
@@ -169,14 +170,6 @@ def _serve_from(
         shutil.rmtree(sockets.folder, ignore_errors=True)
 
 
-def _end_with_input() -> None:
-    """Ends this process when its standard input does: what started it is gone."""
-    with contextlib.suppress(OSError):
-        while os.read(sys.stdin.fileno(), 4096):
-            pass
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
 class Family:
     """The launcher's children. None outlives it, however it ends.
 
@@ -213,8 +206,7 @@ class Family:
         try:
             for name, role in work:
                 self._fork(name, partial(run_guarded, role, tells=name == work[0][0]))
-            if os.environ.get(ENDS_WITH_INPUT):
-                threading.Thread(target=_end_with_input, daemon=True).start()
+            end_with_input()
             return self._mind()
         finally:
             self._end_all()

@@ -26,6 +26,20 @@ _WAIT_SECONDS = 1.0
 _UNASKED_SECONDS = 30.0
 _MOST_LINES = 1000
 
+
+def end_with_input() -> None:
+    """Sees to it that this process ends when its input does, if what started it asks for that."""
+    if os.environ.get(ENDS_WITH_INPUT):
+        threading.Thread(target=_end_with_input, daemon=True).start()
+
+
+def _end_with_input() -> None:
+    with contextlib.suppress(OSError):
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 News = tuple[list[tuple[str, str]], int | None]
 """What a process has printed, each line with its stream, `out` or `err`; and its exit status, once
 it has ended and all is told."""

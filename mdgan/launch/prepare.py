@@ -37,6 +37,7 @@ from mdgan.launch.sockets import Sockets
 from mdgan.launch.task import Launcher, RayCluster, Task
 from mdgan.metrics.chosen import extractor_identity
 from mdgan.observe.trackers import check_trackers
+from mdgan.records.run_directory import RunDirectory
 
 _log = logging.getLogger(__name__)
 
@@ -156,7 +157,7 @@ def prepare(
     faults = read_planned()
     torch.set_num_threads(1)  # the launcher forks: it must not have a pool of threads
     resolved = resolve(layers, algorithm, launcher)
-    dataset = load_dataset(resolved)
+    dataset = load_dataset(resolved, continues)
     settings, launch = resolved.with_defaults(dataset.defaults), resolved.launch
     entry = registry.algorithm(settings.algorithm)
     ranks = _ranks_here(entry, resolved, settings, launcher, joins_as)
@@ -214,10 +215,19 @@ def _check_dataset(dataset: DatasetFile, settings: RunSettings, *, is_new: bool)
         dataset.check_folder("--held-out", settings.held_out)
 
 
-def load_dataset(resolved: Resolved) -> DatasetFile:
-    """The dataset file that the settings name, with its DEFAULTS checked."""
+def load_dataset(resolved: Resolved, continues: Path | None = None) -> DatasetFile:
+    """The dataset file that the settings name, with its DEFAULTS checked.
+
+    Args:
+        resolved: the settings.
+        continues: the run to go on with, which may have kept its dataset file.
+    """
     settings = resolved.settings
-    dataset = dataset_file.load(settings.dataset, settings.datasets_dir)
+    kept = None if continues is None else RunDirectory(continues).dataset_file(settings.dataset)
+    if kept is not None and kept.is_file():
+        dataset = dataset_file.load_path(kept)
+    else:
+        dataset = dataset_file.load(settings.dataset, settings.datasets_dir)
     declared = registry.declared_settings()
     dataset_file.check_defaults(
         dataset, [name for name, item in declared.items() if item.metadata["shared"]]

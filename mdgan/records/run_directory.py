@@ -33,7 +33,7 @@ class Status(TypedDict, total=False):
 
     Attributes:
         version: of the mdgan that wrote it.
-        dataset_file: its path.
+        dataset_file: its path, from the run's folder if it lies there.
         dataset_sha256: of that file.
         machine: the name of the machine on which the server runs.
         process: the number of the server's process.
@@ -68,9 +68,9 @@ class RunDirectory:
     Holds `config.json` (settings that `--config` takes back), `run.json` (what it runs on and how
     far it is), `metrics.jsonl`, `trace/<role>.jsonl`, `samples/<iteration>.png`,
     `generator.safetensors`, with `--ema` `generator-average.safetensors`,
-    `checkpoints/<iteration>/`, `generation-<number>.json` for every server that has served it, and
-    where it is scored `extractor.safetensors`, `real.safetensors` and, with held-out samples,
-    `neighbours.png`.
+    `checkpoints/<iteration>/`, `generation-<number>.json` for every server that has served it,
+    `dataset/<name>.py` if a Python program made it, and where it is scored
+    `extractor.safetensors`, `real.safetensors` and, with held-out samples, `neighbours.png`.
 
     Attributes:
         path: the folder.
@@ -120,6 +120,21 @@ class RunDirectory:
     def checkpoints(self) -> Path:
         """The folder of the run's checkpoints."""
         return self.path / "checkpoints"
+
+    def dataset_file(self, name: str) -> Path:
+        """Where the run keeps its dataset file, if it has to.
+
+        Args:
+            name: of the data set.
+        """
+        return self.path / "dataset" / f"{name}.py"
+
+    def keep_dataset_file(self, path: Path) -> None:
+        """Copies a dataset file into the run's folder, unless it is the one that lies there."""
+        kept = self.dataset_file(path.stem)
+        if kept.resolve() != path.resolve():
+            kept.parent.mkdir(exist_ok=True)
+            write_whole(kept, path.read_bytes())
 
     def cut_after(self, iteration: int) -> None:
         """Removes the records of later iterations, which training is about to repeat."""

@@ -20,8 +20,8 @@ FLOORS = [
     {"families"},
     {"launch", "report"},
     {"inspect", "plan"},
-    {"compare", "chaos"},
-    {"cli"},
+    {"comparison", "chaos"},
+    {"cli", "interface"},
 ]
 """From the lowest to the highest; a room imports rooms of its own floor or below."""
 

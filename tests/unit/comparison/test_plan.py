@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mdgan.compare.plan import (
+from mdgan.comparison.plan import (
     AGAIN,
     DONE,
     NEW,

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from mdgan import __version__
-from mdgan.compare.plan import Configuration, jobs_at_once, list_trainings, read_configurations
-from mdgan.compare.schedule import Schedule
-from mdgan.compare.table import as_table, measure
+from mdgan.comparison.plan import Configuration, jobs_at_once, list_trainings, read_configurations
+from mdgan.comparison.schedule import Schedule
+from mdgan.comparison.table import as_table, measure
 from mdgan.errors import BadInput, cannot_write
 from mdgan.report.build import PAGE_NAME, check_plots_extra, write_report
 from mdgan.storage.whole_file import write_output

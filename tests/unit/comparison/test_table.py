@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mdgan.compare.plan import NEW, Configuration, Training
-from mdgan.compare.table import as_table, measure
+from mdgan.comparison.plan import NEW, Configuration, Training
+from mdgan.comparison.table import as_table, measure
 from tests.unit.observe.fake_run import IMAGE_BYTES, FakeRun
 from tests.unit.observe.federated import federated_run
 

@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from mdgan.compare.plan import AGAIN, DONE, GOES_ON, Training, has_checkpoint
+from mdgan.comparison.plan import AGAIN, DONE, GOES_ON, Training, has_checkpoint
 from mdgan.errors import BadInput, cannot_write
 from mdgan.launch.faults import FAULTS
+from mdgan.launch.minder import ENDS_WITH_INPUT, end_with_input
 from mdgan.observe.progress import duration
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.values import said
@@ -60,6 +61,7 @@ class Schedule:
         """
         with self._stop_signals():
             try:
+                end_with_input()
                 while (self._waiting or self._running) and not self._stopped:
                     self._start_what_fits()
                     self._see_who_ended()
@@ -172,7 +174,7 @@ class _Process:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    env={**os.environ, FAULTS: faults} if faults else None,
+                    env=_environment(faults),
                 )
         except OSError as error:
             raise BadInput(cannot_write(f"{log}", error)) from error
@@ -199,6 +201,12 @@ class _Process:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+
+def _environment(faults: str) -> dict[str, str]:
+    """This process's, but for what holds for it alone: its input."""
+    kept = {name: value for name, value in os.environ.items() if name != ENDS_WITH_INPUT}
+    return {**kept, FAULTS: faults} if faults else kept
 
 
 def _remove(folder: Path) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mdgan.compare.plan import read_configurations
+from mdgan.comparison.plan import read_configurations
 from tests.unit.dataset_formats import write_mnist
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-FOLDERS = sorted(path for path in EXAMPLES.iterdir() if path.is_dir())
+FOLDERS = sorted({path.parent for path in EXAMPLES.glob("*/*.json")})
 
 
 def files(folder: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from string import ascii_lowercase
 from typing import Any
 
-from mdgan.compare.plan import Training
+from mdgan.comparison.plan import Training
 from mdgan.errors import BadInput
 from mdgan.observe.text_table import text_table
 from mdgan.records.recorded_run import RecordedRun

@@ -1,0 +1,50 @@
+"""Samples in files of numpy, as `mdgan.Data` writes them for the processes of a run."""
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mdgan.data.partitioner import InMemoryPartitioner
+from mdgan.errors import BadInput
+
+
+class Arrays(InMemoryPartitioner):
+    """Images and labels as two arrays; the processes of a machine share the files' pages.
+
+    Attributes:
+        which: of the data set: `train` or `held_out`.
+    """
+
+    which: ClassVar[str] = "train"
+
+    def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
+        """Maps the two files into memory.
+
+        Args:
+            data_dir: the folder that `mdgan.Data` has written.
+
+        Returns:
+            Images [n, C, H, W], uint8 in [0, 255] or float32 in [−1, 1]; labels, int64 [n].
+
+        Raises:
+            BadInput: they are not there.
+        """
+        try:
+            images, labels = (
+                np.load(data_dir / file, mmap_mode="c") for file in file_names(self.which)
+            )
+        except FileNotFoundError as error:
+            raise BadInput(
+                f"{data_dir}: its samples were objects of a Python program that has ended; go on "
+                "with mdgan.Run.open(RUN).resume(dataset=…), or give --data-dir a folder that "
+                "mdgan.Data.save has written"
+            ) from error
+        return torch.from_numpy(images), torch.from_numpy(labels)
+
+
+def file_names(which: str) -> tuple[str, str]:
+    """The names of the files with the images and with the labels."""
+    return f"{which}.npy", f"{which}-labels.npy"

@@ -1,0 +1,294 @@
+"""Samples and models that are objects of the user's program, as a dataset file that ranks load."""
+
+import hashlib
+import json
+import shutil
+import sys
+import tempfile
+import warnings
+import weakref
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import cloudpickle
+import numpy as np
+import torch
+from numpy.lib.format import open_memmap
+from torch import Tensor, nn
+from torchvision.transforms.functional import pil_to_tensor
+
+from mdgan.data.arrays import file_names
+from mdgan.data.images import Shape
+from mdgan.errors import BadInput, reason_of
+
+Model = Callable[[], nn.Module]
+"""A class, or a function without arguments, that makes a model."""
+
+
+class MapStyle(Protocol):
+    """A `torch.utils.data.Dataset` with a length, a list, or what else gives samples by number."""
+
+    def __getitem__(self, index: int, /) -> Any:
+        """One sample."""
+
+
+class Data:
+    """Samples of your own.
+
+    A sample is an image, a pair of image and class, or a dict with both. An image is a tensor, an
+    array or a PIL picture: uint8 in [0, 255] or float in [−1, 1], [C, H, W], or [H, W] if grey.
+
+    Each sample is read once, in order, and written to a temporary folder, which goes when this
+    object does. Nothing of it is kept with a run.
+
+    Args:
+        train: what workers train on: anything with a length that gives samples by number.
+        held_out: samples that no worker trains on; KID, precision and recall need them.
+        shape: (C, H, W); that of the first sample if not given.
+        image: the key of the image, where samples are dicts.
+        label: the key of the class, where samples are dicts; samples without it are of class 0.
+        name: what runs and reports call the data set.
+
+    Raises:
+        BadInput: one of them has no length, or no sample.
+    """
+
+    def __init__(
+        self,
+        train: MapStyle,
+        held_out: MapStyle | None = None,
+        shape: Shape | None = None,
+        *,
+        image: str = "image",
+        label: str = "label",
+        name: str = "own",
+    ) -> None:
+        if not name.isidentifier():
+            raise BadInput(f"name={name!r}: must be a word of letters, digits and _")
+        given = {"train": train, "held_out": held_out}
+        self.name = name
+        self._parts = {what: part for what, part in given.items() if part is not None}
+        self._image, self._label = image, label
+        self._sizes = {what: _size(what, part) for what, part in self._parts.items()}
+        self._shape = None if shape is None else tuple(shape)
+
+    @property
+    def shape(self) -> Shape:
+        """(C, H, W)."""
+        if self._shape is None:
+            self._shape = tuple(self._sample("train", 0)[0].shape)
+        channels, height, width = self._shape
+        return channels, height, width
+
+    def save(self, folder: str | Path) -> str:
+        """Writes the samples as arrays, for `--data-dir` of a run that goes on without this object.
+
+        Args:
+            folder: is made if it is not there.
+
+        Returns:
+            The SHA-256 of all samples and classes.
+
+        Raises:
+            BadInput: a sample cannot be read, or is not like the others.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        digest = hashlib.sha256()
+        for what in self._parts:
+            self._write(what, folder, digest)
+        return digest.hexdigest()
+
+    @cached_property
+    def _saved(self) -> tuple[str, str]:
+        folder = tempfile.mkdtemp(prefix="mdgan-data-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return folder, self.save(folder)
+
+    @property
+    def folder(self) -> str:
+        """Where the samples lie for the processes of runs, as long as this object lives."""
+        return self._saved[0]
+
+    @property
+    def sha256(self) -> str:
+        """Of all samples and classes."""
+        return self._saved[1]
+
+    def _write(self, what: str, folder: Path, digest: "hashlib._Hash") -> None:
+        size, dtype = self._sizes[what], self._sample(what, 0)[0].numpy().dtype
+        paths = [folder / name for name in file_names(what)]
+        images = open_memmap(paths[0], "w+", dtype, (size, *self.shape))
+        labels = open_memmap(paths[1], "w+", np.int64, (size,))
+        lowest = np.inf
+        for index in range(size):
+            image, labels[index] = self._sample(what, index)
+            if tuple(image.shape) != self.shape or image.numpy().dtype != dtype:
+                raise BadInput(
+                    f"{what}[{index}]: is {image.dtype} {list(image.shape)}, must be {dtype} "
+                    f"{list(self.shape)} as the others; bring all to one size and type"
+                )
+            low, high = float(image.min()), float(image.max())
+            if dtype != np.uint8 and not -1 <= low <= high <= 1:
+                raise BadInput(
+                    f"{what}[{index}]: has values from {low:g} to {high:g}; scale them to [-1, 1], "
+                    "or give uint8"
+                )
+            lowest = min(lowest, low)
+            images[index] = image.numpy()
+        if dtype != np.uint8 and lowest >= 0:
+            warnings.warn(
+                f"{what}: no value is below 0, as after ToTensor; images should fill [-1, 1], for "
+                "example by Normalize(0.5, 0.5)",
+                stacklevel=2,
+            )
+        for array in (images, labels):
+            array.flush()
+            digest.update(f"{what} {array.dtype} {array.shape}".encode())
+            digest.update(array.data)
+
+    def _sample(self, what: str, index: int) -> tuple[Tensor, int]:
+        """One sample: its image, uint8 or float32 [C, H, W], and its class.
+
+        Raises:
+            BadInput: it cannot be read, or is nothing of that kind.
+        """
+        try:
+            sample = self._parts[what][index]
+            if isinstance(sample, Mapping):
+                if self._image not in sample:
+                    keys = ", ".join(map(str, sample))
+                    raise ValueError(f"no {self._image!r} among {keys}; name the image's key")
+                image, label = sample[self._image], sample.get(self._label)
+            else:
+                image, label, *_ = (
+                    (*sample, None)
+                    if isinstance(sample, tuple | list)
+                    else (
+                        sample,
+                        None,
+                    )
+                )
+            return _tensor(image), _class(label)
+        except Exception as error:  # the user's own code may raise anything
+            raise BadInput(f"{what}[{index}]: cannot be read: {reason_of(error)}") from error
+
+
+def _size(what: str, part: Any) -> int:
+    try:
+        size = len(part)
+    except Exception as error:
+        raise BadInput(
+            f"{what}: {type(part).__name__} has no length; give a data set that tells its len() "
+            "and gives samples by number, such as list(…)"
+        ) from error
+    if not size:
+        raise BadInput(f"{what}: {type(part).__name__} has no sample")
+    return size
+
+
+def _tensor(image: Any) -> Tensor:
+    """An image as uint8 or float32 [C, H, W] on the CPU."""
+    if hasattr(image, "getbands"):  # a PIL picture
+        image = pil_to_tensor(image)
+    tensor = torch.as_tensor(image).detach().cpu()
+    if tensor.dim() == 2:
+        tensor = tensor.unsqueeze(0)
+    if tensor.dim() != 3 or not tensor.numel():
+        raise ValueError(f"its shape is {list(tensor.shape)}, must be [C, H, W]")
+    if tensor.dtype != torch.uint8 and not tensor.is_floating_point():
+        raise ValueError(f"its values are {tensor.dtype}, must be uint8 or float")
+    return tensor if tensor.dtype == torch.uint8 else tensor.float()
+
+
+def _class(label: Any) -> int:
+    number = 0 if label is None else int(label)
+    if number < 0 or (label is not None and number != label):
+        raise ValueError(f"its class is {label}, must be a whole number, 0 or more")
+    return number
+
+
+def check_model(name: str, build: object) -> None:
+    """Checks that something can make models.
+
+    Raises:
+        BadInput: it is one model, or nothing of that kind.
+    """
+    if isinstance(build, nn.Module):
+        raise BadInput(
+            f"{name}: is one model, but each worker needs its own; give the class, or a function "
+            "that makes one"
+        )
+    if not callable(build):
+        raise BadInput(f"{name}: must be a class, or a function, that makes a model")
+
+
+def dataset_text(
+    samples: str, shape: Shape, z_dim: int, generator: Model, discriminator: Model
+) -> str:
+    """The text of a dataset file with the user's models in it.
+
+    Args:
+        samples: the lines that define Partitioner and, if there are held-out samples, HeldOut.
+        shape: (C, H, W).
+        z_dim: the length of G's input.
+        generator: makes G.
+        discriminator: makes D.
+
+    Raises:
+        BadInput: the models cannot be handed to other processes.
+    """
+    for name, build in (("generator", generator), ("discriminator", discriminator)):
+        check_model(name, build)
+    try:
+        pickled = b64encode(cloudpickle.dumps((generator, discriminator))).decode()
+    except Exception as error:  # what a function refers to may be anything
+        raise BadInput(
+            f"generator, discriminator: cannot be handed to the processes of the run "
+            f"({reason_of(error)}); make them in a module of their own"
+        ) from error
+    own = [path for path in sys.path if path and not path.startswith((sys.prefix, sys.base_prefix))]
+    return _TEXT.format(
+        paths=json.dumps([str(Path(path).resolve()) for path in [*own, "."]]),
+        samples=samples,
+        shape=tuple(shape),
+        z_dim=z_dim,
+        pickled=pickled,
+    )
+
+
+def samples_of(data: Data) -> str:
+    """The lines of a dataset file that read what `Data` has written."""
+    lines = ["from mdgan.data.arrays import Arrays", f'SAMPLES = "{data.sha256}"']
+    for kind, what in (("Partitioner", "train"), ("HeldOut", "held_out")):
+        if what in data._parts:
+            lines.append(f'class {kind}(Arrays):\n    which = "{what}"')
+    return "\n".join(lines)
+
+
+def samples_of_file(name: str, datasets_dir: str | None) -> str:
+    """The lines of a dataset file that take the samples of another."""
+    return (
+        "from mdgan.data.dataset_file import load\n"
+        f"_file = load({name!r}, {datasets_dir!r})\n"
+        "Partitioner, HeldOut = _file.partitioner, _file.held_out"
+    )
+
+
+_TEXT = '''"""Models of a Python program; `mdgan.train` wrote this file for its run."""
+
+import sys
+from base64 import b64decode
+from pickle import loads
+
+{samples}
+
+sys.path += [path for path in {paths} if path not in sys.path]  # for models that lie in modules
+KEPT = True
+SHAPE = {shape}
+Z_DIM = {z_dim}
+Generator, Discriminator = loads(b64decode("{pickled}"))
+'''

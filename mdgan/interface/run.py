@@ -1,0 +1,213 @@
+"""`mdgan.Run`: what a Python program asks of a run; `mdgan.evaluate`."""
+
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import nan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdgan.errors import BadInput
+from mdgan.interface.child import command, plain, scratch, write_settings
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.rows import Losses, Scores
+from mdgan.records.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from mdgan.interface.data import Data
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run, finished or not. Everything is read from its folder when it is asked for.
+
+    Attributes:
+        path: its folder.
+        data: the samples of your own that it was trained on, as far as this program has them.
+    """
+
+    path: Path
+    data: "Data | None" = None
+
+    @classmethod
+    def open(cls, path: str | Path, data: "Data | None" = None) -> "Run":
+        """A run by its folder.
+
+        Args:
+            path: the folder.
+            data: the samples of your own that it was trained on, to go on with it.
+
+        Raises:
+            BadInput: it is not a run.
+        """
+        return cls(RunDirectory.open(Path(path)).path, data)
+
+    @property
+    def state(self) -> str:
+        """`starting`, `running`, `finished`, `stopped` or `failed`."""
+        return RunDirectory(self.path).read_status().get("state", "")
+
+    @property
+    def iteration(self) -> int:
+        """The last complete one."""
+        return RunDirectory(self.path).read_status().get("iteration", 0)
+
+    @property
+    def losses(self) -> NDArray[Any]:
+        """Structured array [m], a row a logged iteration.
+
+        Its fields are `iteration`, `generator` and `discriminator`; a loss that was not finite is
+        NaN.
+        """
+        rows = RecordedRun.read(self.path).of(Losses)
+        found = ((row.iteration, row.generator_loss, row.discriminator_loss) for row in rows)
+        return _table(("generator", "discriminator"), found)
+
+    @property
+    def scores(self) -> NDArray[Any]:
+        """Structured array [m], a row for every time that training scored.
+
+        Its fields are `iteration` and the names of scores, such as `fid`; a score that could not be
+        computed is NaN.
+        """
+        rows = [row for row in RecordedRun.read(self.path).of(Scores) if row.by is None]
+        names = list(dict.fromkeys(name for row in rows for name in row.scores))
+        found = ((row.iteration, *(row.scores.get(name) for name in names)) for row in rows)
+        return _table(names, found)
+
+    @property
+    def generator(self) -> "nn.Module":
+        """The newest generator, averaged if the run averages it; on the CPU, in evaluation mode."""
+        from mdgan.inspect.trained import load_trained
+
+        return load_trained(self.path).generator.eval()
+
+    def sample(self, n: int = 64, seed: int = 0, *, raw: bool = False) -> "Tensor":
+        """Samples of the newest generator, the same for the same seed.
+
+        Args:
+            n: how many.
+            seed: of the noise.
+            raw: of the generator itself, though the run has averaged it.
+
+        Returns:
+            float32 [n, C, H, W] in [−1, 1].
+        """
+        from mdgan.gan.sampling import draw_samples
+        from mdgan.inspect.trained import load_trained
+
+        if n < 1:
+            raise BadInput(f"n={n}: must be at least 1")
+        trained = load_trained(self.path, raw=raw)
+        return draw_samples(trained.generator, n, trained.dataset.z_dim, seed)
+
+    def evaluate(
+        self, n: int = 10_000, seed: int | None = None, *, raw: bool = False, **changes: Any
+    ) -> dict[str, Any]:
+        """Scores the newest generator as `mdgan evaluate` does; see `mdgan.evaluate`."""
+        return evaluate(self, n, seed, raw=raw, **changes)
+
+    def report(self, output: str | Path | None = None) -> Path:
+        """Writes the page with all figures.
+
+        Args:
+            output: the file; `report.html` in the run's folder if not given.
+
+        Returns:
+            The file.
+        """
+        from mdgan.report.build import write_report
+
+        return write_report([self.path], None if output is None else Path(output)).path
+
+    def resume(
+        self, *, dataset: "Data | None" = None, quiet: bool = False, **settings: Any
+    ) -> "Run":
+        """Goes on from the newest checkpoint, with the bits of a run that never stopped.
+
+        Args:
+            dataset: the same samples, if they are objects of yours and this run does not hold them.
+            quiet: show no lines.
+            settings: that change, such as `iterations`.
+
+        Returns:
+            The run.
+
+        Raises:
+            BadInput: something that was given cannot work, or the samples are others.
+            RunFailed: training failed.
+            KeyboardInterrupt: the user stopped it; the run is saved.
+        """
+        given, data = plain(settings), dataset or self.data
+        if given.get("out") is not None:
+            raise BadInput(f"out={given['out']}: the run goes on in its folder {self.path}")
+        if data is not None:
+            kept = RunDirectory(self.path).dataset_file(data.name)
+            if not kept.is_file() or data.sha256 not in kept.read_text(encoding="utf-8"):
+                raise BadInput(f"dataset: {self.path} was trained on other samples; give those")
+            given["data_dir"] = data.folder
+        with scratch() as folder:
+            file = write_settings(folder / "settings.json", given)
+            launcher = ("--launcher", "processes")
+            path = str(self.path)
+            command("train", *launcher, "--config", file, "--resume", path, quiet=quiet)
+        return Run.open(self.path, data)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: how far the run is, and its last pictures."""
+        said = f"<p>{self.path.name}: {self.state} at iteration {self.iteration}</p>"
+        grids = RecordedRun.read(self.path).samples
+        if not grids:
+            return said
+        png = b64encode(grids[max(grids)].read_bytes()).decode()
+        return f'{said}<img alt="samples" src="data:image/png;base64,{png}">'
+
+
+def _table(names: Sequence[str], rows: Iterable[tuple[float | None, ...]]) -> NDArray[Any]:
+    kinds = [("iteration", np.int64), *((name, np.float64) for name in names)]
+    filled = [(row[0], *(nan if value is None else value for value in row[1:])) for row in rows]
+    return np.array(filled, dtype=kinds)
+
+
+def evaluate(
+    run: Run | str | Path,
+    n: int = 10_000,
+    seed: int | None = None,
+    *,
+    raw: bool = False,
+    **changes: Any,
+) -> dict[str, Any]:
+    """Scores the newest generator of a run as `mdgan evaluate` does.
+
+    Args:
+        run: the run, or its folder.
+        n: how many samples to generate.
+        seed: of their noise; the run's if not given.
+        raw: scores the generator itself, though the run has averaged it.
+        changes: `extractor`, `inception_weights`, `data_dir`, `held_out`, `device`.
+
+    Returns:
+        The record that is added to the run's `metrics.jsonl`; its `scores` are by name.
+
+    Raises:
+        BadInput: there is no generator yet, or something that was given cannot be used.
+    """
+    import torch
+
+    from mdgan.inspect.evaluate import CHANGES, evaluate_run
+
+    given = plain(changes)
+    for name in given:
+        if name not in CHANGES:
+            raise BadInput(f"{name}: scores do not depend on it; one of {', '.join(CHANGES)} may")
+    path = run.path if isinstance(run, Run) else Path(run)
+    before = torch.get_num_threads()
+    try:
+        return evaluate_run(path, n, seed, given, raw=raw)
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,309 @@
+"""Runs of Python programs: the bits of the command line, with objects of the program."""
+
+import io
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+import mdgan
+from mdgan.data import dataset_file
+from mdgan.data.dataset_file import DatasetFile
+from mdgan.interface import child
+from tests.forks import ForkedCommand
+from tests.processes import (
+    QUICK,
+    REPOSITORY,
+    environment,
+    finish,
+    generator_bytes,
+    read_metrics,
+    read_status,
+    run_here,
+    start_anew,
+    wait_until,
+)
+from tests.processes import run as run_command
+
+SETTINGS: dict[str, Any] = {
+    "iterations": 12,
+    "batch_size": 8,
+    "threads": 1,
+    "sample_interval": 0,
+    "world_size": 3,
+}
+"""As the flags of QUICK."""
+
+
+@pytest.fixture(autouse=True)
+def _quick_start(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Commands are forks of a process that has imported torch, as in other tests."""
+
+    def start(command: Sequence[str], **options: Any) -> ForkedCommand:
+        variables = environment()  # without ENDS_WITH_INPUT: its input is empty
+        process = ForkedCommand(command[3:], Path.cwd(), variables, merged=True)
+        process.stdin = io.StringIO()  # type: ignore[attr-defined] # as a Popen has it
+        return process
+
+    with pytest.MonkeyPatch.context() as patch:
+        tools = SimpleNamespace(Popen=start, PIPE=subprocess.PIPE, STDOUT=subprocess.STDOUT)
+        patch.setattr(child, "subprocess", tools)
+        yield
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def digits() -> DatasetFile:
+    return dataset_file.load("digits", None)
+
+
+class Digits(Dataset[dict[str, Any]]):
+    """Those of the dataset file, as a data set of Hugging Face in torch's format gives them."""
+
+    def __init__(self, digits: DatasetFile, *, held_out: bool = False) -> None:
+        self.source = (digits.open_held_out if held_out else digits.open)(Path())
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        image = self.source.images(torch.tensor([index]))[0]
+        return {"image": image, "label": self.source.labels[index]}
+
+
+def generator() -> nn.Module:
+    return nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Unflatten(1, (1, 8, 8)))
+
+
+def discriminator() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1))
+
+
+def nameless_models() -> dict[str, Any]:
+    """The same as of a script or a notebook: no other process finds them by their names."""
+    program = {"nn": nn, "__name__": "__main__"}
+    build = [types.FunctionType(each.__code__, program) for each in (generator, discriminator)]
+    return {"generator": build[0], "discriminator": build[1], "z_dim": 16}
+
+
+MODELS: dict[str, Any] = {"generator": generator, "discriminator": discriminator, "z_dim": 16}
+
+FILE = """
+from torch import nn
+
+from mdgan.data.dataset_file import load
+
+
+def Generator():
+    return nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Unflatten(1, (1, 8, 8)))
+
+
+def Discriminator():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1))
+
+
+_digits = load("digits", None)
+Partitioner, HeldOut = _digits.partitioner, _digits.held_out
+SHAPE, Z_DIM = (1, 8, 8), 16
+"""
+"""What a user of the command line writes for the same data and models."""
+
+
+def test_own_objects_train_with_the_bits_of_the_command_line(
+    here: Path, digits: DatasetFile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "own.py").write_text(FILE)
+    flags = ["--datasets-dir", ".", "--dataset", "own", "--world-size", "3", *QUICK]
+    told = run_command("train", *flags, "--out", "typed", cwd=here)
+    assert told.status == 0, told
+
+    data = mdgan.Data(Digits(digits), Digits(digits, held_out=True))
+    half = {**SETTINGS, "iterations": np.int64(6)}
+    run = mdgan.train(data, out=here / "called", **nameless_models(), **half)
+    assert "done: 6 of 6 iterations" in capsys.readouterr().out
+    assert run.scores["iteration"].tolist() == []
+    assert run.resume(iterations=12, quiet=True) == run
+    assert capsys.readouterr().out == ""
+    assert generator_bytes(run.path) == generator_bytes(here / "typed")
+    assert np.isfinite(run.losses["generator"]).all()
+    assert (run.state, run.iteration, run.losses["iteration"][-1]) == ("finished", 12, 12)
+    check_what_is_read(run, here)
+    check_without_the_program(run, data, here)
+
+
+def check_what_is_read(run: mdgan.Run, here: Path) -> None:
+    samples = run.sample(5, seed=3)
+    result = run_here("sample", "called", "-n", "5", "--seed", "3", "--npz", cwd=here)
+    assert result.status == 0, result
+    with np.load(here / "samples.npz") as written:
+        assert (written["images"] == samples.numpy()).all()
+    with torch.no_grad():
+        assert run.generator(torch.zeros(2, 16)).shape == (2, 1, 8, 8)
+    assert "finished at iteration 12" in run._repr_html_()
+    with pytest.raises(mdgan.BadInput, match="batch_size: scores do not depend on it"):
+        run.evaluate(batch_size=3)
+    with pytest.raises(mdgan.BadInput, match="n=0"):
+        run.sample(0)
+
+
+def check_without_the_program(run: mdgan.Run, data: mdgan.Data, here: Path) -> None:
+    """The run holds its models but no sample, and can be moved."""
+    saved = data.sha256
+    assert data.save(here / "samples") == saved
+    assert not [file for file in run.path.rglob("*") if file.suffix == ".npy"]
+    config = (run.path / "config.json").read_text()
+    (run.path / "config.json").write_text(config.replace(data.folder, str(here / "gone")))
+    moved = Path(shutil.move(run.path, here / "moved"))
+    alone = run_here("train", "--resume", "moved", "--iterations", "14", cwd=here)
+    assert alone.status == 2
+    assert "mdgan.Run.open(RUN).resume(dataset=…)" in alone.errors
+    other = mdgan.Data(torch.zeros(30, 1, 8, 8) - 1)
+    with pytest.raises(mdgan.BadInput, match="was trained on other samples"):
+        mdgan.Run.open(moved).resume(dataset=other, iterations=14)
+    again = mdgan.Run.open(moved).resume(dataset=data, iterations=14, quiet=True)
+    assert again.iteration == 14
+    flags = ("--iterations", "16", "--transport", "memory", "--data-dir", "samples")
+    typed = run_here("train", "--resume", "moved", *flags, cwd=here)
+    assert typed.status == 0, typed
+    assert again.iteration == 16
+
+
+def test_a_named_data_set_from_a_thread_has_the_bits_of_the_command_line(here: Path) -> None:
+    runs: list[mdgan.Run] = []
+    flags = ["--world-size", "3", *QUICK, "--transport", "memory"]
+    told = run_here("train", *flags, "--out", "typed", cwd=here)
+    assert told.status == 0, told
+    thread = threading.Thread(target=lambda: runs.append(mdgan.train(quiet=True, **SETTINGS)))
+    thread.start()
+    thread.join()
+    assert re.fullmatch(r"runs/digits-\d{8}-\d{6}", str(runs[0].path))
+    assert generator_bytes(runs[0].path) == generator_bytes(here / "typed")
+
+
+def test_own_models_on_a_named_data_set(here: Path) -> None:
+    run = mdgan.train("digits", transport="memory", quiet=True, **MODELS, **SETTINGS)
+    assert run.sample(2).shape == (2, 1, 8, 8)
+    assert "64" in str(run.generator)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"iteratons": 3}, "iteratons: is no setting; did you mean 'iterations'"),
+        ({"iterations": 0}, "--iterations 0: must be at least 1"),
+        ({"iterations": object()}, "iterations: object is no value of a setting"),
+        ({"dataset": "digts"}, "--dataset digts: not found among .*; did you mean 'digits'"),
+        ({"generator": generator}, "discriminator: models go in pairs"),
+        ({"dataset": mdgan.Data([torch.zeros(1, 8, 8)])}, "generator: samples of your own need"),
+        ({"dataset": [1], **MODELS}, r"dataset: list is no name; put .* mdgan.Data\(train=…\)"),
+        ({"batch_size": 10**6}, "--batch-size 1000000: larger than the whole data set"),
+        ({**MODELS, "z_dim": 5}, "Generator fails on a batch"),
+    ],
+)
+def test_what_cannot_work_is_one_line_and_leaves_nothing(
+    here: Path, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(mdgan.BadInput, match=said) as refused:
+        mdgan.train(**{"quiet": True, **given})
+    assert "\n" not in str(refused.value)
+    assert not list(here.glob("runs/*"))
+
+
+def test_interrupting_saves_the_run(here: Path) -> None:
+    folder = here / "run"
+
+    def interrupt() -> None:
+        wait_until(lambda: bool(read_metrics(folder)), "first iterations", 30)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        mdgan.train(out=folder, quiet=True, **{**SETTINGS, "iterations": 10**6})
+    run = mdgan.Run.open(folder)
+    assert run.state == "stopped"
+    stopped = run.iteration
+    assert run.resume(iterations=stopped + 2, quiet=True).iteration == stopped + 2
+
+
+def test_a_run_that_fails_says_why(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MDGAN_FAULTS", "server:kill@wait:3")
+    with pytest.raises(mdgan.RunFailed, match="ended with status"):
+        mdgan.train(out="run", quiet=True, transport="memory", **SETTINGS)
+
+
+@pytest.mark.slow
+def test_a_comparison(here: Path, digits: DatasetFile) -> None:
+    data = mdgan.Data(Digits(digits), Digits(digits, held_out=True))
+    both = {"few": {"batch_size": 4}, "many": {"batch_size": 8}}
+    shared = {**MODELS, **SETTINGS, "eval_interval": 6, "eval_samples": 64}
+    found = mdgan.compare(both, dataset=data, seeds=(0, 1), **{**shared, "batch_size": 2})
+    assert list(found.table) == ["few", "many"]
+    assert [run.iteration for name in both for run in found.runs[name]] == [12] * 4
+    assert found.page.exists()
+    run = found.runs["few"][0]
+    assert run.scores["iteration"].tolist() == [6, 12]
+    assert np.isfinite(run.scores["precision"]).all()
+    assert mdgan.evaluate(run, n=64)["scores"]["precision"] == run.scores["precision"][-1]
+    assert read_status(found.runs["few"][0].path)["dataset_file"] == "dataset/own.py"
+    with pytest.raises(mdgan.BadInput, match=r"few.json: --batch-size 0"):
+        mdgan.compare({"few": {"batch_size": 0}}, seeds=(0,))
+    with pytest.raises(mdgan.BadInput, match="becomes that of a folder"):
+        mdgan.compare({"a/b": {}})
+
+
+def test_a_process_is_started_and_refuses_in_one_line(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "subprocess", subprocess)
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    with pytest.raises(mdgan.BadInput, match=r"^--iterations 0: must be at least 1"):
+        child.command("train", "--iterations", "0", quiet=True)
+
+
+@pytest.mark.slow
+def test_the_program_of_the_page(here: Path) -> None:
+    """A script whose objects are its own, as a new process: from nothing to a report."""
+    page = (REPOSITORY / "docs" / "python.md").read_text(encoding="utf-8")
+    program = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)[0]
+    assert len([line for line in program.splitlines() if line.strip()]) <= 15
+    assert program in (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    quick = program.replace("iterations=1000", "iterations=20, threads=1")
+    assert quick != program
+    (here / "own.py").write_text(quick)
+    result = finish(start_anew([sys.executable, "own.py"], here, PYTHONPATH=str(REPOSITORY)))
+    assert result.status == 0, result
+    assert list(here.glob("runs/own-*/report.html"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "notebook",
+    sorted((REPOSITORY / "examples" / "notebooks").glob("*.ipynb")),
+    ids=lambda p: p.stem,
+)
+def test_a_notebook(notebook: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    content = nbformat.read(notebook, as_version=4)
+    nbclient.NotebookClient(content, timeout=100, kernel_name="python3").execute(cwd=str(here))
+    shown = [out for cell in content.cells for out in cell.get("outputs", [])]
+    assert any("image/png" in str(out) for out in shown)

@@ -1,0 +1,176 @@
+"""What `mdgan.Data` takes, what it refuses, and what becomes of models."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+import mdgan
+from mdgan.data import dataset_file
+from mdgan.interface.data import dataset_text, samples_of
+from tests.processes import environment
+
+PIXELS = torch.arange(3 * 2 * 4, dtype=torch.uint8).reshape(3, 1, 2, 4) * 10
+FLOATS = PIXELS.float() / 127.5 - 1
+LABELS = torch.tensor([0, 2, 1])
+
+
+class Pairs(Dataset[tuple[Tensor, int]]):
+    def __init__(self, images: Tensor) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.images[index], int(LABELS[index])
+
+
+class Stream(IterableDataset[Tensor]):
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(FLOATS)
+
+
+def rows(image: str = "image", label: str = "label") -> list[dict[str, Any]]:
+    return [{image: x, label: y} for x, y in zip(FLOATS, LABELS, strict=True)]
+
+
+def generator() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Unflatten(1, (1, 2, 4)))
+
+
+def discriminator() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(8, 1))
+
+
+def opened(data: mdgan.Data, folder: Path) -> dataset_file.DatasetFile:
+    text = dataset_text(samples_of(data), data.shape, 5, generator, discriminator)
+    (folder / "own.py").write_text(text)
+    return dataset_file.load_path(folder / "own.py")
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        pytest.param(Pairs(FLOATS), id="a torch data set of floats"),
+        pytest.param(Pairs(PIXELS), id="a torch data set of pixels"),
+        pytest.param(TensorDataset(FLOATS, LABELS), id="tensors"),
+        pytest.param(rows(), id="dicts"),
+        pytest.param(
+            [(x[0].numpy(), y) for x, y in zip(FLOATS.double(), LABELS, strict=True)],
+            id="grey arrays",
+        ),
+        pytest.param(
+            [(Image.fromarray(x[0].numpy()), y) for x, y in zip(PIXELS, LABELS, strict=True)],
+            id="pictures",
+        ),
+    ],
+)
+def test_samples_arrive_as_they_were_given(samples: Any, tmp_path: Path) -> None:
+    data = mdgan.Data(samples, held_out=samples)
+    dataset = opened(data, tmp_path)
+    for source in (dataset.open(Path(data.folder)), dataset.open_held_out(Path(data.folder))):
+        torch.testing.assert_close(source.images(torch.arange(3)), FLOATS)
+        assert source.labels.tolist() == LABELS.tolist()
+    assert dataset.shape == (1, 2, 4)
+
+
+def test_dicts_may_have_other_keys_and_no_class() -> None:
+    data = mdgan.Data(rows(image="img", label="kind"), image="img")
+    assert np.load(Path(data.folder) / "train-labels.npy").tolist() == [0, 0, 0]
+    assert mdgan.Data(rows("img"), image="img").sha256 != data.sha256
+
+
+def test_samples_go_with_the_object_that_holds_them() -> None:
+    data = mdgan.Data(rows())
+    folder = Path(data.folder)
+    assert (folder / "train.npy").exists()
+    del data
+    assert not folder.exists()
+
+
+ODD = torch.zeros(1, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        pytest.param(Stream(), "train: Stream has no length", id="no length"),
+        pytest.param((x for x in FLOATS), "train: generator has no length", id="a generator"),
+        pytest.param([], "train: list has no sample", id="empty"),
+        pytest.param(
+            [*FLOATS, ODD], r"train\[3\]: is torch.float32 \[1, 2, 5\], must", id="ragged"
+        ),
+        pytest.param([*FLOATS, PIXELS[0]], r"train\[3\]: is torch.uint8", id="two types"),
+        pytest.param([*FLOATS, FLOATS[0] * 3], r"train\[3\]: has values from -3", id="range"),
+        pytest.param([FLOATS[0] * torch.nan], "has values from nan", id="not a number"),
+        pytest.param([LABELS.reshape(1, 1, 3)], "values are torch.int64", id="integers"),
+        pytest.param([torch.zeros(3)], r"shape is \[3\], must be \[C, H, W\]", id="a vector"),
+        pytest.param(["cat.png"], r"train\[0\]: cannot be read", id="a path"),
+        pytest.param(rows("img"), "no 'image' among img, label", id="another key"),
+        pytest.param([(FLOATS[0], -1)], "its class is -1", id="a negative class"),
+        pytest.param([(FLOATS[0], 0.5)], "its class is 0.5", id="half a class"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_named(samples: Any, said: str) -> None:
+    with pytest.raises(mdgan.BadInput, match=said) as refused:
+        _ = mdgan.Data(samples).folder
+    assert "\n" not in str(refused.value)
+
+
+def test_held_out_samples_must_be_like_the_others() -> None:
+    with pytest.raises(mdgan.BadInput, match=r"held_out\[0\]: is torch.float32 \[1, 2, 5\]"):
+        _ = mdgan.Data(FLOATS, held_out=[ODD]).folder
+
+
+def test_images_that_fill_half_the_range_are_warned_of() -> None:
+    with pytest.warns(UserWarning, match="no value is below 0"):
+        _ = mdgan.Data(FLOATS.clamp(min=0)).folder
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (generator(), "generator: is one model, but each worker needs its own"),
+        ("dcgan", "generator: must be a class, or a function"),
+        (threading.Lock().acquire, "cannot be handed to the processes of the run"),
+    ],
+)
+def test_models_that_cannot_be_used_are_named(build: Any, said: str) -> None:
+    with pytest.raises(mdgan.BadInput, match=said):
+        dataset_text("", (1, 2, 4), 5, build, discriminator)
+
+
+def test_models_are_checked_before_training(tmp_path: Path) -> None:
+    one = generator()
+
+    def same() -> nn.Module:
+        return one
+
+    def elsewhere() -> nn.Module:
+        return nn.Linear(5, 8, device="meta")
+
+    data = mdgan.Data(FLOATS)
+    for build, said in ((same, "gives the same model twice"), (elsewhere, "its weights on meta")):
+        (tmp_path / "own.py").write_text(
+            dataset_text(samples_of(data), data.shape, 5, build, discriminator)
+        )
+        with pytest.raises(mdgan.BadInput, match=said):
+            dataset_file.check_models(dataset_file.load_path(tmp_path / "own.py"))
+
+
+def test_importing_mdgan_is_quick() -> None:
+    program = "import sys, mdgan; mdgan.BadInput, mdgan.train; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], env=environment()).returncode == 0
+    assert set(mdgan.__all__) <= set(dir(mdgan))
+    with pytest.raises(AttributeError, match="has no attribute 'trian'"):
+        _ = mdgan.trian
