@@ -280,6 +280,19 @@ def test_a_process_is_started_and_refuses_in_one_line(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("transport", ["tcp", "memory"])
+def test_a_run_ends_with_its_program(here: Path, transport: str) -> None:
+    """However the program ends, the run is saved and no process is left."""
+    settings = {**SETTINGS, "iterations": 10**6, "transport": transport, "out": "run"}
+    (here / "own.py").write_text(f"import mdgan\nmdgan.train(**{settings})")
+    program = start_anew([sys.executable, "own.py"], here, PYTHONPATH=str(REPOSITORY))
+    wait_until(lambda: bool(read_metrics(here / "run")), "first iterations")
+    program.kill()
+    program.communicate()
+    wait_until(lambda: mdgan.Run.open("run").state == "stopped", "the end of the run", 30)
+
+
+@pytest.mark.slow
 def test_the_program_of_the_page(here: Path) -> None:
     """A script whose objects are its own, as a new process: from nothing to a report."""
     page = (REPOSITORY / "docs" / "python.md").read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -137,12 +138,17 @@ def test_images_that_fill_half_the_range_are_warned_of() -> None:
         _ = mdgan.Data(FLOATS.clamp(min=0)).folder
 
 
+LOCK = [threading.Lock()]
+locked = types.FunctionType((lambda: LOCK[0]).__code__, {"LOCK": LOCK, "__name__": "__main__"})
+"""Refers to what no other process can be given, as a function of a notebook may."""
+
+
 @pytest.mark.parametrize(
     ("build", "said"),
     [
         (generator(), "generator: is one model, but each worker needs its own"),
         ("dcgan", "generator: must be a class, or a function"),
-        (threading.Lock().acquire, "cannot be handed to the processes of the run"),
+        (locked, "cannot be handed to the processes of the run"),
     ],
 )
 def test_models_that_cannot_be_used_are_named(build: Any, said: str) -> None:
