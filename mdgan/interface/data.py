@@ -7,13 +7,11 @@ import sys
 import tempfile
 import warnings
 import weakref
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-import cloudpickle
 import numpy as np
 import torch
 from numpy.lib.format import open_memmap
@@ -23,6 +21,7 @@ from torchvision.transforms.functional import pil_to_tensor
 from mdgan.data.arrays import file_names
 from mdgan.data.images import Shape
 from mdgan.errors import BadInput, reason_of
+from mdgan.interface.source import text_defining
 
 Model = Callable[[], nn.Module]
 """A class, or a function without arguments, that makes a model."""
@@ -244,8 +243,8 @@ def dataset_text(
     for name, build in (("generator", generator), ("discriminator", discriminator)):
         check_model(name, build)
     try:
-        pickled = b64encode(cloudpickle.dumps((generator, discriminator))).decode()
-    except Exception as error:  # what a function refers to may be anything
+        models = text_defining({"Generator": generator, "Discriminator": discriminator})
+    except (ValueError, OSError, SyntaxError) as error:
         raise BadInput(
             f"generator, discriminator: cannot be handed to the processes of the run "
             f"({reason_of(error)}); make them in a module of their own"
@@ -256,7 +255,7 @@ def dataset_text(
         samples=samples,
         shape=tuple(shape),
         z_dim=z_dim,
-        pickled=pickled,
+        models=models,
     )
 
 
@@ -281,8 +280,6 @@ def samples_of_file(name: str, datasets_dir: str | None) -> str:
 _TEXT = '''"""Models of a Python program; `mdgan.train` wrote this file for its run."""
 
 import sys
-from base64 import b64decode
-from pickle import loads
 
 {samples}
 
@@ -290,5 +287,6 @@ sys.path += [path for path in {paths} if path not in sys.path]  # for models tha
 KEPT = True
 SHAPE = {shape}
 Z_DIM = {z_dim}
-Generator, Discriminator = loads(b64decode("{pickled}"))
+
+{models}
 '''

@@ -156,15 +156,18 @@ def test_models_that_cannot_be_used_are_named(build: Any, said: str) -> None:
         dataset_text("", (1, 2, 4), 5, build, discriminator)
 
 
+ONE = nn.Linear(5, 8)
+
+
+def same() -> nn.Module:
+    return ONE
+
+
+def elsewhere() -> nn.Module:
+    return nn.Linear(5, 8, device="meta")
+
+
 def test_models_are_checked_before_training(tmp_path: Path) -> None:
-    one = generator()
-
-    def same() -> nn.Module:
-        return one
-
-    def elsewhere() -> nn.Module:
-        return nn.Linear(5, 8, device="meta")
-
     data = mdgan.Data(FLOATS)
     for build, said in ((same, "gives the same model twice"), (elsewhere, "its weights on meta")):
         (tmp_path / "own.py").write_text(
