@@ -28,7 +28,7 @@ NOT_OURS = {
     *("--open-mode", "--kill-on-bad-exit", "--user", "--rm", "--build-arg", "--gpus"),
     *("--nnodes", "--max-restarts", "--rdzv-backend", "--rdzv-endpoint", "--head"),
     # Of benchmarks:
-    *("--attacks", "--first-seed", "--rules", "--clients", "--fraction", "--rounds"),
+    *("--attacks", "--before", "--first-seed", "--rules", "--clients", "--fraction", "--rounds"),
     "--backend",  # the changelog says that it is gone
 }
 
