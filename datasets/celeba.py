@@ -21,6 +21,7 @@ from mdgan.errors import BadInput, reason_of
 
 SHAPE = (3, 64, 64)
 Z_DIM = 100
+NUM_CLASSES = 2
 
 _PICTURES = "img_align_celeba"
 _SPLITS = "list_eval_partition.txt"

@@ -21,12 +21,12 @@ from mdgan.errors import BadInput, reason_of
 
 SHAPE = (3, 32, 32)
 Z_DIM = 100
+NUM_CLASSES = 10
 
 _FOLDER = "cifar-10-batches-py"
 _TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))
 _TEST = ("test_batch",)
 _META = "batches.meta"
-_NUM_CLASSES = 10
 _PIXELS = 3 * 32 * 32
 
 
@@ -163,8 +163,8 @@ def _check_claims(data: bytes) -> None:
 
 def _class_names(content: Any) -> tuple[str, ...]:
     names = content["label_names"]
-    if len(names) != _NUM_CLASSES or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"label_names must be {_NUM_CLASSES} texts")
+    if len(names) != NUM_CLASSES or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"label_names must be {NUM_CLASSES} texts")
     return tuple(names)
 
 
@@ -172,8 +172,8 @@ def _batch(content: Any) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], list[int]
     pixels, labels = content["data"].value, content["labels"]
     if pixels.shape != (len(labels), _PIXELS):
         raise ValueError(f"data must be uint8 of [{len(labels)}, {_PIXELS}] for that many labels")
-    if not all(type(label) is int and 0 <= label < _NUM_CLASSES for label in labels):
-        raise ValueError(f"labels must be 0-{_NUM_CLASSES - 1}")
+    if not all(type(label) is int and 0 <= label < NUM_CLASSES for label in labels):
+        raise ValueError(f"labels must be 0-{NUM_CLASSES - 1}")
     return pixels, labels
 
 

@@ -14,6 +14,7 @@ from mdgan.data import InMemoryPartitioner
 
 SHAPE = (1, 8, 8)
 Z_DIM = 100
+NUM_CLASSES = 10
 DEFAULTS = {
     "iterations": 3500,
     "batch_size": 64,

@@ -14,6 +14,7 @@ from mdgan.errors import BadInput, reason_of
 
 SHAPE = (1, 28, 28)
 Z_DIM = 100
+NUM_CLASSES = 10
 
 _FILES = (
     "train-images-idx3-ubyte",

@@ -1,8 +1,8 @@
 """Dataset files: each `<name>.py` defines a Partitioner, two models and two constants.
 
 The convention is Darmanger and Gombas' (section 6.4). A file may also hold `DEFAULTS`, settings
-that suit its models where the user gives none, and `HeldOut`, a second Partitioner, of samples
-that no worker trains on.
+that suit its models where the user gives none, `HeldOut`, a second Partitioner, of samples that no
+worker trains on, and `NUM_CLASSES`, how many classes there are on all machines together.
 """
 
 import hashlib
@@ -52,6 +52,7 @@ class DatasetFile:
         generator: Generator, called without arguments.
         discriminator: Discriminator, called without arguments; returns logits.
         defaults: DEFAULTS, settings by name.
+        num_classes: NUM_CLASSES, K: labels are in [0, K); None if the file does not say.
         kept: KEPT, whether a run keeps a copy, as the file is one that goes with a program.
     """
 
@@ -65,6 +66,7 @@ class DatasetFile:
     generator: Callable[[], nn.Module]
     discriminator: Callable[[], nn.Module]
     defaults: Mapping[str, Any]
+    num_classes: int | None = None
     kept: bool = False
 
     def check_folder(self, flag: str, folder: str | None) -> None:
@@ -133,6 +135,11 @@ class DatasetFile:
             raise BadInput(
                 f"{self.path}: {what}'s labels must be int64 [n] in [0, {_MOST_CLASSES:,})"
             )
+        if self.num_classes is not None and (highest := int(labels.max())) >= self.num_classes:
+            raise BadInput(
+                f"{self.path}: {what} has label {highest}, but NUM_CLASSES = {self.num_classes}: "
+                f"labels are 0-{self.num_classes - 1}; correct one of them"
+            )
 
     def _check_samples(self, what: str, source: Partitioner) -> None:
         """Checks the shape and range of some of a Partitioner's samples."""
@@ -192,6 +199,14 @@ def load_path(path: Path) -> DatasetFile:
     held_out = getattr(module, "HeldOut", None)
     if held_out is not None and not callable(held_out):
         raise BadInput(f"{path}: HeldOut = {held_out!r:.80} must be a Partitioner, or be left out")
+    num_classes = getattr(module, "NUM_CLASSES", None)
+    if num_classes is not None and not (
+        type(num_classes) is int and 0 < num_classes <= _MOST_CLASSES
+    ):
+        raise BadInput(
+            f"{path}: NUM_CLASSES = {num_classes!r:.80} must be a whole number from 1 to "
+            f"{_MOST_CLASSES:,}, or be left out"
+        )
     return DatasetFile(
         name=path.stem,
         path=path,
@@ -203,6 +218,7 @@ def load_path(path: Path) -> DatasetFile:
         generator=module.Generator,
         discriminator=module.Discriminator,
         defaults=defaults,
+        num_classes=num_classes,
         kept=getattr(module, "KEPT", False) is True,
     )
 

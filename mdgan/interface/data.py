@@ -72,6 +72,7 @@ class Data:
         self._parts = {what: part for what, part in given.items() if part is not None}
         self._image, self._label = image, label
         self._sizes = {what: _size(what, part) for what, part in self._parts.items()}
+        self._labelled = False
         self._shape = None if shape is None else tuple(shape)
 
     @property
@@ -117,6 +118,12 @@ class Data:
         """Of all samples and classes."""
         return self._saved[1]
 
+    @cached_property
+    def num_classes(self) -> int | None:
+        """One more than the highest class of any sample; None if no sample has one."""
+        labels = [np.load(Path(self.folder, file_names(what)[1])) for what in self._parts]
+        return int(max(part.max() for part in labels)) + 1 if self._labelled else None
+
     def _write(self, what: str, folder: Path, digest: "hashlib._Hash") -> None:
         size, dtype = self._sizes[what], self._sample(what, 0)[0].numpy().dtype
         paths = [folder / name for name in file_names(what)]
@@ -124,7 +131,9 @@ class Data:
         labels = open_memmap(paths[1], "w+", np.int64, (size,))
         lowest = np.inf
         for index in range(size):
-            image, labels[index] = self._sample(what, index)
+            image, label = self._sample(what, index)
+            labels[index] = 0 if label is None else label
+            self._labelled |= label is not None
             if tuple(image.shape) != self.shape or image.numpy().dtype != dtype:
                 raise BadInput(
                     f"{what}[{index}]: is {image.dtype} {list(image.shape)}, must be {dtype} "
@@ -149,8 +158,8 @@ class Data:
             digest.update(f"{what} {array.dtype} {array.shape}".encode())
             digest.update(array.data)
 
-    def _sample(self, what: str, index: int) -> tuple[Tensor, int]:
-        """One sample: its image, uint8 or float32 [C, H, W], and its class.
+    def _sample(self, what: str, index: int) -> tuple[Tensor, int | None]:
+        """One sample: its image, uint8 or float32 [C, H, W], and its class, None if it has none.
 
         Raises:
             BadInput: it cannot be read, or is nothing of that kind.
@@ -203,9 +212,11 @@ def _tensor(image: Any) -> Tensor:
     return tensor if tensor.dtype == torch.uint8 else tensor.float()
 
 
-def _class(label: Any) -> int:
-    number = 0 if label is None else int(label)
-    if number < 0 or (label is not None and number != label):
+def _class(label: Any) -> int | None:
+    if label is None:
+        return None
+    number = int(label)
+    if number < 0 or number != label:
         raise ValueError(f"its class is {label}, must be a whole number, 0 or more")
     return number
 
@@ -261,7 +272,11 @@ def dataset_text(
 
 def samples_of(data: Data) -> str:
     """The lines of a dataset file that read what `Data` has written."""
-    lines = ["from mdgan.data.arrays import Arrays", f'SAMPLES = "{data.sha256}"']
+    lines = [
+        "from mdgan.data.arrays import Arrays",
+        f'SAMPLES = "{data.sha256}"',
+        f"NUM_CLASSES = {data.num_classes}",
+    ]
     for kind, what in (("Partitioner", "train"), ("HeldOut", "held_out")):
         if what in data._parts:
             lines.append(f'class {kind}(Arrays):\n    which = "{what}"')
@@ -273,7 +288,8 @@ def samples_of_file(name: str, datasets_dir: str | None) -> str:
     return (
         "from mdgan.data.dataset_file import load\n"
         f"_file = load({name!r}, {datasets_dir!r})\n"
-        "Partitioner, HeldOut = _file.partitioner, _file.held_out"
+        "Partitioner, HeldOut = _file.partitioner, _file.held_out\n"
+        "NUM_CLASSES = _file.num_classes"
     )
 
 

@@ -199,6 +199,20 @@ def test_wrong_z_dim(z_dim: str, tmp_path: Path) -> None:
     assert f"Z_DIM = {z_dim} must be a positive integer" in message
 
 
+@pytest.mark.parametrize("number", ["0", "-1", "2.0", "True", "'10'", "100001"])
+def test_wrong_number_of_classes(number: str, tmp_path: Path) -> None:
+    message = refusal(changed("Z_DIM = 5", f"Z_DIM = 5\nNUM_CLASSES = {number}"), tmp_path)
+    assert f"NUM_CLASSES = {number} must be a whole number from 1 to 100,000" in message
+
+
+def test_labels_beyond_the_number_of_classes(tmp_path: Path) -> None:
+    text = changed("Z_DIM = 5", "Z_DIM = 5\nNUM_CLASSES = {}") + HELD_OUT
+    assert load_text(text.format(2), tmp_path).num_classes == 2
+    load_text(text.format(2), tmp_path).open_held_out(tmp_path)
+    with pytest.raises(BadInput, match="HeldOut has label 1, but NUM_CLASSES = 1: labels are 0-0"):
+        load_text(text.format(1), tmp_path).open_held_out(tmp_path)
+
+
 def test_generator_of_wrong_output(tmp_path: Path) -> None:
     message = refusal(changed("nn.Unflatten(1, SHAPE)", "nn.Unflatten(1, (1, 2, 8))"), tmp_path)
     assert "Generator gives [2, 1, 2, 8]" in message

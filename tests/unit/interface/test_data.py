@@ -82,12 +82,13 @@ def test_samples_arrive_as_they_were_given(samples: Any, tmp_path: Path) -> None
     for source in (dataset.open(Path(data.folder)), dataset.open_held_out(Path(data.folder))):
         torch.testing.assert_close(source.images(torch.arange(3)), FLOATS)
         assert source.labels.tolist() == LABELS.tolist()
-    assert dataset.shape == (1, 2, 4)
+    assert (dataset.shape, dataset.num_classes) == ((1, 2, 4), 3)
 
 
 def test_dicts_may_have_other_keys_and_no_class() -> None:
     data = mdgan.Data(rows(image="img", label="kind"), image="img")
     assert np.load(Path(data.folder) / "train-labels.npy").tolist() == [0, 0, 0]
+    assert data.num_classes is None
     assert mdgan.Data(rows("img"), image="img").sha256 != data.sha256
 
 
