@@ -136,23 +136,35 @@ class DiscriminatorLearner:
         Returns:
             J_disc before the last step, a scalar.
         """
-        model = self.discriminator.model
         loss = torch.zeros(())
         for _ in range(self.rules.local_steps):
-            if not self.has_real_half:
-                with stage("real half"):
-                    self.learn_real_half()
-            with stage("fake half"), self.random_state.in_place():
-                fake_loss = self.rules.discriminator_loss.fake(self.judge(fake))
-                (fake_loss * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
-                if self.rules.gradient_penalty:
-                    self._learn_gradient_penalty(fake)
+            loss = self.learn_both_halves(fake, stage)
             with stage("local step"):
-                gradients = [p.grad for p in model.parameters() if p.grad is not None]
-                finite_or_zero(gradients, self.rules.loss_scale)
                 self.discriminator.step()
-            loss = self.end_local_step(fake_loss.detach())
         return loss
+
+    def learn_both_halves(self, fake: Tensor, stage: Stage = unobserved) -> Tensor:
+        """Puts the gradient of one local step in place; the optimizer has not stepped yet.
+
+        Args:
+            fake: X^(d), [b, C, H, W].
+            stage: what the stages `real half` and `fake half` run in.
+
+        Returns:
+            J_disc, a scalar.
+        """
+        if not self.has_real_half:
+            with stage("real half"):
+                self.learn_real_half()
+        with stage("fake half"), self.random_state.in_place():
+            fake_loss = self.rules.discriminator_loss.fake(self.judge(fake))
+            (fake_loss * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+            if self.rules.gradient_penalty:
+                self._learn_gradient_penalty(fake)
+            parameters = self.discriminator.model.parameters()
+            gradients = [p.grad for p in parameters if p.grad is not None]
+            finite_or_zero(gradients, self.rules.loss_scale)
+        return self.end_local_step(fake_loss.detach())
 
     def _learn_gradient_penalty(self, fake: Tensor) -> None:
         mixed = self.mixed(fake).requires_grad_()
@@ -201,7 +213,7 @@ class DiscriminatorLearner:
         self._real_loss = loss
 
     def end_local_step(self, fake_loss: Tensor) -> Tensor:
-        """The optimizer has stepped with both halves; the next real half may begin.
+        """The gradient of both halves is in place; a real half learnt next begins anew.
 
         Args:
             fake_loss: B̃, a scalar without a graph.

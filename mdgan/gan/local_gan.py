@@ -4,9 +4,10 @@ Deliberately the textbook form, with the generator's gradient taken end to end t
 instead of through feedback: MD-GAN with one worker must equal it bit for bit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import floor, log2
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +26,18 @@ def resolve_kappa(kappa: int | str, num_workers: int) -> int:
     return max(2, floor(log2(num_workers)))
 
 
+class Generated(NamedTuple):
+    """The generated batches of one iteration, [b, C, H, W] each.
+
+    Attributes:
+        judged: what the generator learns from, with its graph.
+        fake: what the discriminator learns from, without one.
+    """
+
+    judged: Tensor
+    fake: Tensor
+
+
 class LocalGAN:
     """Goodfellow et al. 2014, Algorithm 1, on two generated batches as in MD-GAN.
 
@@ -36,24 +49,26 @@ class LocalGAN:
     Attributes:
         generator: G's model.
         discriminator: D's model.
+        learner: D, and the data.
     """
 
     def __init__(self, generator: Generator, learner: DiscriminatorLearner, kappa: int) -> None:
         self.generator = generator.model
         self.discriminator = learner.discriminator.model
         self._generator = generator
-        self._learner = learner
+        self.learner = learner
         self._kappa = kappa
+        self._judged_size: int | None = None
 
     def at(self, iteration: int) -> None:
         """Learning rates become those of an iteration; the first is 1."""
         self._generator.at(iteration)
-        self._learner.discriminator.at(iteration)
+        self.learner.discriminator.at(iteration)
 
     def weights_replaced(self) -> None:
         """Both models have got other weights; optimizers keep their moments."""
         weights_replaced(self._generator.optimizer)
-        weights_replaced(self._learner.discriminator.optimizer)
+        weights_replaced(self.learner.discriminator.optimizer)
 
     def step(self, stage: Stage = unobserved) -> tuple[Tensor, Tensor]:
         """One iteration: L discriminator steps, then one generator step.
@@ -65,29 +80,57 @@ class LocalGAN:
         Returns:
             J_disc and J_gen, scalars.
         """
-        rules, b = self._learner.rules, self._learner.rules.batch_size
-        with stage("generate"):
-            samples = self._generator.draw(self._kappa * b)
-        judged, fake = samples[:b], samples[b : 2 * b] if self._kappa > 1 else samples[:b]
-        discriminator_loss = self._learner.learn(fake.detach(), stage)
-        with stage("aggregate"), self._learner.random_state.in_place():
-            generator_loss = rules.generator_loss(self._learner.judge(judged))
-            gradients = torch.autograd.grad(
-                generator_loss * rules.loss_scale, self._generator.parameters
-            )
-            finite_or_zero(gradients, rules.loss_scale)
+        generated = self.generate(stage)
+        discriminator_loss = self.learner.learn(generated.fake, stage)
+        generator_loss, gradients = self.generator_gradients(generated.judged, stage)
         with stage("step"):
             self._generator.put_gradients(gradients)
             self._generator.step()
-        return discriminator_loss, generator_loss.detach()
+        return discriminator_loss, generator_loss
 
-    def use_batch_size(self, batch_size: int) -> None:
+    # What `step` consists of, for algorithms that do more between its parts.
+
+    def generate(self, stage: Stage = unobserved) -> Generated:
+        """The batches of one iteration, from one forward pass; with κ = 1 they are the same one."""
+        for_learning = self.learner.rules.batch_size
+        for_judging = self._judged_size or for_learning
+        with stage("generate"):
+            if self._kappa == 1:
+                samples = self._generator.draw(max(for_judging, for_learning))
+                return Generated(samples[:for_judging], samples[:for_learning].detach())
+            unused = (self._kappa - 2) * for_learning
+            samples = self._generator.draw(for_judging + for_learning + unused)
+        fake = samples[for_judging : for_judging + for_learning]
+        return Generated(samples[:for_judging], fake.detach())
+
+    def generator_gradients(
+        self, judged: Tensor, stage: Stage = unobserved
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """The gradient of J_gen for the generator, which does not step; D learns nothing.
+
+        Args:
+            judged: from `generate`; its graph is used up.
+            stage: what the stage `aggregate` runs in.
+
+        Returns:
+            J_gen, a scalar, and one gradient for each of the generator's parameters.
+        """
+        rules = self.learner.rules
+        with stage("aggregate"), self.learner.random_state.in_place():
+            loss = rules.generator_loss(self.learner.judge(judged))
+            gradients = torch.autograd.grad(loss * rules.loss_scale, self._generator.parameters)
+            finite_or_zero(gradients, rules.loss_scale)
+        return loss.detach(), gradients
+
+    def use_batch_size(self, batch_size: int, judged_size: int | None = None) -> None:
         """Goes on with batches of another size.
 
         Args:
             batch_size: b.
+            judged_size: samples that the generator learns from; None for b.
         """
-        self._learner.rules = replace(self._learner.rules, batch_size=batch_size)
+        self.learner.rules = replace(self.learner.rules, batch_size=batch_size)
+        self._judged_size = judged_size
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the next iteration depends on.
@@ -95,7 +138,7 @@ class LocalGAN:
         Returns:
             As `Generator.state`, and `worker.…` as `DiscriminatorLearner.state`.
         """
-        return {**self._generator.state(), **under("worker.", self._learner.state())}
+        return {**self._generator.state(), **under("worker.", self.learner.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
         """Continues where `state` was taken.
@@ -107,11 +150,11 @@ class LocalGAN:
             KeyError, RuntimeError: the state does not fit; nothing changed.
         """
         own = {name: state[name] for name in state if not name.startswith("worker.")}
-        before = self._learner.state()
-        same_data = self._learner.load_state(part_of(state, "worker."))
+        before = self.learner.state()
+        same_data = self.learner.load_state(part_of(state, "worker."))
         try:
             self._generator.load_state(own)
         except BaseException:
-            self._learner.load_state(before)
+            self.learner.load_state(before)
             raise
         return same_data
