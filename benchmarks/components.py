@@ -63,9 +63,9 @@ def learners() -> tuple[Worker, GeneratorLearner]:
     dataset = load("cifar10_noise", str(HERE / "datasets"))
     settings = MDGANSettings.read({"batch_size": BATCH}, dataset.defaults)
     shard = Shard(dataset.open(Path()), torch.arange(1000), generator_for(0, "shard", 1))
-    worker = make_worker(1, settings, dataset, shard, CPU)
+    worker = make_worker(1, settings, dataset.models, shard, CPU)
     worker.learn(images(BATCH))
-    return worker, make_generator_learner(settings, dataset, CPU)
+    return worker, make_generator_learner(settings, dataset.models, CPU)
 
 
 def images(*shape: int) -> Tensor:

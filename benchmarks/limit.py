@@ -90,8 +90,10 @@ def _on_one_core(
         rank: Shard(source, indices, generator_for(0, "shard", rank))
         for rank in range(1, max(1, num_here) + 1)
     }
-    workers = [make_worker(rank, chosen, dataset, shard, CPU) for rank, shard in shards.items()]
-    learner = make_generator_learner(chosen, dataset, CPU)
+    workers = [
+        make_worker(rank, chosen, dataset.models, shard, CPU) for rank, shard in shards.items()
+    ]
+    learner = make_generator_learner(chosen, dataset.models, CPU)
     images = learner.generate(2)
     kappa = resolve_kappa("auto", num_workers)
 

@@ -77,12 +77,14 @@ class Published:
 def serve(run: Published, launched: float, told: Connection) -> None:
     """Rank 0."""
     dataset = run.enter(0)
-    generator = dataset.generator()
+    generator = dataset.models.generator()
     optimizer = torch.optim.Adam(generator.parameters(), lr=LR, betas=BETAS)
     workers, parameters = range(1, run.num_workers + 1), list(generator.parameters())
     done = []
     for _ in range(run.iterations):
-        batches = [generator(torch.randn(BATCH_SIZE, dataset.z_dim)) for _ in range(run.kappa)]
+        batches = [
+            generator(torch.randn(BATCH_SIZE, dataset.models.z_dim)) for _ in range(run.kappa)
+        ]
         judged = {n: batches[(n - 1) % run.kappa] for n in workers}
         sending = []
         for n in workers:
@@ -113,7 +115,7 @@ def work(run: Published, rank: int) -> None:
     dataset = run.enter(rank)
     source = dataset.open(Path())
     shard = torch.arange(rank - 1, len(source), run.num_workers)
-    model = dataset.discriminator()
+    model = dataset.models.discriminator()
     optimizer = torch.optim.Adam(model.parameters(), lr=LR, betas=BETAS)
     for _ in range(run.iterations):
         pair = torch.empty(2, BATCH_SIZE, *dataset.shape)

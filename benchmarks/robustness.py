@@ -77,7 +77,7 @@ def run(case: Case) -> Outcome:
     settings = settings_of(case, dataset)
     shards = make_shards(dataset, settings)
     workers = make_workers(case, dataset, settings, shards)
-    learner = make_generator_learner(settings, dataset, CPU)
+    learner = make_generator_learner(settings, dataset.models, CPU)
     apart = case.iterations // 5 // NUM_SCORED
     scored = {case.iterations - apart * number for number in range(NUM_SCORED)}
     fids, seconds, begin = [], 0.0, time.monotonic()
@@ -116,7 +116,7 @@ def make_workers(
 ) -> dict[int, Worker]:
     """Ten honest workers, three of which, drawn from the seed, turn hostile."""
     workers = {
-        n: make_worker(n, settings, dataset, shard, CPU) for n, shard in enumerate(shards, 1)
+        n: make_worker(n, settings, dataset.models, shard, CPU) for n, shard in enumerate(shards, 1)
     }
     drawn = torch.randperm(NUM_WORKERS, generator=generator_for(case.seed, "who is hostile"))
     for n in (drawn[:NUM_HOSTILE] + 1).tolist() if case.attack != HONEST else []:
@@ -166,7 +166,7 @@ def fid(generator: nn.Module, dataset: DatasetFile, shards: Sequence[Shard], see
         extractor,
         real,
         None,
-        z_dim=dataset.z_dim,
+        z_dim=dataset.models.z_dim,
         num_samples=NUM_SAMPLES,
         seed=seed,
     )

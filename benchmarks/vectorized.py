@@ -39,7 +39,7 @@ def measure(
 
     def workers() -> dict[int, Worker]:
         shard = Shard(source, torch.arange(SHARD), generator_for(0, "shard", 1))
-        return {rank: make_worker(rank, settings, file, shard, where) for rank in ranks}
+        return {rank: make_worker(rank, settings, file.models, shard, where) for rank in ranks}
 
     groups: dict[str, WorkerGroup] = {
         "one by one": OneByOne(workers()),

@@ -10,7 +10,6 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.shard import Shard
 from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
@@ -19,7 +18,7 @@ from mdgan.engine.server.engine import Engine
 from mdgan.engine.settings import RunSettings
 from mdgan.families import registry
 from mdgan.families.contract import Algorithm, Builder, HostNeeds
-from mdgan.gan.build import build_model, make_local_gan, make_model
+from mdgan.gan.build import Models, build_model, make_local_gan, make_model
 from mdgan.gan.exact_sum import put_together
 from mdgan.gan.local_gan import LocalGAN, resolve_kappa
 from mdgan.gan.model_vector import ModelVector
@@ -102,11 +101,11 @@ class ToyBuilder(Builder[ToySettings]):
     def server(
         self,
         settings: ToySettings,
-        dataset: DatasetFile,
+        models: Models,
         device: torch.device,
         shards: Mapping[int, Shard],
     ) -> ToyServer:
-        return ToyServer(make_model(dataset.generator, "generator", settings, device), device)
+        return ToyServer(make_model(models.generator, "generator", settings, device), device)
 
     def host(self, needs: HostNeeds[ToySettings]) -> ToyHost:
         gans = {rank: self._gan(rank, needs) for rank in needs.shards}
@@ -116,7 +115,7 @@ class ToyBuilder(Builder[ToySettings]):
         settings = needs.settings
         return make_local_gan(
             rank,
-            needs.dataset,
+            needs.models,
             settings,
             needs.shards[rank],
             kappa=resolve_kappa(settings.kappa, 1),
@@ -124,13 +123,14 @@ class ToyBuilder(Builder[ToySettings]):
             random_state=RandomState(derive_seed(settings.seed, "toy", rank), needs.device),
         )
 
-    def message_sizes(self, settings: ToySettings, dataset: DatasetFile) -> MessageSizes:
-        models = build_model(dataset.generator, 0), build_model(dataset.discriminator, 0)
-        size = 8 * prod(ModelVector(models[0]).shape)
+    def message_sizes(self, settings: ToySettings, models: Models) -> MessageSizes:
+        generator = build_model(models.generator, 0)
+        discriminator = build_model(models.discriminator, 0)
+        size = 8 * prod(ModelVector(generator).shape)
         return MessageSizes(
             state_bytes(
-                (models[0], settings.policy("generator")),
-                (models[1], settings.policy("discriminator")),
+                (generator, settings.policy("generator")),
+                (discriminator, settings.policy("discriminator")),
             ),
             lambda count: {ANSWER: count * size + small_bytes(count)},
             lambda count: {ASK: size + small_bytes(count)},

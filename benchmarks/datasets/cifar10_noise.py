@@ -11,9 +11,9 @@ from mdgan.data.dataset_file import load
 _CIFAR10 = load("cifar10", None)
 
 SHAPE = _CIFAR10.shape
-Z_DIM = _CIFAR10.z_dim
-Generator = _CIFAR10.generator
-Discriminator = _CIFAR10.discriminator
+Z_DIM = _CIFAR10.models.z_dim
+Generator = _CIFAR10.models.generator
+Discriminator = _CIFAR10.models.discriminator
 
 
 class Partitioner(InMemoryPartitioner):

@@ -16,6 +16,7 @@ from mdgan.chaos.play import Commands, Rules, play
 from mdgan.chaos.schedule import Setting, draw_schedule
 from mdgan.errors import BadInput
 from mdgan.families import registry
+from mdgan.launch.models import settings_with_defaults
 from mdgan.launch.prepare import load_dataset
 from mdgan.launch.ranks import LocalRanks, local_ranks
 from mdgan.launch.resolve import Resolved, resolve
@@ -73,7 +74,8 @@ def run_chaos(
 
 
 def _setting(resolved: Resolved, kinds: Sequence[str]) -> tuple[int, LocalRanks, Setting]:
-    settings, launch = resolved.with_defaults(load_dataset(resolved).defaults), resolved.launch
+    launch = resolved.launch
+    settings = settings_with_defaults(resolved.layers, load_dataset(resolved))
     ranks = local_ranks(settings, launch, None)
     if not ranks.serves and not {"server", "join"}.isdisjoint(kinds):
         raise BadInput(

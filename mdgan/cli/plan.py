@@ -86,11 +86,12 @@ def plan(
     resolved = Resolved(registry.read_settings(layers), launch, None, tuple(layers))
     prepare_environment(many_processes=True)
     _log.info("loading PyTorch and the data set's models …", extra={"shown": "doing"})
+    from mdgan.launch.models import settings_with_defaults
     from mdgan.launch.prepare import load_dataset
     from mdgan.plan.forecast import foretell
 
     dataset = load_dataset(resolved)
-    settings = resolved.with_defaults(dataset.defaults)
+    settings = settings_with_defaults(layers, dataset)
     shared = machines == "one"
     page = foretell(settings, launch, dataset, link, shared=shared, shard_size=shard_size)
     _log.info("%s", page, extra={"shown": "result"})

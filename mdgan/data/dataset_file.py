@@ -16,21 +16,19 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mdgan.data.find import find_all
 from mdgan.data.images import Shape
 from mdgan.data.partitioner import Partitioner
-from mdgan.data.readable import readable, warn_once
+from mdgan.data.readable import readable
 from mdgan.errors import BadInput, reason_of
-from mdgan.gan.build import build_model
-from mdgan.gan.randomness import RandomState
+from mdgan.gan.build import Models
 from mdgan.settings.declare import suggest
 
 REQUIRED = ("Partitioner", "Generator", "Discriminator", "SHAPE", "Z_DIM")
 _MOST_CLASSES = 100_000
 _NUM_CHECKED = 32
-_NUM_WEIGHTS = 8
 _MOST_IN_8_BITS = 255
 _MOST_NUMBERS = 1 << 28
 """In one sample, and in the noise vector that it is made from."""
@@ -45,12 +43,10 @@ class DatasetFile:
         path: where it was found.
         sha256: of its text; ranks with different files are refused.
         shape: SHAPE, (C, H, W).
-        z_dim: Z_DIM, the length of G's input.
+        models: SHAPE, Z_DIM, Generator and Discriminator, which are called without arguments.
         partitioner: Partitioner, called with the data folder.
         held_out: HeldOut, called with the data folder: samples that no worker trains on and that
             the server may hold; None if the file defines none.
-        generator: Generator, called without arguments.
-        discriminator: Discriminator, called without arguments; returns logits.
         defaults: DEFAULTS, settings by name.
         num_classes: NUM_CLASSES, K: labels are in [0, K); None if the file does not say.
         kept: KEPT, whether a run keeps a copy, as the file is one that goes with a program.
@@ -60,11 +56,9 @@ class DatasetFile:
     path: Path
     sha256: str
     shape: Shape
-    z_dim: int
+    models: Models
     partitioner: Callable[[Path], Partitioner]
     held_out: Callable[[Path], Partitioner] | None
-    generator: Callable[[], nn.Module]
-    discriminator: Callable[[], nn.Module]
     defaults: Mapping[str, Any]
     num_classes: int | None = None
     kept: bool = False
@@ -212,11 +206,9 @@ def load_path(path: Path) -> DatasetFile:
         path=path,
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         shape=shape,
-        z_dim=z_dim,
+        models=Models(str(path), shape, z_dim, module.Generator, module.Discriminator),
         partitioner=module.Partitioner,
         held_out=held_out,
-        generator=module.Generator,
-        discriminator=module.Discriminator,
         defaults=defaults,
         num_classes=num_classes,
         kept=getattr(module, "KEPT", False) is True,
@@ -238,87 +230,6 @@ def check_defaults(dataset: DatasetFile, known: Collection[str]) -> None:
             raise BadInput(
                 f"{dataset.path}: DEFAULTS has unknown key {key!r}{suggest(str(key), known)}"
             )
-
-
-@torch.no_grad()
-def check_models(dataset: DatasetFile) -> None:
-    """Runs both models once on a batch of two; warns of a discriminator that gives no logits.
-
-    Raises:
-        BadInput: a model fails, or its output is not of SHAPE, or not one logit a sample.
-    """
-    z = torch.zeros(2, dataset.z_dim)
-    samples = _try(dataset, "Generator", dataset.generator, z, f"[b, Z_DIM={dataset.z_dim}]")
-    if tuple(samples.shape) != (2, *dataset.shape):
-        raise BadInput(
-            f"{dataset.path}: Generator gives {list(samples.shape)} for 2 vectors of noise, "
-            f"SHAPE says {[2, *dataset.shape]}"
-        )
-    logits = _try(
-        dataset, "Discriminator", dataset.discriminator, samples, f"[b, *{dataset.shape}]"
-    )
-    if logits.numel() != 2 or logits.shape[0] != 2:
-        raise BadInput(
-            f"{dataset.path}: Discriminator gives {list(logits.shape)} for 2 samples, "
-            "must give one logit a sample"
-        )
-    if _is_squashed(dataset):
-        warn_once(
-            f"{dataset.path}: Discriminator gives values from 0 to 1 with any weights, as after a "
-            "sigmoid, but the losses expect logits and would hardly learn; remove its last sigmoid"
-        )
-
-
-@torch.no_grad()
-def _is_squashed(dataset: DatasetFile) -> bool:
-    """Whether D's outputs on noise stay within [0, 1] with several random weights.
-
-    Weights as they are at the start would not tell: logits may lie within [0, 1] by chance.
-    """
-    for seed in range(_NUM_WEIGHTS):
-        model = build_model(dataset.discriminator, seed)
-        with RandomState(seed, torch.device("cpu")).in_place():
-            model(torch.zeros(2, *dataset.shape))  # lazy layers make their weights
-            for weights in model.parameters():
-                weights.add_(torch.randn(weights.shape))
-            logits = model(torch.rand(2, *dataset.shape) * 2 - 1)
-        if not (logits.ge(0) & logits.le(1)).all():
-            return False
-    return True
-
-
-def _try(
-    dataset: DatasetFile, name: str, kind: Callable[[], nn.Module], given: Tensor, shape: str
-) -> Tensor:
-    try:
-        model, another = build_model(kind, 0), build_model(kind, 0)
-        if model is another:
-            raise BadInput(
-                f"{dataset.path}: {name} gives the same model twice; each worker needs its own, so "
-                "make a new one in every call"
-            )
-        places = {str(weights.device) for weights in model.parameters()} - {"cpu"}
-        if places:
-            raise BadInput(
-                f"{dataset.path}: {name} makes its weights on {places.pop()}; make them on the "
-                "CPU, --device says where they go"
-            )
-        output = model(given)
-    except BadInput:
-        raise
-    except Exception as error:  # the user's own code may raise anything; show the user what it said
-        raise BadInput(
-            f"{dataset.path}: {name} fails on a batch {shape}: {type(error).__name__}: "
-            f"{reason_of(error)}"
-        ) from error
-    if not isinstance(output, Tensor):
-        raise BadInput(f"{dataset.path}: {name} returns {type(output).__name__}, not a tensor")
-    return output
-
-
-def num_parameters(model: nn.Module) -> int:
-    """The number of trainable parameters of a model, |w| or |θ|."""
-    return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
 def import_file(path: Path, purpose: str, name: str | None = None) -> ModuleType:

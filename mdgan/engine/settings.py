@@ -8,6 +8,7 @@ from mdgan.data.settings import DataSettings
 from mdgan.errors import BadInput
 from mdgan.gan.settings import TrainingSettings
 from mdgan.metrics.settings import ScoreSettings
+from mdgan.models.settings import ModelSettings
 from mdgan.observe.settings import RecordSettings
 from mdgan.settings.declare import (
     number,
@@ -63,7 +64,7 @@ def num_participants(fraction: float, num_workers: int) -> int:
 
 
 @dataclass(frozen=True)
-class RunSettings(DataSettings, TrainingSettings, ScoreSettings, RecordSettings):
+class RunSettings(DataSettings, ModelSettings, TrainingSettings, ScoreSettings, RecordSettings):
     """The settings that every algorithm has.
 
     Together with the dataset file, the shared settings decide every bit of the result.

@@ -16,10 +16,10 @@ from mdgan.engine.settings import RunSettings
 if TYPE_CHECKING:
     import torch
 
-    from mdgan.data.dataset_file import DatasetFile
     from mdgan.data.shard import Shard
     from mdgan.engine.message_sizes import MessageSizes
     from mdgan.engine.parts import HostPart, ServerPart
+    from mdgan.gan.build import Models
     from mdgan.observe.tracer import Tracer
 
 S = TypeVar("S", bound=RunSettings)
@@ -80,7 +80,7 @@ class HostNeeds(Generic[S]):
 
     Attributes:
         settings: of the run.
-        dataset: the dataset file.
+        models: of the run.
         shards: of the workers that the host carries, by rank.
         device: where models live.
         tracer: records what workers do when.
@@ -91,7 +91,7 @@ class HostNeeds(Generic[S]):
     """
 
     settings: S
-    dataset: "DatasetFile"
+    models: "Models"
     shards: "Mapping[int, Shard]"
     device: "torch.device"
     tracer: "Tracer"
@@ -167,7 +167,7 @@ class Builder(ABC, Generic[S]):
     def server(
         self,
         settings: S,
-        dataset: "DatasetFile",
+        models: "Models",
         device: "torch.device",
         shards: "Mapping[int, Shard]",
     ) -> "ServerPart":
@@ -175,7 +175,7 @@ class Builder(ABC, Generic[S]):
 
         Args:
             settings: of the run.
-            dataset: the dataset file.
+            models: of the run.
             device: where models live.
             shards: the data, if no host has it (`Algorithm.has_hosts`); else empty.
         """
@@ -185,7 +185,7 @@ class Builder(ABC, Generic[S]):
         raise TypeError(f"{type(self).__name__} has no hosts: {needs.settings.algorithm}")
 
     @abstractmethod
-    def message_sizes(self, settings: S, dataset: "DatasetFile") -> "MessageSizes":
+    def message_sizes(self, settings: S, models: "Models") -> "MessageSizes":
         """How large the algorithm's messages can be."""
 
     def class_counts(self, shard: "Shard", settings: S) -> list[int]:
@@ -210,16 +210,16 @@ class Builder(ABC, Generic[S]):
         del settings, mean_shard_size
         return []
 
-    def planning(self, settings: S, dataset: "DatasetFile", shard_size: int | None) -> Planning[S]:
+    def planning(self, settings: S, models: "Models", shard_size: int | None) -> Planning[S]:
         """What `mdgan plan` must know of the algorithm; the default fits if steps are alike.
 
         Args:
             settings: of the planned run.
-            dataset: the dataset file.
+            models: of the run.
             shard_size: m, in samples; None if the user has not said.
 
         Raises:
             BadInput: without m nothing can be said.
         """
-        del dataset, shard_size
+        del models, shard_size
         return Planning(settings)

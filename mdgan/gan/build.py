@@ -1,7 +1,8 @@
 """From settings to models, optimizers and learners: the same on every rank."""
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -24,20 +25,28 @@ Build = Callable[[], nn.Module]
 """Makes a model; called without arguments."""
 
 
-class Models(Protocol):
-    """What a data set's file says of its models."""
+@dataclass(frozen=True)
+class Models:
+    """What makes the two models of a run.
 
-    @property
-    def generator(self) -> Build:
-        """Makes G."""
+    Attributes:
+        source: where they are defined, as messages name it: a file, or an architecture.
+        shape: of a sample, (C, H, W).
+        z_dim: the length of G's input.
+        generator: makes G, from z [b, z_dim] to samples [b, C, H, W].
+        discriminator: makes D, from samples [b, C, H, W] to one logit a sample.
+    """
 
-    @property
-    def discriminator(self) -> Build:
-        """Makes D."""
+    source: str
+    shape: tuple[int, int, int]
+    z_dim: int
+    generator: Build
+    discriminator: Build
 
-    @property
-    def z_dim(self) -> int:
-        """The length of G's input."""
+
+def num_parameters(model: nn.Module) -> int:
+    """The number of trainable parameters of a model, |w| or |θ|."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
 def build_model(build: Build, seed: int) -> nn.Module:

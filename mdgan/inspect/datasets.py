@@ -7,17 +7,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mdgan.data.dataset_file import (
-    DatasetFile,
-    check_models,
-    load,
-    load_path,
-    num_parameters,
-)
+from mdgan.data.dataset_file import DatasetFile, load, load_path
 from mdgan.data.find import find_all
 from mdgan.data.partition import partition
 from mdgan.data.settings import DataSettings
 from mdgan.errors import BadInput
+from mdgan.gan.build import num_parameters
+from mdgan.models.check import check_models
 from mdgan.observe.text_table import text_table
 from mdgan.storage.whole_file import write_output
 
@@ -41,13 +37,13 @@ def list_datasets(datasets_dir: str | None) -> str:
 
 
 def _row(dataset: DatasetFile) -> tuple[str, str, str, str, str, str]:
-    check_models(dataset)
+    check_models(dataset.models)
     return (
         dataset.name,
         "×".join(map(str, dataset.shape)),
-        str(dataset.z_dim),
-        f"{num_parameters(dataset.generator()):,}",
-        f"{num_parameters(dataset.discriminator()):,}",
+        str(dataset.models.z_dim),
+        f"{num_parameters(dataset.models.generator()):,}",
+        f"{num_parameters(dataset.models.discriminator()):,}",
         str(dataset.path),
     )
 
@@ -82,7 +78,7 @@ def draw_partition(
         raise BadInput(f"-o {output}: must end in .png or .svg")
     dataset = load(name, datasets_dir)
     dataset.check_folder("--data-dir", data_dir)
-    check_models(dataset)
+    check_models(dataset.models)
     source = dataset.open(data.data_folder(name, 1))
     parts = partition(source.labels, data.partition, num_workers, seed)
     num_classes = int(source.labels.max()) + 1

@@ -2,7 +2,7 @@
 
 import torch
 
-from mdgan.data.dataset_file import num_parameters
+from mdgan.gan.build import num_parameters
 from mdgan.launch.prepare import Prepared
 
 _MOST_CLASSES = 12
@@ -14,13 +14,13 @@ def describe(prepared: Prepared) -> str:
     Returns:
         Lines without a last line break.
     """
-    dataset = prepared.dataset
+    dataset, models = prepared.dataset, prepared.models
     sizes = [len(indices) for _, indices in prepared.holdings.values()]
     resolved = [
         ("dataset file", str(dataset.path)),
-        ("sample shape", f"{' × '.join(map(str, dataset.shape))}, Z_DIM {dataset.z_dim}"),
-        ("generator", f"{num_parameters(dataset.generator()):,} parameters"),
-        ("discriminator", f"{num_parameters(dataset.discriminator()):,} parameters"),
+        ("sample shape", f"{' × '.join(map(str, dataset.shape))}, Z_DIM {models.z_dim}"),
+        ("generator", f"{num_parameters(models.generator()):,} parameters"),
+        ("discriminator", f"{num_parameters(models.discriminator()):,} parameters"),
         *prepared.builder.describe(prepared.settings, sum(sizes) / len(sizes)),
     ]
     if prepared.algorithm.has_hosts:

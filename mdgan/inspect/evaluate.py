@@ -78,7 +78,7 @@ def evaluate_run(
         extractor,
         real,
         None if held_out is None else features_of(held_out, extractor),
-        z_dim=trained.dataset.z_dim,
+        z_dim=trained.models.z_dim,
         num_samples=num_samples,
         seed=settings.seed if seed is None else seed,
     )

@@ -37,7 +37,7 @@ def sample_run(
         other = "; --npz writes arrays" if output.suffix.lower() == ".npz" else ""
         raise BadInput(f"-o {output}: must end in {ending}{other}")
     trained = load_trained(path, raw=raw)
-    images = draw_samples(trained.generator, num_samples, trained.dataset.z_dim, seed)
+    images = draw_samples(trained.generator, num_samples, trained.models.z_dim, seed)
     if as_npz:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, images=images.numpy())

@@ -11,6 +11,8 @@ from mdgan.data.dataset_file import DatasetFile, load_path
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
+from mdgan.gan.build import Models
+from mdgan.launch.models import models_of
 from mdgan.launch.settings import LaunchSettings
 from mdgan.records.run_directory import RunDirectory
 
@@ -24,12 +26,14 @@ class Trained:
     Attributes:
         run: the run's folder.
         dataset: the dataset file of the run.
+        models: what makes G and D.
         generator: G.
         iteration: after which the generator was saved.
     """
 
     run: RunDirectory
     dataset: DatasetFile
+    models: Models
     generator: nn.Module
     iteration: int
 
@@ -62,9 +66,10 @@ def load_trained(path: Path, *, raw: bool = False) -> Trained:
     if hashlib.sha256(source.read_bytes()).hexdigest() != status.get("dataset_sha256"):
         _log.warning("warning: %s has changed since the run began", source)
     dataset = load_path(source)
-    generator = dataset.generator()
+    models = models_of(registry.read_settings([run.read_config()]), dataset)
+    generator = models.generator()
     try:
         generator.load_state_dict(state)
     except RuntimeError as error:
-        raise BadInput(f"{path}: its generator no longer fits the models in {source}") from error
-    return Trained(run, dataset, generator, iteration)
+        raise BadInput(f"{path}: its generator no longer fits {models.source}") from error
+    return Trained(run, dataset, models, generator, iteration)

@@ -104,7 +104,7 @@ class Run:
         if n < 1:
             raise BadInput(f"n={n}: must be at least 1")
         trained = load_trained(self.path, raw=raw)
-        return draw_samples(trained.generator, n, trained.dataset.z_dim, seed)
+        return draw_samples(trained.generator, n, trained.models.z_dim, seed)
 
     def evaluate(
         self, n: int = 10_000, seed: int | None = None, *, raw: bool = False, **changes: Any

@@ -9,8 +9,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from mdgan.data.dataset_file import DatasetFile
 from mdgan.errors import BadInput
+from mdgan.gan.build import Models
 from mdgan.records.run_directory import GENERATOR_FILE, RunDirectory
 from mdgan.settings.machine import path_of
 from mdgan.storage.checkpoints import Checkpoints
@@ -38,17 +38,17 @@ class Beginning:
     discriminators: Mapping[int, State]
 
 
-def read_beginning(given: str, dataset: DatasetFile) -> Beginning:
+def read_beginning(given: str, models: Models) -> Beginning:
     """Reads what `--init-from` names.
 
     Args:
         given: the folder of a run, or a safetensors file with a generator.
-        dataset: makes the models of the run that is to begin.
+        models: of the run that is to begin.
 
     Raises:
         BadInput: it cannot be read, or the generator does not fit.
     """
-    path, model = path_of(given), dataset.generator()
+    path, model = path_of(given), models.generator()
     is_run = path.is_dir()
     try:
         file = RunDirectory.open(path).path / GENERATOR_FILE if is_run else path
@@ -58,9 +58,9 @@ def read_beginning(given: str, dataset: DatasetFile) -> Beginning:
     misfit = _misfit(generator, model)
     if misfit is not None:
         raise BadInput(
-            f"--init-from {given}: does not fit the generator of {dataset.name}: {misfit}"
+            f"--init-from {given}: does not fit the generator of {models.source}: {misfit}"
         )
-    discriminators = _discriminators(path, dataset.discriminator()) if is_run else {}
+    discriminators = _discriminators(path, models.discriminator()) if is_run else {}
     beside = "its discriminators" if discriminators else "new discriminators"
     _log.info("beginning with the generator of %s and %s", path, beside)
     return Beginning(generator, discriminators)

@@ -21,6 +21,7 @@ from mdgan.families import registry
 from mdgan.launch.continuation import Continuation, check_not_running, continuation
 from mdgan.launch.faults import SERVER
 from mdgan.launch.machine import resolve_device
+from mdgan.launch.models import default_settings
 from mdgan.launch.prepare import Prepared
 from mdgan.observe.run_observer import RunObserver
 from mdgan.observe.trackers import Trackers
@@ -202,7 +203,10 @@ def _other_defaults(prepared: Prepared) -> dict[str, Any]:
     """Setting → its default, of those that have another value in this run."""
     algorithm = {"algorithm": prepared.settings.algorithm}
     try:
-        defaults = registry.read_settings([algorithm], prepared.dataset.defaults).as_json()
+        model = {"architecture": prepared.settings.architecture}
+        defaults = registry.read_settings(
+            [algorithm], default_settings([model], prepared.dataset)
+        ).as_json()
     except BadInput:  # the user's settings may be what makes those of the dataset file possible
         return {}
     chosen = prepared.settings.as_json()
@@ -217,7 +221,7 @@ def make_observer(
     return RunObserver(
         run,
         generator,
-        z_dim=prepared.dataset.z_dim,
+        z_dim=prepared.models.z_dim,
         seed=prepared.settings.seed,
         iterations=prepared.settings.iterations,
         sample_interval=prepared.settings.sample_interval,

@@ -81,7 +81,7 @@ def open_server(
     from mdgan.transport.grpc_server import GrpcServerTransport
     from mdgan.transport.streams import CannotListen
 
-    sizes = prepared.builder.message_sizes(prepared.settings, prepared.dataset)
+    sizes = prepared.builder.message_sizes(prepared.settings, prepared.models)
     settings, identity, task = prepared.link_settings, prepared.credentials, prepared.task
 
     def accepts_from(hello: Mapping[str, Any]) -> Mapping[str, int]:
@@ -133,7 +133,7 @@ def connector(
     settings, task = prepared.link_settings, prepared.task
     places = _places_of_server(prepared, sockets)
     parcels_at = _place_of_parcels(prepared, workers[0], sockets)
-    sizes = prepared.builder.message_sizes(prepared.settings, prepared.dataset)
+    sizes = prepared.builder.message_sizes(prepared.settings, prepared.models)
     accepts = message_sizes.from_server(sizes, [len(prepared.holdings[w][1]) for w in workers])
     from_hosts = sizes.between_hosts(len(workers))
 

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,13 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.contract import Algorithm, Builder
-from mdgan.gan.augmentation import SMALLEST
-from mdgan.gan.build import build_model
+from mdgan.gan.build import Models
 from mdgan.gan.randomness import generator_for
-from mdgan.gan.regularizers import with_spectral_norm
 from mdgan.launch.addresses import check_interface
 from mdgan.launch.beginning import Beginning, read_beginning
 from mdgan.launch.faults import Planned, read_planned
 from mdgan.launch.machine import resolve_device
+from mdgan.launch.models import models_of, settings_with_defaults, tried_models
 from mdgan.launch.ranks import LocalRanks, local_ranks, ranks_elsewhere
 from mdgan.launch.resolve import Resolved, resolve
 from mdgan.launch.settings import LaunchSettings, read_guards
@@ -95,6 +94,11 @@ class Prepared:
         """Makes the algorithm's parts."""
         return self.algorithm.build()
 
+    @cached_property
+    def models(self) -> Models:
+        """What makes G and D."""
+        return models_of(self.settings, self.dataset)
+
     @property
     def identity(self) -> dict[str, Any]:
         """What must be equal on every rank, by name; what decides most comes first."""
@@ -158,7 +162,7 @@ def prepare(
     torch.set_num_threads(1)  # the launcher forks: it must not have a pool of threads
     resolved = resolve(layers, algorithm, launcher)
     dataset = load_dataset(resolved, continues)
-    settings, launch = resolved.with_defaults(dataset.defaults), resolved.launch
+    settings, launch = settings_with_defaults(resolved.layers, dataset), resolved.launch
     entry = registry.algorithm(settings.algorithm)
     ranks = _ranks_here(entry, resolved, settings, launcher, joins_as)
     if not isinstance(launcher, RayCluster):
@@ -166,10 +170,10 @@ def prepare(
     credentials = read_guards(launch, serves=ranks.serves)
     check_trackers(settings.trackers() if ranks.serves else ())
     _check_dataset(dataset, settings, is_new=continues is None)
-    dataset = with_models_of(settings, dataset)
+    models = tried_models(settings, dataset)
     beginning = None
     if settings.init_from is not None and continues is None and ranks.serves:
-        beginning = read_beginning(settings.init_from, dataset)
+        beginning = read_beginning(settings.init_from, models)
     _log.info("reading the data of %s …", dataset.name, extra={"shown": "doing"})
     holdings = _holdings(entry, settings, dataset, ranks, show_all=show_all)
     return Prepared(
@@ -233,29 +237,6 @@ def load_dataset(resolved: Resolved, continues: Path | None = None) -> DatasetFi
         dataset, [name for name, item in declared.items() if item.metadata["shared"]]
     )
     return dataset
-
-
-def with_models_of(settings: RunSettings, dataset: DatasetFile) -> DatasetFile:
-    """The data set with its models, which are tried, as the settings want them.
-
-    Raises:
-        BadInput: they do not work, or cannot be made so.
-    """
-    dataset_file.check_models(dataset)
-    if settings.augment is not None and min(dataset.shape[1:]) < SMALLEST:
-        raise BadInput(
-            f"--augment {settings.augment}: pictures of {dataset.name} have {dataset.shape[1]}×"
-            f"{dataset.shape[2]} pixels, which cannot move by an eighth; leave it out (at least "
-            f"{SMALLEST}×{SMALLEST})"
-        )
-    if not settings.spectral_norm:
-        return dataset
-    build = partial(with_spectral_norm, dataset.discriminator)
-    try:
-        build_model(build, 0)
-    except ValueError as error:
-        raise BadInput(f"--spectral-norm: the discriminator of {dataset.path}: {error}") from error
-    return replace(dataset, discriminator=build)
 
 
 def _check_machine(launch: LaunchSettings, ranks: LocalRanks, task: Task | None) -> None:

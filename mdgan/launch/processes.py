@@ -124,7 +124,7 @@ def make_host(
 
     needs = HostNeeds(
         settings,
-        prepared.dataset,
+        prepared.models,
         shards,
         device,
         tracer,
@@ -230,8 +230,8 @@ def serve(
     on_stop_signals(transport.interrupt, scoring.abandon)
     settings, goes_on = prepared.settings, claimed.goes_on
     shards = {} if prepared.algorithm.has_hosts else {1: prepared.shard(1)}
-    part = prepared.builder.server(settings, prepared.dataset, device, shards)
-    average = make_average(prepared.dataset.generator, part.generator, settings)
+    part = prepared.builder.server(settings, prepared.models, device, shards)
+    average = make_average(prepared.models.generator, part.generator, settings)
     observer = make_observer(
         prepared, claimed, part.generator, None if average is None else average.model
     )

@@ -19,7 +19,7 @@ class Resolved:
     """Checked settings, as far as they are known without the dataset file.
 
     Attributes:
-        settings: of the run, before the dataset file's defaults.
+        settings: of the run, before the defaults of the dataset file and of the architecture.
         launch: of this machine.
         task: set if another program has started this process beside others of the run.
         layers: where the settings come from, the strongest first.
@@ -29,10 +29,6 @@ class Resolved:
     launch: LaunchSettings
     task: Task | None
     layers: tuple[Mapping[str, Any], ...]
-
-    def with_defaults(self, defaults: Mapping[str, Any]) -> RunSettings:
-        """The settings of the run with a dataset file's defaults where the user gave nothing."""
-        return registry.read_settings(self.layers, defaults)
 
 
 def resolve(

@@ -11,7 +11,7 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch import machine
-from mdgan.launch.prepare import with_models_of
+from mdgan.launch.models import tried_models
 from mdgan.launch.ranks import local_ranks
 from mdgan.launch.settings import LaunchSettings
 from mdgan.plan.advice import Question, best_remedy
@@ -45,7 +45,7 @@ def foretell(
         BadInput: it cannot be measured here.
     """
     torch.set_num_threads(1)  # what is forked later must not have a pool of threads
-    dataset = with_models_of(settings, dataset)
+    models = tried_models(settings, dataset)
     entry = registry.algorithm(settings.algorithm)
     builder = entry.build()
     hosts = local_ranks(settings, launch, None).hosts
@@ -56,13 +56,13 @@ def foretell(
         server_threads=machine.num_threads(launch),
         shared=shared,
     )
-    planning = builder.planning(settings, dataset, shard_size)
+    planning = builder.planning(settings, models, shard_size)
     try:
         measured = Measurement(entry, dataset, layout, planning).take()
         question = Question(layout, link, measured.costs, measured.traffic, planning)
 
         def with_settings(changes: Mapping[str, Any]) -> Question:
-            other = builder.planning(replace(settings, **changes), dataset, shard_size)
+            other = builder.planning(replace(settings, **changes), models, shard_size)
             traffic = question.traffic
             if other.settings != planning.settings:
                 bytes_now = Measurement(entry, dataset, layout, other).count()

@@ -14,6 +14,7 @@ import psutil
 
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.families.contract import Algorithm, Planning
+from mdgan.launch.models import models_of
 from mdgan.plan.layout import Layout, consecutive
 from mdgan.plan.phases import (
     MESSAGES,
@@ -108,7 +109,9 @@ class Measurement:
             worker = host_stages(charges, special, busy=False)
             costs = _costs(worker, exchange, alone, alone, len(workers))
         longer = planning.iterations / planning.played_iterations
-        limits = self.entry.build().message_sizes(planning.settings, self.dataset)
+        limits = self.entry.build().message_sizes(
+            planning.settings, models_of(planning.settings, self.dataset)
+        )
         worker_bytes = planning.worker_bytes or limits.state_bytes
         return Measured(
             replace(costs, answer=longer * costs.answer),

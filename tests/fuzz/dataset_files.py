@@ -10,8 +10,9 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 import torch
 
-from mdgan.data.dataset_file import check_models, load, load_path
+from mdgan.data.dataset_file import load, load_path
 from mdgan.errors import BadInput
+from mdgan.models.check import check_models
 from tests.fuzz.config_files import refused_in_one_line
 from tests.unit.dataset_formats import write_celeba, write_cifar10, write_image_folder, write_mnist
 
@@ -102,7 +103,7 @@ def load_file(text: bytes) -> None:
         path = Path(folder) / "mine.py"
         path.write_bytes(text)
         dataset = load_path(path)
-        check_models(dataset)
+        check_models(dataset.models)
         source = dataset.open(Path(folder))
         source.images(torch.arange(len(source)))
 

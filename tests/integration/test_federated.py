@@ -23,7 +23,7 @@ NUM_WORKERS = 4
 def model_bytes() -> int:
     """|θ| + |w| of digits in float32, filled up to whole blocks."""
     dataset = dataset_file.load("digits", None)
-    return 4 * prod(ModelVector(dataset.generator(), dataset.discriminator()).shape)
+    return 4 * prod(ModelVector(dataset.models.generator(), dataset.models.discriminator()).shape)
 
 
 def traffic(folder: Path) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from math import prod
 
 import torch
 
-from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.shard import Shard
 from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
 from mdgan.engine.settings import num_participants
@@ -20,7 +19,7 @@ from mdgan.families.federated.messages import ROUND, UPDATE, update_form
 from mdgan.families.federated.planning import planning
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
-from mdgan.gan.build import build_model, make_local_gan, make_model
+from mdgan.gan.build import Models, build_model, make_local_gan, make_model
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
@@ -32,43 +31,43 @@ class _Federated(Builder[FederatedSettings]):
     def server(
         self,
         settings: FederatedSettings,
-        dataset: DatasetFile,
+        models: Models,
         device: torch.device,
         shards: Mapping[int, Shard],
     ) -> FederatedServer:
         """The server's part, with both models drawn from the seed."""
         del shards
-        models = GlobalModels(
-            make_model(dataset.generator, "generator", settings, device),
-            make_model(dataset.discriminator, "discriminator", settings, device),
+        both = GlobalModels(
+            make_model(models.generator, "generator", settings, device),
+            make_model(models.discriminator, "discriminator", settings, device),
         )
         sampling = new_sampling(settings.sampling, settings.participation, settings.seed)
-        return FederatedServer(models, sampling, settings, device)
+        return FederatedServer(both, sampling, settings, device)
 
     def host(self, needs: HostNeeds[FederatedSettings]) -> FederatedHost:
         """The part of a host, with a client for each of its shards."""
-        settings, dataset = needs.settings, needs.dataset
+        settings, models = needs.settings, needs.models
         clients = {
-            rank: make_client(rank, settings, dataset, shard, needs.device)
+            rank: make_client(rank, settings, models, shard, needs.device)
             for rank, shard in needs.shards.items()
         }
         form = update_form(settings.wire_models, next(iter(clients.values())).vector)
-        tell = partial(tell_capabilities, clients, settings, dataset, needs.num_workers_here)
+        tell = partial(tell_capabilities, clients, settings, models, needs.num_workers_here)
         return FederatedHost(clients, needs.device, form, needs.tracer, tell)
 
-    def message_sizes(self, settings: FederatedSettings, dataset: DatasetFile) -> MessageSizes:
+    def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:
         """Both models each way."""
-        generator = build_model(dataset.generator, 0)
-        discriminator = build_model(dataset.discriminator, 0)
-        models = 4 * prod(ModelVector(generator, discriminator).shape)
+        generator = build_model(models.generator, 0)
+        discriminator = build_model(models.discriminator, 0)
+        both = 4 * prod(ModelVector(generator, discriminator).shape)
         return MessageSizes(
             state_bytes(
                 (generator, settings.policy("generator")),
                 (discriminator, settings.policy("discriminator")),
             ),
             # The codecs' places and scales come on top of values.
-            lambda count: {UPDATE: count * (2 * models + 64) + (8 << 10)},
-            lambda count: {ROUND: models + small_bytes(count)},
+            lambda count: {UPDATE: count * (2 * both + 64) + (8 << 10)},
+            lambda count: {ROUND: both + small_bytes(count)},
         )
 
     def class_counts(self, shard: Shard, settings: FederatedSettings) -> list[int]:
@@ -85,10 +84,10 @@ class _Federated(Builder[FederatedSettings]):
         check_classes(settings.sampling, class_counts, clustered=settings.clusters.number > 0)
 
     def planning(
-        self, settings: FederatedSettings, dataset: DatasetFile, shard_size: int | None
+        self, settings: FederatedSettings, models: Models, shard_size: int | None
     ) -> Planning[FederatedSettings]:
         """How a few short rounds stand for the run's, and the paper's tables."""
-        return planning(settings, dataset, shard_size)
+        return planning(settings, models, shard_size)
 
     def describe(
         self, settings: FederatedSettings, mean_shard_size: float
@@ -103,12 +102,12 @@ class _Federated(Builder[FederatedSettings]):
 
 
 def make_client(
-    rank: int, settings: FederatedSettings, dataset: DatasetFile, shard: Shard, device: torch.device
+    rank: int, settings: FederatedSettings, models: Models, shard: Shard, device: torch.device
 ) -> Client:
     """The client of one rank; its models are the server's from the first round on."""
     gan = make_local_gan(
         rank,
-        dataset,
+        models,
         settings,
         shard,
         kappa=resolve_kappa(settings.kappa, 1),

@@ -10,11 +10,11 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from mdgan.data.dataset_file import DatasetFile
 from mdgan.engine.message_sizes import training_bytes
 from mdgan.families.federated.fl_gan import Client
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Capability
+from mdgan.gan.build import Models
 
 _TRIES = 3
 _KEPT = 2
@@ -24,7 +24,7 @@ _KEPT = 2
 def tell_capabilities(
     clients: Mapping[int, Client],
     settings: FederatedSettings,
-    dataset: DatasetFile,
+    models: Models,
     num_clients_here: int,
 ) -> dict[str, Any]:
     """What this host's clients tell the server when they arrive.
@@ -32,7 +32,7 @@ def tell_capabilities(
     Args:
         clients: by rank; they are the same after it.
         settings: of the run.
-        dataset: the dataset file.
+        models: of the run.
         num_clients_here: how many clients share this machine's memory.
 
     Returns:
@@ -40,7 +40,7 @@ def tell_capabilities(
     """
     if settings.training_load.name != "measured":
         return {}
-    fixed, per_sample = _bytes_needed(dataset, settings)
+    fixed, per_sample = _bytes_needed(models, settings)
     memory = psutil.virtual_memory().available // max(1, num_clients_here)
     found = {
         rank: Capability(_seconds(client, settings.batch_size), int(memory), fixed, per_sample)
@@ -65,11 +65,11 @@ def _seconds(client: Client, batch_size: int) -> tuple[tuple[int, float], ...]:
     return tuple(points)
 
 
-def _bytes_needed(dataset: DatasetFile, settings: FederatedSettings) -> tuple[int, int]:
+def _bytes_needed(models: Models, settings: FederatedSettings) -> tuple[int, int]:
     """What both models take with their optimizers, and what each sample of a batch adds."""
-    generator, discriminator = dataset.generator(), dataset.discriminator()
-    samples = torch.zeros(2, *dataset.shape)
-    outputs = _outputs(generator, torch.zeros(2, dataset.z_dim)) + _outputs(discriminator, samples)
+    generator, discriminator = models.generator(), models.discriminator()
+    samples = torch.zeros(2, *models.shape)
+    outputs = _outputs(generator, torch.zeros(2, models.z_dim)) + _outputs(discriminator, samples)
     fixed = training_bytes(
         (generator, settings.policy("generator")),
         (discriminator, settings.policy("discriminator")),

@@ -2,20 +2,19 @@
 
 from dataclasses import replace
 
-from mdgan.data.dataset_file import DatasetFile, num_parameters
 from mdgan.engine.message_sizes import training_bytes
 from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
 from mdgan.families.contract import Planning
 from mdgan.families.federated.settings import ClusterForm, FederatedSettings
-from mdgan.gan.build import build_model
+from mdgan.gan.build import Models, build_model, num_parameters
 
 _FLOAT_BYTES = 4
 _PLAYED_ITERATIONS = 4
 
 
 def planning(
-    settings: FederatedSettings, dataset: DatasetFile, shard_size: int | None
+    settings: FederatedSettings, models: Models, shard_size: int | None
 ) -> Planning[FederatedSettings]:
     """See `Builder.planning`; a short run has rounds of a few iterations.
 
@@ -27,7 +26,7 @@ def planning(
             f"--round-epochs {settings.round_epochs or 1:g}: how long a round is depends on how "
             "many samples a worker has; say --shard-size or --round-iterations"
         )
-    models = [build_model(kind, 0) for kind in (dataset.generator, dataset.discriminator)]
+    both = [build_model(kind, 0) for kind in (models.generator, models.discriminator)]
     length = min(settings.round_length(shard_size or 0), settings.iterations)
     played = min(length, _PLAYED_ITERATIONS)
     short = replace(
@@ -39,10 +38,10 @@ def planning(
         iterations=length,
         played_iterations=played,
         worker_bytes=training_bytes(
-            (models[0], settings.policy("generator")), (models[1], settings.policy("discriminator"))
+            (both[0], settings.policy("generator")), (both[1], settings.policy("discriminator"))
         ),
         remedies={"link": fewer_bytes},
-        notes=_notes(settings, _FLOAT_BYTES * sum(map(num_parameters, models))),
+        notes=_notes(settings, _FLOAT_BYTES * sum(map(num_parameters, both))),
     )
 
 

@@ -5,7 +5,6 @@ from math import prod
 
 import torch
 
-from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.shard import Shard
 from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
 from mdgan.families.contract import Builder, HostNeeds, Planning
@@ -25,7 +24,7 @@ from mdgan.families.mdgan.server import MDGANServer
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.arithmetic import loss_scale
-from mdgan.gan.build import build_model, make_discriminator_learner, make_model
+from mdgan.gan.build import Models, build_model, make_discriminator_learner, make_model
 from mdgan.gan.codecs import Codec
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.optimizers import make_optimizer
@@ -39,36 +38,36 @@ class _MDGAN(Builder[MDGANSettings]):
     def server(
         self,
         settings: MDGANSettings,
-        dataset: DatasetFile,
+        models: Models,
         device: torch.device,
         shards: Mapping[int, Shard],
     ) -> MDGANServer:
         """The server's part, with w drawn from the seed."""
         del shards
-        learner = make_generator_learner(settings, dataset, device)
-        return MDGANServer(learner, settings, feedback_form(settings, dataset.shape))
+        learner = make_generator_learner(settings, models, device)
+        return MDGANServer(learner, settings, feedback_form(settings, models.shape))
 
     def host(self, needs: HostNeeds[MDGANSettings]) -> MDGANHost:
         """The part of a host, with a worker for each of its shards."""
         workers = {
-            rank: make_worker(rank, needs.settings, needs.dataset, shard, needs.device)
+            rank: make_worker(rank, needs.settings, needs.models, shard, needs.device)
             for rank, shard in needs.shards.items()
         }
         return MDGANHost(
             workers,
             make_group(workers, needs),
             needs.device,
-            feedback_form(needs.settings, needs.dataset.shape),
+            feedback_form(needs.settings, needs.models.shape),
             needs.tracer,
             Codec.of(needs.settings.wire_images),
         )
 
-    def message_sizes(self, settings: MDGANSettings, dataset: DatasetFile) -> MessageSizes:
+    def message_sizes(self, settings: MDGANSettings, models: Models) -> MessageSizes:
         """Batches and feedback to the byte, discriminators with all that moves with them."""
-        batch_bytes = 4 * settings.batch_size * prod(dataset.shape)
+        batch_bytes = 4 * settings.batch_size * prod(models.shape)
         verdicts = _VERDICT_BYTES * settings.batch_size
         states = state_bytes(
-            (build_model(dataset.discriminator, 0), settings.policy("discriminator"))
+            (build_model(models.discriminator, 0), settings.policy("discriminator"))
         )
         return MessageSizes(
             states,
@@ -84,10 +83,10 @@ class _MDGAN(Builder[MDGANSettings]):
         )
 
     def planning(
-        self, settings: MDGANSettings, dataset: DatasetFile, shard_size: int | None
+        self, settings: MDGANSettings, models: Models, shard_size: int | None
     ) -> Planning[MDGANSettings]:
         """How few workers stand for all of them, and the paper's tables."""
-        return planning(settings, dataset, shard_size)
+        return planning(settings, models, shard_size)
 
     def describe(self, settings: MDGANSettings, mean_shard_size: float) -> list[tuple[str, str]]:
         """κ, and how often discriminators are swapped."""
@@ -99,15 +98,15 @@ class _MDGAN(Builder[MDGANSettings]):
 
 
 def make_generator_learner(
-    settings: MDGANSettings, dataset: DatasetFile, device: torch.device
+    settings: MDGANSettings, models: Models, device: torch.device
 ) -> GeneratorLearner:
     """The server's learner, with w drawn from the seed."""
-    generator = make_model(dataset.generator, "generator", settings, device)
+    generator = make_model(models.generator, "generator", settings, device)
     policy = settings.policy("generator")
     return GeneratorLearner(
         generator,
         make_optimizer(generator, policy),
-        z_dim=dataset.z_dim,
+        z_dim=models.z_dim,
         batch_size=settings.batch_size,
         noise=generator_for(settings.seed, "noise"),
         random_state=RandomState(derive_seed(settings.seed, "server"), device),
@@ -118,10 +117,10 @@ def make_generator_learner(
 
 
 def make_worker(
-    rank: int, settings: MDGANSettings, dataset: DatasetFile, shard: Shard, device: torch.device
+    rank: int, settings: MDGANSettings, models: Models, shard: Shard, device: torch.device
 ) -> Worker:
     """The worker of one rank."""
-    return make_discriminator_learner(Worker, rank, dataset.discriminator, settings, shard, device)
+    return make_discriminator_learner(Worker, rank, models.discriminator, settings, shard, device)
 
 
 BUILDER = _MDGAN()

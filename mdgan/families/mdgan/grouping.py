@@ -87,7 +87,7 @@ def _stacked(
     try:
         if needs.settings.compile:
             raise CannotStack("compiled models are called one by one")
-        return StackedWorkers(workers, needs.dataset.shape, needs.tracer.of_worker)
+        return StackedWorkers(workers, needs.models.shape, needs.tracer.of_worker)
     except CannotStack as reason:
         _log.warning("%s computes one by one: %s", _named(list(workers)), reason)
         return None

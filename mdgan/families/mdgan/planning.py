@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from mdgan.data.dataset_file import DatasetFile, num_parameters
 from mdgan.engine.answers import LEAST_TO_SUM
 from mdgan.engine.message_sizes import training_bytes
 from mdgan.engine.settings import num_participants
 from mdgan.families.contract import Exchange, Planning
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.gan.build import build_model
+from mdgan.gan.build import Models, build_model, num_parameters
 from mdgan.gan.local_gan import resolve_kappa
 
 _FLOAT_BYTES = 4
@@ -24,10 +23,10 @@ _LABELS = {
 
 
 def planning(
-    settings: MDGANSettings, dataset: DatasetFile, shard_size: int | None
+    settings: MDGANSettings, models: Models, shard_size: int | None
 ) -> Planning[MDGANSettings]:
     """See `Builder.planning`."""
-    discriminator = build_model(dataset.discriminator, 0)
+    discriminator = build_model(models.discriminator, 0)
     num_judges = num_participants(settings.participation, settings.num_workers)
     kappa = resolve_kappa(settings.kappa, num_judges)
     short = replace(settings, kappa=kappa, stale=0, swap_interval=0, swap_epochs=None)
@@ -49,7 +48,7 @@ def planning(
         exchange=swap if settings.num_workers > 1 else None,
         remedies=_remedies(settings),
         labels=_LABELS,
-        notes=_notes(settings, dataset, num_judges, num_parameters(discriminator)),
+        notes=_notes(settings, models, num_judges, num_parameters(discriminator)),
     )
 
 
@@ -80,13 +79,13 @@ def _remedies(settings: MDGANSettings) -> dict[str, list[dict[str, object]]]:
 
 
 def _notes(
-    settings: MDGANSettings, dataset: DatasetFile, num_workers: int, num_weights: int
+    settings: MDGANSettings, models: Models, num_workers: int, num_weights: int
 ) -> dict[str, tuple[str, float]]:
     """Tables II and III (Hardy et al. 2019), four bytes to a number.
 
     For C→W at a worker the paper's text counts both batches, 2bd; the table counts one.
     """
-    batch = _FLOAT_BYTES * settings.batch_size * prod(dataset.shape)
+    batch = _FLOAT_BYTES * settings.batch_size * prod(models.shape)
     notes: dict[str, tuple[str, float]] = {
         "server sends": ("Table III: {}, 2bdN", 2 * batch * num_workers),
         "server receives": ("Table III: {}, bdN", batch * num_workers),

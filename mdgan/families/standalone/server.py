@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.shard import Shard
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.message_sizes import MessageSizes
@@ -14,7 +13,7 @@ from mdgan.engine.parts import Advance, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.families.contract import Builder
 from mdgan.families.standalone.settings import StandaloneSettings
-from mdgan.gan.build import make_local_gan
+from mdgan.gan.build import Models, make_local_gan
 from mdgan.gan.local_gan import LocalGAN, resolve_kappa
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 
@@ -73,7 +72,7 @@ class _Standalone(Builder[StandaloneSettings]):
     def server(
         self,
         settings: StandaloneSettings,
-        dataset: DatasetFile,
+        models: Models,
         device: torch.device,
         shards: Mapping[int, Shard],
     ) -> StandaloneServer:
@@ -81,7 +80,7 @@ class _Standalone(Builder[StandaloneSettings]):
         ((rank, shard),) = shards.items()
         gan = make_local_gan(
             rank,
-            dataset,
+            models,
             settings,
             shard,
             kappa=resolve_kappa(settings.kappa, 1),
@@ -90,9 +89,9 @@ class _Standalone(Builder[StandaloneSettings]):
         )
         return StandaloneServer(gan, shard.class_counts())
 
-    def message_sizes(self, settings: StandaloneSettings, dataset: DatasetFile) -> MessageSizes:
+    def message_sizes(self, settings: StandaloneSettings, models: Models) -> MessageSizes:
         """No messages travel."""
-        del settings, dataset
+        del settings, models
         return MessageSizes(0, lambda _: {}, lambda _: {})
 
     def describe(

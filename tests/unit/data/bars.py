@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from mdgan.data.dataset_file import DatasetFile, check_models, load
+from mdgan.data.dataset_file import DatasetFile, load
 from mdgan.errors import BadInput
+from mdgan.models.check import check_models
 
 RECIPE = '''
 """Black and white bars: upright ones are class 0, level ones class 1."""
@@ -49,7 +50,7 @@ def changed(old: str, new: str) -> str:
 def refusal(text: str, tmp_path: Path) -> str:
     """What the user reads of a file that cannot be used; one line that names the file."""
     with pytest.raises(BadInput) as caught:
-        check_models(load_text(text, tmp_path))
+        check_models(load_text(text, tmp_path).models)
     message = str(caught.value)
     assert len(message.splitlines()) == 1
     assert str(tmp_path / "bars.py") in message

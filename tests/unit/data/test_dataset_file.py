@@ -8,24 +8,23 @@ from sklearn.datasets import load_digits
 
 from mdgan.data.dataset_file import (
     check_defaults,
-    check_models,
     load,
-    num_parameters,
 )
 from mdgan.data.find import find_all
 from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.gan.build import build_model
+from mdgan.gan.build import build_model, num_parameters
+from mdgan.models.check import check_models
 from tests.unit.data.bars import RECIPE, changed, load_text, refusal
 
 
 def test_the_recipe(tmp_path: Path) -> None:
     bars = load_text(RECIPE, tmp_path)
-    assert (bars.name, bars.shape, bars.z_dim) == ("bars", (1, 4, 4), 5)
+    assert (bars.name, bars.shape, bars.models.z_dim) == ("bars", (1, 4, 4), 5)
     assert bars.defaults == {}
-    check_models(bars)
-    assert num_parameters(bars.generator()) == 5 * 16 + 16
+    check_models(bars.models)
+    assert num_parameters(bars.models.generator()) == 5 * 16 + 16
     source = bars.open(tmp_path / "ignored")
     assert len(source) == 12
     shard = Shard(source, torch.arange(6, 12), torch.Generator().manual_seed(0))
@@ -256,7 +255,7 @@ def test_discriminator_that_returns_no_tensor(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layers", ["nn.Linear(16, 1)", "nn.Linear(16, 1), nn.Flatten(0)"])
 def test_logits_may_be_a_column_or_flat(layers: str, tmp_path: Path) -> None:
-    check_models(load_text(changed("nn.Linear(16, 1)", layers), tmp_path))
+    check_models(load_text(changed("nn.Linear(16, 1)", layers), tmp_path).models)
 
 
 def test_defaults_are_taken_over(tmp_path: Path) -> None:
@@ -297,8 +296,8 @@ END = "nn.Linear(16, 1)"
 def test_a_discriminator_that_ends_in_a_sigmoid(
     layers: str, warns: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    check_models(load_text(changed(END, layers), tmp_path))
-    check_models(load_text(changed(END, layers), tmp_path))
+    check_models(load_text(changed(END, layers), tmp_path).models)
+    check_models(load_text(changed(END, layers), tmp_path).models)
     assert len(caplog.messages) == warns
     if warns:
         assert f"{tmp_path / 'bars.py'}: Discriminator gives values from 0 to 1" in caplog.text
@@ -315,10 +314,10 @@ def test_the_hash_follows_the_text(tmp_path: Path) -> None:
 def test_weights_depend_on_the_seed_alone(tmp_path: Path) -> None:
     bars = load_text(RECIPE, tmp_path)
     outside = torch.get_rng_state()
-    first = build_model(bars.generator, 3).state_dict()
+    first = build_model(bars.models.generator, 3).state_dict()
     torch.testing.assert_close(torch.get_rng_state(), outside, rtol=0, atol=0)
     torch.rand(7)
-    again = build_model(bars.generator, 3).state_dict()
-    other = build_model(bars.generator, 4).state_dict()
+    again = build_model(bars.models.generator, 3).state_dict()
+    other = build_model(bars.models.generator, 4).state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)

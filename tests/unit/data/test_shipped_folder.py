@@ -9,8 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from mdgan.data.dataset_file import DatasetFile, check_models, load, load_path, num_parameters
+from mdgan.data.dataset_file import DatasetFile, load, load_path
 from mdgan.errors import BadInput
+from mdgan.gan.build import num_parameters
+from mdgan.models.check import check_models
 from tests.unit.dataset_formats import write_image_folder
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif")
@@ -114,7 +116,7 @@ def test_rgba_and_cmyk_pictures_become_rgb(folder: DatasetFile, tmp_path: Path) 
 
 def test_a_copy_with_one_channel_makes_grey(tmp_path: Path) -> None:
     grey = with_shape((1, 32, 32), tmp_path)
-    check_models(grey)
+    check_models(grey.models)
     save(tmp_path / "data" / "red.png", (255, 0, 0))
     image = grey.open(tmp_path / "data").images(torch.tensor([0]))
     assert image.shape == (1, 1, 32, 32)
@@ -185,14 +187,14 @@ def test_every_worker_has_its_own_data_by_default(folder: DatasetFile) -> None:
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 16, 16), (1, 32, 32), (3, 128, 128)])
 def test_models_for_other_shapes(shape: tuple[int, int, int], tmp_path: Path) -> None:
-    check_models(with_shape(shape, tmp_path))
+    check_models(with_shape(shape, tmp_path).models)
 
 
 def test_widths_stop_at_512(tmp_path: Path) -> None:
     at_64, at_128 = load("folder", None), with_shape((3, 128, 128), tmp_path)
     one_more_layer = 512 * 512 * 4 * 4 + 2 * 512
     for kind in ("generator", "discriminator"):
-        small, large = (num_parameters(getattr(file, kind)()) for file in (at_64, at_128))
+        small, large = (num_parameters(getattr(file.models, kind)()) for file in (at_64, at_128))
         assert large - small == one_more_layer
 
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from mdgan.data.dataset_file import check_models, load, num_parameters
-from mdgan.gan.build import build_model
+from mdgan.data.dataset_file import load
+from mdgan.gan.build import build_model, num_parameters
+from mdgan.models.check import check_models
 
 SHIPPED = {
     "digits": (1, 8, 8),
@@ -52,8 +53,8 @@ CELEBA_DISCRIMINATOR = (
 def test_models_fit_shape_and_z_dim(name: str) -> None:
     dataset = load(name, None)
     assert dataset.shape == SHIPPED[name]
-    assert dataset.z_dim == 100
-    check_models(dataset)
+    assert dataset.models.z_dim == 100
+    check_models(dataset.models)
 
 
 @pytest.mark.parametrize(
@@ -67,16 +68,16 @@ def test_models_fit_shape_and_z_dim(name: str) -> None:
 )
 def test_number_of_parameters(name: str, generator: int, discriminator: int) -> None:
     dataset = load(name, None)
-    assert num_parameters(dataset.generator()) == generator
-    assert num_parameters(dataset.discriminator()) == discriminator
+    assert num_parameters(dataset.models.generator()) == generator
+    assert num_parameters(dataset.models.discriminator()) == discriminator
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_generated_samples_are_in_range_and_differ(name: str) -> None:
     dataset = load(name, None)
-    z = torch.randn(4, dataset.z_dim, generator=torch.Generator().manual_seed(0))
+    z = torch.randn(4, dataset.models.z_dim, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        samples = build_model(dataset.generator, 0)(z)
+        samples = build_model(dataset.models.generator, 0)(z)
     assert samples.dtype == torch.float32
     assert samples.abs().max() <= 1
     assert not torch.equal(samples[0], samples[1])
@@ -87,7 +88,7 @@ def test_discriminator_gives_raw_logits_and_a_gradient_for_every_pixel(name: str
     dataset = load(name, None)
     images = torch.rand(4, *dataset.shape, generator=torch.Generator().manual_seed(1)) * 2 - 1
     images.requires_grad_()
-    discriminator = build_model(dataset.discriminator, 0)
+    discriminator = build_model(dataset.models.discriminator, 0)
     logits = discriminator(images)
     assert logits.shape == (4, 1)
     assert not any(isinstance(layer, nn.Sigmoid) for layer in discriminator.modules())
@@ -100,7 +101,7 @@ def test_leaky_relu_slope_is_0_2_everywhere() -> None:
     slopes = {
         layer.negative_slope
         for name in SHIPPED
-        for kind in (load(name, None).generator, load(name, None).discriminator)
+        for kind in (load(name, None).models.generator, load(name, None).models.discriminator)
         for layer in kind().modules()
         if isinstance(layer, nn.LeakyReLU)
     }

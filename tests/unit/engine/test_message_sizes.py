@@ -1,12 +1,10 @@
 import math
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from mdgan import messages
-from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
 from mdgan.engine import message_sizes
@@ -25,6 +23,7 @@ from mdgan.families.mdgan.messages import (
 )
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.build import Models
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
@@ -77,11 +76,9 @@ def worker(num_samples: int) -> Worker:
     return made
 
 
-DATASET = DatasetFile(
-    "noise", Path("noise.py"), "", SHAPE, 4, lambda _: Samples(9), None, generator, model, {}
-)
+MODELS = Models("noise", SHAPE, 4, generator, model)
 SETTINGS = MDGANSettings(batch_size=BATCH)
-SIZES = registry.algorithm("mdgan").build().message_sizes(SETTINGS, DATASET)
+SIZES = registry.algorithm("mdgan").build().message_sizes(SETTINGS, MODELS)
 
 
 def body_bytes(message: Message) -> int:
@@ -134,7 +131,7 @@ def test_batches_fit_whatever_kappa_is(num_workers: int) -> None:
 @pytest.mark.parametrize("codec", ["fp32", "int8", "topk:0.5"])
 def test_models_of_a_federated_round_fit(num_workers: int, codec: str) -> None:
     settings = FederatedSettings.read({"wire_models": codec})
-    sizes = registry.algorithm(settings.algorithm).build().message_sizes(settings, DATASET)
+    sizes = registry.algorithm(settings.algorithm).build().message_sizes(settings, MODELS)
     vector = ModelVector(generator(), model())
     form = update_form(settings.wire_models, vector)
     workers = range(10**6, 10**6 + num_workers)

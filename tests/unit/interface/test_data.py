@@ -18,6 +18,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 import mdgan
 from mdgan.data import dataset_file
 from mdgan.interface.data import dataset_text, samples_of
+from mdgan.models.check import check_models
 from tests.processes import environment
 
 PIXELS = torch.arange(3 * 2 * 4, dtype=torch.uint8).reshape(3, 1, 2, 4) * 10
@@ -175,7 +176,7 @@ def test_models_are_checked_before_training(tmp_path: Path) -> None:
             dataset_text(samples_of(data), data.shape, 5, build, discriminator)
         )
         with pytest.raises(mdgan.BadInput, match=said):
-            dataset_file.check_models(dataset_file.load_path(tmp_path / "own.py"))
+            check_models(dataset_file.load_path(tmp_path / "own.py").models)
 
 
 def test_importing_mdgan_is_quick() -> None:

@@ -16,13 +16,15 @@ State = dict[str, Tensor]
 
 
 def state_of(dataset: DatasetFile = DIGITS) -> State:
-    return {name: tensor.clone() for name, tensor in dataset.generator().state_dict().items()}
+    return {
+        name: tensor.clone() for name, tensor in dataset.models.generator().state_dict().items()
+    }
 
 
 def test_the_file_of_a_generator_is_taken_as_it_is(tmp_path: Path) -> None:
     given = state_of()
     save_file(given, tmp_path / "g.safetensors")
-    found = read_beginning(str(tmp_path / "g.safetensors"), DIGITS)
+    found = read_beginning(str(tmp_path / "g.safetensors"), DIGITS.models)
     assert found.generator.keys() == given.keys()
     assert all(torch.equal(found.generator[name], tensor) for name, tensor in given.items())
     assert found.discriminators == {}
@@ -52,8 +54,8 @@ def test_the_first_tensor_that_does_not_fit_is_named(tmp_path: Path) -> None:
         state = state_of()
         damage(state, name)
         save_file(state, tmp_path / "g.safetensors")
-        with pytest.raises(BadInput, match="does not fit the generator of digits") as why:
-            read_beginning(str(tmp_path / "g.safetensors"), DIGITS)
+        with pytest.raises(BadInput, match=r"does not fit the generator of .*digits\.py: ") as why:
+            read_beginning(str(tmp_path / "g.safetensors"), DIGITS.models)
         assert says in str(why.value)
 
 
@@ -74,11 +76,11 @@ def test_what_is_no_file_of_tensors_is_refused(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(BadInput) as why:
-        read_beginning(str(path), DIGITS)
+        read_beginning(str(path), DIGITS.models)
     assert says in str(why.value)
     assert str(why.value).startswith(f"--init-from {path}: ")
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not a run"):
-        read_beginning(str(tmp_path), DIGITS)
+        read_beginning(str(tmp_path), DIGITS.models)

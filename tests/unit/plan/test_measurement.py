@@ -66,7 +66,7 @@ def count(
     settings = settings_with(num_workers, changes)
     dataset = dataset_file.load("digits", None)
     entry = registry.algorithm(settings.algorithm)
-    planning = entry.build().planning(settings, dataset, None)
+    planning = entry.build().planning(settings, dataset.models, None)
     where = layout(num_workers, carried=carried)
     counted = Measurement(entry, dataset, where, planning).count()
     return list(counted.out), list(counted.back)

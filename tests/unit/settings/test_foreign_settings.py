@@ -15,6 +15,7 @@ from mdgan.gan.optimizer_settings import OptimizerSettings
 from mdgan.gan.regularizer_settings import RegularizerSettings
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings
+from mdgan.models.settings import ModelSettings
 from mdgan.settings.declare import flag, read_config_file
 from tests.unit.settings.refusals import refusal_of, refused
 
@@ -128,6 +129,7 @@ RUNS: list[tuple[dict[str, Any], object]] = [
 LATER = {
     *("init_from", "log_file", "strict_data", "tracker", "ema", "listen", "relay"),
     *("credentials", "ca", "certificate", "key", "revoked"),
+    *ModelSettings.names(),
     *RegularizerSettings.names(),
     *(OptimizerSettings.names() - {"generator_lr", "discriminator_lr", "beta1", "beta2"}),
 }

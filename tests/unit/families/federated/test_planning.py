@@ -7,7 +7,7 @@ from mdgan.errors import BadInput
 from mdgan.families.federated.planning import planning
 from mdgan.families.federated.settings import FederatedSettings
 
-DIGITS = dataset_file.load("digits", None)
+DIGITS = dataset_file.load("digits", None).models
 
 
 def test_a_round_needs_the_size_of_a_shard() -> None:

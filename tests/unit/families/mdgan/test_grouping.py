@@ -1,19 +1,18 @@
 """How a host's workers compute together, by the settings."""
 
 import logging
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 
-from mdgan.data.dataset_file import DatasetFile
 from mdgan.families.contract import HostNeeds
 from mdgan.families.mdgan import grouping
 from mdgan.families.mdgan.grouping import Tuning, make_group, thread_numbers
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
+from mdgan.gan.build import Models
 from mdgan.observe.tracer import Tracer
 from tests.unit.gan import small
 
@@ -32,10 +31,10 @@ def needs_of(
     device: torch.device = small.CPU,
     **settings: Any,
 ) -> HostNeeds[MDGANSettings]:
-    dataset = cast(DatasetFile, SimpleNamespace(shape=small.SHAPE))
+    models = Models("small", small.SHAPE, small.Z_DIM, small.make_generator, small.make_model)
     return HostNeeds(
         MDGANSettings.read(settings),
-        dataset,
+        models,
         {},
         device,
         Tracer(),

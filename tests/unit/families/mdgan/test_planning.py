@@ -5,14 +5,13 @@ from math import prod
 import pytest
 
 from mdgan.data import dataset_file
-from mdgan.data.dataset_file import num_parameters
 from mdgan.families.contract import Planning
 from mdgan.families.mdgan.planning import mean_moved, planning
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.gan.build import build_model
+from mdgan.gan.build import build_model, num_parameters
 from mdgan.plan.layout import consecutive
 
-CIFAR10 = dataset_file.load("cifar10", None)
+CIFAR10 = dataset_file.load("cifar10", None).models
 
 
 def planned(shard_size: int | None = None, /, **changes: object) -> Planning[MDGANSettings]:

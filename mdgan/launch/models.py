@@ -1,0 +1,118 @@
+"""The models of a run: those of the dataset file, or of the architecture that the settings name."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from mdgan.data.dataset_file import DatasetFile
+from mdgan.engine.settings import RunSettings
+from mdgan.errors import BadInput
+from mdgan.families import registry
+from mdgan.gan.augmentation import SMALLEST
+from mdgan.gan.build import Models, build_model
+from mdgan.gan.optimizer_settings import OptimizerSettings
+from mdgan.gan.regularizers import with_spectral_norm
+from mdgan.models.check import check_models
+from mdgan.models.registry import architecture
+from mdgan.models.settings import FILE, ModelSettings
+
+_OF_MODELS = {
+    *ModelSettings.names(),
+    *OptimizerSettings.names(),
+    *("generator_loss", "discriminator_loss", "local_steps"),
+    *("r1", "gradient_penalty", "spectral_norm"),
+}
+"""Settings of which the best values depend on the models."""
+
+
+def settings_with_defaults(
+    layers: Sequence[Mapping[str, Any]], dataset: DatasetFile
+) -> RunSettings:
+    """The settings of a run, with the defaults of the data set and of the architecture.
+
+    Args:
+        layers: flags, then the config file.
+        dataset: the dataset file.
+
+    Raises:
+        BadInput: a value cannot be used, or no architecture has that name.
+    """
+    return registry.read_settings(layers, default_settings(layers, dataset))
+
+
+def default_settings(layers: Sequence[Mapping[str, Any]], dataset: DatasetFile) -> dict[str, Any]:
+    """What holds where neither the user nor the algorithm has a value.
+
+    An architecture that the user names replaces all that the file's DEFAULTS say of models. If the
+    DEFAULTS name it themselves, they come before the architecture's.
+
+    Args:
+        layers: as the user gave them.
+        dataset: the dataset file.
+
+    Raises:
+        BadInput: no architecture has that name.
+    """
+    named = [layer["architecture"] for layer in layers if layer.get("architecture") is not None]
+    name = named[0] if named else dataset.defaults.get("architecture", FILE)
+    own = {} if name == FILE else architecture(name).defaults
+    if not named:
+        return {**own, **dataset.defaults}
+    replaced = ModelSettings.names() if name == FILE else _OF_MODELS
+    return {**{n: v for n, v in dataset.defaults.items() if n not in replaced}, **own}
+
+
+def models_of(settings: RunSettings, dataset: DatasetFile) -> Models:
+    """What makes the models of a run.
+
+    Args:
+        settings: of the run.
+        dataset: the dataset file.
+
+    Raises:
+        BadInput: no architecture has that name, or it cannot make samples of the data set's shape.
+    """
+    models = _chosen(settings, dataset)
+    if not settings.spectral_norm:
+        return models
+    return replace(models, discriminator=partial(with_spectral_norm, models.discriminator))
+
+
+def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
+    if settings.architecture == FILE:
+        if settings.width is not None:
+            raise BadInput(
+                f"--width {settings.width}: the models of {dataset.path} have their own; leave it "
+                "out, or name an --architecture"
+            )
+        return dataset.models
+    entry = architecture(settings.architecture)
+    try:
+        return entry.make(dataset.shape, 0, settings.width or entry.width)
+    except ValueError as error:
+        raise BadInput(
+            f"--architecture {entry.name}: {error}, as --dataset {dataset.name} has them; use "
+            f"another one, or {FILE}"
+        ) from error
+
+
+def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
+    """The models of a run, after trying that they work.
+
+    Raises:
+        BadInput: they do not work, or cannot be made as the settings want them.
+    """
+    check_models(_chosen(settings, dataset))
+    if settings.augment is not None and min(dataset.shape[1:]) < SMALLEST:
+        raise BadInput(
+            f"--augment {settings.augment}: pictures of {dataset.name} have {dataset.shape[1]}×"
+            f"{dataset.shape[2]} pixels, which cannot move by an eighth; leave it out (at least "
+            f"{SMALLEST}×{SMALLEST})"
+        )
+    models = models_of(settings, dataset)
+    try:
+        build_model(models.discriminator, 0)
+    except ValueError as error:
+        raise BadInput(f"--spectral-norm: the discriminator of {models.source}: {error}") from error
+    return models

@@ -1,0 +1,94 @@
+"""DCGAN (Radford, Metz and Chintala 2016, section 3 and figure 1).
+
+Widths that the paper does not give, those of D, are of its authors' code, which has as many
+channels in D as in G.
+"""
+
+from functools import partial
+from itertools import pairwise
+
+from torch import nn
+
+from mdgan.gan.build import Models
+from mdgan.models.shapes import growth_of
+
+Z_DIM = 100
+_MOST = 8
+"""Times the width: no layer has more channels."""
+_DEVIATION = 0.02
+_SLOPE = 0.2
+
+
+def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
+    """The models for pictures of a shape; see `Architecture.make`.
+
+    Args:
+        shape: (C, H, W).
+        num_classes: makes no difference.
+        width: channels of the layers nearest to the picture.
+
+    Raises:
+        ValueError: no picture of that shape can be made.
+    """
+    del num_classes
+    side, doublings = growth_of(shape)
+    channels = [width * min(_MOST, 1 << level) for level in range(doublings)]
+    generator = partial(_generator, side, channels[::-1], shape[0])
+    discriminator = partial(_discriminator, side, channels, shape[0])
+    return Models("--architecture dcgan", shape, Z_DIM, generator, discriminator)
+
+
+def _generator(side: int, channels: list[int], image_channels: int) -> nn.Module:
+    """From z [b, 100] to samples [b, C, H, W] in [−1, 1].
+
+    Args:
+        side: of the first map, in pixels.
+        channels: of the maps, the smallest map first.
+        image_channels: C.
+    """
+    layers: list[nn.Module] = [
+        nn.Unflatten(1, (Z_DIM, 1, 1)),
+        nn.ConvTranspose2d(Z_DIM, channels[0], side, bias=False),
+        nn.BatchNorm2d(channels[0]),
+        nn.ReLU(),
+    ]
+    for before, after in pairwise(channels):
+        layers += [
+            nn.ConvTranspose2d(before, after, 4, 2, 1, bias=False),
+            nn.BatchNorm2d(after),
+            nn.ReLU(),
+        ]
+    layers += [nn.ConvTranspose2d(channels[-1], image_channels, 4, 2, 1), nn.Tanh()]
+    return _with_weights(nn.Sequential(*layers))
+
+
+def _discriminator(side: int, channels: list[int], image_channels: int) -> nn.Module:
+    """From samples [b, C, H, W] to logits [b, 1].
+
+    Args:
+        side: of the last map, in pixels.
+        channels: of the maps, the largest map first.
+        image_channels: C.
+    """
+    layers: list[nn.Module] = [
+        nn.Conv2d(image_channels, channels[0], 4, 2, 1),
+        nn.LeakyReLU(_SLOPE),
+    ]
+    for before, after in pairwise(channels):
+        layers += [
+            nn.Conv2d(before, after, 4, 2, 1, bias=False),
+            nn.BatchNorm2d(after),
+            nn.LeakyReLU(_SLOPE),
+        ]
+    layers += [nn.Conv2d(channels[-1], 1, side), nn.Flatten()]
+    return _with_weights(nn.Sequential(*layers))
+
+
+def _with_weights(model: nn.Sequential) -> nn.Sequential:
+    """Draws all weights with a deviation of 0.02 (section 4)."""
+    for layer in model:
+        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
+            nn.init.normal_(layer.weight, 0.0, _DEVIATION)
+        elif isinstance(layer, nn.BatchNorm2d):
+            nn.init.normal_(layer.weight, 1.0, _DEVIATION)
+    return model

@@ -1,0 +1,32 @@
+"""The settings that say which models are trained; quickly, since it needs no torch."""
+
+from dataclasses import dataclass
+
+from mdgan.settings.declare import Settings, setting, text, whole
+
+FILE = "file"
+"""Stands for the dataset file's own models."""
+ARCHITECTURES = ("dcgan",)
+"""Those that come with mdgan; a dataset file may register others."""
+
+
+@dataclass(frozen=True)
+class ModelSettings(Settings, group="models"):
+    """Which models, and how large they are."""
+
+    architecture: str = setting(
+        FILE,
+        f"Models to train: the dataset file's own (file), {', '.join(ARCHITECTURES)}, or one that "
+        "the dataset file registers. Brings its paper's losses, optimizers and local steps along.",
+        text(known=lambda _others: (FILE, *ARCHITECTURES)),
+        metavar="NAME",
+        other_names=("--model", "--arch", "--backbone"),
+    )
+    width: int | None = setting(
+        None,
+        "Channels of the architecture's narrowest layer; its other layers have multiples of it.",
+        whole(1, 1 << 14),
+        metavar="CHANNELS",
+        default_text="its paper's",
+        other_names=("--channels", "--ngf", "--ndf", "--ch"),
+    )
