@@ -35,6 +35,7 @@ from mdgan.families.mdgan.messages import FEEDBACK, batches, read_batches
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.codecs import FP32, Codec
+from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
@@ -64,7 +65,7 @@ def learners() -> tuple[Worker, GeneratorLearner]:
     settings = MDGANSettings.read({"batch_size": BATCH}, dataset.defaults)
     shard = Shard(dataset.open(Path()), torch.arange(1000), generator_for(0, "shard", 1))
     worker = make_worker(1, settings, dataset.models, shard, CPU)
-    worker.learn(images(BATCH))
+    worker.learn(Samples(images(BATCH)))
     return worker, make_generator_learner(settings, dataset.models, CPU)
 
 
@@ -77,7 +78,7 @@ def feedbacks() -> dict[int, Tensor]:
 
 
 def batches_message() -> Message:
-    return batches(1, images(KAPPA, BATCH), {1: (0, 1)}, swap_follows=False, last=False)
+    return batches(1, Samples(images(KAPPA, BATCH)), {1: (0, 1)}, swap_follows=False, last=False)
 
 
 def test_generate(benchmark: Benchmark, learners: tuple[Worker, GeneratorLearner]) -> None:
@@ -127,7 +128,9 @@ def test_codec_there_and_back(benchmark: Benchmark, codec: Codec) -> None:
 
 def test_encode_batches(benchmark: Benchmark) -> None:
     generated = images(KAPPA, BATCH)
-    benchmark(lambda: encode(batches(1, generated, {1: (0, 1)}, swap_follows=False, last=False)))
+    benchmark(
+        lambda: encode(batches(1, Samples(generated), {1: (0, 1)}, swap_follows=False, last=False))
+    )
 
 
 def test_decode_batches(benchmark: Benchmark) -> None:

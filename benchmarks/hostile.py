@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mdgan.families.mdgan.worker import Judgement, Worker
 from mdgan.gan.discriminator_learner import Stage, unobserved
+from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
 
 FLIP_STRENGTH = 5.0
@@ -34,7 +35,7 @@ class SignFlipper(Hostile):
         super().__init__(honest)
         self._strength = strength
 
-    def feedback(self, judged: Tensor) -> Judgement:
+    def feedback(self, judged: Samples) -> Judgement:
         """Returns −k F_n; the rest is honest."""
         honest = super().feedback(judged)
         return honest._replace(feedback=-self._strength * honest.feedback)
@@ -46,11 +47,11 @@ class FreeRider(Hostile, ABC):
     def learn_real_half(self) -> None:
         """Does nothing."""
 
-    def learn(self, fake: Tensor, stage: Stage = unobserved) -> Tensor:  # noqa: ARG002 - not trained
+    def learn(self, fake: Samples, stage: Stage = unobserved) -> Tensor:  # noqa: ARG002 - not trained
         """Does not train; reports the loss of an untrained discriminator."""
         return torch.tensor(1.4)
 
-    def feedback(self, judged: Tensor) -> Judgement:
+    def feedback(self, judged: Samples) -> Judgement:
         """Returns made-up feedback with the norm of F_n; the rest is honest."""
         honest = super().feedback(judged)
         made_up = self.made_up(honest.feedback)

@@ -103,7 +103,7 @@ def _on_one_core(
             worker.feedback(images[0])
 
     def serve() -> None:
-        learner.backward(torch.ones_like(learner.generate(kappa)))
+        learner.backward(torch.ones_like(learner.generate(kappa).images))
         learner.step()
 
     return Arithmetic(_median_seconds(work) / len(workers), _median_seconds(serve))

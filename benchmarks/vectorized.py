@@ -21,6 +21,7 @@ from mdgan.families.mdgan.build import make_worker
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
+from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.randomness import generator_for
 
@@ -53,7 +54,7 @@ def measure(
         for name, group in groups.items():
             start = now(where)
             group.learn_real_halves()
-            group.answer(generated, assign(ranks, kappa))
+            group.answer(Samples(generated), assign(ranks, kappa))
             found[name].append(1e3 * (now(where) - start) / num_workers)
     return {name: times[WARM_UP:] for name, times in found.items()}
 

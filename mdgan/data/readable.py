@@ -22,6 +22,7 @@ from torch import Tensor
 from mdgan.data.images import why_unreadable
 from mdgan.data.partitioner import ImageFilesPartitioner, InMemoryPartitioner, Partitioner
 from mdgan.errors import BadInput
+from mdgan.gan.labels import Samples
 from mdgan.settings.machine import cache_folder, num_cores
 from mdgan.storage.whole_file import write_whole
 
@@ -58,13 +59,17 @@ class Readable(Partitioner):
             self._source, self._indices = source._source, source._indices[indices]
 
     def images(self, indices: Tensor) -> Tensor:
-        """The samples at some positions, float32 [k, C, H, W] in [−1, 1].
+        """The samples at some positions, float32 [k, C, H, W] in [−1, 1]; errors as `samples`."""
+        return self.samples(indices).images
+
+    def samples(self, indices: Tensor) -> Samples:
+        """The samples at some positions, float32 [k, C, H, W] in [−1, 1], and their classes.
 
         Raises:
             BadInput: no sample here can be read any more; the text names no file.
         """
         try:
-            return self._source.images(self._indices[indices])
+            return Samples(self._source.images(self._indices[indices]), self.labels[indices])
         except MemoryError:
             raise
         except Exception as error:  # a reader may raise anything
@@ -77,14 +82,16 @@ class Readable(Partitioner):
                     "cannot be read; this is said only once",
                     error,
                 )
-        return torch.cat([self._first_from(position) for position in indices.tolist()])
+        found = [self._first_from(position) for position in indices.tolist()]
+        labels = [self.labels[place] for _, place in found]
+        return Samples(torch.cat([image for image, _ in found]), torch.stack(labels))
 
-    def _first_from(self, position: int) -> Tensor:
-        """The first sample from a position on that can be read, float32 [1, C, H, W]."""
+    def _first_from(self, position: int) -> tuple[Tensor, int]:
+        """The first sample from a position on that can be read, [1, C, H, W], and its place."""
         for step in range(len(self)):
             here = (position + step) % len(self)
             with contextlib.suppress(Exception):  # a reader may raise anything
-                return self._source.images(self._indices[here : here + 1])
+                return self._source.images(self._indices[here : here + 1]), here
         raise BadInput(f"not one of {len(self)} samples can be read any more; see the worker's log")
 
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.readable import Readable
+from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import restore_generator
 
 
@@ -47,16 +48,16 @@ class Shard:
         counts: list[int] = torch.bincount(self._samples.labels).tolist()
         return counts
 
-    def next_batch(self, batch_size: int) -> Tensor:
+    def next_batch(self, batch_size: int) -> Samples:
         """Draws without replacement until the shard is used up, then reshuffles and goes on.
 
         Args:
             batch_size: b; if it exceeds the shard, samples occur more than once.
 
         Returns:
-            float32 [b, C, H, W] in [−1, 1] (X^(r) of Algorithm 1, SAMPLES).
+            float32 [b, C, H, W] in [−1, 1] (X^(r) of Algorithm 1, SAMPLES), with their classes.
         """
-        return self._samples.images(self.next_positions(batch_size))
+        return self._samples.samples(self.next_positions(batch_size))
 
     def next_positions(self, batch_size: int) -> Tensor:
         """Draws as `next_batch` does; returns the samples' positions in the shard, int64 [b]."""

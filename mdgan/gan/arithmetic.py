@@ -80,9 +80,9 @@ def _last_layer(model: nn.Module) -> nn.Module:
 def _keep_exact(layer: nn.Module, device: torch.device) -> None:
     forward = layer.forward
 
-    def exactly(values: Tensor) -> Tensor:
+    def exactly(*values: Tensor) -> Tensor:
         with torch.autocast(device.type, enabled=False):
-            result: Tensor = forward(values.float())
+            result: Tensor = forward(*(v.float() if v.is_floating_point() else v for v in values))
             return result
 
     layer.forward = exactly
@@ -93,12 +93,14 @@ def _run_in(
 ) -> None:
     forward = model.forward
 
-    def run(values: Tensor) -> Tensor:
+    def run(values: Tensor, *labels: Tensor) -> Tensor | tuple[Tensor, ...]:
         if channels_last and values.dim() == 4:
             values = values.contiguous(memory_format=torch.channels_last)
         # Without a cache: weights change between two calls, and a cache would keep the old ones.
         with torch.autocast(device.type, dtype, enabled=dtype is not None, cache_enabled=False):
-            result: Tensor = forward(values)
-        return result.float()
+            result: Tensor | tuple[Tensor, ...] = forward(values, *labels)
+        if isinstance(result, Tensor):
+            return result.float()
+        return tuple(part.float() for part in result)  # logits, and those of classes
 
     model.forward = run

@@ -1,6 +1,6 @@
 """From settings to models, optimizers and learners: the same on every rank."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from mdgan.gan.average import GeneratorAverage
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import Batches, DiscriminatorLearner, Rules
 from mdgan.gan.generator import Generator
+from mdgan.gan.labels import label_counts, num_classes_of
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.optimizers import make_optimizer
@@ -130,6 +131,7 @@ def make_discriminator_learner(
             loss_scale(settings.precision),
             settings.r1 or 0.0,
             settings.gradient_penalty or 0.0,
+            1.0 if settings.class_weight is None else settings.class_weight,
         ),
         Augmentation(settings.augmentation_rules()),
     )
@@ -144,6 +146,7 @@ def make_local_gan(
     kappa: int,
     noise: torch.Generator,
     random_state: RandomState,
+    class_counts: Sequence[int] = (),
 ) -> LocalGAN:
     """Both models in one process, and what trains them.
 
@@ -153,21 +156,26 @@ def make_local_gan(
         settings: of the run.
         batches: the rank's data.
         kappa: κ, how many batches are generated in an iteration.
-        noise: draws z.
+        noise: draws z, and y if the models are conditional.
         random_state: of G's dropout and the like; both models live on its device.
+        class_counts: of the rank's data, for `--label-prior data`.
     """
     device = random_state.device
     generator = make_model(models.generator, "generator", settings, device)
     policy = settings.policy("generator")
+    trained = Generator(
+        generator,
+        make_optimizer(generator, policy),
+        z_dim=models.z_dim,
+        noise=noise,
+        random_state=random_state,
+        policy=policy,
+    )
+    num_classes = num_classes_of(generator)
+    if num_classes is not None and settings.label_prior == "data":
+        trained.label_counts = label_counts(num_classes, [class_counts])
     return LocalGAN(
-        Generator(
-            generator,
-            make_optimizer(generator, policy),
-            z_dim=models.z_dim,
-            noise=noise,
-            random_state=random_state,
-            policy=policy,
-        ),
+        trained,
         make_discriminator_learner(
             DiscriminatorLearner, rank, models.discriminator, settings, batches, device
         ),

@@ -14,7 +14,8 @@ from torch import Tensor
 from mdgan.gan.arithmetic import finite_or_zero
 from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.losses import DiscriminatorLoss, Term
+from mdgan.gan.labels import Samples, call, num_classes_of
+from mdgan.gan.losses import DiscriminatorLoss, Term, Verdict, as_verdict, with_class_loss
 from mdgan.gan.model_state import check_names, part_of, under
 from mdgan.gan.randomness import RandomState
 from mdgan.gan.regularizers import gradient_penalty, mix, r1_penalty
@@ -31,8 +32,8 @@ def unobserved(_name: str) -> AbstractContextManager[None]:
 class Batches(Protocol):
     """Private data."""
 
-    def next_batch(self, batch_size: int) -> Tensor:
-        """The next real samples, float32 [b, C, H, W] in [−1, 1]."""
+    def next_batch(self, batch_size: int) -> Samples:
+        """The next real samples, float32 [b, C, H, W] in [−1, 1], with their classes if known."""
 
     def state(self) -> dict[str, Tensor]:
         """Which samples come next; tensors that are never written to."""
@@ -57,6 +58,7 @@ class Rules:
         loss_scale: what losses are multiplied by; see `arithmetic.loss_scale`.
         r1: γ of `regularizers.r1_penalty`; 0 for none.
         gradient_penalty: λ of `regularizers.gradient_penalty`; 0 for none.
+        class_weight: of `losses.with_class_loss`.
     """
 
     batch_size: int
@@ -66,6 +68,17 @@ class Rules:
     loss_scale: float = 1.0
     r1: float = 0.0
     gradient_penalty: float = 0.0
+    class_weight: float = 1.0
+
+    def loss(self, term: Term, verdict: Verdict, labels: Tensor | None) -> Tensor:
+        """One of the losses of a batch, a scalar, with the auxiliary classifier's if there is one.
+
+        Args:
+            term: Ã, B̃ or J_gen.
+            verdict: D's.
+            labels: y; None if D is not conditional.
+        """
+        return with_class_loss(term(verdict.logits), verdict, labels, self.class_weight)
 
 
 class DiscriminatorLearner:
@@ -95,7 +108,7 @@ class DiscriminatorLearner:
         self.rules = rules
         self.augmentation = augmentation or Augmentation()
         self._real_loss: Tensor | None = None
-        self._real: Tensor | None = None
+        self._real: Samples | None = None
         self._real_logits = torch.zeros(0)
         self.before_real_half: dict[str, Tensor] = {}
 
@@ -110,27 +123,28 @@ class DiscriminatorLearner:
         with self.random_state.in_place():
             self.discriminator.optimizer.zero_grad()
             if self.rules.r1:
-                real = real.detach().requires_grad_()
-            logits = self.judge(real)
-            loss = self.rules.discriminator_loss.real(logits)
-            penalty = r1_penalty(logits, real, self.rules.r1) if self.rules.r1 else 0.0
+                real = real.of(real.images.detach().requires_grad_())
+            verdict = self.judge(real)
+            logits = verdict.logits
+            loss = self.rules.loss(self.rules.discriminator_loss.real, verdict, real.labels)
+            penalty = r1_penalty(logits, real.images, self.rules.r1) if self.rules.r1 else 0.0
             ((loss + penalty) * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         self.keep_real_half(loss.detach(), logits.detach())
 
-    def judge(self, samples: Tensor) -> Tensor:
-        """D's logits of samples that are augmented first, with the random numbers in place.
+    def judge(self, samples: Samples) -> Verdict:
+        """What D says of samples that are augmented first, with the random numbers in place.
 
         Args:
-            samples: [b, C, H, W].
+            samples: [b, C, H, W]; with labels if D is conditional, else without.
         """
-        logits: Tensor = self.discriminator.model(self.augmentation(samples))
-        return logits
+        seen = self.augmentation(samples.images)
+        return as_verdict(call(self.discriminator.model, seen, samples.labels))
 
-    def learn(self, fake: Tensor, stage: Stage = unobserved) -> Tensor:
+    def learn(self, fake: Samples, stage: Stage = unobserved) -> Tensor:
         """L local steps of J_disc = Ã(X_r) + B̃(X^(d)) (Algorithm 1, lines 6-8).
 
         Args:
-            fake: X^(d), [b, C, H, W].
+            fake: X^(d), [b, C, H, W]; with labels if D is conditional.
             stage: what the stages `real half`, `fake half` and `local step` run in.
 
         Returns:
@@ -143,7 +157,7 @@ class DiscriminatorLearner:
                 self.discriminator.step()
         return loss
 
-    def learn_both_halves(self, fake: Tensor, stage: Stage = unobserved) -> Tensor:
+    def learn_both_halves(self, fake: Samples, stage: Stage = unobserved) -> Tensor:
         """Puts the gradient of one local step in place; the optimizer has not stepped yet.
 
         Args:
@@ -157,7 +171,8 @@ class DiscriminatorLearner:
             with stage("real half"):
                 self.learn_real_half()
         with stage("fake half"), self.random_state.in_place():
-            fake_loss = self.rules.discriminator_loss.fake(self.judge(fake))
+            term = self.rules.discriminator_loss.fake
+            fake_loss = self.rules.loss(term, self.judge(fake), fake.labels)
             (fake_loss * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
             if self.rules.gradient_penalty:
                 self._learn_gradient_penalty(fake)
@@ -166,10 +181,10 @@ class DiscriminatorLearner:
             finite_or_zero(gradients, self.rules.loss_scale)
         return self.end_local_step(fake_loss.detach())
 
-    def _learn_gradient_penalty(self, fake: Tensor) -> None:
-        mixed = self.mixed(fake).requires_grad_()
-        logits = self.judge(mixed)
-        penalty = gradient_penalty(logits, mixed, self.rules.gradient_penalty)
+    def _learn_gradient_penalty(self, fake: Samples) -> None:
+        mixed = fake.of(self.mixed(fake.images).requires_grad_())
+        logits = self.judge(mixed).logits
+        penalty = gradient_penalty(logits, mixed.images, self.rules.gradient_penalty)
         (penalty * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
 
     # What `learn` consists of, for code that computes the gradients of several learners at once.
@@ -179,14 +194,16 @@ class DiscriminatorLearner:
         """Whether the half of the next gradient that needs only real data is there."""
         return self._real_loss is not None
 
-    def draw_real(self) -> Tensor:
-        """The real batch of the next gradient, [b, C, H, W] on the CPU.
+    def draw_real(self) -> Samples:
+        """The real batch of the next gradient, [b, C, H, W] on the CPU; labels if D takes them.
 
         Remembers how everything is, so that the real half can be undone. The gradient is put in
         place next, and `keep_real_half` called.
         """
         self.before_real_half = self._moved_by_real_half()
         real = self.batches.next_batch(self.rules.batch_size)
+        if num_classes_of(self.discriminator.model) is None:
+            real = real.without_labels()
         if self.rules.gradient_penalty:
             self._real = real
         return real
@@ -194,13 +211,15 @@ class DiscriminatorLearner:
     def mixed(self, fake: Tensor) -> Tensor:
         """x̂ of the gradient penalty, between the real batch of this local step and X^(d).
 
-        Draws from the random state that is in place.
+        Draws from the random state that is in place. A conditional D judges it with the label of
+        the generated sample: a worker may hold few classes, and D must be kept from growing without
+        bound for all that are generated.
 
         Args:
             fake: X^(d), [b, C, H, W].
         """
         assert self._real is not None, "the real half comes first"
-        return mix(self._real.to(fake.device), fake)
+        return mix(self._real.images.to(fake.device), fake)
 
     def keep_real_half(self, loss: Tensor, logits: Tensor) -> None:
         """The gradient of the real half is in place.

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from mdgan.gan.labels import Samples, draw_labels, inputs, num_classes_of, uniform_counts
 from mdgan.gan.model_state import check_names, load_model, optimizer_tensors, part_of, under
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import clip, use_rate_of
@@ -18,7 +19,7 @@ class Generator:
         model: G, in training mode.
         optimizer: over G's parameters w.
         z_dim: the length of G's input.
-        noise: draws z.
+        noise: draws z, and y if G is conditional.
         random_state: of dropout and the like.
         policy: that the optimizer was made by; None for a constant rate and gradients of any norm.
 
@@ -26,6 +27,8 @@ class Generator:
         model: G.
         optimizer: over w.
         parameters: the trainable ones of w, in G's order.
+        label_counts: how often each class is generated, int64 [K]: in proportion to these, equally
+            often unless the algorithm sets others; None if G is not conditional.
     """
 
     def __init__(
@@ -41,6 +44,8 @@ class Generator:
         self.model = model
         self.optimizer = optimizer
         self.parameters = [p for p in model.parameters() if p.requires_grad]
+        num_classes = num_classes_of(model)
+        self.label_counts = None if num_classes is None else uniform_counts(num_classes)
         self._z_dim = z_dim
         self._noise = noise
         self._random_state = random_state
@@ -51,24 +56,28 @@ class Generator:
         """Where G lives."""
         return self.parameters[0].device
 
-    def draw(self, num_samples: int, weights: Mapping[str, Tensor] | None = None) -> Tensor:
-        """X = G(z), z ~ N(0, I), with its graph.
+    def draw(self, num_samples: int, weights: Mapping[str, Tensor] | None = None) -> Samples:
+        """X = G(z), z ~ N(0, I), with its graph; G(z, y) if G is conditional.
 
         Args:
             num_samples: how many.
             weights: used in place of w, by name.
 
         Returns:
-            [num_samples, C, H, W] in [−1, 1].
+            [num_samples, C, H, W] in [−1, 1], and y on the same device.
         """
         z = torch.randn(num_samples, self._z_dim, generator=self._noise).to(self.device)
+        labels = None
+        if self.label_counts is not None:
+            labels = draw_labels(self.label_counts, num_samples, self._noise).to(self.device)
+        given = inputs(z, labels)
         with self._random_state.in_place():
-            samples: Tensor = (
-                self.model(z)
+            images: Tensor = (
+                self.model(*given)
                 if weights is None
-                else torch.func.functional_call(self.model, dict(weights), (z,))
+                else torch.func.functional_call(self.model, dict(weights), given)
             )
-        return samples
+        return Samples(images, labels)
 
     def put_gradients(self, gradients: Sequence[Tensor]) -> None:
         """Puts gradients in place for `step`.

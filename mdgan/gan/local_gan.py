@@ -15,6 +15,7 @@ from torch import Tensor
 from mdgan.gan.arithmetic import finite_or_zero
 from mdgan.gan.discriminator_learner import DiscriminatorLearner, Stage, unobserved
 from mdgan.gan.generator import Generator
+from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import part_of, under
 from mdgan.gan.optimizers import weights_replaced
 
@@ -34,8 +35,8 @@ class Generated(NamedTuple):
         fake: what the discriminator learns from, without one.
     """
 
-    judged: Tensor
-    fake: Tensor
+    judged: Samples
+    fake: Samples
 
 
 class LocalGAN:
@@ -104,7 +105,7 @@ class LocalGAN:
         return Generated(samples[:for_judging], fake.detach())
 
     def generator_gradients(
-        self, judged: Tensor, stage: Stage = unobserved
+        self, judged: Samples, stage: Stage = unobserved
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """The gradient of J_gen for the generator, which does not step; D learns nothing.
 
@@ -117,7 +118,8 @@ class LocalGAN:
         """
         rules = self.learner.rules
         with stage("aggregate"), self.learner.random_state.in_place():
-            loss = rules.generator_loss(self.learner.judge(judged))
+            verdict = self.learner.judge(judged)
+            loss = rules.loss(rules.generator_loss, verdict, judged.labels)
             gradients = torch.autograd.grad(loss * rules.loss_scale, self._generator.parameters)
             finite_or_zero(gradients, rules.loss_scale)
         return loss.detach(), gradients

@@ -3,16 +3,52 @@
 A discriminator loss is a sum of one term on real data and one on generated data, J_disc(X_r, X_g) =
 Ã(X_r) + B̃(X_g) (Hardy et al., section II-1), so that the two halves of its gradient can be computed
 apart. Every loss is to be minimised. Every term is a mean over the batch.
+
+A conditional discriminator may also tell classes; then the auxiliary classifier's cross-entropy is
+added to each term (Odena et al. 2017, "Conditional Image Synthesis with Auxiliary Classifier GANs",
+equations 2 and 3: both networks maximise L_C, on real and generated samples for D).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 Term = Callable[[Tensor], Tensor]
+
+
+class Verdict(NamedTuple):
+    """What a discriminator says of b samples.
+
+    Attributes:
+        logits: of each sample, [b] or [b, 1] and the like; high means real.
+        classes: the logits of its classes, [b, K]; None if the discriminator tells none.
+    """
+
+    logits: Tensor
+    classes: Tensor | None = None
+
+
+def as_verdict(output: Tensor | tuple[Tensor, Tensor]) -> Verdict:
+    """What a discriminator has returned: logits, or logits and those of classes."""
+    return Verdict(output) if isinstance(output, Tensor) else Verdict(*output)
+
+
+def with_class_loss(loss: Tensor, verdict: Verdict, labels: Tensor | None, weight: float) -> Tensor:
+    """Adds the auxiliary classifier's loss, if there is such a classifier.
+
+    Args:
+        loss: of the logits, a scalar.
+        verdict: whose `classes` are compared with the labels.
+        labels: y, int64 [b].
+        weight: of the cross-entropy, the mean over the batch.
+    """
+    if verdict.classes is None or labels is None:
+        return loss
+    return loss + weight * F.cross_entropy(verdict.classes, labels)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from mdgan.gan.labels import call, even_labels, num_classes_of, uniform_counts
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 
 _AT_ONCE = 256
@@ -12,7 +13,7 @@ _AT_ONCE = 256
 
 @torch.no_grad()
 def sample_pieces(
-    generator: nn.Module, num_samples: int, z_dim: int, seed: int
+    generator: nn.Module, num_samples: int, z_dim: int, seed: int, labels: Tensor | None = None
 ) -> Iterator[Tensor]:
     """Yields samples piece by piece; leaves the generator and all random states as they were.
 
@@ -21,11 +22,15 @@ def sample_pieces(
         num_samples: n.
         z_dim: the length of G's input.
         seed: decides the noise; sample i is the same whatever n is.
+        labels: y, int64 [n], for a conditional generator; by default each class in turn.
 
     Yields:
         float32 [at most 256, C, H, W] in [−1, 1], on the CPU.
     """
     device = next(generator.parameters()).device
+    num_classes = num_classes_of(generator)
+    if num_classes is not None and labels is None:
+        labels = even_labels(uniform_counts(num_classes), num_samples)
     noise = generator_for(seed, "samples")
     state = RandomState(derive_seed(seed, "sampling"), device)
     for begin in range(0, num_samples, _AT_ONCE):
@@ -35,13 +40,16 @@ def sample_pieces(
         generator.eval()
         try:
             with state.in_place():
-                piece = generator(z.to(device)).float().cpu()
+                own = None if labels is None else labels[begin : begin + count].to(device)
+                piece = call(generator, z.to(device), own).float().cpu()
         finally:
             for module, training in was_training.items():
                 module.training = training
         yield piece
 
 
-def draw_samples(generator: nn.Module, num_samples: int, z_dim: int, seed: int) -> Tensor:
+def draw_samples(
+    generator: nn.Module, num_samples: int, z_dim: int, seed: int, labels: Tensor | None = None
+) -> Tensor:
     """All samples of `sample_pieces` in one tensor, float32 [n, C, H, W] in [−1, 1], on the CPU."""
-    return torch.cat(list(sample_pieces(generator, num_samples, z_dim, seed)))
+    return torch.cat(list(sample_pieces(generator, num_samples, z_dim, seed, labels)))

@@ -48,6 +48,21 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
         symbol="J_disc",
         other_names=("--loss",),
     )
+    label_prior: str = setting(
+        "uniform",
+        "How often conditional models generate each class: equally often, or as often as the data "
+        "have it.",
+        one_of("uniform", "data"),
+    )
+    class_weight: float | None = setting(
+        None,
+        "Weight of the cross-entropy of a discriminator that tells classes, on real and generated "
+        "samples.",
+        number(lambda weight: 0 <= weight < inf, "must be 0 or more"),
+        metavar="W",
+        default_text="1",
+        other_names=("--auxiliary-weight",),
+    )
     precision: str = setting(
         "fp32",
         "What layers compute in; weights, losses and last layers stay in fp32.",

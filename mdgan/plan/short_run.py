@@ -58,7 +58,8 @@ _QUIET = {
 class _Noise(InMemoryPartitioner):
     """A few batches of noise with labels, which are not read from a disk."""
 
-    def __init__(self, shape: Shape, batch_size: int) -> None:
+    def __init__(self, shape: Shape, batch_size: int, num_classes: int) -> None:
+        self._num_classes = num_classes
         self._shape = (max(_LEAST_SAMPLES, 2 * batch_size), *shape)
         super().__init__(Path())
 
@@ -66,7 +67,7 @@ class _Noise(InMemoryPartitioner):
         """Draws pixels, uint8 [n, C, H, W], and labels, int64 [n]; all classes are there."""
         random = torch.Generator().manual_seed(0)
         pixels = torch.randint(0, 256, self._shape, generator=random, dtype=torch.uint8)
-        return pixels, torch.randperm(len(pixels), generator=random) % _NUM_CLASSES
+        return pixels, torch.randperm(len(pixels), generator=random) % self._num_classes
 
 
 class Role(NamedTuple):
@@ -152,7 +153,7 @@ def play(
 def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> Iterator[Prepared]:
     """A run like that of `launch.prepare`, with noise for data; its folder goes with the block."""
     ranks = LocalRanks(serves=True, hosts=layout.hosts, complete=True)
-    noise = _Noise(dataset.shape, settings.batch_size)
+    noise = _Noise(dataset.shape, settings.batch_size, dataset.num_classes or _NUM_CLASSES)
     changes = {"world_size": 1 + layout.num_workers, **_QUIET}
     with tempfile.TemporaryDirectory(prefix="mdgan-plan-") as folder:
         yield Prepared(

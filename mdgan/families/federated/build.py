@@ -113,6 +113,7 @@ def make_client(
         kappa=resolve_kappa(settings.kappa, 1),
         noise=generator_for(settings.seed, "noise", rank),
         random_state=RandomState(derive_seed(settings.seed, "client", rank), device),
+        class_counts=shard.class_counts(),
     )
     return Client(gan, len(shard))
 

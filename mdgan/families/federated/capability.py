@@ -15,6 +15,7 @@ from mdgan.families.federated.fl_gan import Client
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Capability
 from mdgan.gan.build import Models
+from mdgan.gan.labels import call, num_classes_of
 
 _TRIES = 3
 _KEPT = 2
@@ -69,7 +70,8 @@ def _bytes_needed(models: Models, settings: FederatedSettings) -> tuple[int, int
     """What both models take with their optimizers, and what each sample of a batch adds."""
     generator, discriminator = models.generator(), models.discriminator()
     samples = torch.zeros(2, *models.shape)
-    outputs = _outputs(generator, torch.zeros(2, models.z_dim)) + _outputs(discriminator, samples)
+    z = torch.zeros(2, models.z_dim)
+    outputs = _outputs(generator, z) + _outputs(discriminator, samples)
     fixed = training_bytes(
         (generator, settings.policy("generator")),
         (discriminator, settings.policy("discriminator")),
@@ -89,7 +91,8 @@ def _outputs(model: nn.Module, inputs: Tensor) -> int:
 
     layers = [layer for layer in model.modules() if not list(layer.children())]
     hooks = [layer.register_forward_hook(add) for layer in layers]
-    model(inputs)
+    labels = None if num_classes_of(model) is None else torch.zeros(len(inputs), dtype=torch.int64)
+    call(model, inputs, labels)
     for hook in hooks:
         hook.remove()
     return total

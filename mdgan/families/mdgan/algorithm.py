@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from mdgan.gan.arithmetic import finite_or_zero
 from mdgan.gan.generator import Generator
+from mdgan.gan.labels import Samples
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.randomness import RandomState
 
@@ -90,7 +91,7 @@ class GeneratorLearner(Generator):
         self._stale = stale
         self._graphs: deque[_Graph] = deque()
 
-    def generate(self, kappa: int) -> Tensor:
+    def generate(self, kappa: int) -> Samples:
         """X = G(z), z ~ N(0, I), in one forward pass whose graph is kept for `backward`.
 
         Feedback must come in the order of these calls. With stale feedback the next batches are
@@ -100,16 +101,18 @@ class GeneratorLearner(Generator):
             kappa: κ.
 
         Returns:
-            X without its graph, [κ, b, C, H, W] in [−1, 1] (Algorithm 1, lines 27-30).
+            X without its graph, [κ, b, C, H, W] in [−1, 1] (Algorithm 1, lines 27-30); and y,
+            int64 [κ, b], if G is conditional.
         """
         weights = self._weights_as_they_are() if self._stale else None
         samples = self.draw(kappa * self._batch_size, weights)
-        generated = samples.view(kappa, self._batch_size, *samples.shape[1:])
+        batches, labels = (kappa, self._batch_size), samples.labels
+        generated = samples.images.view(*batches, *samples.images.shape[1:])
         learnt = self.parameters if weights is None else list(weights.values())
         if not self._stale:
             self.forget()
         self._graphs.append(_Graph(generated, learnt))
-        return generated.detach()
+        return Samples(generated.detach(), None if labels is None else labels.view(batches))
 
     def forget(self) -> None:
         """Drops the generated batches that were not learnt from."""

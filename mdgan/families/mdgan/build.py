@@ -31,6 +31,7 @@ from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 
 _VERDICT_BYTES = 4
+_LABEL_BYTES = 8
 _ADDRESSES_BYTES = 1 << 20
 
 
@@ -65,6 +66,7 @@ class _MDGAN(Builder[MDGANSettings]):
     def message_sizes(self, settings: MDGANSettings, models: Models) -> MessageSizes:
         """Batches and feedback to the byte, discriminators with all that moves with them."""
         batch_bytes = 4 * settings.batch_size * prod(models.shape)
+        label_bytes = _LABEL_BYTES * settings.batch_size
         verdicts = _VERDICT_BYTES * settings.batch_size
         states = state_bytes(
             (build_model(models.discriminator, 0), settings.policy("discriminator"))
@@ -76,7 +78,8 @@ class _MDGAN(Builder[MDGANSettings]):
                 SWAPPED: small_bytes(count),
             },
             lambda count: {
-                BATCHES: 2 * count * batch_bytes + small_bytes(count),  # each uses two at most
+                # Each uses two at most.
+                BATCHES: 2 * count * (batch_bytes + label_bytes) + small_bytes(count),
                 SWAP: _ADDRESSES_BYTES + small_bytes(count),
             },
             lambda count: {DISCRIMINATORS: count * states + small_bytes(0)},

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from mdgan.gan.arithmetic import finite_or_zero
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.losses import Term
+from mdgan.gan.labels import Samples, inputs
+from mdgan.gan.losses import Verdict, as_verdict
 
 _STACKABLE = (torch.optim.Adam, torch.optim.RAdam, torch.optim.SGD)
 """Optimizers that keep all their state by parameter, so that one can step with the state of many.
@@ -20,6 +21,9 @@ _STACKABLE = (torch.optim.Adam, torch.optim.RAdam, torch.optim.SGD)
 Others count steps for all their parameters together, and workers may have taken different numbers.
 """
 
+
+Loss = Callable[[Verdict, Tensor | None], Tensor]
+"""From what one discriminator says of a batch, and the labels if it is conditional, to a scalar."""
 
 Penalty = Callable[[Tensor, Tensor], Tensor]
 """From logits, [R, b], and the batch that they are of, [R, b, C, H, W], to [R]."""
@@ -67,12 +71,12 @@ class DiscriminatorStack:
         """Where the models live."""
         return next(self._template.parameters()).device
 
-    def rehearse(self, batch: Tensor, term: Term, penalty: Penalty | None = None) -> None:
+    def rehearse(self, batch: Samples, loss: Loss, penalty: Penalty | None = None) -> None:
         """Computes gradients with copies of all weights, to see whether that works.
 
         Args:
             batch: of any content, [W, b, C, H, W] for all W discriminators.
-            term: any loss.
+            loss: any.
             penalty: see `learn`.
 
         Raises:
@@ -80,12 +84,13 @@ class DiscriminatorStack:
         """
         parameters, buffers = _tensors(self._parameters.clone()), _tensors(self._buffers.clone())
         learnt = [parameters[name].requires_grad_() for name in self._learnt]
-        batch = batch.detach().requires_grad_()
+        images = batch.images.detach().requires_grad_()
         try:
-            losses, logits, after = self._losses(_Weights(parameters, buffers), batch, term)
+            weights = _Weights(parameters, buffers)
+            losses, logits, after = self._losses(weights, batch.of(images), loss)
             if penalty is not None:
-                losses = losses + penalty(logits, batch)
-            torch.autograd.backward(losses.sum(), inputs=[*learnt, batch])
+                losses = losses + penalty(logits, images)
+            torch.autograd.backward(losses.sum(), inputs=[*learnt, images])
         except Exception as error:  # torch may refuse a model with any error
             reason = (str(error).splitlines() or [""])[0]
             raise CannotStack(f"{type(error).__name__}: {reason}") from error
@@ -119,8 +124,8 @@ class DiscriminatorStack:
     def learn(
         self,
         rows: Sequence[int],
-        batch: Tensor,
-        term: Term,
+        batch: Samples,
+        loss: Loss,
         scale: float,
         *,
         begin: bool,
@@ -131,20 +136,20 @@ class DiscriminatorStack:
 
         Args:
             rows: of R discriminators, increasing.
-            batch: what each of them sees, [R, b, C, H, W].
-            term: the loss, from logits.
+            batch: what each of them sees, [R, b, C, H, W]; labels are [R, b].
+            loss: of each.
             scale: what losses are multiplied by.
             begin: whether to replace the gradients that are there.
             penalty: added to the loss, from logits [R, b] and `source`.
-            source: what the batch was made of, by a graph; the batch itself if not given.
+            source: what the images were made of, by a graph; these themselves if not given.
 
         Returns:
             The losses without the penalty, [R], not scaled, and the logits, [R, b]; without graphs.
         """
-        source = batch if source is None else source
+        source = batch.images if source is None else source
         weights = self._chosen(rows)
         learnt = [weights.parameters[name].requires_grad_() for name in self._learnt]
-        losses, logits, buffers = self._losses(weights, batch, term)
+        losses, logits, buffers = self._losses(weights, batch, loss)
         whole = losses if penalty is None else losses + penalty(logits, source)
         # backward(), unlike grad(), gives gradients the memory layout of the weights.
         torch.autograd.backward((whole * scale).sum(), inputs=learnt)
@@ -154,14 +159,14 @@ class DiscriminatorStack:
         return losses.detach(), logits.detach()
 
     def input_gradient(
-        self, rows: Sequence[int], batch: Tensor, term: Term, scale: float, source: Tensor
+        self, rows: Sequence[int], batch: Samples, loss: Loss, scale: float, source: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradient of a loss with respect to what a batch was made of; weights get none.
 
         Args:
             rows: of R discriminators, increasing.
-            batch: what each of them sees, [R, b, C, H, W].
-            term: the loss, from logits.
+            batch: what each of them sees, [R, b, C, H, W]; labels are [R, b].
+            loss: of each.
             scale: what losses are multiplied by.
             source: what the batch was made of, by a graph; wants a gradient.
 
@@ -169,7 +174,7 @@ class DiscriminatorStack:
             The gradient, scaled, [R, b, C, H, W], the losses, [R], not scaled, and the logits,
             [R, b].
         """
-        losses, logits, buffers = self._losses(self._chosen(rows), batch, term)
+        losses, logits, buffers = self._losses(self._chosen(rows), batch, loss)
         (gradient,) = torch.autograd.grad((losses * scale).sum(), source)
         self._put_back(rows, buffers)
         return gradient, losses.detach(), logits.detach()
@@ -197,19 +202,26 @@ class DiscriminatorStack:
         self._optimizer.step()
 
     def _losses(
-        self, weights: _Weights, batch: Tensor, term: Term
+        self, weights: _Weights, batch: Samples, loss: Loss
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Losses, [R], and logits, [R, b], with their graph; and the changed buffers, [R, …]."""
 
         def one(
-            parameters: dict[str, Tensor], buffers: dict[str, Tensor], samples: Tensor
+            parameters: dict[str, Tensor],
+            buffers: dict[str, Tensor],
+            images: Tensor,
+            labels: Tensor | None = None,
         ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
             weights = {**parameters, **buffers}
-            logits = torch.func.functional_call(self._template, weights, (samples,))
-            return term(logits), logits.flatten(), {name: weights[name] for name in buffers}
+            given = inputs(images, labels)
+            verdict = as_verdict(torch.func.functional_call(self._template, weights, given))
+            changed = {name: weights[name] for name in buffers}
+            return loss(verdict, labels), verdict.logits.flatten(), changed
 
         vectorized: Any = torch.vmap(one, randomness="different")
-        losses, logits, buffers = vectorized(weights.parameters, weights.buffers, batch)
+        losses, logits, buffers = vectorized(
+            weights.parameters, weights.buffers, *inputs(batch.images, batch.labels)
+        )
         return losses, logits, buffers
 
     def _chosen(self, rows: Sequence[int]) -> _Weights:

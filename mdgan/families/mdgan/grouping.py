@@ -8,7 +8,6 @@ from statistics import median
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from mdgan.families.contract import HostNeeds
 from mdgan.families.mdgan.algorithm import Assignment
@@ -16,6 +15,7 @@ from mdgan.families.mdgan.discriminator_stack import CannotStack
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.worker import Answers, OneByOne, Worker, WorkerGroup
+from mdgan.gan.labels import Samples
 from mdgan.settings.machine import num_cores
 
 _log = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ class Tuning:
         self._group.learn_real_halves()
         self._real_seconds += self._clock() - begin
 
-    def answer(self, generated: Tensor, assignment: Mapping[int, Assignment]) -> Answers:
+    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> Answers:
         """See `WorkerGroup`."""
         if not self._left:
             return self._group.answer(generated, assignment)

@@ -19,6 +19,7 @@ from mdgan.families.mdgan.messages import (
 )
 from mdgan.families.mdgan.worker import Worker, WorkerGroup
 from mdgan.gan.codecs import FP32, Codec
+from mdgan.gan.labels import num_classes_of
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
@@ -53,6 +54,7 @@ class MDGANHost(HostPart):
         self._form = form
         self._tracer = tracer
         self._images = images
+        self._num_classes = num_classes_of(next(iter(workers.values())).discriminator.model)
 
     @property
     def learners(self) -> Mapping[int, Worker]:
@@ -82,7 +84,9 @@ class MDGANHost(HostPart):
 
     def _answer(self, message: Message, transport: HostTransport) -> None:
         """Trains every worker on its X^(d) and answers with the feedback on its X^(g)."""
-        generated, assignment = read_batches(message, self._images, self._form.shape)
+        generated, assignment = read_batches(
+            message, self._images, self._form.shape, self._num_classes
+        )
         for worker in assignment:
             self._workers[worker].discriminator.at(message.iteration)
         answers = self._group.answer(generated.to(self._device), assignment)

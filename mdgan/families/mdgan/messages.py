@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import FP32, Codec
+from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import part_of, under
 from mdgan.messages import Message
 
@@ -16,6 +18,7 @@ FEEDBACK = "FEEDBACK"
 SWAP = "SWAP"
 SWAPPED = "SWAPPED"
 DISCRIMINATORS = "DISCRIMINATORS"
+_LABELS = "labels"
 VERDICTS = "verdicts"
 """What workers send beside their feedback, for the rules that need it: D_n(X^(g)), [b] each."""
 
@@ -39,7 +42,7 @@ def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> Answe
 
 def batches(
     iteration: int,
-    generated: Tensor,
+    generated: Samples,
     assignment: Mapping[int, tuple[int, int]],
     *,
     swap_follows: bool,
@@ -53,7 +56,7 @@ def batches(
 
     Args:
         iteration: i.
-        generated: X, [κ, b, C, H, W].
+        generated: X, [κ, b, C, H, W]; with y, int64 [κ, b], if models are conditional.
         assignment: for every worker of the host, the batch to judge and the one to train on.
         swap_follows: whether a SWAP comes before the next BATCHES.
         last: whether this is the last iteration.
@@ -62,13 +65,16 @@ def batches(
 
     Returns:
         fields `judge` and `train` (worker → position in the tensor), `swap_follows`, `last`;
-        tensors `batches.…` as the codec writes [number of batches used here, b, C, H, W].
+        tensors `batches.…` as the codec writes [number of batches used here, b, C, H, W]; and
+        `labels`, int64 [number of batches used here, b], if models are conditional.
     """
     used = tuple(sorted({index for pair in assignment.values() for index in pair}))
     position = {index: place for place, index in enumerate(used)}
     encoded = {} if encoded is None else encoded
     if used not in encoded:
-        encoded[used] = under("batches.", codec.encode(generated[list(used)]))
+        chosen = generated[list(used)]
+        labels = {} if chosen.labels is None else {_LABELS: chosen.labels}
+        encoded[used] = {**under("batches.", codec.encode(chosen.images)), **labels}
     return Message(
         BATCHES,
         iteration,
@@ -83,24 +89,40 @@ def batches(
 
 
 def read_batches(
-    message: Message, codec: Codec, batch_shape: tuple[int, ...]
-) -> tuple[Tensor, dict[int, Assignment]]:
+    message: Message, codec: Codec, batch_shape: tuple[int, ...], num_classes: int | None = None
+) -> tuple[Samples, dict[int, Assignment]]:
     """Reads a BATCHES message.
 
     Args:
         message: from the server.
         codec: of images.
         batch_shape: (b, C, H, W).
+        num_classes: K of the discriminators here; None if they are not conditional.
 
     Returns:
-        The batches that are used here, float32 [.., b, C, H, W]; and, for every worker here, the
-        places of its two batches.
+        The batches that are used here, float32 [.., b, C, H, W], with labels if the discriminators
+        are conditional; and, for every worker here, the places of its two batches.
+
+    Raises:
+        ValueError, KeyError: the codec does not write such batches, or labels are missing or wrong.
     """
     judge, train = message.fields["judge"], message.fields["train"]
+    images = codec.decode(part_of(message.tensors, "batches."), batch_shape)
+    labels = None
+    if num_classes is not None:
+        labels = message.tensors[_LABELS]
+        _check_labels(labels, images.shape[:2], num_classes)
     return (
-        codec.decode(part_of(message.tensors, "batches."), batch_shape),
+        Samples(images, labels),
         {int(worker): Assignment(place, train[worker]) for worker, place in judge.items()},
     )
+
+
+def _check_labels(labels: Tensor, shape: Sequence[int], num_classes: int) -> None:
+    if labels.dtype != torch.int64 or labels.shape != torch.Size(shape):
+        raise ValueError(f"labels are {labels.dtype} {list(labels.shape)}, not int64 {list(shape)}")
+    if labels.numel() and not (labels.min() >= 0 and labels.max() < num_classes):
+        raise ValueError(f"a label is not in 0-{num_classes - 1}")
 
 
 def swap(

@@ -16,6 +16,7 @@ from mdgan.families.mdgan.participation import Holders
 from mdgan.families.mdgan.server_swaps import ServerSwaps
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import Codec
+from mdgan.gan.labels import label_counts
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.model_state import part_of, under
 
@@ -174,6 +175,9 @@ class MDGANServer(ServerPart):
         engine.at(i)
         workers = sorted(worker for carried in hosts.values() for worker in carried)
         kappa = resolve_kappa(self._settings.kappa, len(workers))
+        if self._learner.label_counts is not None and self._settings.label_prior == "data":
+            held = [own["classes"] for own in engine.members.holdings().values()]
+            self._learner.label_counts = label_counts(len(self._learner.label_counts), held)
         with engine.span("generate"):
             generated = self._learner.generate(kappa)
         assignment = assign(workers, kappa)

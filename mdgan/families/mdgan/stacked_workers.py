@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,6 +11,8 @@ from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.discriminator_stack import CannotStack, DiscriminatorStack, Penalty
 from mdgan.families.mdgan.worker import Answers, StageOf, Worker
 from mdgan.gan.discriminator_learner import Rules, unobserved
+from mdgan.gan.labels import Samples, num_classes_of
+from mdgan.gan.losses import Verdict
 from mdgan.gan.regularizers import gradient_penalty, r1_penalty
 
 
@@ -54,7 +57,7 @@ class StackedWorkers:
         self._arrange()
         self._learn_real_halves(list(self._workers))
 
-    def answer(self, generated: Tensor, assignment: Mapping[int, Assignment]) -> Answers:
+    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> Answers:
         """See `WorkerGroup`."""
         self._arrange()
         ranks = sorted(assignment, key=self._row.__getitem__)
@@ -63,15 +66,15 @@ class StackedWorkers:
         )
         with self._stage(ranks, "feedback"):
             judged = generated[[assignment[rank].judge for rank in ranks]]
-            judged = judged.detach().requires_grad_()
-            seen = self._augmented(ranks, judged)
+            images = judged.images.detach().requires_grad_()
+            seen = judged.of(self._augmented(ranks, images))
             with self._random_state.in_place():
                 gradients, generator_losses, verdicts = self._stack.input_gradient(
                     self._rows(ranks),
                     seen,
-                    self._rules.generator_loss,
+                    partial(self._rules.loss, self._rules.generator_loss),
                     self._rules.loss_scale,
-                    judged,
+                    images,
                 )
             feedbacks = gradients / self._rules.loss_scale
         losses = torch.stack([discriminator_losses, generator_losses], dim=1)
@@ -82,25 +85,26 @@ class StackedWorkers:
             {rank: verdicts[place[rank]] for rank in assignment},
         )
 
-    def _learn(self, ranks: Sequence[int], fake: Tensor) -> Tensor:
+    def _learn(self, ranks: Sequence[int], fake: Samples) -> Tensor:
         """L local steps (Algorithm 1, lines 6-8).
 
         Args:
             ranks: of R workers, in the order of their rows.
-            fake: X^(d) of each, [R, b, C, H, W].
+            fake: X^(d) of each, [R, b, C, H, W]; with labels, [R, b], if D is conditional.
 
         Returns:
             J_disc before the last step, [R].
         """
         workers, rows = [self._workers[rank] for rank in ranks], self._rows(ranks)
-        term, scale = self._rules.discriminator_loss.fake, self._rules.loss_scale
+        loss = partial(self._rules.loss, self._rules.discriminator_loss.fake)
+        scale = self._rules.loss_scale
         losses_before = torch.zeros(len(ranks))
         for _ in range(self._rules.local_steps):
             self._learn_real_halves(ranks)
             with self._stage(ranks, "fake half"):
-                seen = self._augmented(ranks, fake)
+                seen = fake.of(self._augmented(ranks, fake.images))
                 with self._random_state.in_place():
-                    losses, _ = self._stack.learn(rows, seen, term, scale, begin=False)
+                    losses, _ = self._stack.learn(rows, seen, loss, scale, begin=False)
                 if self._gradient_penalty is not None:
                     self._learn_gradient_penalty(ranks, fake)
             with self._stage(ranks, "local step"):
@@ -110,14 +114,14 @@ class StackedWorkers:
             )
         return losses_before
 
-    def _learn_gradient_penalty(self, ranks: Sequence[int], fake: Tensor) -> None:
+    def _learn_gradient_penalty(self, ranks: Sequence[int], fake: Samples) -> None:
         mixed = []
-        for rank, batch in zip(ranks, fake, strict=True):
+        for rank, batch in zip(ranks, fake.images, strict=True):
             worker = self._workers[rank]
             with worker.random_state.in_place():
                 mixed.append(worker.mixed(batch))
         source = torch.stack(mixed).requires_grad_()
-        seen = self._augmented(ranks, source)
+        seen = fake.of(self._augmented(ranks, source))
         with self._random_state.in_place():
             self._stack.learn(
                 self._rows(ranks),
@@ -147,13 +151,19 @@ class StackedWorkers:
             return
         workers = [self._workers[rank] for rank in ranks]
         with self._stage(ranks, "real half"):
-            real = torch.stack([worker.draw_real() for worker in workers]).to(self._stack.device)
-            real.requires_grad_(self._r1 is not None)
-            seen, rows = self._augmented(ranks, real), self._rows(ranks)
+            real = stacked([worker.draw_real() for worker in workers]).to(self._stack.device)
+            real.images.requires_grad_(self._r1 is not None)
+            seen, rows = real.of(self._augmented(ranks, real.images)), self._rows(ranks)
+            loss = partial(self._rules.loss, self._rules.discriminator_loss.real)
             with self._random_state.in_place():
-                term, scale = self._rules.discriminator_loss.real, self._rules.loss_scale
                 losses, logits = self._stack.learn(
-                    rows, seen, term, scale, begin=True, penalty=self._r1, source=real
+                    rows,
+                    seen,
+                    loss,
+                    self._rules.loss_scale,
+                    begin=True,
+                    penalty=self._r1,
+                    source=real.images,
                 )
             for worker, loss, own in zip(workers, losses, logits, strict=True):
                 worker.keep_real_half(loss, own)
@@ -179,10 +189,15 @@ class StackedWorkers:
         before = self._random_state.tensors()
         penalty = self._r1 or self._gradient_penalty
         shape = (len(self._workers), self._rules.batch_size, *sample_shape)
-        batch = torch.zeros(shape, device=self._stack.device)
+        batch = Samples(torch.zeros(shape, device=self._stack.device))
+        first = next(iter(self._workers.values()))
+        if num_classes_of(first.discriminator.model) is not None:
+            labels = torch.zeros(shape[:2], dtype=torch.int64, device=self._stack.device)
+            batch = Samples(batch.images, labels)
+        loss = partial(self._rules.loss, self._rules.discriminator_loss.real)
         try:
             with self._random_state.in_place():
-                self._stack.rehearse(batch, self._rules.discriminator_loss.real, penalty)
+                self._stack.rehearse(batch, loss, penalty)
         finally:
             self._random_state.restore(before)
 
@@ -199,6 +214,13 @@ def _penalties(rules: Rules) -> tuple[Penalty | None, Penalty | None]:
     return r1 if rules.r1 else None, between if rules.gradient_penalty else None
 
 
-def _nothing(logits: Tensor) -> Tensor:
+def _nothing(verdict: Verdict, _labels: Tensor | None) -> Tensor:
     """A loss that is always 0."""
-    return logits.new_zeros(())
+    return verdict.logits.new_zeros(())
+
+
+def stacked(batches: Sequence[Samples]) -> Samples:
+    """Batches of samples, all with labels or none, as one with one more dimension."""
+    labels = [batch.labels for batch in batches if batch.labels is not None]
+    images = torch.stack([batch.images for batch in batches])
+    return Samples(images, torch.stack(labels) if labels else None)

@@ -12,6 +12,7 @@ from torch import Tensor
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import DiscriminatorLearner, Stage, unobserved
+from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import part_of
 
 
@@ -35,19 +36,20 @@ class Worker(DiscriminatorLearner):
     A swap moves the discriminator. The data and the random state stay with the worker.
     """
 
-    def feedback(self, judged: Tensor) -> Judgement:
+    def feedback(self, judged: Samples) -> Judgement:
         """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g), J_gen a mean over the batch (Algorithm 1, line 9).
 
         Only the gradient with respect to the input is computed, none for θ_n.
 
         Args:
-            judged: X^(g), [b, C, H, W].
+            judged: X^(g), [b, C, H, W]; with labels if D is conditional.
         """
-        judged = judged.detach().requires_grad_()
+        images = judged.images.detach().requires_grad_()
         with self.random_state.in_place():
-            logits = self.judge(judged)  # [b], or [b, 1] and the like
-            loss = self.rules.generator_loss(logits)
-            (gradient,) = torch.autograd.grad(loss * self.rules.loss_scale, judged)
+            verdict = self.judge(judged.of(images))
+            logits = verdict.logits  # [b], or [b, 1] and the like
+            loss = self.rules.loss(self.rules.generator_loss, verdict, judged.labels)
+            (gradient,) = torch.autograd.grad(loss * self.rules.loss_scale, images)
         return Judgement(gradient / self.rules.loss_scale, loss.detach(), logits.detach().flatten())
 
     def load_discriminator(self, state: Mapping[str, Tensor]) -> None:
@@ -117,11 +119,12 @@ class WorkerGroup(Protocol):
     def learn_real_halves(self) -> None:
         """`Worker.learn_real_half` of all workers."""
 
-    def answer(self, generated: Tensor, assignment: Mapping[int, Assignment]) -> Answers:
+    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> Answers:
         """`Worker.learn` and `Worker.feedback` of some workers.
 
         Args:
-            generated: the batches, float32 [.., b, C, H, W] on the workers' device.
+            generated: the batches, float32 [.., b, C, H, W] on the workers' device; with labels,
+                int64 [.., b], if the discriminators are conditional.
             assignment: by rank of those that are asked, the places of their two batches.
         """
 
@@ -146,7 +149,7 @@ class OneByOne:
             with self._stage_of(rank)("real half"):
                 worker.learn_real_half()
 
-    def answer(self, generated: Tensor, assignment: Mapping[int, Assignment]) -> Answers:
+    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> Answers:
         """See `WorkerGroup`."""
         answers = Answers({}, {}, {})
         for rank, (judge, train) in assignment.items():

@@ -86,6 +86,7 @@ class _Standalone(Builder[StandaloneSettings]):
             kappa=resolve_kappa(settings.kappa, 1),
             noise=generator_for(settings.seed, "noise"),
             random_state=RandomState(derive_seed(settings.seed, "server"), device),
+            class_counts=shard.class_counts(),
         )
         return StandaloneServer(gan, shard.class_counts())
 

@@ -29,7 +29,7 @@ def test_the_recipe(tmp_path: Path) -> None:
     assert len(source) == 12
     shard = Shard(source, torch.arange(6, 12), torch.Generator().manual_seed(0))
     level = torch.tensor([-1.0, 1.0, -1.0, 1.0]).repeat(8, 1, 4, 1).mT
-    assert torch.equal(shard.next_batch(8), level)
+    assert torch.equal(shard.next_batch(8).images, level)
 
 
 HELD_OUT = """

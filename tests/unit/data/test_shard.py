@@ -30,7 +30,7 @@ def make_shard(indices: Tensor, seed: int = 0) -> Shard:
 
 
 def draw(shard: Shard, *batch_sizes: int) -> list[int]:
-    batches = [shard.next_batch(batch_size) for batch_size in batch_sizes]
+    batches = [shard.next_batch(batch_size).images for batch_size in batch_sizes]
     assert [tuple(batch.shape) for batch in batches] == [(size, 1, 1, 1) for size in batch_sizes]
     return torch.cat(batches).flatten().long().tolist()
 
@@ -105,7 +105,7 @@ def test_nothing_is_copied() -> None:
 
 def test_a_batch_belongs_to_whoever_drew_it() -> None:
     shard = make_shard(torch.arange(10))
-    shard.next_batch(10).fill_(-1)
+    shard.next_batch(10).images.fill_(-1)
     assert sorted(draw(shard, 10)) == list(range(10))
 
 

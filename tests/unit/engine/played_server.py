@@ -15,6 +15,7 @@ from mdgan.engine.host.loop import Host
 from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.host import MDGANHost
 from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
+from mdgan.gan.labels import Samples
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.timeouts import Timeouts
@@ -114,10 +115,12 @@ class PlayedServer:
 def batches(iteration: int, workers: Mapping[int, Any], *, swap: bool = False) -> Message:
     assignment = dict.fromkeys(workers, (0, 1))
     generated = torch.stack([FIRST, SECOND]) / iteration
-    return mdgan_messages.batches(iteration, generated, assignment, swap_follows=swap, last=False)
+    return mdgan_messages.batches(
+        iteration, Samples(generated), assignment, swap_follows=swap, last=False
+    )
 
 
 def answer(worker: Worker, iteration: int) -> Tensor:
     """What a worker must answer, computed here."""
-    worker.learn(SECOND / iteration)
-    return worker.feedback(FIRST / iteration)[0]
+    worker.learn(Samples(SECOND / iteration))
+    return worker.feedback(Samples(FIRST / iteration))[0]

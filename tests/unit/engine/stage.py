@@ -28,6 +28,7 @@ from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Judgement, OneByOne, Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.model_state import part_of
 from mdgan.gan.randomness import RandomState, generator_for
@@ -352,7 +353,7 @@ class Stage:
         """A worker answers only when the checkpoint that was due before is there."""
         feedback = worker.feedback
 
-        def answer_later(judged: Tensor) -> Judgement:
+        def answer_later(judged: Samples) -> Judgement:
             done = self.members.iteration - 1
             if self.saving.due(done - 1, done):
                 # A run that goes on has this checkpoint already, and may be writing it again.

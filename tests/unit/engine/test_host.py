@@ -12,6 +12,7 @@ from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.messages import FEEDBACK, SWAPPED
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.labels import Samples
 from mdgan.messages import Kind
 from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.state_file import write_state
@@ -236,7 +237,7 @@ def test_a_successor_takes_over_everything(server: PlayedServer) -> None:
     server.starts({3: worker})
     server.take(Kind.READY)
     given = make_worker(3, model_seed=5)
-    given.learn(FIRST)
+    given.learn(Samples(FIRST))
     server.send(messages.adopt(8, {3: given.state()}))
     assert server.take(Kind.READY).fields["holds"] == [3]
     assert server.stop() is None
@@ -285,7 +286,7 @@ def test_what_does_not_fit_is_not_taken_over(
 
 def test_it_finds_its_own_files_of_the_last_checkpoint(server: PlayedServer) -> None:
     given = make_worker(3, model_seed=5)
-    given.learn(FIRST)
+    given.learn(Samples(FIRST))
     stored = write_state(server.folder / "0000006", worker_file(3), given.state())
     files = {"3": stored.as_record()}
     server.welcome |= {"iteration": 7, "checkpoint": {"iteration": 6, "files": files}}

@@ -10,6 +10,7 @@ from mdgan import messages
 from mdgan.engine.host import checkpoints as module
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.labels import Samples
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.storage.checkpoints import worker_file
@@ -44,7 +45,7 @@ def make_keeper(folder: Path) -> HostCheckpoints:
 
 def trained(rank: int, seed: int = 0) -> Worker:
     worker = make_worker(rank, model_seed=seed)
-    worker.learn(small.images(rank))
+    worker.learn(Samples(small.images(rank)))
     return worker
 
 
@@ -74,7 +75,7 @@ def test_what_was_saved_is_restored_bit_for_bit(tmp_path: Path) -> None:
     folder = tmp_path / "digits-1" / "checkpoints" / "0000005"
     assert {path.name for path in folder.iterdir()} == {worker_file(1), worker_file(4)}
     for worker in workers.values():
-        worker.learn(small.images(9))  # training goes on
+        worker.learn(Samples(small.images(9)))  # training goes on
     fresh = {1: make_worker(1, model_seed=2), 4: make_worker(4, model_seed=2)}
     again = make_keeper(tmp_path)
     assert again.restore(whereabouts(report), fresh) == [1, 4]
@@ -88,7 +89,7 @@ def test_what_is_saved_is_what_was_there_when_it_was_ordered(tmp_path: Path) -> 
     sent = Sent()
     keeper.save(messages.checkpoint(5, [], to_server=False), {1: worker}, sent)
     for seed in range(5):
-        worker.learn(small.images(seed))
+        worker.learn(Samples(small.images(seed)))
     fresh = make_worker(1)
     assert keeper.restore(whereabouts(sent.take()), {1: fresh}) == [1]
     assert same_state(fresh.state(), state)

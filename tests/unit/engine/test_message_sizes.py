@@ -26,6 +26,7 @@ from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.build import Models
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState
@@ -35,7 +36,7 @@ from mdgan.transport.frames import encode
 SHAPE, BATCH = (3, 8, 8), 16
 
 
-class Samples(Partitioner):
+class Noise(Partitioner):
     """A data set of noise."""
 
     def __init__(self, count: int) -> None:
@@ -61,7 +62,7 @@ def worker(num_samples: int) -> Worker:
     network = model()
     made = Worker(
         Discriminator(network, torch.optim.Adam(network.parameters())),
-        Shard(Samples(num_samples), torch.arange(num_samples), torch.Generator()),
+        Shard(Noise(num_samples), torch.arange(num_samples), torch.Generator()),
         RandomState(1, torch.device("cpu")),
         Rules(
             BATCH,
@@ -123,7 +124,7 @@ def test_discriminators_fit() -> None:
 def test_batches_fit_whatever_kappa_is(num_workers: int) -> None:
     assignment = {n: (2 * n, 2 * n + 1) for n in range(num_workers)}
     generated = torch.zeros(2 * num_workers, BATCH, *SHAPE)
-    sent = batches(7, generated, assignment, swap_follows=True, last=False)
+    sent = batches(7, Samples(generated), assignment, swap_follows=True, last=False)
     assert body_bytes(sent) <= message_sizes.from_server(SIZES, [1] * num_workers)[BATCHES]
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.server.screening import Screening
+from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
 from tests.unit.gan.small import BATCH_SIZE, SHAPE, make_worker
 from tests.unit.gan.small import images as judged
@@ -86,7 +87,7 @@ def test_the_first_answer_of_all_is_judged_where_no_other_is_needed(bad: float) 
 def test_honest_answers_of_real_discriminators_pass() -> None:
     screening = make_screening()
     for seed in range(30):
-        answer, _, _ = make_worker(seed).feedback(judged(seed))
+        answer, _, _ = make_worker(seed).feedback(Samples(judged(seed)))
         assert screening.refuse(seed, answer) is None
 
 

@@ -9,6 +9,7 @@ from mdgan.families.mdgan.algorithm import GeneratorLearner
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import make_optimizer
@@ -71,9 +72,9 @@ class RealData:
         self.num_batches = 0
         self._random = generator_for(seed, "real")
 
-    def next_batch(self, batch_size: int) -> Tensor:
+    def next_batch(self, batch_size: int) -> Samples:
         self.num_batches += 1
-        return torch.randn(batch_size, *SHAPE, generator=self._random).tanh()
+        return Samples(torch.randn(batch_size, *SHAPE, generator=self._random).tanh())
 
     def state(self) -> dict[str, Tensor]:
         return {"generator": self._random.get_state()}

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.arithmetic import finite_or_zero, loss_scale, prepare
 from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.labels import Samples
 from tests.unit.gan import small
 
 PLAIN: dict[str, Any] = {"precision": "fp32", "channels_last": False, "compiled": False}
@@ -88,11 +89,11 @@ def test_a_worker_learns_and_swaps_whatever_it_computes_in(how: dict[str, Any]) 
     for one, other in (workers(), workers(**how)):
         for seed in range(3):
             for worker in (one, other):
-                worker.learn(small.images(seed))
+                worker.learn(Samples(small.images(seed)))
             state = one.discriminator.state()
             one.load_discriminator(other.discriminator.state())
             other.load_discriminator(state)
-        feedbacks.append(one.feedback(small.images(9))[0])
+        feedbacks.append(one.feedback(Samples(small.images(9)))[0])
     plain, got = feedbacks
     assert got.dtype == torch.float32
     assert (got - plain).norm() < 0.05 * plain.norm()

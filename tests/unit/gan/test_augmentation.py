@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from mdgan.gan.augmentation import BATCHES_BETWEEN, Augmentation, augment
+from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import RandomState
 from mdgan.gan.regularizer_settings import AugmentationRules
 from tests.unit.gan import small
@@ -93,7 +94,7 @@ def test_feedback_is_the_gradient_through_the_augmentation() -> None:
     with state.in_place():
         loss = worker.rules.generator_loss(model(augment(leaf)))
     (wanted,) = torch.autograd.grad(loss, leaf)
-    judgement = worker.feedback(judged)
+    judgement = worker.feedback(Samples(judged))
     torch.testing.assert_close(judgement.feedback, wanted)
 
 

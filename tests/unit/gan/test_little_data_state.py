@@ -12,6 +12,7 @@ from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
 from mdgan.gan.regularizer_settings import AugmentationRules
@@ -79,7 +80,7 @@ class Run:
 
     def iterate(self, i: int) -> None:
         generated = self.learner.generate(2)
-        gradient = torch.zeros_like(generated)
+        gradient = torch.zeros_like(generated.images)
         for n, (judge, train) in assign([1, 2], 2).items():
             self.workers[n].learn(generated[train])
             gradient[judge] += self.workers[n].feedback(generated[judge]).feedback
@@ -146,8 +147,8 @@ def test_swapping_equals_exchanging_the_shards(
             # Who has which shard now gets the batch of that shard.
             shards = reversed(workers) if workers is stayed and i > 3 else workers
             for place, worker in enumerate(shards):
-                worker.learn(images(10 * i + place))
-                worker.feedback(images(10 * i + place + 5))
+                worker.learn(Samples(images(10 * i + place)))
+                worker.feedback(Samples(images(10 * i + place + 5)))
         if i == 3:
             way(swapped[0], swapped[1])
             exchange_shards(stayed[0], stayed[1])
@@ -164,7 +165,7 @@ def test_each_of_them_changes_training(name: str) -> None:
     plain, other = stateful.make_worker(1), make_worker(name, 1)
     for i in range(ITERATIONS):
         for worker in (plain, other):
-            worker.learn(images(i))
+            worker.learn(Samples(images(i)))
     weights = [next(w.discriminator.model.parameters()) for w in (plain, other)]
     assert not torch.equal(*weights)
 
@@ -176,7 +177,7 @@ def test_the_real_batch_is_forgotten_with_its_half() -> None:
     worker.drop_real_half()
     with pytest.raises(AssertionError, match="the real half comes first"):
         worker.mixed(images(0))
-    worker.learn(images(0))
+    worker.learn(Samples(images(0)))
     with pytest.raises(AssertionError, match="the real half comes first"):
         worker.mixed(images(0))
     assert not any(name.startswith("real") for name in worker.state())
@@ -185,7 +186,7 @@ def test_the_real_batch_is_forgotten_with_its_half() -> None:
 def adapted(steps: int) -> Worker:
     worker = make_worker("ada", 1)
     for i in range(steps):
-        worker.learn(images(i))
+        worker.learn(Samples(images(i)))
     return worker
 
 

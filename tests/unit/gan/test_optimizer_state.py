@@ -11,6 +11,7 @@ from mdgan.engine.message_sizes import state_bytes, training_bytes
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import optimizer_tensors
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import make_optimizer
@@ -39,7 +40,7 @@ class Run:
 
     def iterate(self, i: int) -> None:
         generated = self.learner.generate(2)
-        gradient = torch.zeros_like(generated)
+        gradient = torch.zeros_like(generated.images)
         for n, (judge, train) in assign([1, 2], 2).items():
             self.workers[n].discriminator.at(i)
             self.workers[n].learn(generated[train])
@@ -99,7 +100,7 @@ def test_swapping_equals_exchanging_the_shards(name: str) -> None:
             shards = reversed(workers) if workers is stayed and i > 3 else workers
             for place, worker in enumerate(shards):
                 worker.discriminator.at(i)
-                worker.learn(images(10 * i + place))
+                worker.learn(Samples(images(10 * i + place)))
         if i == 3:
             swap(*swapped)
             for part in ("batches", "random_state"):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.gan.arithmetic import prepare
+from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES
 from mdgan.gan.randomness import RandomState
 from mdgan.gan.regularizers import gradient_penalty, mix, r1_penalty, with_spectral_norm
@@ -125,11 +126,11 @@ def test_a_local_step_is_the_textbooks_with_the_penalty(
         fake = small.images(iteration)
         if early:
             worker.learn_real_half()
-        told = worker.learn(fake)
+        told = worker.learn(Samples(fake))
         for _ in range(local_steps):
             optimizer.zero_grad()
             with state.in_place():
-                real = data.next_batch(small.BATCH_SIZE).requires_grad_()
+                real = data.next_batch(small.BATCH_SIZE).images.requires_grad_()
                 logits = model(real)
                 total = terms.real(logits)
                 if r1:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mdgan.families.mdgan.algorithm import GeneratorLearner, assign
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import part_of
 from mdgan.gan.randomness import RandomState
 from tests.unit.gan.small import (
@@ -38,7 +39,7 @@ class Run:
     def iterate(self, iteration: int) -> None:
         generated = self.learner.generate(self.kappa)
         assignment = assign(sorted(self.workers), self.kappa)
-        gradient = torch.zeros_like(generated)
+        gradient = torch.zeros_like(generated.images)
         for rank, worker in self.workers.items():
             self.told.append(worker.learn(generated[assignment[rank].train]))
             feedback, loss, _ = worker.feedback(generated[assignment[rank].judge])
@@ -140,7 +141,7 @@ def test_a_resumed_run_depends_on_every_part_of_the_state() -> None:
 @pytest.mark.parametrize("local_steps", [1, 2])
 def test_a_pending_real_half_is_learnt_again_and_its_gradient_stays_here(local_steps: int) -> None:
     worker = make_worker(1, local_steps=local_steps)
-    worker.learn(images(0))
+    worker.learn(Samples(images(0)))
     before = worker.state()
     worker.learn_real_half()
     pending = worker.state()
@@ -154,7 +155,7 @@ def test_a_discriminator_can_be_taken_over_at_any_time(pending: bool) -> None:
     """With the next real half learnt already, nothing of it is left."""
     early, late, giver = make_worker(1), make_worker(1), make_worker(2)
     for worker in (early, late, giver, giver):
-        worker.learn(images(1))
+        worker.learn(Samples(images(1)))
     state = giver.discriminator.state()
     if pending:
         early.learn_real_half()
@@ -162,7 +163,11 @@ def test_a_discriminator_can_be_taken_over_at_any_time(pending: bool) -> None:
     late.load_discriminator(state)
     assert early.discriminator.digest() == giver.discriminator.digest()
     answers = [
-        [worker.learn(images(2)), *worker.feedback(images(3)), worker.learn(images(4))]
+        [
+            worker.learn(Samples(images(2))),
+            *worker.feedback(Samples(images(3))),
+            worker.learn(Samples(images(4))),
+        ]
         for worker in (early, late)
     ]
     assert equal_bits(*answers)
@@ -177,7 +182,7 @@ def test_a_discriminator_that_does_not_fit_leaves_the_pending_half() -> None:
     del state["model.1.weight"]
     with pytest.raises(KeyError):
         disturbed.load_discriminator(state)
-    assert same_bits(disturbed.learn(images(0)), calm.learn(images(0)))
+    assert same_bits(disturbed.learn(Samples(images(0))), calm.learn(Samples(images(0))))
     assert equal_bits(bits_of(disturbed), bits_of(calm))
 
 
@@ -213,7 +218,7 @@ WORKER_DAMAGES: dict[str, Callable[[dict[str, Tensor]], object]] = {
 def test_a_worker_state_that_does_not_fit_changes_nothing(name: str, pending: bool) -> None:
     disturbed, calm, other = make_worker(1), make_worker(1), make_worker(2)
     for worker in (disturbed, calm, other, other):
-        worker.learn(images(0))
+        worker.learn(Samples(images(0)))
         if pending:
             worker.learn_real_half()
     state = other.state()
@@ -221,7 +226,11 @@ def test_a_worker_state_that_does_not_fit_changes_nothing(name: str, pending: bo
     with pytest.raises((KeyError, RuntimeError)):
         disturbed.load_state(state)
     answers = [
-        [worker.learn(images(1)), *worker.feedback(images(2)), worker.learn(images(3))]
+        [
+            worker.learn(Samples(images(1))),
+            *worker.feedback(Samples(images(2))),
+            worker.learn(Samples(images(3))),
+        ]
         for worker in (disturbed, calm)
     ]
     assert equal_bits(*answers)
@@ -248,12 +257,12 @@ def test_a_generator_state_that_does_not_fit_changes_nothing(name: str) -> None:
     LEARNER_DAMAGES[name](state)
     with pytest.raises((KeyError, RuntimeError)):
         disturbed.load_state(state)
-    assert same_bits(disturbed.generate(2), calm.generate(2))
+    assert same_bits(disturbed.generate(2).images, calm.generate(2).images)
     assert all(same_bits(disturbed.state()[name], calm.state()[name]) for name in calm.state())
 
 
 def learn_once(learner: GeneratorLearner) -> None:
-    learner.backward(learner.generate(2) * 0.1)
+    learner.backward(learner.generate(2).images * 0.1)
     learner.step()
 
 
@@ -262,7 +271,7 @@ def test_loading_drops_what_was_generated_and_not_learnt_from() -> None:
     state = learner.state()
     learner.generate(2)
     learner.load_state(state)
-    assert same_bits(learner.generate(2), reference.generate(2))
+    assert same_bits(learner.generate(2).images, reference.generate(2).images)
 
 
 @torch.no_grad()
@@ -288,12 +297,12 @@ def test_states_share_no_memory_with_who_gave_or_took_them() -> None:
 def test_a_worker_with_other_data_goes_on_with_the_same_discriminator() -> None:
     old = make_worker(1)
     for iteration in range(3):
-        old.learn(images(iteration))
+        old.learn(Samples(images(iteration)))
     moved, untouched = make_worker(1, shard_size=20), make_worker(1, shard_size=20)
     assert not moved.load_state(old.state())
     assert moved.discriminator.digest() == old.discriminator.digest()
     assert same_bits(moved.random_state.tensors()["cpu"], old.random_state.tensors()["cpu"])
-    assert same_bits(moved.batches.next_batch(7), untouched.batches.next_batch(7))
+    assert same_bits(moved.batches.next_batch(7).images, untouched.batches.next_batch(7).images)
 
 
 def test_a_frozen_parameter_and_a_shared_buffer_come_back() -> None:
@@ -317,10 +326,10 @@ def test_a_frozen_parameter_and_a_shared_buffer_come_back() -> None:
         return worker
 
     whole, resumed = make(), make()
-    whole.learn(images(0))
+    whole.learn(Samples(images(0)))
     whole.learn_real_half()
     assert resumed.load_state(through_bytes(whole.state()))
-    assert same_bits(whole.learn(images(1)), resumed.learn(images(1)))
+    assert same_bits(whole.learn(Samples(images(1))), resumed.learn(Samples(images(1))))
     for name, tensor in whole.discriminator.model.state_dict().items():
         assert same_bits(tensor, resumed.discriminator.model.state_dict()[name])
 

@@ -16,6 +16,7 @@ from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.messages import VERDICTS, batches, feedback_form
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import Codec
+from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.plan.measurement import Measurement, bytes_of_hosts, hosts_to_play
 from mdgan.transport.frames import encode
@@ -97,7 +98,7 @@ def test_bytes_are_those_of_encoded_messages(
     codec = Codec.of(settings.wire_images)
     for place, host in enumerate(where.hosts):
         pairs = {worker: assignment[worker] for worker in host}
-        sent = batches(7, generated, pairs, swap_follows=False, last=False, codec=codec)
+        sent = batches(7, Samples(generated), pairs, swap_follows=False, last=False, codec=codec)
         answer = pack_answers(
             7,
             {worker: torch.randn(form.shape) for worker in host},

@@ -7,6 +7,7 @@ from torch import Tensor
 from mdgan.families.federated.fl_gan import Client, GlobalModels
 from mdgan.families.federated.model_average import average
 from mdgan.gan.generator import Generator
+from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.optimizer_settings import Policy
@@ -140,13 +141,13 @@ def test_each_of_its_samples_is_in_every_batch_then() -> None:
     client, seen = Trained(shard_size=3), []
     draw = client.worker.batches.next_batch
 
-    def next_batch(batch_size: int) -> Tensor:
+    def next_batch(batch_size: int) -> Samples:
         seen.append(draw(batch_size))
         return seen[-1]
 
     client.worker.batches.next_batch = next_batch  # type: ignore[method-assign]
     client.client.train(at_the_start(), 4, BATCH_SIZE)
-    everything = [[float(image.sum()) for image in batch] for batch in seen]
+    everything = [[float(image.sum()) for image in batch.images] for batch in seen]
     assert [len(set(batch)) for batch in everything] == [3] * 4
     assert len({tuple(sorted(batch)) for batch in everything}) == 1
 
@@ -155,7 +156,7 @@ def test_batches_become_smaller_and_larger_as_told() -> None:
     client, sizes = Trained(), []
     draw = client.worker.batches.next_batch
 
-    def next_batch(batch_size: int) -> Tensor:
+    def next_batch(batch_size: int) -> Samples:
         sizes.append(batch_size)
         return draw(batch_size)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from mdgan.families.mdgan.aggregation import aggregate
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.losses import GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState, generator_for
@@ -83,14 +84,17 @@ def test_worker_n_judges_batch_n_and_trains_on_the_next(
 def feedback_of_all(
     workers: dict[int, Worker], generated: Tensor, assignment: dict[int, Assignment]
 ) -> dict[int, Tensor]:
-    return {n: worker.feedback(generated[assignment[n].judge])[0] for n, worker in workers.items()}
+    return {
+        n: worker.feedback(Samples(generated[assignment[n].judge]))[0]
+        for n, worker in workers.items()
+    }
 
 
 def gradient_by_feedback(
     learner: GeneratorLearner, workers: dict[int, Worker], kappa: int
 ) -> list[Tensor]:
     assignment = assign(sorted(workers), kappa)
-    feedbacks = feedback_of_all(workers, learner.generate(kappa), assignment)
+    feedbacks = feedback_of_all(workers, learner.generate(kappa).images, assignment)
     learner.backward(aggregate(feedbacks, assignment, kappa))
     learner.step()
     return gradients_in(learner)
@@ -160,9 +164,9 @@ def test_generating_is_one_forward_pass_in_training_mode() -> None:
     learner.model.register_forward_pre_hook(lambda _, given: seen.append(given[0].shape))
     generated = learner.generate(3)
     assert seen == [(3 * BATCH_SIZE, Z_DIM)]
-    assert generated.shape == (3, BATCH_SIZE, *SHAPE)
-    assert not generated.requires_grad
-    assert same_bits(generated, generated_with_graph(3)[1].detach())
+    assert generated.images.shape == (3, BATCH_SIZE, *SHAPE)
+    assert not generated.images.requires_grad
+    assert same_bits(generated.images, generated_with_graph(3)[1].detach())
 
 
 def test_every_iteration_goes_on_with_the_noise() -> None:
@@ -183,7 +187,7 @@ def test_generating_neither_needs_nor_changes_the_random_numbers_of_others() -> 
     one = first.generate(2)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(2)
-    assert same_bits(second.generate(2), one)
+    assert same_bits(second.generate(2).images, one.images)
 
 
 def test_an_update_is_one_adam_step_on_that_gradient_alone() -> None:

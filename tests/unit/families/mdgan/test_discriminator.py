@@ -8,6 +8,7 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.labels import Samples
 from tests.unit.gan.small import (
     adam,
     all_bits,
@@ -21,7 +22,7 @@ from tests.unit.gan.small import (
 def trained(seed: int, iterations: int = 3) -> Discriminator:
     worker = make_worker(seed)
     for iteration in range(iterations):
-        worker.learn(images(iteration))
+        worker.learn(Samples(images(iteration)))
     return worker.discriminator
 
 
@@ -81,21 +82,21 @@ def test_a_discriminator_that_never_learnt_moves_too() -> None:
     workers = make_worker(1), make_worker(1)
     workers[1].discriminator = taker
     for iteration in range(3):
-        losses = [worker.learn(images(iteration)) for worker in workers]
+        losses = [worker.learn(Samples(images(iteration))) for worker in workers]
         assert same_bits(losses[0], losses[1])
     assert equal_bits(bits(taker), bits(workers[0].discriminator))
 
 
 def test_both_go_on_in_the_same_way_after_a_move() -> None:
     first, second = make_worker(1), make_worker(1)
-    first.learn(images(0))
-    second.learn(images(0))
+    first.learn(Samples(images(0)))
+    second.learn(Samples(images(0)))
     stranger = trained(9, iterations=5)
     stranger.load_state(second.discriminator.state())
     second.discriminator = stranger
     for iteration in range(1, 5):
         answers = [
-            [worker.learn(images(iteration)), *worker.feedback(images(iteration))]
+            [worker.learn(Samples(images(iteration))), *worker.feedback(Samples(images(iteration)))]
             for worker in (first, second)
         ]
         assert equal_bits(answers[0], answers[1])

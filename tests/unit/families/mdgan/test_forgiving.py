@@ -14,6 +14,7 @@ from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
 from mdgan.families.mdgan.settings import AggregationRule, parse_aggregation
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.labels import Samples
 from mdgan.gan.losses import GENERATOR_LOSSES, Term
 from mdgan.gan.randomness import RandomState, generator_for
 from tests.unit.gan import small
@@ -51,7 +52,7 @@ def make_judges(count: int, loss: str) -> dict[int, Worker]:
         model = nn.Sequential(*(part for part in small.make_model(n) if isinstance(part, kept)))
         judges[n].discriminator = Discriminator(model, small.adam(model, lr=2e-2))
         for step in range(8):
-            judges[n].learn(images(100 * n + step))
+            judges[n].learn(Samples(images(100 * n + step)))
     return judges
 
 

@@ -82,7 +82,7 @@ def trained_here(rule: str, iterations: int) -> Tensor:
     learner, workers = small.make_learner(), {rank: make_worker(rank) for rank in (1, 2, 3)}
     assignment = assign(list(workers), 1)
     for _ in range(iterations):
-        (generated,) = learner.generate(1)
+        generated = learner.generate(1)[0]
         feedbacks, verdicts = {}, {}
         for rank, worker in workers.items():
             worker.learn(generated)

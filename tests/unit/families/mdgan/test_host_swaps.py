@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mdgan.families.mdgan import messages
 from mdgan.families.mdgan.host_swaps import carry_out
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.labels import Samples
 from mdgan.messages import Message
 from mdgan.transport.base import Lost
 from tests.unit.gan import small
@@ -24,7 +25,7 @@ ADDRESSES: dict[int, str | None] = dict.fromkeys(HOST_OF.values())
 def make_workers(*ranks: int) -> dict[int, Worker]:
     workers = {rank: small.make_worker(rank) for rank in ranks}
     for worker in workers.values():
-        worker.learn(small.images(1))
+        worker.learn(Samples(small.images(1)))
     return workers
 
 
@@ -132,5 +133,5 @@ def test_a_real_half_learnt_early_does_not_change_what_follows(learnt_early: boo
     reference = make_workers(1, 2)
     reference[1].load_discriminator(reference[2].discriminator.state())
     for n in (0, 1):
-        found, wanted = (w[1].learn(small.images(n)) for w in (workers, reference))
+        found, wanted = (w[1].learn(Samples(small.images(n))) for w in (workers, reference))
         assert torch.equal(found, wanted)

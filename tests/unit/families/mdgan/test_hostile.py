@@ -12,6 +12,7 @@ from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.messages import FEEDBACK
 from mdgan.families.mdgan.settings import parse_aggregation
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.labels import Samples
 from tests.unit.gan.small import (
     BATCH_SIZE,
     SHAPE,
@@ -34,8 +35,8 @@ def answers(worker: Worker, iterations: int) -> list[Tensor]:
     found = []
     for i in range(iterations):
         worker.learn_real_half()
-        worker.learn(images(2 * i))
-        found.append(worker.feedback(images(2 * i + 1))[0])
+        worker.learn(Samples(images(2 * i)))
+        found.append(worker.feedback(Samples(images(2 * i + 1)))[0])
     return found
 
 
@@ -52,7 +53,7 @@ def test_a_free_rider_never_trains_and_answers_as_loud_as_its_discriminator(atta
     before = [parameter.clone() for parameter in liar.discriminator.model.parameters()]
     idle = make_worker(1)
     for i, lie in enumerate(answers(liar, 4)):
-        truth, _, _ = idle.feedback(images(2 * i + 1))
+        truth, _, _ = idle.feedback(Samples(images(2 * i + 1)))
         assert (lie.shape, lie.dtype) == (truth.shape, truth.dtype)
         torch.testing.assert_close(lie.norm(), truth.norm())
     assert equal_bits(list(liar.discriminator.model.parameters()), before)
@@ -68,7 +69,7 @@ def test_each_kind_of_free_rider_answers_its_own_way() -> None:
         again = torch.allclose(first, second, atol=1e-6) and torch.allclose(first, third, atol=1e-6)
         assert again == (attack != "random"), attack
     assert (directions["constant"][0] < 0).all()
-    truth, _, _ = make_worker(1).feedback(images(1))
+    truth, _, _ = make_worker(1).feedback(Samples(images(1)))
     torch.testing.assert_close(directions["replayed"][2], truth / truth.norm())
     other = answers(hostile("random", 2), 1)[0]
     assert not same_bits(other, answers(hostile("random", 1), 1)[0])

@@ -25,6 +25,7 @@ from mdgan.families.mdgan.messages import (
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.exact_sum import PartialSum
+from mdgan.gan.labels import Samples
 from mdgan.messages import Message, by_worker, of_workers
 from mdgan.transport.frames import encode
 
@@ -66,20 +67,20 @@ def form_of(rule: str) -> AnswerForm:
 def test_each_batch_that_is_used_is_sent_once_and_found_again(
     assignment: dict[int, tuple[int, int]],
 ) -> None:
-    message = batches(3, generated(), assignment, swap_follows=True, last=False)
+    message = batches(3, Samples(generated()), assignment, swap_follows=True, last=False)
     assert (message.kind, message.iteration) == (BATCHES, 3)
     found, places = read_batches(message, FP32, FORM.shape)
     used = {index for pair in assignment.values() for index in pair}
-    assert found.shape == (len(used), BATCH, *SHAPE)
+    assert found.images.shape == (len(used), BATCH, *SHAPE)
     assert list(places) == list(assignment)
     for n, (judge, train) in assignment.items():
-        assert torch.equal(found[places[n].judge], generated()[judge])
-        assert torch.equal(found[places[n].train], generated()[train])
+        assert torch.equal(found[places[n].judge].images, generated()[judge])
+        assert torch.equal(found[places[n].train].images, generated()[train])
 
 
 def test_a_batch_used_by_three_workers_is_sent_once() -> None:
     assignment = {4: (1, 3), 5: (3, 1), 6: (1, 1)}
-    message = batches(1, generated(), assignment, swap_follows=False, last=True)
+    message = batches(1, Samples(generated()), assignment, swap_follows=False, last=True)
     assert torch.equal(message.tensors["batches.values"], generated()[[1, 3]])
     assert message.fields == {
         "judge": {"4": 0, "5": 1, "6": 0},
@@ -160,7 +161,7 @@ def test_the_form_has_the_codec_and_the_shape_of_the_settings() -> None:
 def test_fp32_takes_the_bytes_of_table_iii_and_iv() -> None:
     b, d = 10, 3 * 32 * 32
     images = torch.zeros(3, b, *CIFAR)
-    sent = batches(1, images, {1: assign([1], 3)[1]}, swap_follows=False, last=False)
+    sent = batches(1, Samples(images), {1: assign([1], 3)[1]}, swap_follows=False, last=False)
     back = answer({1: 0}, AnswerForm(FEEDBACK, (b, *CIFAR)))
     for message, num_values in ((sent, 2 * b * d), (back, b * d)):  # 2bd and bd floats
         assert 4 * num_values < len(encode(message).body) < 4 * num_values + 600
@@ -174,7 +175,7 @@ def test_the_bytes_of_codecs_beside_fp32(name: str, fraction: float, share: floa
     def sizes(codec: Codec) -> list[int]:
         form = AnswerForm(FEEDBACK, (10, *CIFAR), codec)
         images = torch.rand(3, 10, *CIFAR)
-        out = batches(1, images, {1: (0, 1)}, swap_follows=False, last=False, codec=codec)
+        out = batches(1, Samples(images), {1: (0, 1)}, swap_follows=False, last=False, codec=codec)
         return [len(encode(out).body), len(encode(answer({1: 0}, form)).body)]
 
     for coded, plain in zip(sizes(Codec(name, fraction)), sizes(FP32), strict=True):

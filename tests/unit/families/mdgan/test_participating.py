@@ -14,6 +14,7 @@ from mdgan.families.mdgan.participation import Holders
 from mdgan.families.mdgan.swap import Moves, draw_swap
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.discriminator_learner import Stage as Span
+from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import part_of
 from mdgan.storage.checkpoints import SERVER_FILE
 from tests.unit.engine.played import Played, answer_of, generator_after
@@ -97,7 +98,7 @@ def play(made: Stage, groups: tuple[tuple[int, ...], ...]) -> tuple[dict[int, Wo
     def watch(rank: int, worker: Worker) -> None:
         learn = worker.learn
 
-        def watched(fake: Tensor, span: Span) -> Tensor:
+        def watched(fake: Samples, span: Span) -> Tensor:
             trained[carriers[rank]._tracer.iteration].add(rank)
             return learn(fake, span)
 

@@ -14,6 +14,7 @@ from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.worker import Answers, OneByOne, Worker, WorkerGroup
 from mdgan.gan.arithmetic import prepare
 from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.labels import Samples
 from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState
@@ -79,9 +80,11 @@ def both(
     return [(singly, OneByOne(singly)), (together, StackedWorkers(together, small.SHAPE))]
 
 
-def asked(iteration: int, ranks: tuple[int, ...] = RANKS) -> tuple[Tensor, dict[int, Assignment]]:
+def asked(iteration: int, ranks: tuple[int, ...] = RANKS) -> tuple[Samples, dict[int, Assignment]]:
     generated = torch.stack([small.images(100 * iteration + place) for place in range(3)])
-    return generated, {rank: Assignment(n % 3, (n + 1) % 3) for n, rank in enumerate(ranks)}
+    return Samples(generated), {
+        rank: Assignment(n % 3, (n + 1) % 3) for n, rank in enumerate(ranks)
+    }
 
 
 def rotate_by_reference(workers: Workers) -> None:
@@ -207,10 +210,10 @@ def test_one_workers_overflow_is_its_own(scale: float) -> None:
         worker.rules = replace(worker.rules, loss_scale=scale)
     groups = OneByOne(workers[0]), StackedWorkers(workers[1], small.SHAPE)
     generated, assignment = asked(0)
-    generated = torch.cat([generated, torch.full_like(generated[:1], torch.inf)])
+    images = torch.cat([generated.images, torch.full_like(generated[:1].images, torch.inf)])
     assignment[4] = Assignment(judge=1, train=3)
     for group in groups:
-        group.answer(generated, assignment)
+        group.answer(Samples(images), assignment)
     wanted, got = states(workers[0]), states(workers[1])
     for name, tensor in wanted.items():
         torch.testing.assert_close(got[name], tensor, rtol=1e-9, atol=1e-9, equal_nan=True)
@@ -250,7 +253,10 @@ def test_every_workers_dropout_has_masks_of_its_own() -> None:
     outside = torch.get_rng_state()
     group = StackedWorkers(workers, small.SHAPE)
     generated, _ = asked(0)
-    answers = [group.answer(generated, dict.fromkeys(RANKS, Assignment(0, 1))) for _ in range(2)]
+    answers = [
+        group.answer(Samples(generated.images), dict.fromkeys(RANKS, Assignment(0, 1)))
+        for _ in range(2)
+    ]
     feedbacks = [feedback for answer in answers for feedback in answer.feedbacks.values()]
     for place, feedback in enumerate(feedbacks):
         assert not any(torch.equal(feedback, other) for other in feedbacks[:place])

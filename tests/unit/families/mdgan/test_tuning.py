@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.grouping import Candidate, Tuning
 from mdgan.families.mdgan.worker import Answers
+from mdgan.gan.labels import Samples
 
 WORKERS = {1: Assignment(0, 1), 2: Assignment(0, 1)}
 
@@ -51,17 +51,17 @@ class Played:
         self._machine.did.append(f"{self._name} real")
         self._machine.seconds += len(WORKERS) * self.cost / 4
 
-    def answer(self, generated: Tensor, assignment: Mapping[int, Assignment]) -> Answers:
+    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> Answers:
         self._machine.did.append(self._name)
         self._machine.seconds += len(assignment) * self.cost * (7.5 if self._is_cold else 0.75)
         self._is_cold = False
-        return Answers(dict.fromkeys(assignment, generated), {}, {})
+        return Answers(dict.fromkeys(assignment, generated.images), {}, {})
 
 
 def iterate(tuning: Tuning, num: int, workers: Mapping[int, Assignment] = WORKERS) -> None:
     for _ in range(num):
         tuning.learn_real_halves()
-        answers = tuning.answer(torch.zeros(1), workers)
+        answers = tuning.answer(Samples(torch.zeros(1)), workers)
         assert answers.feedbacks.keys() == workers.keys()
 
 
@@ -111,9 +111,9 @@ def test_time_counts_by_worker(asked: Mapping[int, Assignment]) -> None:
     machine = Machine()
     tuning = machine.tuning(("a", 0.1, 1), ("b", 0.1, 1))
     for _ in range(4):
-        tuning.answer(torch.zeros(1), WORKERS)
+        tuning.answer(Samples(torch.zeros(1)), WORKERS)
     for _ in range(4):
-        tuning.answer(torch.zeros(1), asked)
+        tuning.answer(Samples(torch.zeros(1)), asked)
     assert machine.told == ["a: 75 ms a worker (b: 75 ms)"]
 
 

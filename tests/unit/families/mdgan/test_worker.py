@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
 from tests.unit.gan.small import (
@@ -32,11 +33,11 @@ def test_learning_is_the_textbook_discriminator_step(loss: str, local_steps: int
     model, data, random_state = make_model(1), RealData(1), RandomState(2001, CPU)
     optimizer, terms = adam(model), DISCRIMINATOR_LOSSES[loss]
     for iteration in range(4):
-        told = worker.learn(images(iteration))
+        told = worker.learn(Samples(images(iteration)))
         for _ in range(local_steps):
             with random_state.in_place():
                 optimizer.zero_grad()
-                total = terms.real(model(data.next_batch(BATCH_SIZE)))
+                total = terms.real(model(data.next_batch(BATCH_SIZE).images))
                 total = total + terms.fake(model(images(iteration)))
                 torch.autograd.backward(total)
                 optimizer.step()
@@ -53,7 +54,10 @@ def test_the_real_half_may_be_learnt_early_or_late(local_steps: int) -> None:
         for _ in range(iteration):  # again and again is no more than once
             early.learn_real_half()
         answers = [
-            (worker.learn(images(iteration)), *worker.feedback(images(iteration + 9)))
+            (
+                worker.learn(Samples(images(iteration))),
+                *worker.feedback(Samples(images(iteration + 9))),
+            )
             for worker in (late, early)
         ]
         assert equal_bits(list(answers[0]), list(answers[1]))
@@ -68,16 +72,16 @@ def test_every_local_step_has_a_real_batch_of_its_own(local_steps: int) -> None:
     for _ in range(3):
         worker.learn_real_half()
     assert data.num_batches == 1
-    worker.learn(images(0))
+    worker.learn(Samples(images(0)))
     assert data.num_batches == local_steps
-    worker.learn(images(1))
+    worker.learn(Samples(images(1)))
     assert data.num_batches == 2 * local_steps
 
 
 def test_the_data_and_the_generated_batch_are_only_read() -> None:
     worker, fake = make_worker(1), images(0)
-    worker.learn(fake)
-    worker.feedback(fake)
+    worker.learn(Samples(fake))
+    worker.feedback(Samples(fake))
     assert same_bits(fake, images(0))
     assert not fake.requires_grad
     assert fake.grad is None
@@ -87,10 +91,12 @@ def test_working_does_not_touch_the_random_numbers_of_others() -> None:
     first, second = make_worker(1), make_worker(1)
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    answer = (first.learn(images(0)), *first.feedback(images(1)))
+    answer = (first.learn(Samples(images(0))), *first.feedback(Samples(images(1))))
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(2)
-    assert equal_bits([second.learn(images(0)), *second.feedback(images(1))], list(answer))
+    assert equal_bits(
+        [second.learn(Samples(images(0))), *second.feedback(Samples(images(1)))], list(answer)
+    )
 
 
 @pytest.mark.parametrize("loss", GENERATOR_LOSSES)
@@ -98,7 +104,7 @@ def test_working_does_not_touch_the_random_numbers_of_others() -> None:
 def test_feedback_equals_finite_differences_with_dropout_and_batch_statistics(loss: str) -> None:
     worker = make_worker(1, generator_loss=loss)
     judged = images(0)
-    feedback, told, _ = worker.feedback(judged)
+    feedback, told, _ = worker.feedback(Samples(judged))
 
     def generator_loss(batch: Tensor) -> Tensor:
         with torch.no_grad(), RandomState(2001, CPU).in_place():
@@ -117,7 +123,7 @@ def test_feedback_equals_finite_differences_with_dropout_and_batch_statistics(lo
 
 @pytest.mark.parametrize("loss", GENERATOR_LOSSES)
 def test_feedback_equals_the_gradient_end_to_end(loss: str) -> None:
-    feedback, _, _ = make_worker(1, generator_loss=loss).feedback(images(0))
+    feedback, _, _ = make_worker(1, generator_loss=loss).feedback(Samples(images(0)))
     leaf = images(0).requires_grad_()
     with RandomState(2001, CPU).in_place():
         torch.autograd.backward(GENERATOR_LOSSES[loss](make_model(1)(leaf)))
@@ -129,7 +135,7 @@ def test_feedback_equals_the_gradient_end_to_end(loss: str) -> None:
 def test_feedback_computes_no_gradient_of_parameters() -> None:
     worker = make_worker(1)
     parameters = list(worker.discriminator.model.parameters())
-    feedback, loss, _ = worker.feedback(images(0))
+    feedback, loss, _ = worker.feedback(Samples(images(0)))
     assert all(parameter.grad is None for parameter in parameters)
     assert not feedback.requires_grad
     assert not loss.requires_grad
@@ -137,7 +143,7 @@ def test_feedback_computes_no_gradient_of_parameters() -> None:
     worker.learn_real_half()
     kept = [parameter.grad.clone() for parameter in parameters if parameter.grad is not None]
     weights = [parameter.detach().clone() for parameter in parameters]
-    worker.feedback(images(1))
+    worker.feedback(Samples(images(1)))
     assert equal_bits([p.grad for p in parameters if p.grad is not None], kept)
     assert equal_bits([p.detach() for p in parameters], weights)
     assert len(kept) == len(parameters)
@@ -146,8 +152,8 @@ def test_feedback_computes_no_gradient_of_parameters() -> None:
 def learn_and_judge(worker: Worker, iteration: int, place: int) -> list[Tensor]:
     """One iteration on the generated batches that are sent to a place."""
     worker.learn_real_half()
-    loss = worker.learn(images(1000 * place + iteration))
-    return [loss, *worker.feedback(images(1000 * place + 500 + iteration))]
+    loss = worker.learn(Samples(images(1000 * place + iteration)))
+    return [loss, *worker.feedback(Samples(images(1000 * place + 500 + iteration)))]
 
 
 def swap_discriminators(first: Worker, second: Worker) -> None:
@@ -198,7 +204,7 @@ def test_a_swap_makes_a_difference() -> None:
 def test_verdicts_are_the_logits_of_the_judged_samples(shape: tuple[int, ...]) -> None:
     worker = make_worker(1)
     worker.discriminator.model.register_forward_hook(lambda _m, _x, y: y.view(-1, *shape))
-    verdicts = worker.feedback(images(0)).verdicts
+    verdicts = worker.feedback(Samples(images(0))).verdicts
     with RandomState(2001, CPU).in_place():
         logits = make_model(1)(images(0)).detach()
     assert logits.unique().numel() == BATCH_SIZE

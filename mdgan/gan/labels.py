@@ -1,0 +1,130 @@
+"""Samples with their classes, and how the classes of generated samples are drawn.
+
+A model is conditional if it has the attribute `num_classes`, K. Then G is called with z and y, D
+with x and y, where y are labels, int64 [b] in [0, K).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Some samples, real or generated.
+
+    Attributes:
+        images: [.., C, H, W] in [−1, 1].
+        labels: y, int64 [..], the class of each; None where models do not know classes.
+    """
+
+    images: Tensor
+    labels: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, places: "int | slice | list[int]") -> "Samples":
+        """Some of them, chosen by the first dimension of both."""
+        return Samples(self.images[places], None if self.labels is None else self.labels[places])
+
+    def of(self, images: Tensor) -> "Samples":
+        """Other images of the same classes."""
+        return Samples(images, self.labels)
+
+    def to(self, device: torch.device) -> "Samples":
+        """The same on a device."""
+        labels = None if self.labels is None else self.labels.to(device)
+        return Samples(self.images.to(device), labels)
+
+    def detach(self) -> "Samples":
+        """The same images without their graph."""
+        return self.of(self.images.detach())
+
+    def without_labels(self) -> "Samples":
+        """The images alone."""
+        return Samples(self.images)
+
+
+def num_classes_of(model: nn.Module) -> int | None:
+    """K of a conditional model; None for a model that is not."""
+    num_classes: int | None = getattr(model, "num_classes", None)
+    return num_classes
+
+
+def inputs(first: Tensor, labels: Tensor | None) -> tuple[Tensor, ...]:
+    """What a model is called with.
+
+    Args:
+        first: z for G, x for D.
+        labels: y; None for a model that is not conditional.
+    """
+    return (first,) if labels is None else (first, labels)
+
+
+def call(model: nn.Module, first: Tensor, labels: Tensor | None) -> Any:
+    """What a model makes of z or x, and of y if it is conditional."""
+    return model(*inputs(first, labels))
+
+
+# How often each class is drawn is given by counts, int64 [K]: of samples, or 1 for each class.
+
+
+def label_counts(num_classes: int, held: Iterable[Sequence[int]]) -> Tensor:
+    """How many samples of each class several workers hold together.
+
+    Args:
+        num_classes: K.
+        held: by worker, the number of samples of class 0, 1, … as the worker says; what it says of
+            classes from K on does not count.
+
+    Returns:
+        int64 [K]; 1 for each class if the workers say nothing.
+    """
+    total = torch.zeros(num_classes, dtype=torch.int64)
+    for counts in held:
+        known = torch.tensor(counts[:num_classes], dtype=torch.int64)
+        total[: len(known)] += known
+    return total if total.any() else uniform_counts(num_classes)
+
+
+def uniform_counts(num_classes: int) -> Tensor:
+    """1 for each of K classes, int64 [K]."""
+    return torch.ones(num_classes, dtype=torch.int64)
+
+
+def draw_labels(counts: Tensor, num_samples: int, random: torch.Generator) -> Tensor:
+    """Draws classes in proportion to counts, in whole numbers, so the same on every machine.
+
+    Args:
+        counts: int64 [K], not all 0.
+        num_samples: n.
+        random: what they are drawn from.
+
+    Returns:
+        int64 [n] in [0, K).
+    """
+    ends = counts.cumsum(0)
+    drawn = torch.randint(int(ends[-1]), (num_samples,), generator=random)
+    return torch.searchsorted(ends, drawn, right=True)
+
+
+def even_labels(counts: Tensor, num_samples: int) -> Tensor:
+    """Classes in proportion to counts, as evenly as whole numbers can be; nothing is drawn.
+
+    Args:
+        counts: int64 [K], not all 0.
+        num_samples: n; the first labels are the same whatever it is.
+
+    Returns:
+        int64 [n] in [0, K): the j-th sample of a class with share p comes at (j + ½)/p, as in the
+        divisor method of Webster; with equal counts 0, 1, …, K − 1, 0, 1, ….
+    """
+    shares = counts.double() / counts.sum()
+    enough = (shares * (num_samples + len(counts) / 2)).ceil().long() + (counts > 0)
+    classes = torch.arange(len(counts)).repeat_interleave(enough)
+    earlier = torch.arange(len(classes)) - (enough.cumsum(0) - enough)[classes]
+    return classes[((earlier + 0.5) / shares[classes]).argsort(stable=True)[:num_samples]]
