@@ -39,7 +39,7 @@ class ServerPart(ABC):
     """The server's share of an algorithm.
 
     Attributes:
-        form: how hosts answer.
+        form: how hosts answer; see `forms` where there are several kinds of question.
         device: the one that answers are moved to.
         counts_busy: whether workers that are busy with an earlier question count where a quorum
             must answer.
@@ -53,6 +53,11 @@ class ServerPart(ABC):
     counts_busy: bool = True
     copied: str | None = None
     role: str = "server"
+
+    @property
+    def forms(self) -> Sequence[AnswerForm]:
+        """How hosts answer each kind of question, in messages of different kinds."""
+        return (self.form,)
 
     @property
     @abstractmethod

@@ -8,13 +8,14 @@ from typing import Any
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm
+from mdgan.families.data_parallel.settings import PARAGAN
 from mdgan.families.federated.settings import FEGAN, FL_GAN
 from mdgan.families.mdgan.settings import MDGAN
 from mdgan.families.standalone.settings import STANDALONE
 from mdgan.settings.declare import Kind, flag, merged, suggest
 
 _ALGORITHMS: dict[str, Algorithm[Any]] = {
-    entry.name: entry for entry in (MDGAN, FL_GAN, FEGAN, STANDALONE)
+    entry.name: entry for entry in (MDGAN, FL_GAN, FEGAN, PARAGAN, STANDALONE)
 }
 DEFAULT = MDGAN.name
 BASELINE = STANDALONE.name

@@ -4,7 +4,7 @@ Deliberately the textbook form, with the generator's gradient taken end to end t
 instead of through feedback: MD-GAN with one worker must equal it bit for bit.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from math import floor, log2
 from typing import NamedTuple
@@ -83,9 +83,8 @@ class LocalGAN:
         """
         generated = self.generate(stage)
         discriminator_loss = self.learner.learn(generated.fake, stage)
-        generator_loss, gradients = self.generator_gradients(generated.judged, stage)
+        generator_loss = self.learn_generator(generated.judged, stage)
         with stage("step"):
-            self._generator.put_gradients(gradients)
             self._generator.step()
         return discriminator_loss, generator_loss
 
@@ -104,17 +103,15 @@ class LocalGAN:
         fake = samples[for_judging : for_judging + for_learning]
         return Generated(samples[:for_judging], fake.detach())
 
-    def generator_gradients(
-        self, judged: Samples, stage: Stage = unobserved
-    ) -> tuple[Tensor, Sequence[Tensor]]:
-        """The gradient of J_gen for the generator, which does not step; D learns nothing.
+    def learn_generator(self, judged: Samples, stage: Stage = unobserved) -> Tensor:
+        """Puts the gradient of J_gen for the generator in place; it does not step, nor does D.
 
         Args:
             judged: from `generate`; its graph is used up.
             stage: what the stage `aggregate` runs in.
 
         Returns:
-            J_gen, a scalar, and one gradient for each of the generator's parameters.
+            J_gen, a scalar.
         """
         rules = self.learner.rules
         with stage("aggregate"), self.learner.random_state.in_place():
@@ -122,7 +119,8 @@ class LocalGAN:
             loss = rules.loss(rules.generator_loss, verdict, judged.labels)
             gradients = torch.autograd.grad(loss * rules.loss_scale, self._generator.parameters)
             finite_or_zero(gradients, rules.loss_scale)
-        return loss.detach(), gradients
+            self._generator.put_gradients(gradients)
+        return loss.detach()
 
     def use_batch_size(self, batch_size: int, judged_size: int | None = None) -> None:
         """Goes on with batches of another size.

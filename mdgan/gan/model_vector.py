@@ -1,11 +1,11 @@
-"""Models as one tensor: how the federated algorithms send and average them.
+"""Models and gradients as one tensor: how algorithms send and average them.
 
-A model is cut into blocks as if it were a batch of samples, so that the codecs for feedback
-(`codecs.py`) can encode it and scale each block by its own largest value. Weights, buffers and
+They are cut into blocks as if they were a batch of samples, so that the codecs for feedback
+(`codecs.py`) can encode them and scale each block by its own largest value. Weights, buffers and
 whole numbers never share a block: they differ by orders of magnitude.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -17,51 +17,81 @@ _HALF = 1 << 24
 """float32 holds every whole number up to this one; a larger one is sent as two values."""
 
 
-class ModelVector:
-    """The parameters and buffers of some models: weights, then floating-point buffers, then others.
+class TensorVector:
+    """Some tensors as one.
 
     Floating-point tensors are float32. Whole numbers n, such as BatchNorm's count of batches,
     become two values, ⌊n / 2²⁴⌋ and n mod 2²⁴, which survive averaging in float64.
 
     Args:
-        models: all have float32 weights.
+        groups: gives the tensors themselves, now; those of different groups share no block, and
+            all of a group are of floating point or none is.
 
     Attributes:
         shape: of the vector, (number of blocks, BLOCK).
     """
 
-    def __init__(self, *models: nn.Module) -> None:
-        self._models = models
-        self.shape = (sum(_num_blocks(tensors) for tensors in self._kinds()), BLOCK)
+    def __init__(self, groups: Callable[[], Iterable[list[Tensor]]]) -> None:
+        self._groups = groups
+        self.shape = (sum(map(_num_blocks, groups())), BLOCK)
 
     @torch.no_grad()
     def read(self) -> Tensor:
-        """The present values of all models.
+        """The present values of all tensors.
 
         Returns:
-            float32 `shape`, a copy, on the models' device.
+            float32 `shape`, a copy, on the tensors' device.
         """
-        return torch.cat([_blocks_of(tensors) for tensors in self._kinds() if tensors])
+        found = [_blocks_of(tensors) for tensors in self._groups() if tensors]
+        return torch.cat(found) if found else torch.empty(self.shape)
 
     @torch.no_grad()
     def write(self, vector: Tensor) -> None:
-        """Copies a vector into the models; values are rounded to what the tensors can hold.
+        """Copies a vector into the tensors; values are rounded to what these can hold.
 
         Args:
             vector: float32 or float64 `shape`.
         """
         first = 0
-        for tensors in self._kinds():
+        for tensors in self._groups():
             last = first + _num_blocks(tensors)
             _write(tensors, vector[first:last].reshape(-1))
             first = last
 
-    def _kinds(self) -> Iterator[list[Tensor]]:
-        """Weights, floating-point buffers, other buffers; the tensors themselves, not copies."""
-        yield [p.detach() for model in self._models for p in model.parameters()]
-        buffers = [b for model in self._models for b in _lasting_buffers(model)]
-        yield [buffer for buffer in buffers if buffer.is_floating_point()]
-        yield [buffer for buffer in buffers if not buffer.is_floating_point()]
+
+class ModelVector(TensorVector):
+    """The parameters and buffers of some models: weights, then floating-point buffers, then others.
+
+    Args:
+        models: all have float32 weights.
+    """
+
+    def __init__(self, *models: nn.Module) -> None:
+        super().__init__(lambda: [weights_of(*models), *buffers_of(*models)])
+
+
+def weights_of(*models: nn.Module) -> list[Tensor]:
+    """The parameters of some models; the tensors themselves, not copies."""
+    return [p.detach() for model in models for p in model.parameters()]
+
+
+def gradients_of(*models: nn.Module) -> list[Tensor]:
+    """The gradients of what models train, the tensors themselves; those not there become zeros."""
+    trained = [p for model in models for p in model.parameters() if p.requires_grad]
+    for parameter in trained:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    return [p.grad for p in trained if p.grad is not None]
+
+
+def buffers_of(*models: nn.Module) -> Iterator[list[Tensor]]:
+    """The floating-point buffers of some models, then the others; those that models are saved with.
+
+    They are the tensors themselves, not copies.
+    """
+    buffers = [b for model in models for b in _lasting_buffers(model)]
+    yield [buffer for buffer in buffers if buffer.is_floating_point()]
+    yield [buffer for buffer in buffers if not buffer.is_floating_point()]
 
 
 def _lasting_buffers(model: nn.Module) -> list[Tensor]:

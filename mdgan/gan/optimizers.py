@@ -90,11 +90,20 @@ def _make(policy: Policy, parameters: Iterable[nn.Parameter]) -> torch.optim.Opt
     return Lamb(parameters, **rates, **adaptive, weight_decouple=False, adam_debias=True)
 
 
-def use_rate_of(iteration: int, optimizer: torch.optim.Optimizer, policy: Policy | None) -> None:
-    """Sets the learning rate to that of an iteration; the first is 1."""
+def use_rate_of(
+    iteration: int, optimizer: torch.optim.Optimizer, policy: Policy | None, scale: float = 1.0
+) -> None:
+    """Sets the learning rate to that of an iteration; the first is 1.
+
+    Args:
+        iteration: i.
+        optimizer: whose rate it is.
+        policy: has the rate and its schedule; with None nothing changes.
+        scale: what the rate is multiplied by besides.
+    """
     if policy is None:
         return
-    rate = policy.learning_rate * policy.schedule.factor(iteration)
+    rate = scale * policy.learning_rate * policy.schedule.factor(iteration)
     for group in optimizer.param_groups:
         group["lr"] = rate
 

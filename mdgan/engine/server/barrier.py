@@ -7,7 +7,7 @@ has passed and enough of them have.
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import ceil, inf
 from statistics import median
 from typing import NamedTuple
@@ -89,16 +89,20 @@ class AnswerInbox:
         transport: the server's end.
         members: knows which host was asked for what.
         desk: takes in all other events.
-        kind: of the messages that answers come in.
+        kinds: of the messages that answers come in.
     """
 
     def __init__(
-        self, transport: ServerTransport, members: Membership, desk: Desk, kind: str
+        self,
+        transport: ServerTransport,
+        members: Membership,
+        desk: Desk,
+        kinds: Collection[str],
     ) -> None:
         self._transport = transport
         self._members = members
         self._desk = desk
-        self._kind = kind
+        self._kinds = frozenset(kinds)
         self._early: list[Received] = []
 
     def next(self, timeout_seconds: float, iteration: int) -> HostAnswer | None:
@@ -113,7 +117,7 @@ class AnswerInbox:
             The answer, if the event is one to a question that was asked, now or before.
         """
         event = self._kept(iteration) or self._transport.receive(timeout_seconds)
-        if not isinstance(event, Received) or event.message.kind != self._kind:
+        if not isinstance(event, Received) or event.message.kind not in self._kinds:
             self._desk.take(event)
             return None
         if 0 < iteration < event.message.iteration:
@@ -144,8 +148,8 @@ class Barrier:
         attendance: counts answers.
         tracer: records how long the server waits.
         deadline: when to go on without the answers that are missing.
-        screening: says which answers cannot be used.
-        form: how answers travel.
+        screenings: say which answers cannot be used, to each kind of question; the first is for
+            questions of which no kind is said.
         device: the one that answers are moved to.
         answer_seconds: after this long without its answer a host counts as lost, even if it lives.
         counts_busy: whether workers that are busy with an earlier question count where a quorum
@@ -161,8 +165,7 @@ class Barrier:
         attendance: Attendance,
         tracer: Tracer,
         deadline: Deadline,
-        screening: Screening,
-        form: AnswerForm,
+        screenings: Sequence[Screening],
         device: torch.device,
         *,
         answer_seconds: float,
@@ -175,8 +178,8 @@ class Barrier:
         self._attendance = attendance
         self._tracer = tracer
         self._deadline = deadline
-        self._screening = screening
-        self._form = form
+        self._screenings = {screening.form.kind: screening for screening in screenings}
+        self._screening = screenings[0]
         self._device = device
         self._answer_seconds = answer_seconds
         self._counts_busy = counts_busy
@@ -221,7 +224,11 @@ class Barrier:
         return num_live > 0 and num_free >= self._deadline.least(num_live)
 
     def collect(
-        self, iteration: int, asked: Hosts, weights: Mapping[int, float] | None = None
+        self,
+        iteration: int,
+        asked: Hosts,
+        weights: Mapping[int, float] | None = None,
+        form: AnswerForm | None = None,
     ) -> Answers:
         """Waits for the answers to one question.
 
@@ -229,11 +236,15 @@ class Barrier:
             iteration: i.
             asked: the hosts that owe an answer to it, with their workers.
             weights: what hosts multiply answers by before they add them up; 1 if not given.
+            form: how they answer this question, one of those that the algorithm has named; the
+                first if not given.
 
         Returns:
             The answers that came: all of them, or those of at least a quorum within the deadline.
         """
         received = self._transport.traffic.received
+        first = next(iter(self._screenings.values()))
+        self._screening = first if form is None else self._screenings[form.kind]
         with self._tracer.span("wait") as waiting:
             before = received.total()
             answers = self._await_answers(iteration, asked, weights or {})
@@ -283,7 +294,7 @@ class Barrier:
     def _take_in(self, answer: HostAnswer, answers: Answers, weights: Mapping[int, float]) -> None:
         """Accepts what can be used of one host's answer."""
         answers.hosts.add(answer.host)
-        given = read_answers(answer.message, self._form)
+        given = read_answers(answer.message, self._screening.form)
         alone = set(answer.workers)
         for part in given.sums:
             if set(part.workers) <= alone:
@@ -302,7 +313,7 @@ class Barrier:
         nothing = torch.empty(0)
         answer = given.singles.get(worker, nothing)
         beside = {name: given.beside[name].get(worker, nothing) for name in given.beside}
-        for name in self._form.beside.keys() - beside.keys():
+        for name in self._screening.form.beside.keys() - beside.keys():
             beside[name] = nothing
         reason = self._screening.refuse(worker, answer, beside)
         if reason is not None:

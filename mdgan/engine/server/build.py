@@ -47,16 +47,16 @@ def build_server(
     """
     attendance = Attendance(members, observer)
     desk = Desk(transport, members, attendance, observer, checkpoints.check_fence)
+    strikes: dict[int, int] = {}
     barrier = Barrier(
-        AnswerInbox(transport, members, desk, part.form.kind),
+        AnswerInbox(transport, members, desk, [form.kind for form in part.forms]),
         transport,
         members,
         desk,
         attendance,
         observer.tracer,
         Deadline(settings.deadline, settings.quorum),
-        Screening(part.form, settings.strikes),
-        part.form,
+        [Screening(form, settings.strikes, strikes) for form in part.forms],
         part.device,
         answer_seconds=timeouts.answer,
         counts_busy=part.counts_busy,

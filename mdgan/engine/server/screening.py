@@ -35,13 +35,19 @@ class Screening:
     Args:
         form: how answers look.
         strikes: refusals after which a worker is out.
+        counts: each worker's refusals so far, shared by those that screen answers to other
+            questions; is added to.
+
+    Attributes:
+        form: how answers look.
     """
 
-    def __init__(self, form: AnswerForm, strikes: int) -> None:
-        self._shape = form.shape
-        self._beside = form.beside
+    def __init__(
+        self, form: AnswerForm, strikes: int, counts: dict[int, int] | None = None
+    ) -> None:
+        self.form = form
         self._limit = strikes
-        self._strikes: dict[int, int] = {}
+        self._strikes = {} if counts is None else counts
         self._largest: dict[int, float] = {}
         self._votes: list[float] = []  # the values of `_largest`, sorted
         self._on_trust: dict[int, float] = {}
@@ -116,12 +122,12 @@ class Screening:
     def _unusable(self, answer: Tensor) -> str | None:
         if answer.dtype != torch.float32:
             return f"{answer.dtype}, not {torch.float32}"
-        if answer.shape != self._shape:
-            return f"shape {list(answer.shape)}, not {list(self._shape)}"
+        if answer.shape != self.form.shape:
+            return f"shape {list(answer.shape)}, not {list(self.form.shape)}"
         return None
 
     def _unusable_beside(self, name: str, told: Tensor) -> str | None:
-        shape = self._beside[name]
+        shape = self.form.beside[name]
         if told.dtype != torch.float32:
             return f"{name} of {told.dtype}, not {torch.float32}"
         if told.shape != shape:

@@ -10,7 +10,7 @@ from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.federated.fl_gan import Client
 from mdgan.families.federated.messages import ROUND, read_order
-from mdgan.families.federated.model_average import weighted_sum
+from mdgan.gan.weighted_mean import weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport

@@ -12,10 +12,10 @@ from mdgan.engine.server.engine import Engine
 from mdgan.families.federated.fegan import Sampling, check_classes, participant_weights
 from mdgan.families.federated.fl_gan import GlobalModels
 from mdgan.families.federated.messages import order, update_form
-from mdgan.families.federated.model_average import average
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load, choose_loads, load_share
 from mdgan.gan.model_state import part_of, under
+from mdgan.gan.weighted_mean import average
 
 _MODELS, _SAMPLING = "models.", "sampling."
 _RHYTHM = {

@@ -15,12 +15,12 @@ from mdgan.families.federated.fegan import new_sampling
 from mdgan.families.federated.fl_gan import Client, GlobalModels
 from mdgan.families.federated.host import FederatedHost
 from mdgan.families.federated.messages import ROUND, read_order
-from mdgan.families.federated.model_average import weighted_sum
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.generator import Generator
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.randomness import RandomState, generator_for
+from mdgan.gan.weighted_mean import weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.memory import MemoryNetwork

@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from mdgan.families.federated.fl_gan import Client, GlobalModels
-from mdgan.families.federated.model_average import average
 from mdgan.gan.generator import Generator
 from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import LocalGAN
@@ -14,6 +13,7 @@ from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, generator_for
 from mdgan.gan.schedules import Schedule
+from mdgan.gan.weighted_mean import average
 from tests.unit.gan import small
 from tests.unit.gan.small import BATCH_SIZE, CPU, Z_DIM, all_bits, equal_bits, same_bits
 from tests.unit.gan.stateful import SHARD_SIZE, make_worker, through_bytes

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mdgan.families.federated.model_average import average, weighted_sum
 from mdgan.gan.exact_sum import PartialSum
+from mdgan.gan.weighted_mean import average, weighted_sum
 from tests.unit.gan.small import same_bits
 
 thorough = settings(deadline=None, max_examples=150)

@@ -1,0 +1,286 @@
+"""What workers and the server compute in data-parallel training (ParaGAN, section 2).
+
+All replicas of a network are equal whenever a gradient is taken, and all take the same step: with
+the mean of the gradients that workers find on their own batches. Only the server has optimizers.
+What it steps is its reference replica, whose weights are then the workers'.
+
+BatchNorm normalizes each batch by its own statistics. Its running statistics, which training never
+reads, and all other buffers are averaged when an iteration ends.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.gan.discriminator_learner import Stage, unobserved
+from mdgan.gan.local_gan import Generated, LocalGAN
+from mdgan.gan.model_state import check_names, load_model, optimizer_tensors, part_of, under
+from mdgan.gan.model_vector import TensorVector, buffers_of, gradients_of, weights_of
+from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.optimizers import clip, make_optimizer, use_rate_of
+
+GENERATOR, DISCRIMINATOR, BUFFERS = "generator", "discriminator", "buffers"
+_WHOLE = 2.0**24
+_OF_MODELS = ("generator.", "optimizer.", "worker.discriminator.")
+"""What `LocalGAN.state` has that comes anew with the server's next question."""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """Gradients that are averaged at one time.
+
+    Attributes:
+        networks: whose gradients: `discriminator`, `generator`, or both.
+        last: whether the iteration ends with it; then buffers are averaged, too.
+    """
+
+    networks: tuple[str, ...]
+    last: bool
+
+    def vector(self, models: Mapping[str, nn.Module]) -> "GradientVector":
+        """What is averaged, as one tensor.
+
+        Args:
+            models: both, by name.
+        """
+        return GradientVector(
+            [models[name] for name in self.networks], models, with_buffers=self.last
+        )
+
+
+OF_DISCRIMINATOR = Reduction((DISCRIMINATOR,), last=False)
+OF_GENERATOR = Reduction((GENERATOR,), last=True)
+
+
+def reductions(local_steps: int) -> list[Reduction]:
+    """What an iteration consists of: L steps of the discriminators, then one of the generator.
+
+    Args:
+        local_steps: L.
+    """
+    return [*[OF_DISCRIMINATOR] * local_steps, OF_GENERATOR]
+
+
+class GradientVector(TensorVector):
+    """Gradients of some models as one tensor, and the buffers of all.
+
+    Whole numbers, such as BatchNorm's count of batches, are scaled down so that they do not drown
+    gradients where the server looks at how long answers are.
+
+    Args:
+        trained: the models whose gradients are in it.
+        models: all of them, by name.
+        with_buffers: whether their buffers are in it, too.
+    """
+
+    def __init__(
+        self, trained: list[nn.Module], models: Mapping[str, nn.Module], *, with_buffers: bool
+    ) -> None:
+        buffers = list(models.values()) if with_buffers else []
+        super().__init__(lambda: [gradients_of(*trained), *buffers_of(*buffers)])
+        _, whole = buffers_of(*buffers)
+        num_whole_blocks, _ = TensorVector(lambda: [whole]).shape
+        self._first_whole = self.shape[0] - num_whole_blocks
+
+    def read(self) -> Tensor:
+        """See `TensorVector`."""
+        vector = super().read()
+        vector[self._first_whole :] /= _WHOLE
+        return vector
+
+    def write(self, vector: Tensor) -> None:
+        """See `TensorVector`."""
+        whole = vector[self._first_whole :] * _WHOLE
+        super().write(torch.cat([vector[: self._first_whole], whole]))
+
+
+def weight_vectors(models: Mapping[str, nn.Module]) -> dict[str, TensorVector]:
+    """What the server sends: the weights of each network, and the buffers of both.
+
+    Args:
+        models: both, by name.
+    """
+    generator, discriminator = models[GENERATOR], models[DISCRIMINATOR]
+    return {
+        GENERATOR: TensorVector(lambda: [weights_of(generator)]),
+        DISCRIMINATOR: TensorVector(lambda: [weights_of(discriminator)]),
+        BUFFERS: TensorVector(lambda: buffers_of(generator, discriminator)),
+    }
+
+
+class Replica:
+    """A worker's copies of both networks, its data and its random numbers.
+
+    Between two iterations it keeps its positions in data, noise and other random numbers. Its
+    networks are the server's, which come with the next question.
+
+    Args:
+        gan: both networks, and the worker's data.
+    """
+
+    def __init__(self, gan: LocalGAN) -> None:
+        self._gan = gan
+        self._models = {GENERATOR: gan.generator, DISCRIMINATOR: gan.discriminator}
+        self._vectors = weight_vectors(self._models)
+        self._answers: dict[Reduction, GradientVector] = {}
+        self._generated: Generated | None = None
+        self._discriminator_loss = torch.zeros(())
+
+    def take_over(self, weights: Mapping[str, Tensor]) -> None:
+        """Becomes equal to the server's replica.
+
+        Args:
+            weights: by the names of `weight_vectors`, those that have changed.
+        """
+        for name, vector in weights.items():
+            self._vectors[name].write(vector)
+        if GENERATOR in weights:
+            self._generated = None
+
+    def gradients(
+        self, reduction: Reduction, batch_size: int, stage: Stage = unobserved
+    ) -> tuple[Tensor, Tensor]:
+        """One worker's share of a reduction.
+
+        Args:
+            reduction: which gradients.
+            batch_size: b, of this worker in this iteration.
+            stage: what the stages of `LocalGAN.step` run in, but for the steps themselves.
+
+        Returns:
+            What is averaged, float32 of `GradientVector.shape`; and J_disc and J_gen, [2], J_gen
+            being 0 as long as the iteration has not come to it.
+        """
+        if self._generated is None:
+            self._gan.use_batch_size(batch_size)
+            self._generated = self._gan.generate(stage)
+        if DISCRIMINATOR in reduction.networks:
+            learner = self._gan.learner
+            self._discriminator_loss = learner.learn_both_halves(self._generated.fake, stage)
+        generator_loss = torch.zeros_like(self._discriminator_loss)
+        if GENERATOR in reduction.networks:
+            generator_loss = self._gan.learn_generator(self._generated.judged, stage)
+        if reduction.last:
+            self._generated = None
+        vector = self._answers.setdefault(reduction, reduction.vector(self._models))
+        return vector.read(), torch.stack([self._discriminator_loss, generator_loss])
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of everything that the worker's next answer depends on, besides the networks."""
+        own = self._gan.state()
+        return {name: own[name] for name in own if not name.startswith(_OF_MODELS)}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> bool:
+        """Continues where `state` was taken.
+
+        Returns:
+            Whether there are as many samples; if not, batches are drawn from the beginning.
+
+        Raises:
+            KeyError, RuntimeError: the state does not fit; nothing changed.
+        """
+        check_names(state, "noise", "random.", "worker.")
+        own = self._gan.state()
+        models = {name: own[name] for name in own if name.startswith(_OF_MODELS)}
+        same_data = self._gan.load_state({**state, **models})
+        self._generated = None
+        return same_data
+
+
+class _Network:
+    """A network and its optimizer."""
+
+    def __init__(self, model: nn.Module, policy: Policy) -> None:
+        self.model = model
+        self.optimizer = make_optimizer(model, policy)
+        self.policy = policy
+
+    def step(self) -> None:
+        clip([p for p in self.model.parameters() if p.requires_grad], self.policy)
+        self.optimizer.step()
+
+
+class ReferenceReplica:
+    """The server's replica, which takes the steps.
+
+    Args:
+        models: both networks, by name.
+        policies: how each is optimized.
+
+    Attributes:
+        models: both networks, by name.
+    """
+
+    def __init__(self, models: Mapping[str, nn.Module], policies: Mapping[str, Policy]) -> None:
+        self.models = models
+        self._networks = {name: _Network(models[name], policies[name]) for name in models}
+        self._weights = weight_vectors(models)
+        self._answers: dict[Reduction, GradientVector] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where it lives."""
+        return next(self.models[GENERATOR].parameters()).device
+
+    def vector(self, reduction: Reduction) -> GradientVector:
+        """What a reduction averages."""
+        return self._answers.setdefault(reduction, reduction.vector(self.models))
+
+    def weights(self, name: str) -> Tensor:
+        """The present weights of a network, or the buffers of both, as they travel."""
+        return self._weights[name].read()
+
+    def at(self, iteration: int, scale: float = 1.0) -> None:
+        """Learning rates become those of an iteration.
+
+        Args:
+            iteration: i; the first is 1.
+            scale: what they are multiplied by besides.
+        """
+        for network in self._networks.values():
+            use_rate_of(iteration, network.optimizer, network.policy, scale)
+
+    def put(self, reduction: Reduction, mean: Tensor) -> None:
+        """Puts the mean of all workers' gradients in place, and that of their buffers.
+
+        Args:
+            reduction: which gradients.
+            mean: float64 of `GradientVector.shape`.
+        """
+        self.vector(reduction).write(mean)
+
+    def step(self, reduction: Reduction) -> None:
+        """One optimizer step of each network in a reduction."""
+        for name in reduction.networks:
+            self._networks[name].step()
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of everything that the next iteration depends on.
+
+        Returns:
+            `generator.…` and `discriminator.…`: weights and buffers; `generator_moments.…` and
+            `discriminator_moments.…`: what the optimizers keep.
+        """
+        parts = chain.from_iterable(
+            (
+                under(f"{name}.", network.model.state_dict()),
+                under(f"{name}_moments.", optimizer_tensors(network.model, network.optimizer)),
+            )
+            for name, network in self._networks.items()
+        )
+        return {name: t.detach().clone() for part in parts for name, t in part.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restores what `state` returned.
+
+        Raises:
+            KeyError, RuntimeError: the state does not fit these networks.
+        """
+        prefixes = [f"{name}{end}" for name in self._networks for end in (".", "_moments.")]
+        check_names(state, *prefixes)
+        for name, network in self._networks.items():
+            weights, moments = part_of(state, f"{name}."), part_of(state, f"{name}_moments.")
+            load_model(network.model, network.optimizer, weights, moments)

@@ -1,0 +1,119 @@
+"""ParaGAN from the command line: the same bits everywhere, and refusals of one line."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.processes import (
+    MDGAN,
+    Finished,
+    finish,
+    generator_bytes,
+    read_events,
+    read_metrics,
+    read_status,
+    run,
+    run_here,
+    start,
+    training,
+    wait_until,
+)
+
+QUICK = [
+    *("train", "--algorithm", "paragan", "--iterations", "8", "--batch-size", "8"),
+    *("--threads", "1", "--sample-interval", "0", "--eval-interval", "0"),
+]
+IN_MEMORY = [*QUICK, "--transport", "memory"]
+
+
+def check(result: Finished, folder: Path, iterations: int = 8) -> bytes:
+    """A run that has ended well; its generator."""
+    assert result.status == 0, result
+    assert "Traceback" not in result.errors
+    status = read_status(folder)
+    assert (status["state"], status["iteration"]) == ("finished", iterations)
+    return generator_bytes(folder)
+
+
+def here(folder: Path, name: str, *flags: str) -> bytes:
+    """Trains in this process."""
+    return check(run_here(*IN_MEMORY, *flags, "--out", name, cwd=folder), folder / name)
+
+
+def spread(folder: Path, name: str, *flags: str) -> bytes:
+    """Trains with processes."""
+    return check(run(*QUICK, *flags, "--out", name, cwd=folder), folder / name)
+
+
+def test_one_worker_equals_standalone(tmp_path: Path) -> None:
+    alone = ["standalone", *QUICK[3:], "--local-steps", "2", "--out", "alone"]
+    theirs = check(run_here(*alone, cwd=tmp_path), tmp_path / "alone")
+    assert here(tmp_path, "ours", "--world-size", "2", "--local-steps", "2") == theirs
+
+
+def test_any_spread_and_any_stop_give_the_same_generator(tmp_path: Path) -> None:
+    together = here(tmp_path, "memory")
+    assert here(tmp_path, "apart", "--workers-per-host", "1") == together
+    stopped = [*IN_MEMORY, "--iterations", "3", "--out", "half"]
+    assert run_here(*stopped, cwd=tmp_path).status == 0
+    resumed = ["train", "--resume", "half", "--iterations", "8", "--transport", "memory"]
+    assert check(run_here(*resumed, cwd=tmp_path), tmp_path / "half") == together
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [[], ["--workers-per-host", "3"]], ids=str)
+def test_processes_give_the_same_generator(tmp_path: Path, flags: list[str]) -> None:
+    together = here(tmp_path, "memory")
+    assert spread(tmp_path, "processes", *flags) == together
+    assert run_here("report", "processes", cwd=tmp_path).status == 0
+
+
+CASES = [
+    ("--participation 0.5", ["--participation 0.5", "gradients of all workers"]),
+    ("--kappa 3", ["--kappa 3", "use 1 or 2"]),
+    ("--swap-interval 3", ["--swap-interval 3: paragan has no use"]),
+]
+
+
+@pytest.mark.parametrize(("flags", "parts"), CASES, ids=[case[0] for case in CASES])
+def test_what_makes_no_sense_is_refused(tmp_path: Path, flags: str, parts: list[str]) -> None:
+    result = run_here(*QUICK, *flags.split(), "--out", "run", cwd=tmp_path)
+    assert result.status == 2, result
+    assert result.errors.startswith("mdgan: ")
+    assert result.errors.count("\n") == 1, result
+    assert all(part in result.errors for part in parts), result
+    assert not (tmp_path / "run").exists()
+
+
+FOR_LONG = [*QUICK, "--iterations", "1000000", "--checkpoint-interval", "10"]
+FOR_LONG += ["--log-interval", "1"]
+
+
+@pytest.mark.slow
+def test_a_server_that_was_killed(tmp_path: Path) -> None:
+    running = training(tmp_path, *FOR_LONG)
+    made = running.folder / "checkpoints"
+    wait_until(lambda: len(list(made.glob("*/manifest.json"))) > 1, "two checkpoints")
+    os.kill(running.server(), signal.SIGKILL)
+    assert finish(running.process).status == 128 + signal.SIGKILL
+    end = read_metrics(running.folder)[-1]["iteration"] + 7
+    flags = ["--iterations", str(end), "--transport", "memory"]
+    resumed = run_here("train", "--resume", "run", *flags, cwd=tmp_path)
+    ours = check(resumed, running.folder, end)
+    whole = run_here(*QUICK, *flags, "--out", "whole", cwd=tmp_path)
+    assert check(whole, tmp_path / "whole", end) == ours
+
+
+@pytest.mark.slow
+def test_workers_die_and_join(tmp_path: Path) -> None:
+    running = training(tmp_path, *FOR_LONG)
+    wait_until(lambda: bool(read_metrics(running.folder)), "first iterations")
+    os.kill(running.hosts()[0], signal.SIGKILL)
+    wait_until(lambda: bool(read_events(running.folder, "lost")), "the loss is noticed")
+    newcomer = start([*MDGAN, "join", "run", "--threads", "1"], tmp_path)
+    wait_until(lambda: bool(read_events(running.folder, "joined")), "the newcomer trains")
+    running.process.terminate()
+    assert finish(running.process).status == 128 + signal.SIGTERM
+    assert "Traceback" not in finish(newcomer).errors

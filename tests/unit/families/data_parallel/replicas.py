@@ -1,0 +1,86 @@
+"""Replicas of small networks, and a plain loop that they are compared with."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.families.data_parallel.replica import (
+    DISCRIMINATOR,
+    GENERATOR,
+    ReferenceReplica,
+    Replica,
+)
+from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.discriminator_learner import DiscriminatorLearner, Rules
+from mdgan.gan.generator import Generator
+from mdgan.gan.local_gan import LocalGAN
+from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
+from mdgan.gan.optimizer_settings import Policy
+from mdgan.gan.randomness import RandomState, generator_for
+from tests.unit.gan import small
+
+B = small.BATCH_SIZE
+POLICY = Policy(learning_rate=2e-3)
+Make = Callable[[], nn.Module]
+
+
+def plain_generator() -> nn.Module:
+    """Without BatchNorm and dropout, so that the samples of a batch do not meet."""
+    with RandomState(0, small.CPU).in_place():
+        layers = nn.Linear(small.Z_DIM, 12), nn.Tanh(), nn.Linear(12, 16), nn.Tanh()
+        return nn.Sequential(*layers, nn.Unflatten(1, small.SHAPE))
+
+
+def plain_discriminator() -> nn.Module:
+    with RandomState(1, small.CPU).in_place():
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, 10), nn.Tanh(), nn.Linear(10, 1))
+
+
+class Networks(NamedTuple):
+    """What makes the two networks."""
+
+    generator: Make = small.make_generator
+    discriminator: Make = small.make_model
+
+
+FULL = Networks()
+PLAIN = Networks(plain_generator, plain_discriminator)
+
+
+def make_gan(rank: int, networks: Networks = FULL, local_steps: int = 1) -> LocalGAN:
+    """A local GAN with the data and random numbers of a rank."""
+    generator, discriminator = networks.generator(), networks.discriminator()
+    return LocalGAN(
+        Generator(
+            generator,
+            small.adam(generator),
+            z_dim=small.Z_DIM,
+            noise=generator_for(0, "noise", rank),
+            random_state=RandomState(rank + 3000, small.CPU),
+        ),
+        DiscriminatorLearner(
+            Discriminator(discriminator, small.adam(discriminator)),
+            small.RealData(rank),
+            RandomState(rank + 2000, small.CPU),
+            Rules(B, local_steps, DISCRIMINATOR_LOSSES["bce"], GENERATOR_LOSSES["non-saturating"]),
+        ),
+        2,
+    )
+
+
+def make_replica(rank: int, networks: Networks = FULL) -> Replica:
+    return Replica(make_gan(rank, networks))
+
+
+def make_reference(networks: Networks = FULL) -> ReferenceReplica:
+    models = {GENERATOR: networks.generator(), DISCRIMINATOR: networks.discriminator()}
+    return ReferenceReplica(models, {GENERATOR: POLICY, DISCRIMINATOR: POLICY})
+
+
+def all_values(models: Mapping[str, nn.Module] | Sequence[nn.Module]) -> Tensor:
+    """Weights and buffers of some models, as one row."""
+    given = models.values() if isinstance(models, Mapping) else models
+    tensors = [t for model in given for t in model.state_dict().values()]
+    return torch.cat([t.detach().double().reshape(-1) for t in tensors])

@@ -1,0 +1,149 @@
+"""Workers that are lost within an iteration cost their share of it, and no more."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.engine.answers import pack_answers
+from mdgan.engine.parts import HostPart, ServerPart
+from mdgan.engine.settings import RunSettings
+from mdgan.families.data_parallel.host import DataParallelHost
+from mdgan.families.data_parallel.messages import TRAIN, gradient_form, read_train
+from mdgan.families.data_parallel.replica import (
+    BUFFERS,
+    DISCRIMINATOR,
+    GENERATOR,
+    Reduction,
+    reductions,
+)
+from mdgan.families.data_parallel.server import DataParallelServer
+from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.gan.weighted_mean import average
+from mdgan.messages import Message
+from mdgan.observe.tracer import Tracer
+from tests.unit.engine.played import Played
+from tests.unit.engine.stage import Stage
+from tests.unit.families.data_parallel.replicas import all_values, make_reference
+from tests.unit.gan import small
+
+OF_DISCRIMINATOR, OF_GENERATOR = reductions(1)
+EVERYTHING = {GENERATOR, DISCRIMINATOR, BUFFERS}
+
+
+class ReplicaStage(Stage):
+    """A stage on which ParaGAN is trained."""
+
+    def make_settings(self, given: Mapping[str, Any]) -> RunSettings:
+        return DataParallelSettings.read({"generator_lr": 2e-3, "discriminator_lr": 2e-3, **given})
+
+    def bring(self) -> ServerPart:
+        settings = self.settings
+        assert isinstance(settings, DataParallelSettings)
+        self.reference = make_reference()
+        return DataParallelServer(self.reference, settings)
+
+    def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
+        return DataParallelHost(workers, small.CPU, tracer)
+
+
+def gradient_of(worker: int, reduction: Reduction) -> Tensor:
+    """What a worker played by hand answers."""
+    shape = make_reference().vector(reduction).shape
+    random = torch.Generator().manual_seed(worker)
+    return torch.randn(shape, generator=random).abs()
+
+
+def answer(host: Played) -> set[str]:
+    """Answers the next question; returns the names of the weights that came with it."""
+    question = host.take(TRAIN)
+    host.send(answer_to(question))
+    return set(question.tensors)
+
+
+def answer_to(question: Message) -> Message:
+    reduction, shares = read_train(question)
+    found = {worker: gradient_of(worker, reduction) for worker in shares}
+    losses = {worker: torch.tensor([0.5, 0.25]) for worker in shares}
+    form = gradient_form(reduction, next(iter(found.values())).shape)
+    return pack_answers(question.iteration, found, losses, dict.fromkeys(found, 0), form)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[ReplicaStage]:
+    made = ReplicaStage(tmp_path / "run", num_workers=2, iterations=2, return_seconds=0.0)
+    yield made
+    made.network.server.close()
+
+
+def expected(*groups: tuple[Reduction, tuple[int, ...]]) -> Tensor:
+    """The reference after steps with the means of some workers' gradients."""
+    reference = make_reference()
+    for reduction, workers in groups:
+        found = {n: gradient_of(n, reduction) for n in workers}
+        reference.put(reduction, average(found, [], dict.fromkeys(workers, 0.5)))
+        reference.step(reduction)
+    return all_values(reference.models)
+
+
+def test_weights_travel_once_and_gradients_are_averaged(stage: ReplicaStage) -> None:
+    hosts = stage.begin_with((1,), (2,))
+    came = [[answer(host) for host in hosts] for _ in range(4)]
+    assert came[0] == [EVERYTHING] * 2
+    assert came[1] == [{DISCRIMINATOR}] * 2
+    assert came[2] == [{GENERATOR, BUFFERS}] * 2
+    assert came[3] == [{DISCRIMINATOR}] * 2
+    stage.finished(*hosts)
+    steps = [(reduction, (1, 2)) for reduction in (OF_DISCRIMINATOR, OF_GENERATOR) * 2]
+    assert torch.equal(all_values(stage.reference.models), expected(*steps))
+    assert [record["workers"] for record in stage.metrics()] == [2, 2]
+
+
+def test_a_worker_that_dies_costs_its_share_of_one_iteration(stage: ReplicaStage) -> None:
+    first, second = stage.begin_with((1,), (2,))
+    answer(first), answer(second)  # its gradient of the discriminator counts
+    second.take(TRAIN)
+    second.die()
+    for _ in range(3):
+        answer(first)
+    stage.finished(first)
+    steps = [(OF_DISCRIMINATOR, (1, 2)), (OF_GENERATOR, (1,))]
+    steps += [(OF_DISCRIMINATOR, (1,)), (OF_GENERATOR, (1,))]
+    assert torch.equal(all_values(stage.reference.models), expected(*steps))
+
+
+def test_an_iteration_goes_on_with_newcomers_when_all_are_lost(stage: ReplicaStage) -> None:
+    hosts = stage.begin_with((1,), (2,))
+    for host in hosts:
+        answer(host)
+    for host in hosts:
+        host.take(TRAIN)
+        host.die()
+    newcomer = stage.play(7).lacks_everything()
+    newcomer.take("ADOPT", None)
+    newcomer.ready()
+    assert answer(newcomer) == EVERYTHING  # the step of the discriminator is not taken twice
+    answer(newcomer), answer(newcomer)
+    stage.finished(newcomer)
+    steps = [(OF_DISCRIMINATOR, (1, 2)), (OF_GENERATOR, (7,))]
+    steps += [(OF_DISCRIMINATOR, (7,)), (OF_GENERATOR, (7,))]
+    assert torch.equal(all_values(stage.reference.models), expected(*steps))
+
+
+def test_a_broken_gradient_is_left_out(stage: ReplicaStage) -> None:
+    first, second = stage.begin_with((1,), (2,))
+    question = second.take(TRAIN)
+    broken = answer_to(question)
+    broken.tensors["answers.values"][0, 0, 0] = float("nan")
+    second.send(broken)
+    answer(first)
+    for _ in range(3):
+        answer(first), answer(second)
+    stage.finished(first, second)
+    assert stage.events("refused")[0]["worker"] == 2
+    steps = [(OF_DISCRIMINATOR, (1,)), (OF_GENERATOR, (1, 2))]
+    steps += [(OF_DISCRIMINATOR, (1, 2)), (OF_GENERATOR, (1, 2))]
+    assert torch.equal(all_values(stage.reference.models), expected(*steps))
