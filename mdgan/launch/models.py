@@ -15,7 +15,7 @@ from mdgan.gan.labels import num_classes_of
 from mdgan.gan.optimizer_settings import OptimizerSettings
 from mdgan.gan.regularizers import with_spectral_norm
 from mdgan.models.check import check_models, tells_classes
-from mdgan.models.registry import architecture
+from mdgan.models.registry import architecture, architectures
 from mdgan.models.settings import FILE, ModelSettings
 
 _OF_MODELS = {
@@ -89,8 +89,16 @@ def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
             )
         return dataset.models
     entry = architecture(settings.architecture)
+    if entry.conditional and dataset.num_classes is None:
+        others = [other.name for other in architectures() if not other.conditional]
+        raise BadInput(
+            f"--architecture {entry.name}: its models are told the class of each sample, but "
+            f"{dataset.path} does not say how many classes there are; add NUM_CLASSES to it, or "
+            f"use {' or '.join(others)}"
+        )
+    num_classes = dataset.num_classes if entry.conditional else None
     try:
-        return entry.make(dataset.shape, dataset.num_classes or 0, settings.width or entry.width)
+        return entry.make(dataset.shape, num_classes or 0, settings.width or entry.width)
     except ValueError as error:
         raise BadInput(
             f"--architecture {entry.name}: {error}, as --dataset {dataset.name} has them; use "
