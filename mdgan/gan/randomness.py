@@ -55,6 +55,17 @@ def _checked(state: Tensor, device: torch.device) -> Tensor:
     return state
 
 
+def default_generator(device: torch.device) -> torch.Generator:
+    """What torch draws from on a device unless it is told otherwise."""
+    if device.type == "cuda":
+        torch.cuda.init()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        own = torch.cuda.current_device() if device.index is None else device.index
+        return torch.cuda.default_generators[own]
+    if device.type == "mps":
+        return torch.mps._get_default_mps_generator()
+    return torch.default_generator
+
+
 class RandomState:
     """A private state of torch's default generators (the CPU's, and the GPU's if there is one).
 
@@ -67,9 +78,12 @@ class RandomState:
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self.device = device
+        devices = {each.type: each for each in (torch.device("cpu"), device)}
+        self._generators = {name: default_generator(each) for name, each in devices.items()}
         with self._in_place:
             outside = self._read()
-            torch.manual_seed(seed)
+            for generator in self._generators.values():
+                generator.manual_seed(seed)
             self._state = self._read()
             self._write(outside)
 
@@ -87,7 +101,9 @@ class RandomState:
 
     def tensors(self) -> dict[str, Tensor]:
         """Copies of the states, uint8: `cpu`, and `cuda` or `mps` if the device is of that kind."""
-        return {name: state.clone() for name, state in zip(self._names(), self._state, strict=True)}
+        return {
+            name: state.clone() for name, state in zip(self._generators, self._state, strict=True)
+        }
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Puts this into the state of another `RandomState`.
@@ -103,26 +119,14 @@ class RandomState:
         """
         if "cpu" not in tensors or not tensors.keys() <= {"cpu", "cuda", "mps"}:
             raise KeyError(f"no states of random numbers: {sorted(tensors)}")
-        devices = [torch.device("cpu"), self.device]
         self._state = [
-            _checked(tensors[name], device).clone() if name in tensors else own
-            for name, device, own in zip(self._names(), devices, self._state, strict=False)
+            _checked(tensors[name], generator.device).clone() if name in tensors else own
+            for (name, generator), own in zip(self._generators.items(), self._state, strict=True)
         ]
 
-    def _names(self) -> list[str]:
-        return ["cpu"] if self.device.type == "cpu" else ["cpu", self.device.type]
-
     def _read(self) -> list[Tensor]:
-        states = [torch.get_rng_state()]
-        if self.device.type == "cuda":
-            states.append(torch.cuda.get_rng_state(self.device))
-        elif self.device.type == "mps":
-            states.append(torch.mps.get_rng_state())
-        return states
+        return [generator.get_state() for generator in self._generators.values()]
 
     def _write(self, states: list[Tensor]) -> None:
-        torch.set_rng_state(states[0])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(states[1], self.device)
-        elif self.device.type == "mps":
-            torch.mps.set_rng_state(states[1])
+        for generator, state in zip(self._generators.values(), states, strict=True):
+            generator.set_state(state)
