@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mdgan.interface.run import Run, evaluate
     from mdgan.interface.train import train
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 
 _MODULES = {
     "BadInput": "mdgan.errors",
