@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mdgan.interface.compare import Comparison, compare
     from mdgan.interface.data import Data
     from mdgan.interface.run import Run, evaluate
+    from mdgan.interface.scaling import Estimator, ScalingManager
     from mdgan.interface.train import train
 
 __version__ = "0.7.0"
@@ -21,14 +22,27 @@ _MODULES = {
     "BadInput": "mdgan.errors",
     "Comparison": "mdgan.interface.compare",
     "Data": "mdgan.interface.data",
+    "Estimator": "mdgan.interface.scaling",
     "Run": "mdgan.interface.run",
     "RunFailed": "mdgan.interface.child",
+    "ScalingManager": "mdgan.interface.scaling",
     "compare": "mdgan.interface.compare",
     "evaluate": "mdgan.interface.run",
     "train": "mdgan.interface.train",
 }
 
-__all__ = ["BadInput", "Comparison", "Data", "Run", "RunFailed", "compare", "evaluate", "train"]
+__all__ = [
+    "BadInput",
+    "Comparison",
+    "Data",
+    "Estimator",
+    "Run",
+    "RunFailed",
+    "ScalingManager",
+    "compare",
+    "evaluate",
+    "train",
+]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent until a program says where
 

@@ -108,7 +108,8 @@ def generator(iteration: int, state: Mapping[str, Tensor], fields: Mapping[str, 
     """Server → scorer: a generator to be scored.
 
     Returns:
-        tensors by the generator's own names.
+        tensors by the generator's own names; of the fields, `held`: by worker the samples of each
+        class, if classes are to be generated as often.
     """
     return Message(Kind.GENERATOR, iteration, fields=fields, tensors=state)
 

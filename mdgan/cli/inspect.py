@@ -15,25 +15,47 @@ _raw_option = click.option(
 
 @click.command(
     cls=Command,
-    examples=("mdgan sample runs/first", "mdgan sample runs/first -n 9 --seed 7 -o nine.png"),
+    examples=(
+        "mdgan sample runs/first",
+        "mdgan sample runs/first -n 9 --seed 7 -o nine.png",
+        "mdgan sample runs/conditional --class 3",
+    ),
 )
 @run_argument
-@click.option("-n", "num_samples", type=click.IntRange(1), default=64, help="How many.")
+@click.option(
+    "-n",
+    "num_samples",
+    type=click.IntRange(1),
+    help="How many.  [default: 64, or 10 of each class]",
+)
 @click.option(
     "--seed", type=click.IntRange(0), default=0, help="Of the noise that the pictures are made of."
+)
+@click.option(
+    "--class",
+    "label",
+    type=int,
+    metavar="N",
+    help="Of a conditional generator: this class alone.  [default: all, a row each]",
 )
 @click.option("--npz", is_flag=True, help="Write the raw array `images`, float32 [n, C, H, W].")
 @_raw_option
 @output_option("Where to write.  [default: grid.png, or samples.npz with --npz]")
 def sample(
-    run: Path, num_samples: int, seed: int, npz: bool, raw: bool, output: Path | None
+    run: Path,
+    num_samples: int | None,
+    seed: int,
+    label: int | None,
+    npz: bool,
+    raw: bool,
+    output: Path | None,
 ) -> None:
     """Draw pictures from the generator of RUN, the --out folder of a finished or running run."""
     from mdgan.inspect.sample import sample_run
 
     output = output or Path("samples.npz" if npz else "grid.png")
-    iteration = sample_run(run, num_samples, seed, output, as_npz=npz, raw=raw)
-    print(f"{output}: {num_samples} samples of the generator after iteration {iteration}")
+    iteration, num = sample_run(run, num_samples, seed, output, as_npz=npz, raw=raw, label=label)
+    print(f"{output}: {num} samples of the generator after iteration {iteration}")
 
 
 @click.command(cls=Command, examples=("mdgan evaluate runs/first",))

@@ -4,8 +4,9 @@ It never sees a private sample: real data reach it as sums over features, which 
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from mdgan.data.shard import Shard
 from mdgan.engine.channel import Channel
 from mdgan.engine.host.describing import describe_all
 from mdgan.errors import BadInput
+from mdgan.gan.labels import even_labels, label_counts, num_classes_of
 from mdgan.gan.sampling import draw_samples, sample_pieces
 from mdgan.messages import Kind, Message
 from mdgan.metrics.extractor import Extractor, Features, gather
@@ -115,6 +117,8 @@ class Scorer:
         held_out: Features | None,
     ) -> None:
         begin = time.monotonic()
+        fields = dict(message.fields)
+        held = fields.pop("held", ())
         self._generator.load_state_dict(dict(message.tensors))
         try:
             scores = score_generator(
@@ -125,6 +129,7 @@ class Scorer:
                 z_dim=self._z_dim,
                 num_samples=self._num_samples,
                 seed=self._seed,
+                held=held,
             )
             record = scores.as_record()
             if held_out is not None and len(held_out) > 1 and self._held_out_images is not None:
@@ -136,7 +141,7 @@ class Scorer:
         end = time.monotonic()
         span = ["evaluate", 0, 0, round(1e6 * (end - begin)), 0]
         row = {"iteration": message.iteration, "start": begin, "spans": [span]}
-        record = {**message.fields, "scoring_seconds": round(end - begin, 3), **record, "row": row}
+        record = {**fields, "scoring_seconds": round(end - begin, 3), **record, "row": row}
         record["memory_bytes"] = memory_bytes()
         self._channel.send(messages.scores(message.iteration, record))
 
@@ -161,6 +166,7 @@ def score_generator(
     z_dim: int,
     num_samples: int,
     seed: int,
+    held: Iterable[Sequence[int]] = (),
 ) -> Scores:
     """Generates samples and scores them.
 
@@ -172,9 +178,15 @@ def score_generator(
         z_dim: the length of G's input.
         num_samples: n.
         seed: decides the noise, and which samples are compared one by one.
+        held: by worker, the samples of each class that it holds, if a conditional generator is to
+            make classes as often; else it makes all equally often.
 
     Raises:
         BadInput: features that are not finite.
     """
-    pieces = sample_pieces(generator, num_samples, z_dim, seed)
-    return score(gather(map(extractor, pieces)), real, held_out, extractor, seed)
+    num_classes, labels = num_classes_of(generator), None
+    if num_classes is not None:
+        labels = even_labels(label_counts(num_classes, held), num_samples)
+    pieces = sample_pieces(generator, num_samples, z_dim, seed, labels)
+    features = replace(gather(map(extractor, pieces)), labels=labels)
+    return score(features, real, held_out, extractor, seed, num_classes)

@@ -63,28 +63,45 @@ def _gradient(logits: Tensor, samples: Tensor) -> Tensor:
 
 
 def with_spectral_norm(build: Callable[[], nn.Module]) -> nn.Module:
-    """Builds a model whose layers divide their weights by their largest singular value.
+    """Builds a model with spectral norm; see `add_spectral_norm`.
+
+    Args:
+        build: makes the model; the vectors of the iteration are drawn after its weights.
+
+    Raises:
+        ValueError: it has no layer with a matrix of weights, or has spectral norm of its own.
+    """
+    model = build()
+    add_spectral_norm(model)
+    return model
+
+
+def add_spectral_norm(model: nn.Module) -> None:
+    """Makes a model's layers divide their weights by their largest singular value.
 
     As Miyato et al. 2018 (Algorithm 1): one step of power iteration whenever the model computes in
     training. The vectors of the iteration are buffers, which move in swaps and are saved.
 
     Args:
-        build: makes the model; the vectors are drawn after its weights.
+        model: any; layers that are parametrized already stay as they are.
 
     Raises:
-        ValueError: it has no layer with a matrix of weights.
+        ValueError: there is no layer to put it on.
     """
-    model = build()
     layers = [layer for layer in model.modules() if _has_matrix(layer)]
     if not layers:
-        raise ValueError("none of its layers has a matrix of weights")
+        own = any(parametrize.is_parametrized(layer) for layer in model.modules())
+        raise ValueError(
+            "its layers are normalised already; leave it out"
+            if own
+            else "none of its layers has a matrix of weights"
+        )
     for layer in layers:
         spectral_norm(layer)
-    return model
 
 
 def _has_matrix(layer: nn.Module) -> bool:
     if parametrize.is_parametrized(layer):
-        return False  # by the data set's own file
+        return False  # by its own code
     weight = layer._parameters.get("weight")
     return weight is not None and weight.dim() >= _LEAST_DIMENSIONS

@@ -37,7 +37,7 @@ def list_datasets(datasets_dir: str | None) -> str:
 
 
 def _row(dataset: DatasetFile) -> tuple[str, str, str, str, str, str]:
-    check_models(dataset.models)
+    check_models(dataset.models, dataset.num_classes)
     return (
         dataset.name,
         "×".join(map(str, dataset.shape)),
@@ -78,7 +78,7 @@ def draw_partition(
         raise BadInput(f"-o {output}: must end in .png or .svg")
     dataset = load(name, datasets_dir)
     dataset.check_folder("--data-dir", data_dir)
-    check_models(dataset.models)
+    check_models(dataset.models, dataset.num_classes)
     source = dataset.open(data.data_folder(name, 1))
     parts = partition(source.labels, data.partition, num_workers, seed)
     num_classes = int(source.labels.max()) + 1

@@ -81,6 +81,7 @@ def evaluate_run(
         z_dim=trained.models.z_dim,
         num_samples=num_samples,
         seed=settings.seed if seed is None else seed,
+        held=trained.held() if settings.label_prior == "data" else (),
     )
     record = {
         "event": "scores",
@@ -182,6 +183,8 @@ def scores_in_words(record: Mapping[str, Any]) -> str:
         ("coverage", _number(scores.get("coverage"), 3), ""),
         ("classes covered", str(scores.get("classes_covered", "-")), f"of {real.get('classes')}"),
         ("KL of classes", _number(scores.get("class_kl"), 4), "nats, generated against real"),
+        ("right class", _number(scores.get("label_accuracy"), 3), "share; " + _worst(record)),
+        ("intra FID", _number(scores.get("intra_fid")), "mean of the FIDs of classes"),
     ]  # fmt: skip
     lines.append(text_table([row for row in rows if row[1] != "-"], right=(1,), indent=2))
     lines += [f"  {line}" for line in said_left_out(record["left_out"])]
@@ -191,3 +194,13 @@ def scores_in_words(record: Mapping[str, Any]) -> str:
 
 def _number(value: float | None, digits: int = 2) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _worst(record: Mapping[str, Any]) -> str:
+    """Which class the extractor recognises least, in words."""
+    right = record.get("by_class", {}).get("right", [])
+    known = [(share, c) for c, share in enumerate(right) if share is not None]
+    if not known:
+        return ""
+    share, c = min(known)
+    return f"least of class {c}: {_number(share, 3)}"

@@ -5,16 +5,20 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from mdgan.data.dataset_file import DatasetFile, load_path
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.gan.build import Models
+from mdgan.gan.labels import even_labels, label_counts, num_classes_of
 from mdgan.launch.models import models_of
 from mdgan.launch.settings import LaunchSettings
+from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.run_directory import RunDirectory
+from mdgan.report.numbers.attendance import holdings
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +40,43 @@ class Trained:
     models: Models
     generator: nn.Module
     iteration: int
+
+    def labels(
+        self, num_samples: int, label: int | None = None, what: str = "--class"
+    ) -> Tensor | None:
+        """The classes of samples that are to be made; None if the generator is not conditional.
+
+        Args:
+            num_samples: n.
+            label: the class of all of them; None for all classes, as often as `--label-prior` says.
+            what: names the class in errors.
+
+        Returns:
+            int64 [n].
+
+        Raises:
+            BadInput: the generator knows no classes, or not that one.
+        """
+        num_classes = num_classes_of(self.generator)
+        if num_classes is None:
+            if label is not None:
+                raise BadInput(
+                    f"{what} {label}: the generator of {self.run.path} is not conditional; leave "
+                    "it out"
+                )
+            return None
+        if label is None:
+            as_data = self.settings()[0].label_prior == "data"
+            return even_labels(
+                label_counts(num_classes, self.held() if as_data else ()), num_samples
+            )
+        if not 0 <= label < num_classes:
+            raise BadInput(f"{what} {label}: must be one of 0-{num_classes - 1}")
+        return torch.full((num_samples,), label)
+
+    def held(self) -> list[list[int]]:
+        """By worker, the samples of each class that it holds, as the run has recorded."""
+        return list(holdings(RecordedRun.read(self.run.path)).values())
 
     def settings(self) -> tuple[RunSettings, LaunchSettings]:
         """The settings of the run and of its server's machine.

@@ -87,12 +87,16 @@ class Run:
 
         return load_trained(self.path).generator.eval()
 
-    def sample(self, n: int = 64, seed: int = 0, *, raw: bool = False) -> "Tensor":
+    def sample(
+        self, n: int = 64, seed: int = 0, *, label: int | None = None, raw: bool = False
+    ) -> "Tensor":
         """Samples of the newest generator, the same for the same seed.
 
         Args:
             n: how many.
             seed: of the noise.
+            label: the class of all of them, if the generator is conditional; by default each class
+                in turn.
             raw: of the generator itself, though the run has averaged it.
 
         Returns:
@@ -104,7 +108,8 @@ class Run:
         if n < 1:
             raise BadInput(f"n={n}: must be at least 1")
         trained = load_trained(self.path, raw=raw)
-        return draw_samples(trained.generator, n, trained.models.z_dim, seed)
+        labels = trained.labels(n, label, "label")
+        return draw_samples(trained.generator, n, trained.models.z_dim, seed, labels)
 
     def evaluate(
         self, n: int = 10_000, seed: int | None = None, *, raw: bool = False, **changes: Any

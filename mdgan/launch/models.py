@@ -11,10 +11,11 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.gan.augmentation import SMALLEST
 from mdgan.gan.build import Models, build_model
+from mdgan.gan.labels import num_classes_of
 from mdgan.gan.optimizer_settings import OptimizerSettings
 from mdgan.gan.regularizers import with_spectral_norm
-from mdgan.models.check import check_models
-from mdgan.models.registry import architecture
+from mdgan.models.check import check_models, tells_classes
+from mdgan.models.registry import architecture, architectures
 from mdgan.models.settings import FILE, ModelSettings
 
 _OF_MODELS = {
@@ -88,8 +89,16 @@ def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
             )
         return dataset.models
     entry = architecture(settings.architecture)
+    if entry.conditional and dataset.num_classes is None:
+        others = [other.name for other in architectures() if not other.conditional]
+        raise BadInput(
+            f"--architecture {entry.name}: its models are told the class of each sample, but "
+            f"{dataset.path} does not say how many classes there are; add NUM_CLASSES to it, or "
+            f"use {' or '.join(others)}"
+        )
+    num_classes = dataset.num_classes if entry.conditional else None
     try:
-        return entry.make(dataset.shape, 0, settings.width or entry.width)
+        return entry.make(dataset.shape, num_classes or 0, settings.width or entry.width)
     except ValueError as error:
         raise BadInput(
             f"--architecture {entry.name}: {error}, as --dataset {dataset.name} has them; use "
@@ -103,7 +112,9 @@ def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
     Raises:
         BadInput: they do not work, or cannot be made as the settings want them.
     """
-    check_models(_chosen(settings, dataset))
+    chosen = _chosen(settings, dataset)
+    check_models(chosen, dataset.num_classes)
+    _check_labels(settings, chosen)
     if settings.augment is not None and min(dataset.shape[1:]) < SMALLEST:
         raise BadInput(
             f"--augment {settings.augment}: pictures of {dataset.name} have {dataset.shape[1]}×"
@@ -116,3 +127,18 @@ def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
     except ValueError as error:
         raise BadInput(f"--spectral-norm: the discriminator of {models.source}: {error}") from error
     return models
+
+
+def _check_labels(settings: RunSettings, models: Models) -> None:
+    """Checks that nothing is asked of classes that the models do not know."""
+    if settings.class_weight is not None and not tells_classes(models):
+        raise BadInput(
+            f"--class-weight {settings.class_weight:g}: the discriminator of {models.source} tells "
+            "no classes; leave it out, or return (logits, logits of classes)"
+        )
+    generator = build_model(models.generator, 0)
+    if settings.label_prior == "data" and num_classes_of(generator) is None:
+        raise BadInput(
+            f"--label-prior data: the models of {models.source} are not conditional; leave it out, "
+            "or give both num_classes"
+        )

@@ -1,6 +1,7 @@
 """Which network gives the features that are scored, as the user asked for it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -90,6 +91,7 @@ def open_held_out(
 
 
 def features_of(source: Partitioner, extractor: Extractor) -> Features:
-    """The features of all samples of a data set."""
+    """The features of all samples of a data set, with their labels."""
     pieces = torch.split(torch.arange(len(source)), _PIECE)
-    return gather(extractor(source.images(piece)) for piece in pieces)
+    features = gather(extractor(source.images(piece)) for piece in pieces)
+    return replace(features, labels=source.labels)

@@ -26,10 +26,12 @@ class Features:
     Attributes:
         values: float64 [n, d], all finite.
         probabilities: float64 [n, K], p(y | x) of the classes; None if the extractor has none.
+        labels: y, int64 [n], the classes that the samples are of; None if that is not known.
     """
 
     values: Tensor
     probabilities: Tensor | None
+    labels: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.values)

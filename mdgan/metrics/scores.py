@@ -1,12 +1,13 @@
 """All scores of a generator at one moment, and the reason for each that is left out."""
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import torch
 
 from mdgan.gan.randomness import derive_seed, generator_for
+from mdgan.metrics.by_class import ByClass, by_class
 from mdgan.metrics.classes import (
     class_divergence,
     class_histogram,
@@ -45,7 +46,8 @@ class Scores:
             precision, recall, density and coverage compare; 0 without held-out samples.
         extractor: its `describe()`.
         scores: those that were computed of fid, kid, kid_std, inception_score, precision, recall,
-            density, coverage, classes_covered and class_kl (nats).
+            density, coverage, classes_covered, class_kl (nats); and, of a conditional generator,
+            label_accuracy and intra_fid.
         left_out: for each of the others, and for the floor, the reason in one line.
         warnings: one line each.
         floor: `fid` of one half of the real samples to the other, if it can be computed, and `n`,
@@ -54,6 +56,7 @@ class Scores:
             empty if the extractor has no classes.
         class_histogram: predicted classes of the generated samples, K numbers.
         real_class_histogram: predicted classes of the real samples, K numbers.
+        by_class: of a conditional generator, what samples of each class are worth; else None.
     """
 
     n: int
@@ -68,10 +71,17 @@ class Scores:
     real: dict[str, float | int] = field(default_factory=dict)
     class_histogram: list[int] = field(default_factory=list)
     real_class_histogram: list[int] = field(default_factory=list)
+    by_class: ByClass | None = None
 
     def as_record(self) -> dict[str, Any]:
-        """All fields as JSON values."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        """All fields as JSON values; `by_class` only if there is one."""
+        record = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        if self.by_class is None:
+            del record["by_class"]
+        else:
+            table = asdict(self.by_class)
+            record["by_class"] = {name: table[name] for name in ("asked", "right", "fid")}
+        return record
 
 
 def score(
@@ -80,6 +90,7 @@ def score(
     held_out: Features | None,
     extractor: Extractor,
     seed: int,
+    num_classes: int | None = None,
 ) -> Scores:
     """Compares generated samples with real ones in the features of one extractor.
 
@@ -89,6 +100,7 @@ def score(
         held_out: features of samples that no worker trains on; None if the server has none.
         extractor: the one that computed all three.
         seed: decides which samples are compared in pairs; torch's default generators stay.
+        num_classes: K of a conditional generator, whose samples have labels; None of another.
 
     Raises:
         ValueError: no generated sample, or features of different extractors.
@@ -101,7 +113,11 @@ def score(
     if len(num_features) > 1:
         raise ValueError(f"features of different extractors: {sorted(num_features)}")
     num_held_out = 0 if held_out is None else len(held_out)
+    classwise = None
+    if num_classes is not None:
+        classwise = by_class(generated, num_classes, held_out, extractor)
     scores = Scores(
+        by_class=classwise,
         n=len(generated),
         n_real=real.num_samples,
         n_held_out=num_held_out,
@@ -111,6 +127,11 @@ def score(
     _add_fid(scores, generated, real)
     _add_pairwise(scores, generated, held_out, seed)
     _add_classes(scores, generated, real, extractor)
+    if classwise is not None:
+        scores.left_out.update(classwise.left_out)
+        for name in ("label_accuracy", "intra_fid"):
+            if (value := getattr(classwise, name)) is not None:
+                _add(scores, name, value)
     return scores
 
 

@@ -1,45 +1,115 @@
 """Tries the models of a run before anything is started."""
 
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mdgan.data.readable import warn_once
 from mdgan.errors import BadInput, reason_of
 from mdgan.gan.build import Build, Models, build_model
+from mdgan.gan.labels import call, num_classes_of
+from mdgan.gan.losses import as_verdict
 from mdgan.gan.randomness import RandomState
 
 _NUM_WEIGHTS = 8
 
 
 @torch.no_grad()
-def check_models(models: Models) -> None:
+def check_models(models: Models, num_classes: int | None = None) -> None:
     """Runs both models once on a batch of two; warns of a discriminator that gives no logits.
 
+    Args:
+        models: what makes them.
+        num_classes: K of the data; None if that is not known.
+
     Raises:
-        BadInput: a model fails, or its output is not of SHAPE, or not one logit a sample.
+        BadInput: a model fails, or its output is not of SHAPE, or not one logit a sample; or only
+            one is conditional, or they are of other classes than the data.
     """
+    generator = _build(models, "Generator", models.generator)
+    discriminator = _build(models, "Discriminator", models.discriminator)
+    labels = _labels_for(models, generator, discriminator, num_classes)
     z = torch.zeros(2, models.z_dim)
-    samples = _try(models, "Generator", models.generator, z, f"[b, Z_DIM={models.z_dim}]")
+    samples = _try(models, "Generator", generator, z, labels, f"[b, Z_DIM={models.z_dim}]")
+    if not isinstance(samples, Tensor):
+        raise BadInput(f"{models.source}: Generator returns {type(samples).__name__}, not a tensor")
     if tuple(samples.shape) != (2, *models.shape):
         raise BadInput(
             f"{models.source}: Generator gives {list(samples.shape)} for 2 vectors of noise, "
             f"SHAPE says {[2, *models.shape]}"
         )
-    logits = _try(models, "Discriminator", models.discriminator, samples, f"[b, *{models.shape}]")
+    shape = f"[b, *{models.shape}]"
+    output = _try(models, "Discriminator", discriminator, samples, labels, shape)
+    logits = _logits(models, output, num_classes_of(discriminator))
     if logits.numel() != 2 or logits.shape[0] != 2:
         raise BadInput(
             f"{models.source}: Discriminator gives {list(logits.shape)} for 2 samples, "
             "must give one logit a sample"
         )
-    if _is_squashed(models):
+    if _is_squashed(models, labels):
         warn_once(
             f"{models.source}: Discriminator gives values from 0 to 1 with any weights, as after a "
             "sigmoid, but the losses expect logits and would hardly learn; remove its last sigmoid"
         )
 
 
+def _labels_for(
+    models: Models, generator: nn.Module, discriminator: nn.Module, num_classes: int | None
+) -> Tensor | None:
+    """What conditional models are tried with, int64 [2]; None for models that are not."""
+    found = {
+        "Generator": num_classes_of(generator),
+        "Discriminator": num_classes_of(discriminator),
+    }
+    if found["Generator"] is None and found["Discriminator"] is None:
+        return None
+    said = " and ".join(
+        f"{name} has {'no num_classes' if k is None else f'num_classes = {k!r:.80}'}"
+        for name, k in found.items()
+    )
+    wanted = found["Generator"]
+    if type(wanted) is not int or type(found["Discriminator"]) is not int or wanted < 1:
+        raise BadInput(f"{models.source}: {said}; both must be the same whole number, or neither")
+    if wanted != found["Discriminator"]:
+        raise BadInput(f"{models.source}: {said}; both must have the same")
+    if wanted != num_classes:
+        known = "says none" if num_classes is None else f"says NUM_CLASSES = {num_classes}"
+        raise BadInput(
+            f"{models.source}: both models have num_classes = {wanted}, but the dataset file "
+            f"{known}; it must say NUM_CLASSES = {wanted}, and its labels must be "
+            f"0-{wanted - 1}"
+        )
+    return torch.zeros(2, dtype=torch.int64)
+
+
+def _logits(models: Models, output: object, num_classes: int | None) -> Tensor:
+    """D's logits; those of classes beside them are checked."""
+    if num_classes is not None and isinstance(output, tuple) and len(output) == 2:
+        output, classes = output
+        if not isinstance(classes, Tensor) or tuple(classes.shape) != (2, num_classes):
+            found = list(classes.shape) if isinstance(classes, Tensor) else type(classes).__name__
+            raise BadInput(
+                f"{models.source}: Discriminator gives {found} for the classes of 2 samples, must "
+                f"give {[2, num_classes]}"
+            )
+    if not isinstance(output, Tensor):
+        kind = type(output).__name__
+        raise BadInput(f"{models.source}: Discriminator returns {kind}, not a tensor")
+    return output
+
+
 @torch.no_grad()
-def _is_squashed(models: Models) -> bool:
+def tells_classes(models: Models) -> bool:
+    """Whether D gives logits of classes beside its own."""
+    discriminator = build_model(models.discriminator, 0)
+    labels = None if num_classes_of(discriminator) is None else torch.zeros(2, dtype=torch.int64)
+    output = call(discriminator, torch.zeros(2, *models.shape), labels)
+    return as_verdict(output).classes is not None
+
+
+@torch.no_grad()
+def _is_squashed(models: Models, labels: Tensor | None) -> bool:
     """Whether D's outputs on noise stay within [0, 1] with several random weights.
 
     Weights as they are at the start would not tell: logits may lie within [0, 1] by chance.
@@ -47,37 +117,46 @@ def _is_squashed(models: Models) -> bool:
     for seed in range(_NUM_WEIGHTS):
         model = build_model(models.discriminator, seed)
         with RandomState(seed, torch.device("cpu")).in_place():
-            model(torch.zeros(2, *models.shape))  # lazy layers make their weights
+            call(model, torch.zeros(2, *models.shape), labels)  # lazy layers make their weights
             for weights in model.parameters():
                 weights.add_(torch.randn(weights.shape))
-            logits = model(torch.rand(2, *models.shape) * 2 - 1)
+            output = call(model, torch.rand(2, *models.shape) * 2 - 1, labels)
+        logits = as_verdict(output).logits
         if not (logits.ge(0) & logits.le(1)).all():
             return False
     return True
 
 
-def _try(models: Models, name: str, kind: Build, given: Tensor, shape: str) -> Tensor:
+def _build(models: Models, name: str, kind: Build) -> nn.Module:
     try:
         model, another = build_model(kind, 0), build_model(kind, 0)
-        if model is another:
-            raise BadInput(
-                f"{models.source}: {name} gives the same model twice; each worker needs its own, "
-                "so make a new one in every call"
-            )
-        places = {str(weights.device) for weights in model.parameters()} - {"cpu"}
-        if places:
-            raise BadInput(
-                f"{models.source}: {name} makes its weights on {places.pop()}; make them on the "
-                "CPU, --device says where they go"
-            )
-        output = model(given)
-    except BadInput:
-        raise
     except Exception as error:  # the user's own code may raise anything; show the user what it said
         raise BadInput(
-            f"{models.source}: {name} fails on a batch {shape}: {type(error).__name__}: "
+            f"{models.source}: {name} fails when it is made: {type(error).__name__}: "
             f"{reason_of(error)}"
         ) from error
-    if not isinstance(output, Tensor):
-        raise BadInput(f"{models.source}: {name} returns {type(output).__name__}, not a tensor")
-    return output
+    if model is another:
+        raise BadInput(
+            f"{models.source}: {name} gives the same model twice; each worker needs its own, "
+            "so make a new one in every call"
+        )
+    places = {str(weights.device) for weights in model.parameters()} - {"cpu"}
+    if places:
+        raise BadInput(
+            f"{models.source}: {name} makes its weights on {places.pop()}; make them on the "
+            "CPU, --device says where they go"
+        )
+    return model
+
+
+def _try(
+    models: Models, name: str, model: nn.Module, given: Tensor, labels: Tensor | None, shape: str
+) -> Any:
+    try:
+        return call(model, given, labels)
+    except Exception as error:  # the user's own code may raise anything; show the user what it said
+        beside = "" if labels is None else " with labels [b]"
+        raise BadInput(
+            f"{models.source}: {name} fails on a batch {shape}{beside}: {type(error).__name__}: "
+            f"{reason_of(error)}"
+        ) from error

@@ -24,7 +24,7 @@ def make(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
 
     Args:
         shape: (C, H, W).
-        num_classes: makes no difference.
+        num_classes: not needed.
         width: channels of the layers nearest to the picture.
 
     Raises:
@@ -58,7 +58,7 @@ def _generator(side: int, channels: list[int], image_channels: int) -> nn.Module
             nn.BatchNorm2d(after),
             nn.ReLU(),
         ]
-    layers += [nn.ConvTranspose2d(channels[-1], image_channels, 4, 2, 1), nn.Tanh()]
+    layers += [nn.ConvTranspose2d(channels[-1], image_channels, 4, 2, 1, bias=False), nn.Tanh()]
     return _with_weights(nn.Sequential(*layers))
 
 
@@ -71,7 +71,7 @@ def _discriminator(side: int, channels: list[int], image_channels: int) -> nn.Mo
         image_channels: C.
     """
     layers: list[nn.Module] = [
-        nn.Conv2d(image_channels, channels[0], 4, 2, 1),
+        nn.Conv2d(image_channels, channels[0], 4, 2, 1, bias=False),
         nn.LeakyReLU(_SLOPE),
     ]
     for before, after in pairwise(channels):
@@ -80,7 +80,7 @@ def _discriminator(side: int, channels: list[int], image_channels: int) -> nn.Mo
             nn.BatchNorm2d(after),
             nn.LeakyReLU(_SLOPE),
         ]
-    layers += [nn.Conv2d(channels[-1], 1, side), nn.Flatten()]
+    layers += [nn.Conv2d(channels[-1], 1, side, bias=False), nn.Flatten()]
     return _with_weights(nn.Sequential(*layers))
 
 

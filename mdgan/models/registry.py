@@ -6,7 +6,7 @@ from typing import Any
 
 from mdgan.errors import BadInput
 from mdgan.gan.build import Models
-from mdgan.models import dcgan
+from mdgan.models import acgan, biggan, dcgan, md_gan, sngan
 from mdgan.models.settings import FILE
 from mdgan.settings.declare import suggest
 
@@ -19,23 +19,76 @@ class Architecture:
 
     Attributes:
         name: what `--architecture` says.
-        make: makes the models for a shape (C, H, W), a number of classes (0 if the data set names
-            none) and a width; raises ValueError with the reason where it cannot.
-        width: without `--width`.
         source: the paper.
+        make: makes the models for a shape (C, H, W), a number of classes K (0 if they are not
+            conditional) and a width; raises ValueError with the reason where it cannot.
+        width: without `--width`.
         defaults: the paper's settings of training, by name.
-        conditional: whether the models are given the class of each sample.
+        conditional: whether the models are told the class of each sample.
     """
 
     name: str
+    source: str
     make: Callable[[Shape, int, int], Models]
     width: int
-    source: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
     conditional: bool = False
 
 
-_ARCHITECTURES: dict[str, Architecture] = {}
+def training(
+    loss: tuple[str, str], rates: tuple[float, float], betas: tuple[float, float], local_steps: int
+) -> dict[str, Any]:
+    """The settings of training that papers give.
+
+    Args:
+        loss: J_gen and J_disc.
+        rates: learning rates of G and of D.
+        betas: β1 and β2 of Adam.
+        local_steps: updates of D for one of G.
+    """
+    return {
+        "generator_loss": loss[0],
+        "discriminator_loss": loss[1],
+        "generator_lr": rates[0],
+        "discriminator_lr": rates[1],
+        "beta1": betas[0],
+        "beta2": betas[1],
+        "local_steps": local_steps,
+    }
+
+
+_GUESSING = ("non-saturating", "bce")
+_HINGE = ("hinge", "hinge")
+_DCGAN = training(_GUESSING, (2e-4, 2e-4), (0.5, 0.999), 1)
+
+_ARCHITECTURES = {
+    entry.name: entry
+    for entry in (
+        Architecture("dcgan", "Radford et al. 2016", dcgan.make, 128, _DCGAN),
+        Architecture(
+            "sngan",
+            "Miyato et al. 2018",
+            sngan.make,
+            64,
+            training(_HINGE, (2e-4, 2e-4), (0.0, 0.9), 5),
+        ),
+        Architecture(
+            "biggan",
+            "Brock et al. 2019",
+            biggan.make,
+            96,
+            training(_HINGE, (5e-5, 2e-4), (0.0, 0.999), 2),
+            conditional=True,
+        ),
+        Architecture("acgan", "Odena et al. 2017", acgan.make, 16, _DCGAN, conditional=True),
+        Architecture(
+            "md-gan-mlp", "Hardy et al. 2019", md_gan.make_mlp, 512, _DCGAN, conditional=True
+        ),
+        Architecture(
+            "md-gan-cnn", "Hardy et al. 2019", md_gan.make_cnn, 16, _DCGAN, conditional=True
+        ),
+    )
+}
 
 
 def register(entry: Architecture) -> None:
@@ -66,22 +119,3 @@ def architecture(name: object) -> Architecture:
             f"--architecture {name}: must be one of {', '.join(known)}{suggest(str(name), known)}"
         )
     return _ARCHITECTURES[name]
-
-
-register(
-    Architecture(
-        "dcgan",
-        dcgan.make,
-        width=128,
-        source="Radford et al. 2016",
-        defaults={
-            "generator_loss": "non-saturating",
-            "discriminator_loss": "bce",
-            "generator_lr": 2e-4,
-            "discriminator_lr": 2e-4,
-            "beta1": 0.5,
-            "beta2": 0.999,
-            "local_steps": 1,
-        },
-    )
-)

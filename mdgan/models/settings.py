@@ -6,7 +6,7 @@ from mdgan.settings.declare import Settings, setting, text, whole
 
 FILE = "file"
 """Stands for the dataset file's own models."""
-ARCHITECTURES = ("dcgan",)
+ARCHITECTURES = ("dcgan", "sngan", "biggan", "acgan", "md-gan-mlp", "md-gan-cnn")
 """Those that come with mdgan; a dataset file may register others."""
 
 
@@ -24,7 +24,7 @@ class ModelSettings(Settings, group="models"):
     )
     width: int | None = setting(
         None,
-        "Channels of the architecture's narrowest layer; its other layers have multiples of it.",
+        "Channels of the architecture's narrowest layers; the others have multiples of it.",
         whole(1, 1 << 14),
         metavar="CHANNELS",
         default_text="its paper's",

@@ -10,8 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mdgan.gan.sampling import draw_samples
-from mdgan.observe.grid import grid_png
+from mdgan.observe.grid import usual_grid
 from mdgan.observe.progress import Progress, duration
 from mdgan.observe.tracer import OnPhase, Tracer
 from mdgan.observe.trackers import Trackers
@@ -21,8 +20,6 @@ from mdgan.records.run_directory import AVERAGE_FILE, GENERATOR_FILE, RunDirecto
 from mdgan.records.values import count, passed, said_left_out
 
 _log = logging.getLogger(__name__)
-
-_GRID_SAMPLES = 64
 
 
 class RunObserver:
@@ -297,8 +294,7 @@ class RunObserver:
             average = None if self._average is None else self._average.state_dict()
             self._run.write_generator(self._generator.state_dict(), iteration, average)
             shown = self._generator if self._average is None else self._average
-            samples = draw_samples(shown, _GRID_SAMPLES, self._z_dim, self._seed)
-            png = grid_png(samples)
+            png, _ = usual_grid(shown, self._z_dim, self._seed)
             self._trackers.grid(iteration, png)
             self._run.write_samples(iteration, png)
 

@@ -98,6 +98,20 @@ class Extractor(Struct, frozen=True):
     accuracy: float | None = None
 
 
+class ByClass(Struct, frozen=True):
+    """What samples of each class are worth, of a conditional generator.
+
+    Attributes:
+        asked: how many samples of each class were generated.
+        right: the share of them that the extractor predicts to be of that class.
+        fid: of each class.
+    """
+
+    asked: list[Count] = []
+    right: list[float | None] = []
+    fid: list[float | None] = []
+
+
 Values = dict[str, float | list[int] | None]
 
 
@@ -118,6 +132,7 @@ class Scores(Row, frozen=True):
         class_histogram: generated samples by class.
         real_class_histogram: real samples by class.
         neighbours: how near samples come to held-out ones; None without any.
+        by_class: None unless the generator is conditional.
     """
 
     scores: dict[str, float | None] = {}
@@ -133,6 +148,7 @@ class Scores(Row, frozen=True):
     class_histogram: list[float] = []
     real_class_histogram: list[float] = []
     neighbours: Neighbours | None = None
+    by_class: ByClass | None = None
 
 
 class Swap(Row, frozen=True):

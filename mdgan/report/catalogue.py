@@ -15,7 +15,7 @@ from mdgan.report.figures import (
     timeline,
 )
 from mdgan.report.numbers.durations import OUTLIERS_ARE
-from mdgan.report.numbers.scores import histograms
+from mdgan.report.numbers.scores import classwise, histograms
 from mdgan.report.numbers.subject import Subject
 
 NO_SAMPLES = "no samples are saved yet"
@@ -88,6 +88,26 @@ QUALITY = Section("quality", "Quality", (
             draw=scores.scores(),
             caption="How many classes the generator makes, and how far their frequencies are from "
             "the real ones (0 is equal).",
+        ),
+    )),
+    Entry("by-class", "Class by class", (
+        View(
+            name="right class", of=lambda subject: classwise(subject.run, "right"), missing="",
+            draw=classes.of_each_class("right", "%", 100),
+            caption="How many of the samples that were asked for of a class are predicted to be of "
+            "it.",
+        ),
+        View(
+            name="FID", of=lambda subject: classwise(subject.run, "fid"), missing="",
+            draw=classes.of_each_class("FID", ""),
+            caption="FID between the samples of a class and the held-out real ones of it, lower is "
+            "better.",
+        ),
+        GroupedView(
+            name="over time", of=scores.curves("label_accuracy", "intra_fid"), missing="",
+            draw=scores.scores(),
+            caption="The share of samples that are of the class asked for, and the mean of the "
+            "FIDs of classes.",
         ),
     )),
     Entry("losses", "Losses", (

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import mdgan
 from tests.processes import (
     MDGAN,
+    REPOSITORY,
     Finished,
     finish,
     generator_bytes,
@@ -73,6 +75,10 @@ def test_processes_give_the_same_generator(tmp_path: Path, flags: list[str]) -> 
 CASES = [
     ("--participation 0.5", ["--participation 0.5", "gradients of all workers"]),
     ("--kappa 3", ["--kappa 3", "use 1 or 2"]),
+    ("--global-batch-size 3", ["--global-batch-size 3", "4 workers"]),
+    ("--global-batch-size 0", ["--global-batch-size 0", "at least 1"]),
+    ("--lr-scaling cubic", ["--lr-scaling", "'cubic'", "sqrt"]),
+    ("--reference-batch-size 8", ["--reference-batch-size 8", "--lr-scaling linear"]),
     ("--swap-interval 3", ["--swap-interval 3: paragan has no use"]),
 ]
 
@@ -117,3 +123,23 @@ def test_workers_die_and_join(tmp_path: Path) -> None:
     running.process.terminate()
     assert finish(running.process).status == 128 + signal.SIGTERM
     assert "Traceback" not in finish(newcomer).errors
+
+
+@pytest.mark.slow
+def test_listing_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program of ParaGAN's Listing 1 has the bits of the command line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    config = {"batch_size": 8, "threads": 1, "sample_interval": 0, "transport": "memory"}
+    manager = mdgan.ScalingManager({**config, "out": "ours"}, batch_size=18, num_workers=4)
+    with pytest.raises(mdgan.BadInput, match="nothing was trained"):
+        manager.eval()
+    for _ in range(2):
+        manager.train(mdgan.Estimator(), steps=4, quiet=True)
+    flags = ["--global-batch-size", "18", "--lr-scaling", "linear"]
+    assert here(tmp_path, "theirs", *flags) == generator_bytes(tmp_path / "ours")
+    assert manager.eval(metric="kid", n=64) > 0
+    with pytest.raises(mdgan.BadInput, match="metric=beauty"):
+        manager.eval(metric="beauty", n=64)
+    with pytest.raises(mdgan.BadInput, match="world_size"):
+        mdgan.ScalingManager({"world_size": 3}, batch_size=18, num_workers=4)

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from torch import Tensor
 
@@ -178,7 +179,8 @@ class Server:
             before: the last iteration for which it was done.
         """
         shown = self._part.generator if self._average is None else self._average.model
-        self._scoring.after(before, self._iteration, shown)
+        holdings = partial(self._part.holdings, self._engine)
+        self._scoring.after(before, self._iteration, shown, holdings)
         self._scoring.ask(self._transport)
         self._save_if_due(before)
         self._checkpoints.poll()

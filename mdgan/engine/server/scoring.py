@@ -1,7 +1,8 @@
 """The server's side of scores during training: it hands generators over and never waits."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from torch import nn
 
@@ -40,6 +41,7 @@ class Scoring:
         self._channel = channel
         self._interval = settings.eval_interval
         self._iterations = settings.iterations
+        self._as_data = settings.label_prior == "data"
         self._members: Membership
         self._observer: RunObserver
         self._asked: set[int] = set()
@@ -64,21 +66,30 @@ class Scoring:
         """Whether generators are scored."""
         return self._channel is not None
 
-    def after(self, before: int, iteration: int, generator: nn.Module) -> None:
+    def after(
+        self,
+        before: int,
+        iteration: int,
+        generator: nn.Module,
+        holdings: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
         """Hands the generator over if it is to be scored, and takes the scores that are there.
 
         Args:
             before: the iteration for which this was called last.
             iteration: i, just done.
             generator: G.
+            holdings: what is trained on, by worker; for `--label-prior data`.
         """
         last = iteration == self._iterations
         if self.on and (passed(self._interval, before, iteration) or last):
             with self._observer.tracer.span("evaluate"):
-                self._submit(iteration, generator)
+                self._submit(iteration, generator, holdings)
         self.poll()
 
-    def _submit(self, iteration: int, generator: nn.Module) -> None:
+    def _submit(
+        self, iteration: int, generator: nn.Module, holdings: Callable[[], Mapping[str, Any]]
+    ) -> None:
         """Hands over a copy of a generator, unless the scorer is too far behind."""
         if self._pending >= _MOST_PENDING and iteration < self._iterations:
             self._skipped += 1
@@ -87,7 +98,9 @@ class Scoring:
                     f"scoring takes longer than {self._interval} iterations; some are left out"
                 )
             return
-        fields = {"iteration": iteration, "seconds": self._observer.seconds()}
+        fields: dict[str, Any] = {"iteration": iteration, "seconds": self._observer.seconds()}
+        if self._as_data:
+            fields["held"] = [own["classes"] for own in holdings().values()]
         self._pending += 1
         self._send(messages.generator(iteration, generator.state_dict(), fields))
 

@@ -78,11 +78,15 @@ class _DataParallel(Builder[DataParallelSettings]):
     def describe(
         self, settings: DataParallelSettings, mean_shard_size: float
     ) -> list[tuple[str, str]]:
-        """κ of every worker, and how many samples all of them train on."""
+        """κ of every worker, the samples of an iteration, and what learning rates are scaled by."""
         del mean_shard_size
+        scaling = settings.scaling()
+        sizes = scaling.batch_sizes(range(1, settings.num_workers + 1))
+        factor = scaling.rate_factor(sum(sizes.values()))
         return [
             ("κ", str(resolve_kappa(settings.kappa, 1))),
-            ("samples an iteration", f"{settings.num_workers * settings.batch_size:,}"),
+            ("samples an iteration", f"{sum(sizes.values()):,} of {len(sizes)} worker(s)"),
+            ("learning rates", "as given" if factor == 1 else f"{factor:.3g} times those given"),
         ]
 
 

@@ -40,6 +40,7 @@ class DataParallelServer(ServerPart):
         self.device = replica.device
         self._replica = replica
         self._settings = settings
+        self._scaling = settings.scaling()
         self._num_reduced = 0
         self._sent = _Sent(replica)
 
@@ -70,7 +71,8 @@ class DataParallelServer(ServerPart):
         # 1. Share out the samples of the iteration.
         with engine.span("scale"):
             shares = self._shares(hosts)
-            self._replica.at(i)
+            num_samples = sum(share.batch_size for share in shares.values())
+            self._replica.at(i, self._scaling.rate_factor(num_samples))
 
         # 2. Average each gradient as soon as all workers have found it, and step with the mean.
         for reduction in reductions(self._settings.local_steps)[self._num_reduced :]:
@@ -111,7 +113,9 @@ class DataParallelServer(ServerPart):
 
     def _shares(self, hosts: Hosts) -> dict[int, Share]:
         workers = sorted(worker for carried in hosts.values() for worker in carried)
-        return {worker: Share(self._settings.batch_size, 1 / len(workers)) for worker in workers}
+        sizes = self._scaling.batch_sizes(workers)
+        total = sum(sizes.values())
+        return {worker: Share(size, size / total) for worker, size in sizes.items()}
 
     def _ask(
         self,
@@ -123,11 +127,9 @@ class DataParallelServer(ServerPart):
     ) -> Answers:
         """Asks the hosts that have kept up in this iteration for their share of a reduction."""
         free = engine.members.free()
-        asked = {
-            host: [worker for worker in carried if worker in free[host]]
-            for host, carried in hosts.items()
-            if host in free
-        }
+        here = {host: free.get(host, ()) for host in hosts}
+        asked = {host: [n for n in carried if n in shares] for host, carried in here.items()}
+        asked = {host: carried for host, carried in asked.items() if carried}
         engine.ask(
             i,
             asked,

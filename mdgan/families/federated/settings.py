@@ -172,6 +172,11 @@ class FederatedSettings(RunSettings):
         super().check()
         if self.on_deadline == "abort" and self.deadline is None:
             raise BadInput("--on-deadline abort: needs --deadline beside it")
+        if self.label_prior == "data" and self.clusters.number:
+            raise BadInput(
+                "--label-prior data: with --clusters workers tell groups, not classes; leave one "
+                "of the two out"
+            )
 
     def round_length(self, mean_shard_size: float) -> int:
         """The number of iterations in a round.

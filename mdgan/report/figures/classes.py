@@ -1,6 +1,6 @@
 """Which classes the generator makes, and which the workers hold."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from matplotlib.figure import Figure
@@ -17,6 +17,9 @@ _MOST_WORKERS = 200
 
 Histograms: TypeAlias = tuple[int, list[float], list[float]]
 """An iteration, and what share each class has among generated and among real samples."""
+
+Classwise: TypeAlias = tuple[int, list[float | None]]
+"""An iteration, and a number of each class; None where there is none."""
 
 Holdings: TypeAlias = Mapping[int, list[int]]
 """Worker → how many samples of each class it holds."""
@@ -49,6 +52,44 @@ def class_histogram(found: Sequence[tuple[Subject, Histograms]]) -> Picture | st
     *first, final = [f"{iteration:,}" for iteration in iterations]
     seen = f"After iteration {', '.join(first)}{' or ' * bool(first)}{final}."
     return together(figure, seen, ("", *(f"class {c}" for c in range(num_classes))), rows)
+
+
+def of_each_class(
+    name: str, unit: str, factor: float = 1.0
+) -> Callable[[Sequence[tuple[Subject, Classwise]]], Picture | str]:
+    """Draws a number of each class that a conditional generator was asked for.
+
+    Args:
+        name: of the number.
+        unit: written behind it; may be empty.
+        factor: what the number is multiplied by, to be in that unit.
+    """
+
+    def draw(found: Sequence[tuple[Subject, Classwise]]) -> Picture | str:
+        num_classes = max(len(values) for _, (_, values) in found)
+        if num_classes > _MOST_CLASSES:
+            return f"{num_classes} classes are too many to draw"
+        figure, axes = new_axes()
+        for subject, (_, values) in found:
+            known = [(c, factor * value) for c, value in enumerate(values) if value is not None]
+            axes.plot(
+                *zip(*known, strict=True), **dot_style(subject), label=subject.label, clip_on=False
+            )
+        some_names(axes.set_xticks, range(num_classes))
+        axes.set(xlabel="class", ylabel=f"{name} [{unit}]" if unit else name, ylim=(0, None))
+        if len(found) > 1:
+            legend(figure)
+        rows = [
+            (f"{s.label}, iteration {i:,}", *(_said(value, factor, unit) for value in values))
+            for s, (i, values) in found
+        ]
+        return together(figure, "", ("", *(f"class {c}" for c in range(num_classes))), rows)
+
+    return draw
+
+
+def _said(value: float | None, factor: float, unit: str) -> str:
+    return "-" if value is None else f"{factor * value:.1f} {unit}".strip()
 
 
 def _percent(shares: Sequence[float]) -> Row:

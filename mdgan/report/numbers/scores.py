@@ -18,6 +18,8 @@ METRICS = {
     "coverage": "coverage",
     "classes_covered": "classes covered",
     "class_kl": "class KL",
+    "label_accuracy": "right class",
+    "intra_fid": "intra FID",
 }
 
 
@@ -78,6 +80,20 @@ def histograms(run: RecordedRun) -> tuple[int, list[float], list[float]] | None:
     for event in reversed(score_events(run)):
         if generated := _shares(event.class_histogram):
             return event.iteration, generated, _shares(event.real_class_histogram)
+    return None
+
+
+def classwise(run: RecordedRun, what: str) -> tuple[int, list[float | None]] | None:
+    """The newest iteration in which a number was found for some class, and that of each class.
+
+    Args:
+        run: of a conditional generator.
+        what: a field of `rows.ByClass`.
+    """
+    for event in reversed(score_events(run)):
+        found = [] if event.by_class is None else list(getattr(event.by_class, what))
+        if any(value is not None for value in found):
+            return event.iteration, found
     return None
 
 

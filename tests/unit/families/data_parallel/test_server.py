@@ -1,6 +1,6 @@
 """Workers that are lost within an iteration cost their share of it, and no more."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +79,19 @@ def stage(tmp_path: Path) -> Iterator[ReplicaStage]:
     made.network.server.close()
 
 
-def expected(*groups: tuple[Reduction, tuple[int, ...]]) -> Tensor:
-    """The reference after steps with the means of some workers' gradients."""
+def expected(
+    *groups: tuple[Reduction, tuple[int, ...]], scales: Sequence[float] | None = None
+) -> Tensor:
+    """The reference after steps with the means of some workers' gradients.
+
+    Args:
+        groups: what was averaged, and the gradients of which workers.
+        scales: what learning rates were multiplied by, for each.
+    """
     reference = make_reference()
-    for reduction, workers in groups:
+    for (reduction, workers), scale in zip(groups, scales or [1.0] * len(groups), strict=True):
         found = {n: gradient_of(n, reduction) for n in workers}
+        reference.at(1, scale)
         reference.put(reduction, average(found, [], dict.fromkeys(workers, 0.5)))
         reference.step(reduction)
     return all_values(reference.models)
@@ -113,6 +121,26 @@ def test_a_worker_that_dies_costs_its_share_of_one_iteration(stage: ReplicaStage
     steps = [(OF_DISCRIMINATOR, (1, 2)), (OF_GENERATOR, (1,))]
     steps += [(OF_DISCRIMINATOR, (1,)), (OF_GENERATOR, (1,))]
     assert torch.equal(all_values(stage.reference.models), expected(*steps))
+
+
+def test_learning_rates_follow_when_a_worker_goes(tmp_path: Path) -> None:
+    b = small.BATCH_SIZE
+    stage = ReplicaStage(
+        tmp_path / "run", iterations=3, lr_scaling="linear", reference_batch_size=b
+    )
+    first, second = stage.begin_with((1,), (2,))
+    for _ in range(2):
+        answer(first), answer(second)
+    second.take(TRAIN)  # the second iteration was shared out between two
+    second.die()
+    for _ in range(4):
+        answer(first)
+    stage.finished(first)
+    two = [(reduction, (1, 2)) for reduction in reductions(1)]
+    one = [(reduction, (1,)) for reduction in reductions(1)]
+    ours = all_values(stage.reference.models)
+    assert torch.equal(ours, expected(*two, *one, *one, scales=[2, 2, 2, 2, 1, 1]))
+    assert not torch.equal(ours, expected(*two, *one, *one, scales=[2] * 6))
 
 
 def test_an_iteration_goes_on_with_newcomers_when_all_are_lost(stage: ReplicaStage) -> None:

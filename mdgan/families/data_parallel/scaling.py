@@ -1,0 +1,61 @@
+"""The scaling manager (ParaGAN, section 3.1.1): batch sizes and learning rates for N workers.
+
+Both are functions of the workers that train now. Nothing is remembered, so they are right at once
+when workers come or go, and a run that is resumed needs nothing from before.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+RULES: dict[str, Callable[[float], float]] = {
+    "none": lambda _ratio: 1.0,
+    "linear": lambda ratio: ratio,
+    "sqrt": sqrt,
+}
+"""What learning rates are multiplied by, when an iteration has so many times the samples."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How hyper-parameters that are good for one worker become those of N.
+
+    Attributes:
+        batch_size: b, of each worker, unless there is a global batch size.
+        global_batch_size: B, of all workers together; None for N·b.
+        rule: one of `RULES`.
+        reference_batch_size: the samples of an iteration for which the learning rates are given.
+    """
+
+    batch_size: int
+    global_batch_size: int | None = None
+    rule: str = "none"
+    reference_batch_size: int = 1
+
+    def batch_sizes(self, workers: Sequence[int]) -> dict[int, int]:
+        """b_n of each worker.
+
+        Args:
+            workers: those that train, in increasing order.
+
+        Returns:
+            B / N each, and one more for each of the first ones until the remainder of the division
+            is dealt out. Workers beyond the B-th are left out.
+        """
+        if self.global_batch_size is None:
+            return dict.fromkeys(workers, self.batch_size)
+        each, remainder = divmod(self.global_batch_size, len(workers))
+        sizes = {worker: each + (n < remainder) for n, worker in enumerate(workers)}
+        return {worker: size for worker, size in sizes.items() if size}
+
+    def rate_factor(self, num_samples: int) -> float:
+        """What learning rates are multiplied by.
+
+        Args:
+            num_samples: that an iteration has.
+
+        Returns:
+            1, k or √k for k times the samples of the reference (Goyal et al. 2017, section 2.1;
+            Krizhevsky 2014, section 5).
+        """
+        return RULES[self.rule](num_samples / self.reference_batch_size)

@@ -1,0 +1,140 @@
+"""The models of MD-GAN's experiments (Hardy et al. 2019, section V-A.b): an MLP, and CNNs.
+
+The numbers of the MLP's parameters that the paper gives follow from its text; those of the CNNs do
+not. What the text leaves open is as in ACGAN, which these models are called there.
+"""
+
+from functools import partial
+from math import prod
+
+from torch import Tensor, nn
+
+from mdgan.gan.build import Models
+from mdgan.models import acgan
+from mdgan.models.acgan import first_and_others, with_classes
+from mdgan.models.shapes import growth_of
+
+_INPUT_SIZE = 100
+"""Of G, noise and class together: the MLP's 716,560 parameters leave no other number."""
+_SLOPE = 0.2
+_TIMES_WIDTH = {4: 6, 7: 2}
+_GROWTH = {4: 2, 7: 4}
+"""By the side of G's first map: its last map's channels in those of D's first layer, and how many
+times as many the maps before have. 32·32 pixels come from 384, 192 and 96 channels, 28·28 from 128
+and 32."""
+_MOST = 4
+
+
+def make_mlp(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
+    """The MLPs for samples of a shape; see `Architecture.make`.
+
+    Args:
+        shape: (C, H, W), any.
+        num_classes: K.
+        width: neurons of each of the two hidden layers.
+    """
+    noise_size = _noise_size(num_classes)
+    return Models(
+        "--architecture md-gan-mlp",
+        shape,
+        noise_size,
+        partial(MLPGenerator, noise_size, num_classes, width, shape),
+        partial(MLPDiscriminator, shape, num_classes, width),
+    )
+
+
+def make_cnn(shape: tuple[int, int, int], num_classes: int, width: int) -> Models:
+    """The CNNs for pictures of a shape; see `Architecture.make`.
+
+    Args:
+        shape: (C, H, W).
+        num_classes: K.
+        width: channels of D's first layer; each of its five others has twice as many as the one
+            before. G's last map has six times as many, or twice as many for sides of 7·2ᵏ pixels.
+
+    Raises:
+        ValueError: no picture of that shape can be made.
+    """
+    side, doublings = growth_of(shape)
+    last, noise_size = _TIMES_WIDTH[side] * width, _noise_size(num_classes)
+    channels = [last * min(_MOST, _GROWTH[side] ** level) for level in range(doublings)]
+    return Models(
+        "--architecture md-gan-cnn",
+        shape,
+        noise_size,
+        partial(acgan.Generator, noise_size, num_classes, side, channels[::-1], shape[0]),
+        partial(acgan.Discriminator, shape, num_classes, width, sees_batch=True),
+    )
+
+
+def _noise_size(num_classes: int) -> int:
+    """Half of G's 100 inputs at least; with more than 50 classes all of them, beside the class."""
+    return _INPUT_SIZE - (num_classes if 2 * num_classes <= _INPUT_SIZE else 0)
+
+
+class MLPGenerator(nn.Module):
+    """From z [b, n] and classes y [b] to samples [b, C, H, W] in [−1, 1].
+
+    Args:
+        noise_size: n.
+        num_classes: K.
+        width: neurons of each hidden layer.
+        shape: (C, H, W).
+    """
+
+    def __init__(
+        self, noise_size: int, num_classes: int, width: int, shape: tuple[int, int, int]
+    ) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        self.layers = nn.Sequential(
+            nn.Linear(noise_size + num_classes, width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.ReLU(),
+            nn.Linear(width, prod(shape)),
+            nn.Tanh(),
+            nn.Unflatten(1, shape),
+        )
+
+    def forward(self, z: Tensor, labels: Tensor) -> Tensor:
+        """Makes samples.
+
+        Args:
+            z: noise, [b, n].
+            labels: y, int64 [b] in [0, K).
+        """
+        samples: Tensor = self.layers(with_classes(z, labels, self.num_classes))
+        return samples
+
+
+class MLPDiscriminator(nn.Module):
+    """From samples [b, C, H, W] to logits [b], and logits of classes [b, K].
+
+    Args:
+        shape: (C, H, W).
+        num_classes: K.
+        width: neurons of each hidden layer.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], num_classes: int, width: int) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        self.layers = nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(prod(shape), width),
+            nn.LeakyReLU(_SLOPE),
+            nn.Linear(width, width),
+            nn.LeakyReLU(_SLOPE),
+            nn.Linear(width, 1 + num_classes),
+        )
+
+    def forward(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Judges samples.
+
+        Args:
+            samples: [b, C, H, W] in [−1, 1].
+            labels: not looked at: D has to find them.
+        """
+        del labels
+        return first_and_others(self.layers(samples))

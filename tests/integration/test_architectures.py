@@ -1,0 +1,85 @@
+"""Runs with every architecture: resumed, spread, one worker beside none, in other arithmetic."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mdgan.models.settings import ARCHITECTURES
+from tests.integration.test_little_data import AVERAGE, check, whole_and_resumed
+from tests.integration.test_optimizers import FAMILIES, IN_MEMORY
+from tests.processes import QUICK, read_status, run, run_here
+
+SLOW = pytest.mark.slow
+SMALL = ["--width", "4", "--batch-size", "4"]
+SPREAD = ["train", *QUICK, "--world-size", "5", "--swap-interval", "3"]
+
+
+def flags(name: str) -> list[str]:
+    return ["--architecture", name, *SMALL]
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        pytest.param(family, name, marks=() if (family, name) == ("mdgan", "biggan") else SLOW)
+        for family in FAMILIES
+        for name in ARCHITECTURES
+    ],
+)
+def test_resumed_equals_never_stopped(tmp_path: Path, family: str, name: str) -> None:
+    """The run's folder alone says which models it has."""
+    whole_and_resumed(family, flags(name), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("sngan", "acgan") else SLOW)
+        for name in ARCHITECTURES
+    ],
+)
+def test_one_worker_equals_a_single_process(tmp_path: Path, name: str) -> None:
+    alone = run_here("standalone", *QUICK, *flags(name), "--out", "alone", cwd=tmp_path)
+    one = ["train", *QUICK, *IN_MEMORY, "--world-size", "2", *flags(name)]
+    worker = run_here(*one, "--out", "worker", cwd=tmp_path)
+    assert check(worker, tmp_path / "worker") == check(alone, tmp_path / "alone")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_any_spread_gives_the_same_generator(tmp_path: Path, name: str) -> None:
+    spread = run(*SPREAD, *flags(name), "--workers-per-host", "2", "--out", "spread", cwd=tmp_path)
+    here = run_here(*SPREAD, *flags(name), *IN_MEMORY, "--out", "here", cwd=tmp_path)
+    assert check(spread, tmp_path / "spread") == check(here, tmp_path / "here")
+
+
+WAYS = {
+    "bf16": ["--precision", "bf16"],
+    "fp16": ["--precision", "fp16"],
+    "channels last": ["--channels-last"],
+    "r1, ema": ["--r1", "1", "--ema", "5"],
+    "diffaugment": ["--augment", "diffaugment"],
+    "compile": ["--compile"],
+    "vectorize": ["--vectorize"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_way_to_compute(tmp_path: Path, name: str, way: str) -> None:
+    command = [*SPREAD, *IN_MEMORY, *flags(name), *WAYS[way], "--iterations", "4"]
+    found = run_here(*command, "--out", "run", cwd=tmp_path)
+    assert found.status == 0, found
+    assert read_status(tmp_path / "run")["iteration"] == 4
+    with np.load(samples_of(tmp_path)) as arrays:
+        assert np.isfinite(arrays["images"]).all()
+    assert (tmp_path / "run" / AVERAGE).exists() == ("--ema" in command)
+
+
+def samples_of(folder: Path) -> Path:
+    """Samples of the run there, as its folder alone says which models it has."""
+    sampled = run_here("sample", "run", "-n", "4", "--npz", "-o", "found.npz", cwd=folder)
+    assert sampled.status == 0, sampled
+    return folder / "found.npz"
