@@ -138,6 +138,7 @@ class Planning(Generic[S]):
             times longer in the planned run as `iterations` is larger.
         worker_bytes: memory that one more worker takes in a host; 0 where only the limit of
             `MessageSizes.state_bytes` is known.
+        questions: how many times the server asks hosts in a step, each after the last answer.
         overlaps: whether hosts work on the next question while the server works on an answer.
         exchange: what hosts hand to each other; None if nothing.
         remedies: by bottleneck (`link`, `latency`, `server`, `workers`, `cores`), changes of
@@ -153,6 +154,7 @@ class Planning(Generic[S]):
     iterations: int = 1
     played_iterations: int = 1
     worker_bytes: int = 0
+    questions: int = 1
     overlaps: bool = False
     exchange: Exchange[S] | None = None
     remedies: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)

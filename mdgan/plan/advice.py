@@ -43,6 +43,7 @@ class Question:
             self.link,
             self.costs,
             self.traffic,
+            questions=self.planning.questions,
             overlaps=self.planning.overlaps,
             exchange_every=(exchange.every or 0) if exchange else 0,
         )

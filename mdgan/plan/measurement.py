@@ -101,13 +101,13 @@ class Measurement:
             busy = stages([server.charges], first, busy=True)
             each = [per_worker(h.charges, size) for h, size in zip(hosts, sizes, strict=True)]
             worker = host_stages(each, (), busy=True)
-            costs = _costs(worker, exchange, alone, busy, len(hosts))
+            costs = _costs(worker, exchange, alone, busy, len(hosts), planning.questions)
             few = replace(self.layout, hosts=consecutive(sizes))
             factor = friction(few, costs, step_seconds(server.charges, first))
             costs = replace(costs, friction=factor)
         else:
             worker = host_stages(charges, special, busy=False)
-            costs = _costs(worker, exchange, alone, alone, len(workers))
+            costs = _costs(worker, exchange, alone, alone, len(workers), planning.questions)
         longer = planning.iterations / planning.played_iterations
         limits = self.entry.build().message_sizes(
             planning.settings, models_of(planning.settings, self.dataset)
@@ -202,19 +202,24 @@ def bytes_of_hosts(
 
 
 def _costs(
-    worker: HostStages, exchange: float, alone: Seconds, busy: Seconds, num_hosts: int
+    worker: HostStages,
+    exchange: float,
+    alone: Seconds,
+    busy: Seconds,
+    num_hosts: int,
+    questions: int,
 ) -> Costs:
     def parts(seconds: Seconds) -> tuple[float, float]:
         messages = sum(seconds.get(phase, 0.0) for phase in MESSAGES)
         return sum(seconds.values()) - messages, messages
 
-    answer, host_messages = parts(worker.asked)
+    answer, messages_once = parts(worker.asked)  # in a usual question
     server_busy, messages = parts(busy)
     return Costs(
         answer,
         sum(worker.ahead.values()),
         exchange,
-        host_messages,
+        questions * messages_once,
         parts(alone)[0],
         server_busy,
         messages / num_hosts,

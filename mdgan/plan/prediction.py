@@ -93,6 +93,7 @@ def predict(
     costs: Costs,
     traffic: Traffic,
     *,
+    questions: int = 1,
     overlaps: bool = False,
     exchange_every: int = 0,
 ) -> Forecast:
@@ -103,6 +104,7 @@ def predict(
         link: of every machine.
         costs: as measured.
         traffic: bytes of a step.
+        questions: how many times the server asks in a step, each after the last answer.
         overlaps: whether two steps are under way at a time, so that their stages overlap.
         exchange_every: steps between two exchanges; 0 for none, or if that is not known.
     """
@@ -112,7 +114,7 @@ def predict(
     critical = [costs.host_messages + size * costs.answer for size in layout.sizes]
     ahead = [size * costs.ahead for size in layout.sizes]
     out, back = link.seconds(sum(traffic.out)), link.seconds(sum(traffic.back))
-    latency = 2 * link.latency_seconds
+    latency = 2 * questions * link.latency_seconds
     if layout.shared:
         server = max(server, busy_server / layout.cores)
         alone = (max(critical) + max(ahead)) / layout.host_threads
@@ -127,7 +129,7 @@ def predict(
     else:
         workers, work = max(map(sum, zip(critical, ahead, strict=True))), 0.0
         chain = max(_last_answer(layout, link, critical, traffic) + server, workers)
-    seconds = max(chain, work)
+    seconds = max(chain + (questions - 1) * 2 * link.latency_seconds, work)
     if overlaps:
         seconds = max(chain / 2, work, workers, server, out, back)
     exchange = _exchange(layout, link, costs, traffic)

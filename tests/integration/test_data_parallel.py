@@ -55,19 +55,31 @@ def test_one_worker_equals_standalone(tmp_path: Path) -> None:
     assert here(tmp_path, "ours", "--world-size", "2", "--local-steps", "2") == theirs
 
 
-def test_any_spread_and_any_stop_give_the_same_generator(tmp_path: Path) -> None:
-    together = here(tmp_path, "memory")
-    assert here(tmp_path, "apart", "--workers-per-host", "1") == together
-    stopped = [*IN_MEMORY, "--iterations", "3", "--out", "half"]
+FIRST_ASYNC = ["--updates", "async", "--image-buffer", "2", "--sync-after", "5"]
+FIRST_ASYNC += ["--generator-batch-size", "12"]
+
+
+@pytest.mark.parametrize("flags", [[], FIRST_ASYNC], ids=["sync", "async"])
+def test_any_spread_and_any_stop_give_the_same_generator(tmp_path: Path, flags: list[str]) -> None:
+    together = here(tmp_path, "memory", *flags)
+    assert here(tmp_path, "apart", *flags, "--workers-per-host", "1") == together
+    stopped = [*IN_MEMORY, *flags, "--iterations", "3", "--out", "half"]
     assert run_here(*stopped, cwd=tmp_path).status == 0
     resumed = ["train", "--resume", "half", "--iterations", "8", "--transport", "memory"]
     assert check(run_here(*resumed, cwd=tmp_path), tmp_path / "half") == together
 
 
+def test_a_lag_of_0_is_synchronous(tmp_path: Path) -> None:
+    flags = ["--updates", "async", "--image-buffer"]
+    serial = here(tmp_path, "serial")
+    assert here(tmp_path, "lag-0", *flags, "0") == serial
+    assert here(tmp_path, "lag-1", *flags, "1") != serial
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [[], ["--workers-per-host", "3"]], ids=str)
+@pytest.mark.parametrize("flags", [[], ["--workers-per-host", "3"], FIRST_ASYNC], ids=str)
 def test_processes_give_the_same_generator(tmp_path: Path, flags: list[str]) -> None:
-    together = here(tmp_path, "memory")
+    together = here(tmp_path, "memory", *flags)
     assert spread(tmp_path, "processes", *flags) == together
     assert run_here("report", "processes", cwd=tmp_path).status == 0
 
@@ -79,6 +91,14 @@ CASES = [
     ("--global-batch-size 0", ["--global-batch-size 0", "at least 1"]),
     ("--lr-scaling cubic", ["--lr-scaling", "'cubic'", "sqrt"]),
     ("--reference-batch-size 8", ["--reference-batch-size 8", "--lr-scaling linear"]),
+    ("--image-buffer 2", ["--image-buffer 2", "add that"]),
+    ("--image-buffer -1", ["--image-buffer -1", "at least 0"]),
+    ("--sync-after 5", ["--sync-after 5", "--updates async"]),
+    ("--updates async --local-steps 2", ["--local-steps 2", "--discriminator-batch-size"]),
+    (
+        "--global-batch-size 8 --generator-batch-size 4",
+        ["--generator-batch-size 4", "--global-batch-size 8", "one of them"],
+    ),
     ("--swap-interval 3", ["--swap-interval 3: paragan has no use"]),
 ]
 

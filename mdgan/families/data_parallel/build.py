@@ -26,6 +26,7 @@ from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 
 _STATE_BYTES = 1 << 20
 """Of a worker's positions in its random numbers, and of their names."""
+_LABEL_BYTES = 8
 
 
 class _DataParallel(Builder[DataParallelSettings]):
@@ -52,7 +53,6 @@ class _DataParallel(Builder[DataParallelSettings]):
 
     def message_sizes(self, settings: DataParallelSettings, models: Models) -> MessageSizes:
         """Weights on the way out, gradients on the way back."""
-        del settings
         networks = {
             GENERATOR: build_model(models.generator, 0),
             DISCRIMINATOR: build_model(models.discriminator, 0),
@@ -60,7 +60,7 @@ class _DataParallel(Builder[DataParallelSettings]):
         weights = sum(4 * prod(vector.shape) for vector in weight_vectors(networks).values())
         answers = {kind: 4 * prod(r.vector(networks).shape) for kind, r in KINDS.items()}
         return MessageSizes(
-            _STATE_BYTES,
+            _STATE_BYTES + settings.lag_at(1) * _buffered_bytes(settings, models),
             # A sum is float64, but stands for three workers or more.
             lambda count: {
                 kind: count * (size + 64) + small_bytes(count) for kind, size in answers.items()
@@ -82,12 +82,20 @@ class _DataParallel(Builder[DataParallelSettings]):
         del mean_shard_size
         scaling = settings.scaling()
         sizes = scaling.batch_sizes(range(1, settings.num_workers + 1))
-        factor = scaling.rate_factor(sum(sizes.values()))
+        num_samples = sum(size.discriminator for size in sizes.values())
+        factor = scaling.rate_factor(num_samples)
         return [
             ("κ", str(resolve_kappa(settings.kappa, 1))),
-            ("samples an iteration", f"{sum(sizes.values()):,} of {len(sizes)} worker(s)"),
+            ("samples an iteration", f"{num_samples:,} of {len(sizes)} worker(s)"),
             ("learning rates", "as given" if factor == 1 else f"{factor:.3g} times those given"),
         ]
+
+
+def _buffered_bytes(settings: DataParallelSettings, models: Models) -> int:
+    """Of one batch in the image buffer of a worker; a global batch may all become one worker's."""
+    own = settings.scaling().own.discriminator
+    batch_size = own if settings.global_batch_size is None else settings.global_batch_size
+    return batch_size * (4 * prod(models.shape) + _LABEL_BYTES) + small_bytes(0)
 
 
 def make_replica(rank: int, needs: HostNeeds[DataParallelSettings]) -> Replica:
@@ -104,7 +112,8 @@ def make_replica(rank: int, needs: HostNeeds[DataParallelSettings]) -> Replica:
             noise=generator_for(settings.seed, "noise", *stream),
             random_state=RandomState(derive_seed(settings.seed, "server", *stream), needs.device),
             class_counts=shard.class_counts(),
-        )
+        ),
+        needs.models.shape,
     )
 
 

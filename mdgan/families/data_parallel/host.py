@@ -43,14 +43,14 @@ class DataParallelHost(HostPart):
         return {TRAIN: self._train}
 
     def _train(self, message: Message, transport: HostTransport) -> None:
-        reduction, shares = read_train(message)
+        reduction, shares, lag = read_train(message)
         weights = {name: vector.to(self._device) for name, vector in message.tensors.items()}
         for replica in self._replicas.values():  # also of workers that are not asked this time
             replica.take_over(weights)
         found, losses = {}, {}
         for rank, share in shares.items():
             found[rank], losses[rank] = self._replicas[rank].gradients(
-                reduction, share.batch_size, self._tracer.of_worker(rank)
+                reduction, share.batch_sizes, lag, self._tracer.of_worker(rank)
             )
         with self._tracer.span("send") as span:
             answer = pack_answers(

@@ -6,11 +6,12 @@ from typing import NamedTuple
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
-from mdgan.families.data_parallel.replica import OF_DISCRIMINATOR, OF_GENERATOR, Reduction
+from mdgan.families.data_parallel.replica import OF_BOTH, OF_DISCRIMINATOR, OF_GENERATOR, Reduction
+from mdgan.families.data_parallel.scaling import BatchSizes
 from mdgan.messages import Message
 
 TRAIN = "TRAIN"
-KINDS = {"DGRADIENT": OF_DISCRIMINATOR, "GGRADIENT": OF_GENERATOR}
+KINDS = {"DGRADIENT": OF_DISCRIMINATOR, "GGRADIENT": OF_GENERATOR, "GRADIENTS": OF_BOTH}
 """The kinds of answer: which gradients are in each."""
 
 
@@ -34,11 +35,11 @@ class Share(NamedTuple):
     """A worker's share of an iteration.
 
     Attributes:
-        batch_size: b_n.
+        batch_sizes: b_n of each network.
         weight: of its gradients in their mean; all add up to 1.
     """
 
-    batch_size: int
+    batch_sizes: BatchSizes
     weight: float
 
 
@@ -47,6 +48,7 @@ def train(
     reduction: Reduction,
     shares: Mapping[int, Share],
     weights: Mapping[str, Tensor],
+    lag: int = 0,
 ) -> Message:
     """Server → host: find gradients with these weights.
 
@@ -55,26 +57,28 @@ def train(
         reduction: which gradients.
         shares: of the host's workers.
         weights: by the names of `weight_vectors`, those that the host does not have.
+        lag: how many iterations ago the images were made that discriminators learn from.
 
     Returns:
-        fields `answer`: the kind of the answer; `shares`: worker → [b, weight]; tensors: the
-        weights by name.
+        fields `answer`: the kind of the answer; `lag`; `shares`: worker → [b of the
+        discriminator, b of the generator, weight]; tensors: the weights by name.
     """
     fields = {
         "answer": kind_of(reduction),
-        "shares": {str(worker): list(share) for worker, share in shares.items()},
+        "lag": lag,
+        "shares": {str(n): [*share.batch_sizes, share.weight] for n, share in shares.items()},
     }
     return Message(TRAIN, iteration, fields, weights)
 
 
-def read_train(message: Message) -> tuple[Reduction, dict[int, Share]]:
+def read_train(message: Message) -> tuple[Reduction, dict[int, Share], int]:
     """Reads a TRAIN message.
 
     Returns:
-        Which gradients, and the shares of the workers that take part.
+        Which gradients, the shares of the workers that take part, and the lag.
     """
-    shares = message.fields["shares"]
-    return (
-        KINDS[message.fields["answer"]],
-        {int(worker): Share(int(size), float(weight)) for worker, (size, weight) in shares.items()},
-    )
+    shares = {
+        int(worker): Share(BatchSizes(int(learning), int(judging)), float(weight))
+        for worker, (learning, judging, weight) in message.fields["shares"].items()
+    }
+    return KINDS[message.fields["answer"]], shares, int(message.fields["lag"])

@@ -1,7 +1,10 @@
 """What `mdgan plan` must know of ParaGAN."""
 
+from dataclasses import replace
+
 from mdgan.engine.answers import LEAST_TO_SUM
 from mdgan.families.contract import Planning
+from mdgan.families.data_parallel.replica import reductions
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.build import Models, build_model, num_parameters
 
@@ -11,12 +14,17 @@ _COPIES = 2
 
 
 def planning(settings: DataParallelSettings, models: Models) -> Planning[DataParallelSettings]:
-    """See `Builder.planning`."""
+    """See `Builder.planning`; a short run has the updates that most iterations have."""
     networks = [build_model(make, 0) for make in (models.generator, models.discriminator)]
     both = _FLOAT_BYTES * sum(map(num_parameters, networks))
     everyone, each = "{}, N(|θ| + |w|)", "{}, |θ| + |w|"
+    is_async = settings.lag_at(settings.iterations // 2 + 1) > 0
+    short = replace(settings, sync_after=None)
+    if not is_async:
+        short = replace(short, updates="sync", image_buffer=None)
     return Planning(
-        settings,
+        short,
+        questions=len(reductions(int(is_async), settings.local_steps)),
         enough_in_a_host=LEAST_TO_SUM,
         worker_bytes=_COPIES * both,
         notes={

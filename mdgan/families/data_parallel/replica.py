@@ -4,18 +4,26 @@ All replicas of a network are equal whenever a gradient is taken, and all take t
 the mean of the gradients that workers find on their own batches. Only the server has optimizers.
 What it steps is its reference replica, whose weights are then the workers'.
 
+Synchronous updates take one step after the other: θ' = opt_D(θ; x, G_w(z)), then
+w' = opt_G(w; D_θ'(G_w(z'))). Asynchronous ones (section 5.1, figure 5) take both at once, and
+discriminators learn from images that were made K iterations before:
+θ' = opt_D(θ; x, X of K iterations ago), w' = opt_G(w; D_θ(G_w(z'))).
+
 BatchNorm normalizes each batch by its own statistics. Its running statistics, which training never
 reads, and all other buffers are averaged when an iteration ends.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
+from mdgan.families.data_parallel.image_buffer import ImageBuffer
+from mdgan.families.data_parallel.scaling import BatchSizes
 from mdgan.gan.discriminator_learner import Stage, unobserved
+from mdgan.gan.labels import num_classes_of
 from mdgan.gan.local_gan import Generated, LocalGAN
 from mdgan.gan.model_state import check_names, load_model, optimizer_tensors, part_of, under
 from mdgan.gan.model_vector import TensorVector, buffers_of, gradients_of, weights_of
@@ -24,6 +32,7 @@ from mdgan.gan.optimizers import clip, make_optimizer, use_rate_of
 
 GENERATOR, DISCRIMINATOR, BUFFERS = "generator", "discriminator", "buffers"
 _WHOLE = 2.0**24
+_IMAGES = "images."
 _OF_MODELS = ("generator.", "optimizer.", "worker.discriminator.")
 """What `LocalGAN.state` has that comes anew with the server's next question."""
 
@@ -53,14 +62,18 @@ class Reduction:
 
 OF_DISCRIMINATOR = Reduction((DISCRIMINATOR,), last=False)
 OF_GENERATOR = Reduction((GENERATOR,), last=True)
+OF_BOTH = Reduction((DISCRIMINATOR, GENERATOR), last=True)
 
 
-def reductions(local_steps: int) -> list[Reduction]:
+def reductions(lag: int, local_steps: int = 1) -> list[Reduction]:
     """What an iteration consists of: L steps of the discriminators, then one of the generator.
 
     Args:
+        lag: 0 for synchronous updates; else both networks take one step at once.
         local_steps: L.
     """
+    if lag:
+        return [OF_BOTH]
     return [*[OF_DISCRIMINATOR] * local_steps, OF_GENERATOR]
 
 
@@ -119,10 +132,13 @@ class Replica:
 
     Args:
         gan: both networks, and the worker's data.
+        shape: of a sample, (C, H, W).
     """
 
-    def __init__(self, gan: LocalGAN) -> None:
+    def __init__(self, gan: LocalGAN, shape: Sequence[int]) -> None:
         self._gan = gan
+        self._shape = shape
+        self._images = self._no_images()
         self._models = {GENERATOR: gan.generator, DISCRIMINATOR: gan.discriminator}
         self._vectors = weight_vectors(self._models)
         self._answers: dict[Reduction, GradientVector] = {}
@@ -141,13 +157,18 @@ class Replica:
             self._generated = None
 
     def gradients(
-        self, reduction: Reduction, batch_size: int, stage: Stage = unobserved
+        self,
+        reduction: Reduction,
+        batch_sizes: BatchSizes,
+        lag: int = 0,
+        stage: Stage = unobserved,
     ) -> tuple[Tensor, Tensor]:
         """One worker's share of a reduction.
 
         Args:
             reduction: which gradients.
-            batch_size: b, of this worker in this iteration.
+            batch_sizes: b of each network, of this worker in this iteration.
+            lag: K; 0 for synchronous updates.
             stage: what the stages of `LocalGAN.step` run in, but for the steps themselves.
 
         Returns:
@@ -155,8 +176,9 @@ class Replica:
             being 0 as long as the iteration has not come to it.
         """
         if self._generated is None:
-            self._gan.use_batch_size(batch_size)
-            self._generated = self._gan.generate(stage)
+            self._gan.use_batch_size(batch_sizes.discriminator, batch_sizes.generator)
+            made = self._gan.generate(stage)
+            self._generated = made._replace(fake=self._images.exchange(made.fake, lag))
         if DISCRIMINATOR in reduction.networks:
             learner = self._gan.learner
             self._discriminator_loss = learner.learn_both_halves(self._generated.fake, stage)
@@ -171,7 +193,8 @@ class Replica:
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the worker's next answer depends on, besides the networks."""
         own = self._gan.state()
-        return {name: own[name] for name in own if not name.startswith(_OF_MODELS)}
+        kept = {name: own[name] for name in own if not name.startswith(_OF_MODELS)}
+        return {**kept, **under(_IMAGES, self._images.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
         """Continues where `state` was taken.
@@ -182,12 +205,18 @@ class Replica:
         Raises:
             KeyError, RuntimeError: the state does not fit; nothing changed.
         """
-        check_names(state, "noise", "random.", "worker.")
+        check_names(state, "noise", "random.", "worker.", _IMAGES)
+        images = self._no_images()
+        images.load_state(part_of(state, _IMAGES), next(self._gan.generator.parameters()).device)
         own = self._gan.state()
         models = {name: own[name] for name in own if name.startswith(_OF_MODELS)}
-        same_data = self._gan.load_state({**state, **models})
-        self._generated = None
+        kept = {name: state[name] for name in state if not name.startswith(_IMAGES)}
+        same_data = self._gan.load_state({**kept, **models})
+        self._images, self._generated = images, None
         return same_data
+
+    def _no_images(self) -> ImageBuffer:
+        return ImageBuffer(self._shape, num_classes_of(self._gan.discriminator))
 
 
 class _Network:
@@ -233,15 +262,15 @@ class ReferenceReplica:
         """The present weights of a network, or the buffers of both, as they travel."""
         return self._weights[name].read()
 
-    def at(self, iteration: int, scale: float = 1.0) -> None:
+    def at(self, iteration: int, scales: Mapping[str, float]) -> None:
         """Learning rates become those of an iteration.
 
         Args:
             iteration: i; the first is 1.
-            scale: what they are multiplied by besides.
+            scales: what that of each network is multiplied by besides.
         """
-        for network in self._networks.values():
-            use_rate_of(iteration, network.optimizer, network.policy, scale)
+        for name, network in self._networks.items():
+            use_rate_of(iteration, network.optimizer, network.policy, scales[name])
 
     def put(self, reduction: Reduction, mean: Tensor) -> None:
         """Puts the mean of all workers' gradients in place, and that of their buffers.

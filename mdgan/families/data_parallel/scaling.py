@@ -7,6 +7,7 @@ when workers come or go, and a run that is resumed needs nothing from before.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from typing import NamedTuple
 
 RULES: dict[str, Callable[[float], float]] = {
     "none": lambda _ratio: 1.0,
@@ -16,23 +17,35 @@ RULES: dict[str, Callable[[float], float]] = {
 """What learning rates are multiplied by, when an iteration has so many times the samples."""
 
 
+class BatchSizes(NamedTuple):
+    """How many samples the networks of a worker learn from in an iteration.
+
+    Attributes:
+        discriminator: real ones, and as many generated ones.
+        generator: generated ones.
+    """
+
+    discriminator: int
+    generator: int
+
+
 @dataclass(frozen=True)
 class Scaling:
     """How hyper-parameters that are good for one worker become those of N.
 
     Attributes:
-        batch_size: b, of each worker, unless there is a global batch size.
+        own: b of each worker, unless there is a global batch size.
         global_batch_size: B, of all workers together; None for N·b.
         rule: one of `RULES`.
         reference_batch_size: the samples of an iteration for which the learning rates are given.
     """
 
-    batch_size: int
+    own: BatchSizes
     global_batch_size: int | None = None
     rule: str = "none"
     reference_batch_size: int = 1
 
-    def batch_sizes(self, workers: Sequence[int]) -> dict[int, int]:
+    def batch_sizes(self, workers: Sequence[int]) -> dict[int, BatchSizes]:
         """b_n of each worker.
 
         Args:
@@ -43,16 +56,16 @@ class Scaling:
             is dealt out. Workers beyond the B-th are left out.
         """
         if self.global_batch_size is None:
-            return dict.fromkeys(workers, self.batch_size)
+            return dict.fromkeys(workers, self.own)
         each, remainder = divmod(self.global_batch_size, len(workers))
         sizes = {worker: each + (n < remainder) for n, worker in enumerate(workers)}
-        return {worker: size for worker, size in sizes.items() if size}
+        return {worker: BatchSizes(size, size) for worker, size in sizes.items() if size}
 
     def rate_factor(self, num_samples: int) -> float:
         """What learning rates are multiplied by.
 
         Args:
-            num_samples: that an iteration has.
+            num_samples: that the network learns from in an iteration.
 
         Returns:
             1, k or √k for k times the samples of the reference (Goyal et al. 2017, section 2.1;

@@ -66,17 +66,17 @@ class DataParallelServer(ServerPart):
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One iteration."""
         hosts, i = engine.await_hosts(), done + 1
+        lag = self._settings.lag_at(i)
         engine.at(i)
 
         # 1. Share out the samples of the iteration.
         with engine.span("scale"):
             shares = self._shares(hosts)
-            num_samples = sum(share.batch_size for share in shares.values())
-            self._replica.at(i, self._scaling.rate_factor(num_samples))
+            self._replica.at(i, self._rate_factors(shares))
 
         # 2. Average each gradient as soon as all workers have found it, and step with the mean.
-        for reduction in reductions(self._settings.local_steps)[self._num_reduced :]:
-            answers = self._ask(i, hosts, reduction, shares, engine)
+        for reduction in reductions(lag, self._settings.local_steps)[self._num_reduced :]:
+            answers = self._ask(i, hosts, reduction, shares, lag, engine)
             if not answers.losses:  # goes on with this reduction once there are workers again
                 return None
             with engine.span("aggregate"):
@@ -114,8 +114,16 @@ class DataParallelServer(ServerPart):
     def _shares(self, hosts: Hosts) -> dict[int, Share]:
         workers = sorted(worker for carried in hosts.values() for worker in carried)
         sizes = self._scaling.batch_sizes(workers)
-        total = sum(sizes.values())
-        return {worker: Share(size, size / total) for worker, size in sizes.items()}
+        total = sum(size.discriminator for size in sizes.values())
+        return {n: Share(size, size.discriminator / total) for n, size in sizes.items()}
+
+    def _rate_factors(self, shares: Mapping[int, Share]) -> dict[str, float]:
+        """What the learning rate of each network is multiplied by."""
+        sizes = [share.batch_sizes for share in shares.values()]
+        return {
+            DISCRIMINATOR: self._scaling.rate_factor(sum(size.discriminator for size in sizes)),
+            GENERATOR: self._scaling.rate_factor(sum(size.generator for size in sizes)),
+        }
 
     def _ask(
         self,
@@ -123,6 +131,7 @@ class DataParallelServer(ServerPart):
         hosts: Hosts,
         reduction: Reduction,
         shares: Mapping[int, Share],
+        lag: int,
         engine: Engine,
     ) -> Answers:
         """Asks the hosts that have kept up in this iteration for their share of a reduction."""
@@ -134,7 +143,7 @@ class DataParallelServer(ServerPart):
             i,
             asked,
             lambda host: train(
-                i, reduction, {n: shares[n] for n in asked[host]}, self._sent.missing(host)
+                i, reduction, {n: shares[n] for n in asked[host]}, self._sent.missing(host), lag
             ),
         )
         return engine.barrier.collect(

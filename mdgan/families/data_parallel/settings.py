@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm
-from mdgan.families.data_parallel.scaling import RULES, Scaling
-from mdgan.settings.declare import one_of, setting, text, whole
+from mdgan.families.data_parallel.scaling import RULES, BatchSizes, Scaling
+from mdgan.settings.declare import flag, one_of, setting, text, whole
 
 NAME = "paragan"
 _MOST_BATCHES = 2
+_ALONE = "local-step"
+_MOST_BUFFERED = 1000
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,41 @@ class DataParallelSettings(RunSettings):
         metavar="N",
         default_text="--batch-size, that is, one worker",
     )
+    updates: str = setting(
+        "sync",
+        "sync: the discriminators step first, and the generator learns from what they have become; "
+        "async: both at once, discriminators from images that the generator made before.",
+        one_of("sync", "async"),
+    )
+    image_buffer: int | None = setting(
+        None,
+        "With --updates async: how many iterations ago the images were made that discriminators "
+        "learn from; 0 is --updates sync.",
+        whole(0, _MOST_BUFFERED),
+        metavar="K",
+        default_text="1",
+    )
+    sync_after: int | None = setting(
+        None,
+        "With --updates async: the last iteration of that kind; the others are synchronous.",
+        whole(1),
+        metavar="I",
+        default_text="all iterations are asynchronous",
+    )
+    generator_batch_size: int | None = setting(
+        None,
+        "Samples of a worker that its generator learns from.",
+        whole(1),
+        metavar="b",
+        default_text="--batch-size",
+    )
+    discriminator_batch_size: int | None = setting(
+        None,
+        "Real samples of a worker that its discriminator learns from, and generated ones.",
+        whole(1),
+        metavar="b",
+        default_text="--batch-size",
+    )
 
     def check(self) -> None:
         """Refuses what makes no sense where every worker trains in every iteration."""
@@ -65,22 +102,68 @@ class DataParallelSettings(RunSettings):
                 "or sqrt; add one"
             )
 
+        self._check_updates()
+
+    def _check_updates(self) -> None:
+        for name in ("image_buffer", "sync_after"):
+            if (value := getattr(self, name)) is not None and self.updates == "sync":
+                raise BadInput(f"{flag(name)} {value}: is for --updates async; add that")
+        if self.lag_at(1) and self.local_steps > 1:
+            raise BadInput(
+                f"--local-steps {self.local_steps}: with --updates async both networks take one "
+                "step at a time; leave it out, or give discriminators a larger "
+                "--discriminator-batch-size"
+            )
+        for name in ("generator_batch_size", "discriminator_batch_size"):
+            value = getattr(self, name)
+            if value is not None and self.global_batch_size is not None:
+                raise BadInput(
+                    f"{flag(name)} {value} and --global-batch-size {self.global_batch_size}: give "
+                    "one of them"
+                )
+
+    def lag_at(self, iteration: int) -> int:
+        """How many iterations ago the images were made that discriminators learn from.
+
+        Args:
+            iteration: i; the first is 1.
+
+        Returns:
+            0 where updates are synchronous.
+        """
+        is_over = self.sync_after is not None and iteration > self.sync_after
+        if self.updates == "sync" or is_over:
+            return 0
+        return 1 if self.image_buffer is None else self.image_buffer
+
     def scaling(self) -> Scaling:
         """The batch sizes and learning rates of any number of workers."""
         return Scaling(
-            self.batch_size,
+            BatchSizes(
+                self.discriminator_batch_size or self.batch_size,
+                self.generator_batch_size or self.batch_size,
+            ),
             self.global_batch_size,
             self.lr_scaling,
             self.reference_batch_size or self.batch_size,
         )
 
 
-PARAGAN = Algorithm(
+@dataclass(frozen=True)
+class _ParaGAN(Algorithm[DataParallelSettings]):
+    def phases(self, settings: DataParallelSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Without steps of the discriminators alone, as long as both networks step at once."""
+        server, host = super().phases(settings)
+        alone = (_ALONE,) if settings.lag_at(settings.iterations) else ()
+        return tuple(phase for phase in server if phase not in alone), host
+
+
+PARAGAN = _ParaGAN(
     NAME,
     "workers train both models on their own data, and every gradient is averaged",
     DataParallelSettings,
     "mdgan.families.data_parallel.build:BUILDER",
-    server_phases=("scale", "send", "wait", "aggregate", "local-step", "step"),
+    server_phases=("scale", "send", "wait", "aggregate", _ALONE, "step"),
     host_phases=("receive", "generate", "real-half", "fake-half", "aggregate", "send"),
 )
 """Shi et al. 2024."""

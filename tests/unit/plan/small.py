@@ -35,6 +35,7 @@ def foretold(
     back: int = 0,
     megabits: float = inf,
     latency: float = 0.0,
+    questions: int = 1,
     overlaps: bool = False,
     exchange_every: int = 0,
     thing: int = 0,
@@ -44,4 +45,12 @@ def foretold(
     moved = float(where.num_workers) if count > 1 else 0.0
     traffic = Traffic((out,) * count, (back,) * count, thing, moved)
     link = Link(MEGABIT * megabits, latency)
-    return predict(where, link, what, traffic, overlaps=overlaps, exchange_every=exchange_every)
+    return predict(
+        where,
+        link,
+        what,
+        traffic,
+        questions=questions,
+        overlaps=overlaps,
+        exchange_every=exchange_every,
+    )

@@ -60,6 +60,14 @@ def test_answers_wait_for_each_other_on_the_link() -> None:
     assert forecast.step == pytest.approx(0.25 + 1.0 + 3.0)
 
 
+def test_every_further_question_waits_for_the_link_once_more() -> None:
+    what = costs(answer=0.01, server=0.01)
+    once = foretold(layout(2, shared=False), what, latency=0.1)
+    thrice = foretold(layout(2, shared=False), what, latency=0.1, questions=3)
+    assert thrice.step == pytest.approx(once.step + 4 * 0.1)
+    assert thrice.latency == pytest.approx(3 * once.latency)
+
+
 def test_latency_alone() -> None:
     forecast = foretold(layout(2, shared=False), costs(answer=0.01, server=0.01), latency=1.0)
     assert forecast.step == pytest.approx(2.02)

@@ -15,6 +15,7 @@ from mdgan.families.data_parallel.replica import (
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import DiscriminatorLearner, Rules
 from mdgan.gan.generator import Generator
+from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.optimizer_settings import Policy
@@ -38,6 +39,40 @@ def plain_discriminator() -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(16, 10), nn.Tanh(), nn.Linear(10, 1))
 
 
+class _Conditional(nn.Module):
+    """Adds something of the class to what a network is given."""
+
+    num_classes = 3
+
+    def __init__(self, network: nn.Module, width: int) -> None:
+        super().__init__()
+        self.network = network
+        self.classes = nn.Embedding(self.num_classes, width)
+
+    def forward(self, given: Tensor, labels: Tensor) -> Tensor:
+        told = self.classes(labels)
+        result: Tensor = self.network(given + told.view(len(given), *given.shape[1:]))
+        return result
+
+
+def conditional_generator() -> nn.Module:
+    with RandomState(2, small.CPU).in_place():
+        return _Conditional(plain_generator(), small.Z_DIM)
+
+
+def conditional_discriminator() -> nn.Module:
+    with RandomState(3, small.CPU).in_place():
+        return _Conditional(plain_discriminator(), 16)
+
+
+class _LabelledData(small.RealData):
+    """Real samples with their classes."""
+
+    def next_batch(self, batch_size: int) -> Samples:
+        samples = super().next_batch(batch_size)
+        return Samples(samples.images, torch.arange(batch_size) % _Conditional.num_classes)
+
+
 class Networks(NamedTuple):
     """What makes the two networks."""
 
@@ -47,6 +82,7 @@ class Networks(NamedTuple):
 
 FULL = Networks()
 PLAIN = Networks(plain_generator, plain_discriminator)
+CONDITIONAL = Networks(conditional_generator, conditional_discriminator)
 
 
 def make_gan(rank: int, networks: Networks = FULL, local_steps: int = 1) -> LocalGAN:
@@ -62,7 +98,7 @@ def make_gan(rank: int, networks: Networks = FULL, local_steps: int = 1) -> Loca
         ),
         DiscriminatorLearner(
             Discriminator(discriminator, small.adam(discriminator)),
-            small.RealData(rank),
+            _LabelledData(rank),
             RandomState(rank + 2000, small.CPU),
             Rules(B, local_steps, DISCRIMINATOR_LOSSES["bce"], GENERATOR_LOSSES["non-saturating"]),
         ),
@@ -71,7 +107,7 @@ def make_gan(rank: int, networks: Networks = FULL, local_steps: int = 1) -> Loca
 
 
 def make_replica(rank: int, networks: Networks = FULL) -> Replica:
-    return Replica(make_gan(rank, networks))
+    return Replica(make_gan(rank, networks), small.SHAPE)
 
 
 def make_reference(networks: Networks = FULL) -> ReferenceReplica:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mdgan.families.data_parallel.image_buffer import ImageBuffer
 from mdgan.families.data_parallel.replica import (
     BUFFERS,
     DISCRIMINATOR,
@@ -15,11 +16,16 @@ from mdgan.families.data_parallel.replica import (
     Replica,
     reductions,
 )
+from mdgan.families.data_parallel.scaling import BatchSizes
+from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
 from mdgan.gan.weighted_mean import average
 from tests.unit.families.data_parallel.replicas import (
+    CONDITIONAL,
+    FULL,
     PLAIN,
     B,
+    Networks,
     all_values,
     make_gan,
     make_reference,
@@ -29,21 +35,25 @@ from tests.unit.families.data_parallel.replicas import (
 )
 from tests.unit.gan import small
 
+SAME = BatchSizes(B, B)
+
 
 def iterate(
     reference: ReferenceReplica,
     replicas: Mapping[int, Replica],
-    sizes: Mapping[int, int],
+    sizes: Mapping[int, BatchSizes],
     local_steps: int = 1,
+    lag: int = 0,
 ) -> None:
     """One iteration, without a network between the replicas."""
-    weights = {n: size / sum(sizes.values()) for n, size in sizes.items()}
+    total = sum(size.discriminator for size in sizes.values())
+    weights = {n: size.discriminator / total for n, size in sizes.items()}
     changed: tuple[str, ...] = (GENERATOR, DISCRIMINATOR, BUFFERS)
-    for reduction in reductions(local_steps):
+    for reduction in reductions(lag, local_steps):
         found: dict[int, Tensor] = {}
         for rank, replica in replicas.items():
             replica.take_over({name: reference.weights(name) for name in changed})
-            found[rank], losses = replica.gradients(reduction, sizes[rank])
+            found[rank], losses = replica.gradients(reduction, sizes[rank], lag)
             assert losses[0] > 0
             assert (losses[1] > 0) == reduction.last
         reference.put(reduction, average(found, [], weights))
@@ -57,7 +67,7 @@ def test_one_replica_is_a_local_gan_bit_for_bit(local_steps: int) -> None:
     replicas = {1: make_replica(1)}
     for _ in range(4):
         gan.step()
-        iterate(reference, replicas, {1: B}, local_steps)
+        iterate(reference, replicas, {1: SAME}, local_steps)
     ours = all_values(reference.models)
     assert torch.equal(ours, all_values([gan.generator, gan.discriminator]))
 
@@ -69,30 +79,45 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> No
     optimizer.step()
 
 
-def plain_loop(sizes: Mapping[int, int], iterations: int) -> Tensor:
+def plain_loop(sizes: Mapping[int, BatchSizes], iterations: int, lag: int = 0) -> Tensor:
     """One big batch of all workers' samples, with torch alone."""
     generator, discriminator = plain_generator(), plain_discriminator()
     steps = [small.adam(generator), small.adam(discriminator)]
     noise = {n: generator_for(0, "noise", n) for n in sizes}
     real = {n: small.RealData(n) for n in sizes}
-    for _ in range(iterations):
-        z = {n: torch.randn(2 * b, small.Z_DIM, generator=noise[n]) for n, b in sizes.items()}
-        judged = generator(torch.cat([z[n][:b] for n, b in sizes.items()]))
-        fake = generator(torch.cat([z[n][b:] for n, b in sizes.items()])).detach()
-        samples = torch.cat([real[n].next_batch(b).images for n, b in sizes.items()])
-        loss = (F.softplus(-discriminator(samples)) + F.softplus(discriminator(fake))).mean()
-        step(discriminator, steps[1], loss)
-        step(generator, steps[0], F.softplus(-discriminator(judged)).mean())
+    made: list[Tensor] = []
+    for i in range(iterations):
+        judged, fake = [], []
+        for n, (d, g) in sizes.items():
+            z = torch.randn(g + d, small.Z_DIM, generator=noise[n])
+            judged.append(z[:g])
+            fake.append(z[g:])
+        made.append(generator(torch.cat(fake)).detach())
+        samples = torch.cat([real[n].next_batch(d).images for n, (d, _) in sizes.items()])
+        old = made[max(0, i - lag)]
+        loss = (F.softplus(-discriminator(samples)) + F.softplus(discriminator(old))).mean()
+        if lag == 0:
+            step(discriminator, steps[1], loss)
+        judged_loss = F.softplus(-discriminator(generator(torch.cat(judged)))).mean()
+        step(generator, steps[0], judged_loss)
+        if lag:
+            step(discriminator, steps[1], loss)
     return all_values([generator, discriminator])
 
 
-@pytest.mark.parametrize("sizes", [{1: B, 2: B, 3: B}, {1: 4, 2: 3, 3: 3}], ids=["equal", "dealt"])
-def test_replicas_equal_one_big_batch(sizes: dict[int, int]) -> None:
+DEALT = {1: BatchSizes(4, 4), 2: BatchSizes(3, 3), 3: BatchSizes(3, 3)}
+OWN = dict.fromkeys((1, 2, 3), BatchSizes(4, 8))
+
+
+@pytest.mark.parametrize("lag", [0, 1, 2])
+@pytest.mark.parametrize("sizes", [DEALT, OWN], ids=["dealt", "own"])
+def test_replicas_equal_one_big_batch(sizes: dict[int, BatchSizes], lag: int) -> None:
     reference = make_reference(PLAIN)
     replicas = {rank: make_replica(rank, PLAIN) for rank in sizes}
-    for _ in range(4):
-        iterate(reference, replicas, sizes)
-    assert torch.allclose(all_values(reference.models), plain_loop(sizes, 4), rtol=0, atol=1e-6)
+    for _ in range(5):
+        iterate(reference, replicas, sizes, lag=lag)
+    expected = plain_loop(sizes, 5, lag)
+    assert torch.allclose(all_values(reference.models), expected, rtol=0, atol=1e-6)
 
 
 def test_buffers_are_averaged() -> None:
@@ -101,27 +126,43 @@ def test_buffers_are_averaged() -> None:
     for gan in gans:
         gan.step()
     alone = [list(gan.generator.buffers()) for gan in gans]
-    iterate(reference, replicas, {1: B, 2: B})
+    iterate(reference, replicas, {1: SAME, 2: SAME})
     for ours, first, second in zip(reference.models[GENERATOR].buffers(), *alone, strict=True):
         assert torch.allclose(ours.double(), (first.double() + second.double()) / 2, atol=1e-7)
         assert ours.dtype == first.dtype
 
 
-def test_a_replica_goes_on_from_its_state() -> None:
-    reference, kept = make_reference(), make_replica(1)
-    iterate(reference, {1: kept}, {1: B})
+@pytest.mark.parametrize("networks", [FULL, CONDITIONAL], ids=["plain", "conditional"])
+@pytest.mark.parametrize("lag", [0, 2])
+def test_a_replica_goes_on_from_its_state(lag: int, networks: Networks) -> None:
+    reference, kept = make_reference(networks), make_replica(1, networks)
+    for _ in range(3):
+        iterate(reference, {1: kept}, {1: SAME}, lag=lag)
     saved, of_reference = kept.state(), reference.state()
     assert not any("model" in name or "weight" in name for name in saved)
-    iterate(reference, {1: kept}, {1: B})
+    assert ("images.1" in saved) == bool(lag)
+    iterate(reference, {1: kept}, {1: SAME}, lag=lag)
 
-    again, resumed = make_reference(), make_replica(1)
+    again, resumed = make_reference(networks), make_replica(1, networks)
     again.load_state(of_reference)
     assert resumed.load_state(saved)
-    iterate(again, {1: resumed}, {1: B})
+    iterate(again, {1: resumed}, {1: SAME}, lag=lag)
     assert torch.equal(all_values(again.models), all_values(reference.models))
 
 
-@pytest.mark.parametrize("name", ["generator.0.weight", "images", "worker.random.gpu"])
+def test_batches_of_another_time_are_dropped() -> None:
+    """Fewer workers share a global batch: those that are left have more each."""
+    buffer = ImageBuffer(small.SHAPE, None)
+    made = [Samples(small.images(n, size)) for n, size in enumerate([4, 4, 6, 6, 6])]
+    given = [buffer.exchange(batch, 1) for batch in made]
+    assert given == [made[0], made[0], made[2], made[2], made[3]]
+    assert buffer.exchange(made[0], 0) is made[0]
+    assert not buffer.state()
+
+
+@pytest.mark.parametrize(
+    "name", ["generator.0.weight", "images.0", "images.1", "worker.random.gpu"]
+)
 def test_a_state_that_does_not_fit_is_refused(name: str) -> None:
     replica = make_replica(1)
     state = replica.state()

@@ -30,7 +30,7 @@ from tests.unit.engine.stage import Stage
 from tests.unit.families.data_parallel.replicas import all_values, make_reference
 from tests.unit.gan import small
 
-OF_DISCRIMINATOR, OF_GENERATOR = reductions(1)
+OF_DISCRIMINATOR, OF_GENERATOR = reductions(0)
 EVERYTHING = {GENERATOR, DISCRIMINATOR, BUFFERS}
 
 
@@ -65,7 +65,7 @@ def answer(host: Played) -> set[str]:
 
 
 def answer_to(question: Message) -> Message:
-    reduction, shares = read_train(question)
+    reduction, shares, _ = read_train(question)
     found = {worker: gradient_of(worker, reduction) for worker in shares}
     losses = {worker: torch.tensor([0.5, 0.25]) for worker in shares}
     form = gradient_form(reduction, next(iter(found.values())).shape)
@@ -91,7 +91,7 @@ def expected(
     reference = make_reference()
     for (reduction, workers), scale in zip(groups, scales or [1.0] * len(groups), strict=True):
         found = {n: gradient_of(n, reduction) for n in workers}
-        reference.at(1, scale)
+        reference.at(1, {GENERATOR: scale, DISCRIMINATOR: scale})
         reference.put(reduction, average(found, [], dict.fromkeys(workers, 0.5)))
         reference.step(reduction)
     return all_values(reference.models)
@@ -136,8 +136,8 @@ def test_learning_rates_follow_when_a_worker_goes(tmp_path: Path) -> None:
     for _ in range(4):
         answer(first)
     stage.finished(first)
-    two = [(reduction, (1, 2)) for reduction in reductions(1)]
-    one = [(reduction, (1,)) for reduction in reductions(1)]
+    two = [(reduction, (1, 2)) for reduction in reductions(0)]
+    one = [(reduction, (1,)) for reduction in reductions(0)]
     ours = all_values(stage.reference.models)
     assert torch.equal(ours, expected(*two, *one, *one, scales=[2, 2, 2, 2, 1, 1]))
     assert not torch.equal(ours, expected(*two, *one, *one, scales=[2] * 6))

@@ -1,0 +1,86 @@
+"""The image buffer of asynchronous updates (ParaGAN, section 5.1): what an older generator made."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from mdgan.gan.labels import Samples
+
+_LABELS = "labels."
+
+
+class ImageBuffer:
+    """The newest generated batches of one worker, without their graphs.
+
+    Args:
+        shape: of a sample, (C, H, W).
+        num_classes: K of conditional models; None for others.
+    """
+
+    def __init__(self, shape: Sequence[int], num_classes: int | None) -> None:
+        self._shape = torch.Size(shape)
+        self._num_classes = num_classes
+        self._batches: list[Samples] = []
+
+    def exchange(self, made: Samples, lag: int) -> Samples:
+        """Takes in what the generator has made, and gives what the discriminator learns from.
+
+        Args:
+            made: of this iteration.
+            lag: K.
+
+        Returns:
+            The batch of K iterations ago; the oldest there is, as long as there are fewer. Batches
+            of another size than `made` are dropped: they are of a time with other workers.
+        """
+        if lag == 0:
+            self._batches = []
+            return made
+        there = [batch for batch in self._batches if len(batch) == len(made)]
+        self._batches = [*there, made][-lag - 1 :]
+        oldest = self._batches[0]
+        self._batches = self._batches[-lag:]
+        return oldest
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy: `0`, `1`, … are the images, the oldest first, and `labels.0`, … their classes."""
+        state = {}
+        for number, batch in enumerate(self._batches):
+            state[str(number)] = batch.images.clone()
+            if batch.labels is not None:
+                state[f"{_LABELS}{number}"] = batch.labels.clone()
+        return state
+
+    def load_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
+        """Continues where `state` was taken.
+
+        Args:
+            state: what `state` returned.
+            device: where images go.
+
+        Raises:
+            KeyError, RuntimeError: these are no batches of such samples; nothing changed.
+        """
+        labelled = self._num_classes is not None
+        numbers = [str(number) for number in range(len(state) // (2 if labelled else 1))]
+        expected = {*numbers, *(f"{_LABELS}{number}" for number in numbers if labelled)}
+        if state.keys() != expected:
+            raise KeyError(f"no batches of generated samples: {sorted(state)}")
+        batches = []
+        for number in numbers:
+            batch = Samples(state[number], state.get(f"{_LABELS}{number}"))
+            self._check(batch)
+            batches.append(batch.to(device))
+        self._batches = batches
+
+    def _check(self, batch: Samples) -> None:
+        """Raises RuntimeError if a batch cannot have been made by the models of the run."""
+        images, labels = batch.images, batch.labels
+        if images.shape[1:] != self._shape or images.dtype != torch.float32:
+            raise RuntimeError(f"no generated images: {images.dtype} {list(images.shape)}")
+        if labels is None:
+            return
+        fits = labels.dtype == torch.int64 and labels.shape == images.shape[:1]
+        if not fits or not bool(((labels >= 0) & (labels < (self._num_classes or 0))).all()):
+            raise RuntimeError(f"no classes of generated images: {labels.dtype}")
