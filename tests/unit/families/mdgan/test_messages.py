@@ -1,5 +1,8 @@
 """Batches and feedback, as they leave and as they are read on the other side."""
 
+from dataclasses import replace
+from hashlib import sha256
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -33,6 +36,7 @@ KAPPA, BATCH, SHAPE = 5, 2, (1, 2, 2)
 FORM = AnswerForm(FEEDBACK, (BATCH, *SHAPE))
 CIFAR = (3, 32, 32)
 TABLE_IV_BATCHES_MIB = 0.23  # Hardy et al., Table IV: C→W at a worker, b = 10
+GOLDEN = "5d1be09bcaed10be0e5e1c2f3fffa4e691619760d16882e5a5305dd0827bb578"
 quick = settings(deadline=None, max_examples=60)
 indices = st.integers(0, KAPPA - 1)
 assignments = st.dictionaries(st.integers(1, 99), st.tuples(indices, indices), min_size=1)
@@ -219,3 +223,54 @@ def test_digests_are_named_by_worker() -> None:
     message = swapped(12, {1: "aa", 2: "bb"}, {2: "aa"})
     assert (message.kind, message.iteration) == (SWAPPED, 12)
     assert message.fields == {"given": {"1": "aa", "2": "bb"}, "taken": {"2": "aa"}}
+
+
+# Labels.
+
+LABELS = torch.arange(KAPPA * BATCH).view(KAPPA, BATCH) % 3
+
+
+@quick
+@given(assignments)
+def test_labels_travel_with_their_batches(assignment: dict[int, tuple[int, int]]) -> None:
+    whole = Samples(generated(), LABELS)
+    message = batches(3, whole, assignment, swap_follows=False, last=False)
+    used = {index for pair in assignment.values() for index in pair}
+    assert message.tensors["labels"].shape == (len(used), BATCH)
+    found, places = read_batches(message, FP32, FORM.shape, 3)
+    for n, (judge, train) in assignment.items():
+        for place, index in zip(places[n], (judge, train), strict=True):
+            labels = found[place].labels
+            assert labels is not None
+            assert torch.equal(labels, LABELS[index])
+
+
+def test_without_labels_a_message_is_what_it_was() -> None:
+    """The digest is that of the code before there were labels."""
+    pairs = {1: (0, 1), 2: (1, 2)}
+    message = batches(3, Samples(generated()), pairs, swap_follows=True, last=False)
+    assert message.tensors.keys() == {"batches.values"}
+    assert sha256(encode(message).body).hexdigest() == GOLDEN
+    assert read_batches(message, FP32, FORM.shape)[0].labels is None
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        LABELS.int(),
+        LABELS[:2],
+        LABELS.unsqueeze(-1),
+        LABELS - 1,
+        LABELS + 1,
+        LABELS.double(),
+        None,
+    ],
+)
+def test_labels_are_checked_by_the_host(labels: Tensor | None) -> None:
+    pairs = {n: (n - 1, n % KAPPA) for n in range(1, KAPPA + 1)}
+    message = batches(1, Samples(generated(), LABELS), pairs, swap_follows=False, last=False)
+    tensors = {name: t for name, t in message.tensors.items() if name != "labels"}
+    if labels is not None:
+        tensors["labels"] = labels
+    with pytest.raises((ValueError, KeyError), match="label"):
+        read_batches(replace(message, tensors=tensors), FP32, FORM.shape, 3)

@@ -4,16 +4,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+import torch
 from torch import nn
 
 from mdgan.families.mdgan.discriminator_stack import CannotStack
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
-from mdgan.families.mdgan.worker import OneByOne, WorkerGroup
+from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
 from mdgan.gan.augmentation import Augmentation
+from mdgan.gan.labels import Samples
 from mdgan.gan.regularizers import with_spectral_norm
 from tests.unit.families.mdgan import test_stacked_workers as plain
 from tests.unit.families.mdgan.test_stacked_workers import RANKS, Workers, asked, assert_close
-from tests.unit.gan import small
+from tests.unit.gan import conditional, small
 from tests.unit.gan.test_little_data_state import CASES, Case
 
 STACKED = {name: case for name, case in CASES.items() if not case.spectral_norm}
@@ -54,3 +56,30 @@ def test_spectral_norm_goes_one_by_one() -> None:
     workers = make_workers(lambda: with_spectral_norm(plain.dense), Case({}))
     with pytest.raises(CannotStack, match="out="):
         StackedWorkers(workers, small.SHAPE)
+
+
+@pytest.mark.parametrize("kind", conditional.KINDS)
+@pytest.mark.parametrize("name", ["none", "penalties"])
+@pytest.mark.usefixtures("double_precision")
+def test_conditional_discriminators_are_stacked(kind: str, name: str) -> None:
+    rules = {"r1": 1.0, "gradient_penalty": 2.0} if name == "penalties" else {}
+    made = conditional.KINDS[kind]
+    singly, together = (
+        {rank: undisturbed(conditional.make_worker(made, rank, **rules)) for rank in RANKS}
+        for _ in range(2)
+    )
+    groups: list[WorkerGroup] = [OneByOne(singly), StackedWorkers(together, small.SHAPE)]
+    for iteration in range(6):  # every answer tells what was learnt before
+        generated, assignment = asked(iteration)
+        labels = [conditional.samples(10 * iteration + place).labels for place in range(3)]
+        batches = Samples(generated.images, torch.stack([y for y in labels if y is not None]))
+        answers = [plain.named(group.answer(batches, assignment)) for group in groups]
+        assert_close(answers[0], answers[1], 1e-8)
+
+
+def undisturbed(worker: Worker) -> Worker:
+    """Without dropout, whose masks are others in a stack."""
+    for layer in worker.discriminator.model.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
+    return worker

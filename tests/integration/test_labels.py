@@ -1,0 +1,230 @@
+"""Conditional runs: over memory, resumed, spread, one worker beside none; samples by class."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import mdgan
+from tests.integration.test_optimizers import FAMILIES, IN_MEMORY
+from tests.processes import (
+    QUICK,
+    Finished,
+    generator_bytes,
+    read_events,
+    read_status,
+    run,
+    run_here,
+)
+
+MODELS = """
+import torch
+from torch import nn
+from mdgan.data.dataset_file import load
+
+_digits = load("digits", None)
+Partitioner, HeldOut = _digits.partitioner, _digits.held_out
+SHAPE, Z_DIM, NUM_CLASSES = _digits.shape, 6, 10
+
+
+class Generator(nn.Module):
+    num_classes = NUM_CLASSES
+
+    def __init__(self):
+        super().__init__()
+        self.classes = nn.Embedding(NUM_CLASSES, 6)
+        self.layers = nn.Sequential(
+            nn.Linear(Z_DIM, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2),
+            nn.Linear(16, 64), nn.Tanh(), nn.Unflatten(1, SHAPE),
+        )
+
+    def forward(self, z, y):
+        return self.layers(z + self.classes(y))
+
+
+class Discriminator(nn.Module):
+    num_classes = NUM_CLASSES
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 16), nn.LeakyReLU(0.2), nn.Dropout(0.3)
+        )
+        self.logit, self.tell = nn.Linear(16, 1), nn.Linear(16, NUM_CLASSES)
+
+    def forward(self, x, y):
+        features = self.layers(x)
+        RETURN
+"""
+RETURN = {
+    "auxiliary": "return self.logit(features), self.tell(features)",
+    "projection": "return self.logit(features) + (features * self.tell.weight[y]).sum(1, True)",
+}
+OWN = ["--datasets-dir", ".", "--dataset"]
+CLUSTERED = ["--algorithm", "fegan", "--clusters", "kmeans:3"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("labels")
+    for name, line in RETURN.items():
+        (made / f"{name}.py").write_text(MODELS.replace("RETURN", line))
+    unsaid = (made / "auxiliary.py").read_text().replace("NUM_CLASSES", "K")
+    (made / "unsaid.py").write_text(unsaid)
+    return made
+
+
+def check(result: Finished, path: Path) -> bytes:
+    assert result.status == 0, result
+    assert read_status(path)["iteration"] == 12
+    return generator_bytes(path)
+
+
+HELP = ["--r1", "1", "--augment", "diffaugment", "--label-prior", "data", "--ema", "4"]
+
+
+@pytest.mark.parametrize("name", RETURN)
+def test_one_worker_equals_a_single_process(folder: Path, tmp_path: Path, name: str) -> None:
+    flags = [*QUICK, *OWN, name, "--local-steps", "2", *HELP]
+    alone = run_here("standalone", *flags, "--out", str(tmp_path / "alone"), cwd=folder)
+    one = ["train", *IN_MEMORY, "--world-size", "2", *flags]
+    worker = run_here(*one, "--out", str(tmp_path / "worker"), cwd=folder)
+    assert check(worker, tmp_path / "worker") == check(alone, tmp_path / "alone")
+
+
+QUICK_ONES = {("mdgan", "auxiliary"), ("fl-gan", "projection")}
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        pytest.param(family, name, marks=() if (family, name) in QUICK_ONES else pytest.mark.slow)
+        for family in FAMILIES
+        for name in RETURN
+    ],
+)
+def test_resumed_equals_never_stopped(folder: Path, tmp_path: Path, family: str, name: str) -> None:
+    command = [*FAMILIES[family], *OWN, name, "--label-prior", "data", "--gradient-penalty", "2"]
+    command += ["--discriminator-loss", "wasserstein", "--generator-loss", "wasserstein"]
+    whole = run_here(*command, "--out", str(tmp_path / "whole"), cwd=folder)
+    short = [*command, "--iterations", "8", "--out", str(tmp_path / "cut")]
+    assert run_here(*short, cwd=folder).status == 0
+    more = ["--resume", str(tmp_path / "cut"), "--iterations", "12"]
+    resumed = run_here(command[0], *more, cwd=folder)
+    assert check(resumed, tmp_path / "cut") == check(whole, tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RETURN)
+def test_any_spread_gives_the_same_generator(folder: Path, tmp_path: Path, name: str) -> None:
+    flags = ["train", *QUICK, *OWN, name, "--world-size", "5", "--swap-interval", "3"]
+    flags += ["--label-prior", "data"]
+    spread = run(*flags, "--workers-per-host", "2", "--out", str(tmp_path / "spread"), cwd=folder)
+    here = run_here(*flags, *IN_MEMORY, "--out", str(tmp_path / "here"), cwd=folder)
+    assert check(spread, tmp_path / "spread") == check(here, tmp_path / "here")
+
+
+def test_samples_of_a_run(folder: Path, tmp_path: Path) -> None:
+    flags = ["standalone", *QUICK, *OWN, "auxiliary", "--eval-interval", "0"]
+    flags += ["--class-weight", "0.5", "--out", str(tmp_path / "run")]
+    check(run_here(*flags, cwd=folder), tmp_path / "run")
+
+    def drawn(*more: str, name: str = "grid.png") -> Path:
+        file = tmp_path / name
+        done = run_here("sample", str(tmp_path / "run"), *more, "-o", str(file), cwd=folder)
+        assert done.status == 0, done
+        return file
+
+    usual = (tmp_path / "run" / "samples" / "0000012.png").read_bytes()
+    assert drawn().read_bytes() == usual
+    assert drawn("-n", "100").read_bytes() == usual  # ten of each class, a row each
+    with Image.open(drawn("-n", "20")) as picture:
+        assert picture.height > 4 * picture.width
+    three = np.load(drawn("--class", "3", "-n", "5", "--npz", name="three.npz"))
+    assert three["labels"].tolist() == [3] * 5
+    found = mdgan.Run.open(tmp_path / "run").sample(5, label=3)
+    assert np.array_equal(found.numpy(), three["images"])
+    assert mdgan.Run.open(tmp_path / "run").sample(4).shape == (4, 1, 8, 8)
+
+    beyond = run_here("sample", str(tmp_path / "run"), "--class", "10", cwd=folder)
+    assert (beyond.status, beyond.errors.count("\n")) == (2, 1)
+    assert "--class 10: must be one of 0-9" in beyond.errors
+    with pytest.raises(mdgan.BadInput, match="label -1: must be one of 0-9"):
+        mdgan.Run.open(tmp_path / "run").sample(4, label=-1)
+
+
+@pytest.mark.slow
+def test_what_is_told_of_a_run(folder: Path, tmp_path: Path) -> None:
+    flags = ["standalone", *QUICK, *OWN, "auxiliary", "--label-prior", "data"]
+    check(run_here(*flags, "--out", str(tmp_path / "run"), cwd=folder), tmp_path / "run")
+    told = run_here("evaluate", str(tmp_path / "run"), "-n", "100", cwd=folder)
+    assert "right class" in told.output
+    held = read_events(tmp_path / "run", "holdings")[0]["workers"]["1"]["classes"]
+    (scored,) = read_events(tmp_path / "run", "scores")
+    assert len(scored["by_class"]["right"]) == 10
+    assert 0 <= scored["scores"]["label_accuracy"] <= 1
+    assert "held-out" in scored["left_out"]["intra_fid"]
+    shares = [100 * count / sum(held) for count in held]
+    assert all(
+        abs(found - share) <= 1
+        for found, share in zip(scored["by_class"]["asked"], shares, strict=True)
+    )
+    reported = run_here("report", str(tmp_path / "run"), cwd=folder)
+    assert reported.status == 0, reported
+    assert "fig-by-class" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_a_run_without_classes_has_none(folder: Path, tmp_path: Path) -> None:
+    plain = str(tmp_path / "plain")
+    check(run_here("standalone", *QUICK, "--out", plain, cwd=folder), tmp_path / "plain")
+    asked = run_here("sample", plain, "--class", "3", cwd=folder)
+    assert asked.status == 2
+    assert "--class 3: the generator of" in asked.errors
+    assert "is not conditional; leave it out" in asked.errors
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ([*OWN, "unsaid"], "both models have num_classes = 10, but the dataset file says none"),
+        ([*OWN, "projection", "--class-weight", "2"], "--class-weight 2: the discriminator of"),
+        ([*OWN, "auxiliary", "--class-weight", "-1"], "--class-weight -1.0: must be 0 or more"),
+        (["--label-prior", "data"], "--label-prior data: the models of"),
+        (["--label-prior", "dat"], "'dat' is not one of 'uniform', 'data'"),
+        (
+            [*OWN, "auxiliary", *CLUSTERED, "--label-prior", "data"],
+            "--label-prior data: with --clusters workers tell groups, not classes",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    folder: Path, tmp_path: Path, flags: list[str], says: str
+) -> None:
+    out = tmp_path / "run"
+    refused = run_here("train", *QUICK, *flags, "--out", str(out), cwd=folder)
+    assert refused.status == 2, refused
+    assert says in refused.errors.strip().splitlines()[-1]
+    assert "Traceback" not in refused.errors
+    assert not out.exists()
+
+
+def test_conditional_workers_are_computed_at_once(folder: Path, tmp_path: Path) -> None:
+    flags = ["train", *QUICK, *IN_MEMORY, *OWN, "auxiliary", "--world-size", "4", "--vectorize"]
+    done = run_here(*flags, "--out", str(tmp_path / "run"), cwd=folder)
+    check(done, tmp_path / "run")
+    assert "one by one" not in done.errors
+
+
+@pytest.mark.slow
+def test_clients_measure_what_they_can(folder: Path, tmp_path: Path) -> None:
+    command = [*FAMILIES["fegan"], *OWN, "auxiliary", "--training-load", "measured"]
+    check(run_here(*command, "--out", str(tmp_path / "run"), cwd=folder), tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [[], ["--label-prior", "data", "--stale", "1"]])
+def test_a_run_can_be_planned(folder: Path, flags: list[str]) -> None:
+    command = ["plan", *OWN, "auxiliary", "--world-size", "4", "--threads", "1", *flags]
+    planned = run(*command, cwd=folder)
+    assert planned.status == 0, planned

@@ -1,0 +1,257 @@
+"""How conditional models learn: against textbook steps, and which classes are drawn."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mdgan.gan.labels import (
+    Samples,
+    draw_labels,
+    even_labels,
+    label_counts,
+    num_classes_of,
+    uniform_counts,
+)
+from mdgan.gan.randomness import RandomState, generator_for
+from mdgan.gan.sampling import draw_samples
+from tests.unit.gan import small
+from tests.unit.gan.conditional import (
+    KINDS,
+    NUM_CLASSES,
+    Auxiliary,
+    ConditionalGenerator,
+    LabelledData,
+    Projection,
+    make,
+    make_learner,
+    make_worker,
+    samples,
+)
+
+WEIGHT = 0.7
+
+some_counts = st.lists(st.integers(0, 50), min_size=1, max_size=6).filter(any)
+
+
+@given(some_counts, st.integers(0, 40))
+def test_even_labels_follow_their_shares(counts: list[int], num_samples: int) -> None:
+    weights = torch.tensor(counts)
+    labels = even_labels(weights, num_samples)
+    assert labels.dtype == torch.int64
+    assert labels.shape == (num_samples,)
+    assert torch.equal(even_labels(weights, 41)[:num_samples], labels)
+    found = torch.bincount(labels, minlength=len(counts))
+    wanted = weights / weights.sum() * num_samples
+    assert (found - wanted).abs().max() <= max(1, len(counts) / 2)
+    assert not found[weights == 0].any()
+
+
+def test_equal_shares_take_turns() -> None:
+    assert even_labels(uniform_counts(3), 7).tolist() == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_labels_are_drawn_in_proportion() -> None:
+    counts = torch.tensor([1, 0, 3])
+    labels = draw_labels(counts, 4000, generator_for(0))
+    found = torch.bincount(labels, minlength=3)
+    assert found[1] == 0
+    assert abs(int(found[0]) - 1000) < 120  # four standard deviations
+    again = draw_labels(10 * counts, 4000, generator_for(1))
+    assert again.bincount()[1] == 0
+
+
+def test_counts_of_workers_are_added_and_cut() -> None:
+    assert label_counts(3, [[1, 2], [0, 1, 5, 99], []]).tolist() == [1, 3, 5]
+    assert label_counts(3, []).tolist() == [1, 1, 1]
+    assert label_counts(2, [[0, 0, 7]]).tolist() == [1, 1]
+
+
+def textbook_loss(output: Tensor | tuple[Tensor, Tensor], y: Tensor, sign: float) -> Tensor:
+    """−log σ(±s), and WEIGHT times −log p(y|x) if D tells classes, written out."""
+    logits, classes = output if isinstance(output, tuple) else (output, None)
+    loss = -torch.log(torch.sigmoid(sign * logits)).mean()
+    if classes is not None:
+        p = classes.exp() / classes.exp().sum(1, keepdim=True)
+        loss = loss - WEIGHT * torch.log(p[torch.arange(len(y)), y]).mean()
+    return loss
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("between", [0.0, 3.0])
+def test_learning_is_the_textbook_step(kind: str, between: float) -> None:
+    worker = make_worker(KINDS[kind], 1, class_weight=WEIGHT, r1=2.0, gradient_penalty=between)
+    model, data, state = make(KINDS[kind], 1), LabelledData(1), RandomState(2001, small.CPU)
+    optimizer = small.adam(model)
+    for iteration in range(3):
+        fake = samples(iteration)
+        assert fake.labels is not None
+        told = worker.learn(fake)
+        optimizer.zero_grad()
+        with state.in_place():
+            real = data.next_batch(small.BATCH_SIZE)
+            assert real.labels is not None
+            x = real.images.requires_grad_()
+            output = model(x, real.labels)
+            total = textbook_loss(output, real.labels, 1)
+            logits = output[0] if isinstance(output, tuple) else output
+            (slope,) = torch.autograd.grad(logits.sum(), x, create_graph=True)
+            torch.autograd.backward(total + slope.pow(2).sum() / len(x))
+            generated = textbook_loss(model(fake.images, fake.labels), fake.labels, -1)
+            torch.autograd.backward(generated)
+            if between:  # with the generated samples' labels
+                share = torch.rand(len(x), 1, 1, 1)
+                mixed = (share * x.detach() + (1 - share) * fake.images).requires_grad_()
+                output = model(mixed, fake.labels)
+                logits = output[0] if isinstance(output, tuple) else output
+                (slope,) = torch.autograd.grad(logits.sum(), mixed, create_graph=True)
+                penalty = between * (slope.flatten(1).norm(dim=1) - 1).pow(2).mean()
+                torch.autograd.backward(penalty)
+        optimizer.step()
+        torch.testing.assert_close(told, (total + generated).detach(), rtol=1e-5, atol=1e-6)
+    for name, wanted in model.named_parameters():
+        if name != "layers.1.bias":  # BatchNorm takes it away: its gradient is rounding alone
+            found = worker.discriminator.model.get_parameter(name)
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_feedback_is_the_derivative_of_the_whole_loss(kind: str) -> None:
+    worker = make_worker(KINDS[kind], 1, class_weight=WEIGHT)
+    worker.discriminator.model.eval().double()
+    judged = samples(4)
+    assert judged.labels is not None
+    judged = judged.of(judged.images.double())
+    feedback = worker.feedback(judged).feedback
+
+    def loss(images: Tensor) -> Tensor:
+        output = worker.discriminator.model(images, judged.labels)
+        return textbook_loss(output, judged.labels, 1)  # type: ignore[arg-type] # labels are there
+
+    step, found = 1e-5, torch.zeros_like(feedback)
+    with torch.no_grad():
+        for place in range(feedback.numel()):
+            moved = torch.zeros(feedback.numel(), dtype=torch.float64)
+            moved[place] = step
+            moved = moved.view_as(feedback)
+            above, below = loss(judged.images + moved), loss(judged.images - moved)
+            found.view(-1)[place] = (above - below) / (2 * step)
+    torch.testing.assert_close(feedback, found, rtol=1e-4, atol=1e-8)
+
+
+def test_the_label_changes_the_feedback() -> None:
+    worker, judged = make_worker(Projection, 1), samples(4)
+    assert judged.labels is not None
+    worker.discriminator.model.eval()
+    other = Samples(judged.images, (judged.labels + 1) % NUM_CLASSES)
+    first, second = (worker.feedback(each).feedback for each in (judged, other))
+    assert not torch.allclose(first, second)
+
+
+def test_labels_are_drawn_after_the_noise() -> None:
+    """So an unconditional generator draws what it did."""
+    learner, noise = make_learner(3), generator_for(3, "noise")
+    plain = small.make_learner(3)
+    generated = learner.generate(2)
+    z = torch.randn(2 * small.BATCH_SIZE, small.Z_DIM, generator=noise)
+    y = draw_labels(uniform_counts(NUM_CLASSES), len(z), noise)
+    assert generated.labels is not None
+    assert generated.labels.flatten().tolist() == y.tolist()
+    model = make(ConditionalGenerator, 3)
+    with RandomState(1003, small.CPU).in_place():
+        assert small.same_bits(model(z, y).detach(), generated.images.flatten(0, 1))
+    assert plain.generate(2).labels is None
+
+
+def test_stale_batches_have_labels() -> None:
+    learner, now = make_learner(stale=1), make_learner()
+    first, second = learner.generate(2), learner.generate(2)
+    for found in (first, second):
+        assert found.labels is not None
+        assert found.labels.shape == (2, small.BATCH_SIZE)
+    assert small.same_bits(first.images, now.generate(2).images)
+    learner.backward(torch.ones_like(first.images))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_learner_goes_on_from_its_state(kind: str) -> None:
+    whole, resumed = make_worker(KINDS[kind], 1), make_worker(KINDS[kind], 2)
+    whole.learn(samples(0))
+    whole.learn_real_half()  # is learnt again by the other
+    resumed.load_state(whole.state())
+    assert small.same_bits(whole.learn(samples(1)), resumed.learn(samples(1)))
+    assert small.same_bits(*(w.feedback(samples(2)).feedback for w in (whole, resumed)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_swap_equals_exchanging_the_data(kind: str) -> None:
+    def trained() -> list[tuple[nn.Module, Tensor]]:
+        for iteration in (2, 3):
+            for worker in workers:
+                worker.learn(samples(iteration))
+        return [(w.discriminator.model, w.feedback(samples(9)).feedback) for w in workers]
+
+    workers = [make_worker(KINDS[kind], seed) for seed in (1, 2)]
+    for worker in workers:
+        worker.learn(samples(0))
+    states = [worker.discriminator.state() for worker in workers]
+    for worker, state in zip(workers, reversed(states), strict=True):
+        worker.load_discriminator(state)
+    swapped = trained()
+    workers = [make_worker(KINDS[kind], seed) for seed in (1, 2)]
+    for worker in workers:
+        worker.learn(samples(0))
+    first, second = workers
+    first.batches, second.batches = second.batches, first.batches
+    first.random_state, second.random_state = second.random_state, first.random_state
+    exchanged = trained()
+    for (model, _), (other, _) in zip(swapped, reversed(exchanged), strict=True):
+        pairs = zip(model.state_dict().values(), other.state_dict().values(), strict=True)
+        assert all(small.same_bits(a, b) for a, b in pairs)
+    assert small.same_bits(swapped[0][1], exchanged[1][1])
+
+
+def test_samples_are_of_the_classes_asked_for() -> None:
+    model = make(ConditionalGenerator).eval()
+    labels = torch.tensor([2, 2, 0, 1])
+    noise = generator_for(5, "samples")
+    z = torch.stack([torch.randn(small.Z_DIM, generator=noise) for _ in labels])
+    found = draw_samples(model, 4, small.Z_DIM, 5, labels)
+    torch.testing.assert_close(found, model(z, labels).detach())
+    in_turn = draw_samples(model, 4, small.Z_DIM, 5)
+    assert torch.equal(in_turn, draw_samples(model, 4, small.Z_DIM, 5, torch.tensor([0, 1, 2, 0])))
+
+
+def test_a_weight_of_0_leaves_classes_out() -> None:
+    worker = make_worker(Auxiliary, 1, class_weight=0.0)
+    worker.learn(samples(0))
+    gradients = [p.grad for p in worker.discriminator.model.get_submodule("tell").parameters()]
+    assert all(g is None or not g.any() for g in gradients)
+
+
+def test_16_bits_and_pixel_order_keep_pairs_and_labels() -> None:
+    from mdgan.gan.arithmetic import prepare
+
+    for precision in ("fp32", "bf16"):
+        for kind in (*KINDS.values(), ConditionalGenerator):
+            model = make(kind, 1)
+            how = {"precision": precision, "channels_last": True, "compiled": False}
+            prepared = prepare(model, small.CPU, **how)  # type: ignore[arg-type] # by name
+            assert num_classes_of(prepared) == NUM_CLASSES
+            first = (
+                torch.zeros(2, small.Z_DIM)
+                if kind is ConditionalGenerator
+                else samples(0, 2).images
+            )
+            output = prepared(first, torch.tensor([0, 1]))
+            for part in output if isinstance(output, tuple) else (output,):
+                assert part.dtype == torch.float32
+
+
+def test_cross_entropy_is_torchs() -> None:
+    logits, y = torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
+    none = torch.zeros(6, 1)
+    found = textbook_loss((none, logits), y, 1) - textbook_loss(none, y, 1)
+    torch.testing.assert_close(found, WEIGHT * F.cross_entropy(logits, y))
