@@ -1,5 +1,6 @@
 """Conditional runs: over memory, resumed, spread, one worker beside none; samples by class."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import mdgan
 from tests.integration.test_optimizers import FAMILIES, IN_MEMORY
 from tests.processes import (
     QUICK,
+    REPOSITORY,
     Finished,
     generator_bytes,
     read_events,
@@ -228,3 +230,12 @@ def test_a_run_can_be_planned(folder: Path, flags: list[str]) -> None:
     command = ["plan", *OWN, "auxiliary", "--world-size", "4", "--threads", "1", *flags]
     planned = run(*command, cwd=folder)
     assert planned.status == 0, planned
+
+
+def test_the_models_of_the_page_can_be_trained(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "labels.md").read_text(encoding="utf-8")
+    found = re.search(r'```python title="my-data/(\w+)\.py"\n(.*?)```', page, re.DOTALL)
+    assert found
+    (tmp_path / f"{found[1]}.py").write_text(found[2])
+    command = ["train", *QUICK, *IN_MEMORY, *OWN, found[1], "--world-size", "3", "--out", "run"]
+    check(run_here(*command, cwd=tmp_path), tmp_path / "run")

@@ -233,6 +233,9 @@ def test_a_shard_replaces_what_is_lost_by_its_own_next_sample(
 
     assert brightness(one) == [1, 3, 1, 1]
     assert brightness(other) == [2, 4, 6, 8]
+    labels = one.next_batch(8).labels
+    assert labels is not None
+    assert sorted(labels.tolist()) == [0, 0, 1, 1, 1, 1, 1, 1]  # of what stands in, not of 5.png
     (line,) = caplog.messages
     assert f"{folder / '5.png'}: cannot read this picture (No such file or directory)" in line
     for path in folder.iterdir():
