@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mdgan.errors import BadInput
+    from mdgan.interface import register
     from mdgan.interface.child import RunFailed
     from mdgan.interface.compare import Comparison, compare
     from mdgan.interface.data import Data
@@ -41,6 +42,7 @@ __all__ = [
     "ScalingManager",
     "compare",
     "evaluate",
+    "register",
     "train",
 ]
 
@@ -48,6 +50,8 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent until a 
 
 
 def __getattr__(name: str) -> Any:
+    if name == "register":
+        return importlib.import_module("mdgan.interface.register")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES[name]), name)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from mdgan.gan.kept import COUNTS
 from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.optimizers import COUNTS, kept_by
+from mdgan.gan.optimizers import kept_by
 from mdgan.messages import Kind
 
 _KIB, _MIB = 1 << 10, 1 << 20

@@ -1,5 +1,6 @@
 """All algorithms. A new one is a folder beside this file and an entry here."""
 
+import contextlib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields
@@ -94,18 +95,33 @@ def read_settings(
 
     Args:
         layers: flags, then the config file; None stands for a value that was not given.
-        dataset_defaults: what holds where neither the user nor the algorithm has a value.
+        dataset_defaults: what holds where neither the user nor the algorithm has a value. None
+            before the dataset file is loaded: names that it may register are passed over then.
 
     Raises:
         BadInput: a value cannot be used, or the algorithm does not have the setting.
     """
     entry = chosen_algorithm(layers)
     own = {"algorithm": entry.name}
+    if dataset_defaults is None:
+        layers = [_without_names_to_come(layer) for layer in layers]
     all_layers = (*layers, own, entry.defaults, dataset_defaults or {})
     if not entry.settings.ignores_foreign:
         _refuse_foreign(entry, all_layers)
     settings: RunSettings = entry.settings.read(*all_layers)
     return settings
+
+
+def _without_names_to_come(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """A layer without names that are not known, where the dataset file may still add some."""
+    declared, kept = declared_settings(), {}
+    for name, value in layer.items():
+        item = declared.get(name)
+        with contextlib.suppress(BadInput):
+            if item is not None and item.metadata["kind"].grows and value is not None:
+                item.metadata["kind"].read(name, value, item.default)
+            kept[name] = value
+    return kept
 
 
 def _refuse_foreign(entry: Algorithm[Any], layers: Sequence[Mapping[str, Any]]) -> None:

@@ -11,11 +11,13 @@ equations 2 and 3: both networks maximise L_C, on real and generated samples for
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from mdgan.errors import BadInput, reason_of
 
 Term = Callable[[Tensor], Tensor]
 
@@ -101,3 +103,27 @@ GENERATOR_LOSSES: dict[str, Term] = {
     "hinge": lambda logits: torch.neg(logits.mean()),
     "wasserstein": lambda logits: torch.neg(logits.mean()),
 }
+
+
+def check_losses(settings: Any) -> None:
+    """Tries the terms that settings name on a batch of two logits.
+
+    Raises:
+        BadInput: one fails, or gives no number that can be minimised.
+    """
+    both = DISCRIMINATOR_LOSSES[settings.discriminator_loss]
+    named = (
+        (f"--generator-loss {settings.generator_loss}", GENERATOR_LOSSES[settings.generator_loss]),
+        (f"--discriminator-loss {settings.discriminator_loss}: real", both.real),
+        (f"--discriminator-loss {settings.discriminator_loss}: fake", both.fake),
+    )
+    for name, term in named:
+        logits = torch.zeros(2, requires_grad=True)
+        try:
+            value = term(logits)
+        except Exception as error:  # the user's own code may raise anything
+            raise BadInput(f"{name} fails: {type(error).__name__}: {reason_of(error)}") from error
+        if not isinstance(value, Tensor) or value.shape != () or not value.requires_grad:
+            raise BadInput(
+                f"{name} must give a scalar that depends on the logits, such as a mean of them"
+            )

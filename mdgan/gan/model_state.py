@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mdgan.gan.optimizers import COUNTS, KEPT, SLOW, within
+from mdgan.gan.kept import COUNTS, KEPT, SLOW, kept_of
+from mdgan.gan.optimizers import within
 
 _MISFIT = "the optimizer state is incomplete, or of another model"
 
@@ -130,7 +131,7 @@ def _of_this_kind(optimizer: torch.optim.Optimizer, state: _OptimizerState) -> _
     kinds = {frozenset(own) - {SLOW} for own in by_parameter.values()} - {frozenset()}
     if len(kinds) > 1 or have_slow != {"counter" in counts}:
         raise KeyError(_MISFIT)
-    kept = KEPT.get(type(within(optimizer)).__name__.lower())
+    kept = kept_of(within(optimizer))
     if kept is None:
         return state
     if not kinds:  # fresh, or of an optimizer without momentum that has counted its steps

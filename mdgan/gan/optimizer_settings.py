@@ -1,20 +1,19 @@
 """How each of the two networks is optimized: its own optimizer, schedule and clipping."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
 
 from mdgan.errors import BadInput
 from mdgan.gan.schedules import SCHEDULES, Schedule
-from mdgan.settings.declare import Kind, Settings, flag, number, one_of, setting, suggest, whole
+from mdgan.settings.declare import Settings, flag, number, one_of, setting, whole
+from mdgan.settings.names import Names
 
 OPTIMIZERS = ("adam", "radam", "adabelief", "lars", "lamb", "sgd")
 LOOKAHEAD = "lookahead:"
 """Before the name of another optimizer, which then takes the steps within a window."""
 
 _WITH_MOMENTUM_ALONE = ("lars", "sgd")
-_NAMES = (*OPTIMIZERS, *(LOOKAHEAD + name for name in OPTIMIZERS))
+OPTIMIZER_NAMES = Names("optimizer", *OPTIMIZERS, prefix=LOOKAHEAD)
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class Policy:
     """The optimization policy of one network (ParaGAN, section 5.2).
 
     Attributes:
-        optimizer: one of `OPTIMIZERS`, or `lookahead:` and one of them.
+        optimizer: one of `OPTIMIZER_NAMES`, or `lookahead:` and one of them.
         learning_rate: before the schedule.
         betas: β1, which is the momentum of `lars` and `sgd`, and β2.
         epsilon: ε; None for the optimizer's own.
@@ -41,7 +40,7 @@ class Policy:
 
     @property
     def inner(self) -> str:
-        """The optimizer that takes single steps, one of `OPTIMIZERS`."""
+        """The optimizer that takes single steps, one of `OPTIMIZER_NAMES`."""
         return self.optimizer.removeprefix(LOOKAHEAD)
 
     @property
@@ -50,23 +49,7 @@ class Policy:
         return self.optimizer.startswith(LOOKAHEAD)
 
 
-def optimizer_name(text: str) -> str:
-    """Reads the name of an optimizer.
-
-    Raises:
-        ValueError: there is none of that name; the text names the nearest.
-    """
-    if text not in _NAMES:
-        near = suggest(text, _NAMES)
-        raise ValueError(f"must be one of {', '.join(OPTIMIZERS)} or lookahead:NAME{near}")
-    return text
-
-
-def _known(_others: Mapping[str, Any]) -> tuple[str, ...]:
-    return _NAMES
-
-
-_OPTIMIZER = Kind(str, optimizer_name, known=_known)
+_OPTIMIZER = OPTIMIZER_NAMES.setting()
 _STEP_SIZE = number(lambda lr: 0 < lr < inf, "must be above 0")
 _STEP_SIZE_NAMES = ("--learning-rate", "--lr")
 _DECAY = number(lambda beta: 0 <= beta < 1, "must be in [0, 1)")

@@ -4,55 +4,21 @@ How its state becomes tensors is in `model_state.py`.
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 
-from mdgan.gan.optimizer_settings import Policy
-
-COUNTS = ("step", "counter")
-"""What optimizers count in `param_groups`: steps, and those of a Lookahead window."""
-SLOW = "slow_params"
-"""Lookahead's weights at the beginning of a window."""
-
-
-class Kept(NamedTuple):
-    """What an optimizer keeps.
-
-    Attributes:
-        moments: for each parameter, of its shape.
-        numbers: for each parameter.
-        counts_steps: whether it counts its steps for all parameters together.
-    """
-
-    moments: tuple[str, ...]
-    numbers: tuple[str, ...] = ()
-    counts_steps: bool = False
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Of what it keeps for each parameter."""
-        return frozenset((*self.moments, *self.numbers))
-
-
-_ADAM = Kept(("exp_avg", "exp_avg_sq"), ("step",))
-_MOMENTUM = ("momentum_buffer",)
-KEPT = {
-    "adam": _ADAM,
-    "radam": _ADAM,
-    "adabelief": Kept(("exp_avg", "exp_avg_var"), counts_steps=True),
-    "lars": Kept(_MOMENTUM, counts_steps=True),
-    "lamb": Kept(_ADAM.moments, ("weight_norm", "adam_norm", "trust_ratio"), counts_steps=True),
-    "sgd": Kept(_MOMENTUM),
-}
-"""By the optimizer's name, which is that of its class in small letters."""
+from mdgan.gan.kept import KEPT, MOMENTUM, SLOW, Kept
+from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, Policy
+from mdgan.gan.registered_optimizers import kept_by_registered, make_registered
 
 
 def kept_by(policy: Policy) -> Kept:
     """What the optimizer of a policy keeps, with Lookahead's slow weights."""
-    kept = KEPT[policy.inner]
-    if kept.moments == _MOMENTUM and not policy.betas[0]:
+    own = policy.inner in KEPT
+    kept = KEPT[policy.inner] if own else kept_by_registered(policy)
+    if own and kept.moments == MOMENTUM and not policy.betas[0]:
         kept = kept._replace(moments=())
     return kept._replace(moments=(*kept.moments, SLOW)) if policy.looks_ahead else kept
 
@@ -68,6 +34,8 @@ def make_optimizer(model: nn.Module, policy: Policy) -> torch.optim.Optimizer:
 
 
 def _make(policy: Policy, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    if policy.inner in OPTIMIZER_NAMES.registered:
+        return make_registered(parameters, policy)
     rates: dict[str, Any] = {"lr": policy.learning_rate, "weight_decay": policy.weight_decay}
     momentum: dict[str, Any] = {"momentum": policy.betas[0]}
     adaptive: dict[str, Any] = {"betas": policy.betas}

@@ -18,7 +18,14 @@ from mdgan.settings.declare import (
     text,
     whole,
 )
+from mdgan.settings.names import Names
 
+GENERATOR_LOSS_NAMES = Names(
+    "generator loss", "non-saturating", "saturating", "least-squares", "hinge", "wasserstein"
+)
+DISCRIMINATOR_LOSS_NAMES = Names(
+    "discriminator loss", "bce", "least-squares", "hinge", "wasserstein"
+)
 _CRITIC = "wasserstein"
 _GUESSING_AT_0 = ("bce", "hinge")
 """Discriminator losses whose logits are above 0 for what is called real."""
@@ -34,16 +41,17 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
     )
     generator_loss: str = setting(
         "non-saturating",
-        "Generator loss on logits; `saturating` is the paper's.",
-        one_of("non-saturating", "saturating", "least-squares", "hinge", "wasserstein"),
+        "Generator loss on logits: "
+        f"{', '.join(GENERATOR_LOSS_NAMES.all)}; `saturating` is the paper's.",
+        GENERATOR_LOSS_NAMES.setting(),
         metavar="LOSS",
         symbol="J_gen",
         other_names=("--loss",),
     )
     discriminator_loss: str = setting(
         "bce",
-        "Discriminator loss on logits.",
-        one_of("bce", "least-squares", "hinge", "wasserstein"),
+        f"Discriminator loss on logits: {', '.join(DISCRIMINATOR_LOSS_NAMES.all)}.",
+        DISCRIMINATOR_LOSS_NAMES.setting(),
         metavar="LOSS",
         symbol="J_disc",
         other_names=("--loss",),

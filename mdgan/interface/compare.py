@@ -72,7 +72,8 @@ def compare(
         if not name or Path(name).name != name:
             raise BadInput(f"{name!r}: a configuration's name becomes that of a folder")
     with scratch() as folder, ExitStack() as made:
-        shared |= place(folder, shared, dataset, generator, discriminator, z_dim)
+        others = [plain(own) for own in configurations.values()]
+        shared |= place(folder, shared, dataset, generator, discriminator, z_dim, others)
         configs = folder / "configs"
         configs.mkdir()
         files = [

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torchvision.transforms.functional import pil_to_tensor
 
 from mdgan.data.arrays import file_names
+from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.images import Shape
 from mdgan.errors import BadInput, reason_of
 from mdgan.interface.source import text_defining
@@ -237,27 +238,37 @@ def check_model(name: str, build: object) -> None:
 
 
 def dataset_text(
-    samples: str, shape: Shape, z_dim: int, generator: Model, discriminator: Model
+    samples: str,
+    shape: Shape,
+    z_dim: int,
+    generator: Model | None,
+    discriminator: Model | None,
+    registered: Mapping[str, Any] | None = None,
 ) -> str:
-    """The text of a dataset file with the user's models in it.
+    """The text of a dataset file with the user's models in it, and what the user has registered.
 
     Args:
         samples: the lines that define Partitioner and, if there are held-out samples, HeldOut.
         shape: (C, H, W).
         z_dim: the length of G's input.
-        generator: makes G.
-        discriminator: makes D.
+        generator: makes G; None where `samples` has both models.
+        discriminator: makes D; None where `samples` has both models.
+        registered: by the names in the user's code.
 
     Raises:
-        BadInput: the models cannot be handed to other processes.
+        BadInput: they cannot be handed to other processes.
     """
-    for name, build in (("generator", generator), ("discriminator", discriminator)):
-        check_model(name, build)
+    both = {"Generator": generator, "Discriminator": discriminator}
+    models = {name: build for name, build in both.items() if build is not None}
+    for name, build in models.items():
+        check_model(name.lower(), build)
+    wanted = {**models, **(registered or {})}
     try:
-        models = text_defining({"Generator": generator, "Discriminator": discriminator})
+        own_code = text_defining(wanted)
     except (ValueError, OSError, SyntaxError) as error:
         raise BadInput(
-            f"generator, discriminator: cannot be handed to the processes of the run "
+            f"{', '.join(name.lower() if name in models else name for name in wanted)}: cannot be "
+            f"handed to the processes of the run "
             f"({reason_of(error)}); make them in a module of their own"
         ) from error
     own = [path for path in sys.path if path and not path.startswith((sys.prefix, sys.base_prefix))]
@@ -266,7 +277,7 @@ def dataset_text(
         samples=samples,
         shape=tuple(shape),
         z_dim=z_dim,
-        models=models,
+        models=own_code,
     )
 
 
@@ -283,14 +294,20 @@ def samples_of(data: Data) -> str:
     return "\n".join(lines)
 
 
-def samples_of_file(name: str, datasets_dir: str | None) -> str:
-    """The lines of a dataset file that take the samples of another."""
-    return (
-        "from mdgan.data.dataset_file import load\n"
-        f"_file = load({name!r}, {datasets_dir!r})\n"
-        "Partitioner, HeldOut = _file.partitioner, _file.held_out\n"
-        "NUM_CLASSES = _file.num_classes"
-    )
+def samples_of_file(file: DatasetFile, datasets_dir: str | None, *, models: bool) -> str:
+    """The lines of a dataset file that take the samples of another, and its models if wanted."""
+    lines = [
+        "from mdgan.data.dataset_file import load",
+        f"_file = load({file.name!r}, {datasets_dir!r})",
+        "Partitioner, HeldOut = _file.partitioner, _file.held_out",
+        "NUM_CLASSES = _file.num_classes",
+    ]
+    if models:
+        lines += [
+            "Generator, Discriminator = _file.models.generator, _file.models.discriminator",
+            "DEFAULTS = dict(_file.defaults)",
+        ]
+    return "\n".join(lines)
 
 
 _TEXT = '''"""Models of a Python program; `mdgan.train` wrote this file for its run."""

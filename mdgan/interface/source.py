@@ -94,9 +94,9 @@ def _definition(value: Any) -> tuple[ast.FunctionDef | ast.ClassDef, Mapping[str
 
 def _code_in(value: type) -> CodeType:
     for member in vars(value).values():
-        if isinstance(inspect.unwrap(member) if callable(member) else member, FunctionType):
-            code: CodeType = member.__code__
-            return code
+        function = inspect.unwrap(member) if callable(member) else member
+        if isinstance(function, FunctionType):
+            return function.__code__
     raise ValueError(f"{value.__name__} has no method of its own; make it in a module")
 
 

@@ -1,5 +1,6 @@
 """`mdgan.train`."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,7 @@ def place(
     generator: "Model | None",
     discriminator: "Model | None",
     z_dim: int,
+    others: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The settings that say which data set and models are trained.
 
@@ -80,17 +82,20 @@ def place(
         generator: makes G; None for the dataset file's.
         discriminator: makes D; None for the dataset file's.
         z_dim: the length of G's input.
+        others: more settings that may name what the user has registered.
 
     Raises:
         BadInput: one model is missing, or a sample or a model cannot be used.
     """
     own = not isinstance(dataset, str)
-    if not own and generator is None and discriminator is None:
+    no_models = not own and generator is None and discriminator is None
+    from mdgan.interface.register import things_named
+
+    registered = things_named([given, *others])
+    if no_models and not registered:
         return {"dataset": dataset}
-    missing = "generator" if generator is None else "discriminator"
-    if generator is None or discriminator is None:
-        why = "samples of your own need both models" if own else "models go in pairs"
-        raise BadInput(f"{missing}: {why}; give the class, or a function, that makes it")
+    if not no_models:
+        _check_both(generator, discriminator, own=own)
     from mdgan.data import dataset_file
     from mdgan.interface.data import Data, dataset_text, samples_of, samples_of_file
 
@@ -100,12 +105,20 @@ def place(
         name, shape, samples = dataset.name, dataset.shape, samples_of(dataset)
         changes = {"data_dir": dataset.folder}
     elif isinstance(dataset, str):
-        shape = dataset_file.load(dataset, given.get("datasets_dir")).shape
-        name, samples = dataset, samples_of_file(dataset, given.get("datasets_dir"))
+        file = dataset_file.load(dataset, given.get("datasets_dir"))
+        shape, z_dim = file.shape, file.models.z_dim if no_models else z_dim
+        name, samples = dataset, samples_of_file(file, given.get("datasets_dir"), models=no_models)
         changes = {}
     else:
         kind = type(dataset).__name__
         raise BadInput(f"dataset: {kind} is no name; put your samples into mdgan.Data(train=…)")
-    text = dataset_text(samples, shape, z_dim, generator, discriminator)
+    text = dataset_text(samples, shape, z_dim, generator, discriminator, registered)
     (folder / f"{name}.py").write_text(text, encoding="utf-8")
     return {**changes, "dataset": name, "datasets_dir": str(folder)}
+
+
+def _check_both(generator: object, discriminator: object, *, own: bool) -> None:
+    missing = "generator" if generator is None else "discriminator"
+    if generator is None or discriminator is None:
+        why = "samples of your own need both models" if own else "models go in pairs"
+        raise BadInput(f"{missing}: {why}; give the class, or a function, that makes it")

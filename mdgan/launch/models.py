@@ -12,7 +12,9 @@ from mdgan.families import registry
 from mdgan.gan.augmentation import SMALLEST
 from mdgan.gan.build import Models, build_model
 from mdgan.gan.labels import num_classes_of
-from mdgan.gan.optimizer_settings import OptimizerSettings
+from mdgan.gan.losses import check_losses
+from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, OptimizerSettings
+from mdgan.gan.registered_optimizers import kept_by_registered
 from mdgan.gan.regularizers import with_spectral_norm
 from mdgan.models.check import check_models, tells_classes
 from mdgan.models.registry import architecture, architectures
@@ -39,7 +41,12 @@ def settings_with_defaults(
     Raises:
         BadInput: a value cannot be used, or no architecture has that name.
     """
-    return registry.read_settings(layers, default_settings(layers, dataset))
+    settings = registry.read_settings(layers, default_settings(layers, dataset))
+    check_losses(settings)
+    for network in ("generator", "discriminator"):
+        if (policy := settings.policy(network)).inner in OPTIMIZER_NAMES.registered:
+            kept_by_registered(policy)
+    return settings
 
 
 def default_settings(layers: Sequence[Mapping[str, Any]], dataset: DatasetFile) -> dict[str, Any]:

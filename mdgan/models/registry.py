@@ -102,6 +102,11 @@ def register(entry: Architecture) -> None:
     _ARCHITECTURES[entry.name] = entry
 
 
+def add_registered(entry: Architecture) -> None:
+    """Adds one of the user's; a later one of the same name replaces it."""
+    _ARCHITECTURES[entry.name] = entry
+
+
 def architectures() -> tuple[Architecture, ...]:
     """All of them."""
     return tuple(_ARCHITECTURES.values())

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 
 from mdgan.settings.declare import Settings, setting, text, whole
+from mdgan.settings.names import Names
 
 FILE = "file"
 """Stands for the dataset file's own models."""
 ARCHITECTURES = ("dcgan", "sngan", "biggan", "acgan", "md-gan-mlp", "md-gan-cnn")
 """Those that come with mdgan; a dataset file may register others."""
+ARCHITECTURE_NAMES = Names("architecture", FILE, *ARCHITECTURES)
 
 
 @dataclass(frozen=True)

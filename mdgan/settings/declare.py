@@ -60,6 +60,7 @@ class Kind:
         word: a word that is allowed beside numbers, such as `auto`.
         several: whether the flag may be given several times; commas then stand between the values.
         known: lists what a shell may complete, given the other settings of the command line.
+        grows: whether the dataset file may add values, so that others can be known after it alone.
     """
 
     type: type
@@ -68,6 +69,7 @@ class Kind:
     word: str | None = None
     several: bool = False
     known: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
+    grows: bool = False
 
     def read(self, name: str, value: object, default: object) -> Any:
         """Checks a value, and turns it into the one that is used.

@@ -13,6 +13,7 @@ import pytest
 
 from mdgan.transport.host_end import HostTransport
 from tests.processes import REPOSITORY, finish, read_status, run_here, start_anew
+from tests.registered import forget_registered  # noqa: F401 - a fixture for every test here
 from tests.unit.transport import test_contract
 from tests.unit.transport.networks import QUICK, Network, admit_all
 
@@ -35,7 +36,7 @@ def command(recipe: str) -> list[str]:
     return line.split()[1:]
 
 
-@pytest.mark.parametrize("recipe", ["A data set", "An architecture"])
+@pytest.mark.parametrize("recipe", ["A data set", "An architecture", "A loss", "An optimizer"])
 def test_a_dataset_file(recipe: str, tmp_path: Path) -> None:
     ((path, code),) = blocks(recipe, "python")
     (tmp_path / path).parent.mkdir()
@@ -55,18 +56,18 @@ def patch(folder: Path, path: str, diff: str) -> None:
     (folder / path).write_text(text.replace(before, after), encoding="utf-8")
 
 
-def test_a_loss_a_partition_and_a_tracker(tmp_path: Path) -> None:
+def test_a_partition_and_a_tracker(tmp_path: Path) -> None:
     unchanged = shutil.ignore_patterns("__pycache__")
-    for folder in ("mdgan", "datasets", "tests/unit/gan"):
+    for folder in ("mdgan", "datasets"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=unchanged)
-    for recipe in ("A loss", "A partition", "A tracker"):
+    for recipe in ("A partition", "A tracker"):
         for path, diff in blocks(recipe, "diff"):
             patch(tmp_path, path, diff)
     partition = command("A partition")
     flags = partition[partition.index("--partition") :][:2]
     tracker = command("A tracker")[-2:]
     begun = start_anew(
-        [sys.executable, "-m", "mdgan", *command("A loss"), *flags, *tracker, *FEW],
+        [sys.executable, "-m", "mdgan", "train", *flags, *tracker, *FEW],
         tmp_path,
         PYTHONPATH=str(tmp_path),
     )

@@ -296,7 +296,7 @@ def _one_for_all(discriminators: Sequence[Discriminator]) -> torch.optim.Optimiz
     ]
     if len(kinds) > 1:
         raise CannotStack("their optimizers differ")
-    if not issubclass(kind := kinds.pop(), _STACKABLE):
+    if (kind := kinds.pop()) not in _STACKABLE:
         raise CannotStack(f"{kind.__name__} steps one discriminator at a time")
     if len(settings) > len(optimizers) or any(own != settings[0] for own in settings):
         raise CannotStack("their optimizers have several settings")

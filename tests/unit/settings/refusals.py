@@ -29,8 +29,8 @@ def refusal(kind: type[Settings], values: Mapping[str, Any]) -> str:
 
 
 def refusal_of(given: Mapping[str, Any]) -> str:
-    """The one line that the user of the command line is told."""
-    return refused(lambda: registry.read_settings([given]))
+    """The one line that the user of the command line is told, once the dataset file is loaded."""
+    return refused(lambda: registry.read_settings([given], {}))
 
 
 def misfits(kind: type[Settings], value: object) -> list[str]:

@@ -1,0 +1,64 @@
+"""Names that a setting may have: mdgan's own, and those that the user's code registers."""
+
+import re
+from typing import Any
+
+from mdgan.errors import BadInput
+from mdgan.settings.declare import Kind, suggest
+
+_NAME = re.compile(r"[a-z][a-z0-9.-]*")
+
+
+class Names:
+    """The names of one kind of thing.
+
+    Args:
+        kind: of thing, in words.
+        own: names of those that come with mdgan.
+        prefix: may stand before a name in a setting.
+
+    Attributes:
+        kind: of thing, in words.
+        registered: name → what the user has registered; a later one of the same name replaces it,
+            as when a cell of a notebook is executed again.
+    """
+
+    def __init__(self, kind: str, *own: str, prefix: str = "") -> None:
+        self.registered: dict[str, Any] = {}
+        self.kind = kind
+        self._own = own
+        self._prefix = prefix
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Mdgan's own, then the registered ones."""
+        return (*self._own, *self.registered)
+
+    def add(self, name: str, thing: object) -> None:
+        """Registers something of the user's.
+
+        Raises:
+            BadInput: mdgan has one of that name, or it is no name.
+        """
+        if name in self._own:
+            raise BadInput(f"{self.kind} {name!r}: comes with mdgan; register another name")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise BadInput(f"{self.kind} {name!r:.80}: a name has small letters, digits, - and .")
+        self.registered[name] = thing
+
+    def setting(self) -> Kind:
+        """The kind of a setting that has one of these names."""
+
+        def names() -> list[str]:
+            return [*self.all, *(self._prefix + name for name in self.all if self._prefix)]
+
+        def read(text: str) -> str:
+            known = names()
+            if text not in known:
+                or_prefix = f" or {self._prefix}NAME" if self._prefix else ""
+                raise ValueError(
+                    f"must be one of {', '.join(self.all)}{or_prefix}{suggest(text, known)}"
+                )
+            return text
+
+        return Kind(str, read, known=lambda _others: names(), grows=True)

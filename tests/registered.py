@@ -1,0 +1,20 @@
+"""What tests register belongs to them alone."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
+from mdgan.interface import register
+from mdgan.models import registry
+
+
+@pytest.fixture(autouse=True)
+def forget_registered() -> Iterator[None]:
+    """Afterwards there are mdgan's own losses, optimizers and architectures again."""
+    yield
+    for names in register.ALL_NAMES.values():
+        for name in names.registered:
+            for own in (GENERATOR_LOSSES, DISCRIMINATOR_LOSSES, registry._ARCHITECTURES):
+                own.pop(name, None)
+        names.registered.clear()
