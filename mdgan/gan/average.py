@@ -9,6 +9,7 @@ from math import expm1, log
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 
 class GeneratorAverage:
@@ -16,7 +17,8 @@ class GeneratorAverage:
 
     With w_i after iteration i and a half-life of H iterations, w̄_i = Σ_j c_j w_j / Σ_j c_j over all
     iterations j ≤ i, c_j = 2^(−(i − j)/H): the weights before the first iteration are not in it.
-    Training itself never sees it.
+    Training itself never sees it. A mean of spectral norm's unit vectors would be none, so w̄ has
+    power iteration of its own.
 
     Args:
         source: G, in training.
@@ -31,6 +33,13 @@ class GeneratorAverage:
         self.model = model
         self._source = source
         self._halflife = halflife
+        self._normed = [each for each in model.modules() if parametrize.is_parametrized(each)]
+        self._own = {
+            f"{name}.{buffer}"
+            for name, part in model.named_modules()
+            if isinstance(part, parametrize.ParametrizationList)
+            for buffer, _ in part.named_buffers()
+        }
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -50,11 +59,14 @@ class GeneratorAverage:
         """
         share = self._sum(iteration - before) / self._sum(iteration)
         theirs, own = self._source.state_dict(), self.model.state_dict()
-        floating = [name for name, tensor in own.items() if tensor.is_floating_point()]
+        shared = own.keys() - self._own
+        floating = [n for n in own if n in shared and own[n].is_floating_point()]
         means = [own[name] for name in floating]
         torch._foreach_lerp_(means, [theirs[name] for name in floating], share)
-        for name in own.keys() - set(floating):  # such as BatchNorm's count of batches
+        for name in shared - set(floating):  # such as BatchNorm's count of batches
             own[name].copy_(theirs[name])
+        for layer in self._normed:
+            _ = layer.weight  # a step of power iteration, as the model is in training mode
 
     def _sum(self, num_iterations: int) -> float:
         """Σ 2^(−k/H) over k = 0, 1, … for some iterations, relative to that over all."""

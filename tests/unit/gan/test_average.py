@@ -1,13 +1,17 @@
 """The moving average of a generator, against the weighted mean that it is."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from mdgan.gan.average import GeneratorAverage
-from tests.unit.gan.small import equal_bits, make_generator
+from mdgan.gan.regularizers import with_spectral_norm
+from tests.unit.gan.small import Z_DIM, equal_bits, make_generator
 
 
 @torch.no_grad()
@@ -85,3 +89,21 @@ def test_a_state_of_another_model_is_refused() -> None:
     average = GeneratorAverage(nn.Linear(1, 1), nn.Linear(1, 1), 7.0)
     with pytest.raises(RuntimeError):
         average.load_state(nn.Linear(2, 1).state_dict())
+
+
+def test_spectral_norm_holds_for_the_average_too() -> None:
+    torch.manual_seed(0)
+    source, other = (with_spectral_norm(make_generator) for _ in range(2))
+    average = GeneratorAverage(source, other, halflife=40.0)
+    for iteration in range(60):
+        with torch.no_grad():
+            for weights in source.parameters():
+                weights.add_(torch.randn(weights.shape), alpha=0.03)
+            source(torch.randn(4, Z_DIM))
+        average.take_in(iteration, iteration + 1)
+    modules = average.model.eval().modules()
+    layers = [each for each in modules if parametrize.is_parametrized(each)]
+    assert layers
+    for layer in layers:
+        weight: Any = layer.weight
+        assert float(torch.linalg.matrix_norm(weight.detach(), 2)) == pytest.approx(1, abs=0.03)
