@@ -33,3 +33,12 @@ def _no_process_left() -> Iterator[None]:
     """A test that fails half-way leaves no process to disturb the next."""
     yield
     processes.end_all()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips what needs a GPU where there is none."""
+    if item.get_closest_marker("gpu") is not None:
+        import torch  # the tests that need no torch do not wait for it
+
+        if not torch.cuda.device_count():
+            pytest.skip("needs a CUDA GPU")

@@ -185,7 +185,7 @@ def test_the_state_of_a_gpu_is_not_needed_without_one() -> None:
     assert fresh.tensors().keys() == {"cpu"}
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_the_state_of_a_gpu_comes_back_and_may_be_missing() -> None:
     def numbers(state: RandomState) -> list[Tensor]:
         with state.in_place():
