@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mdgan.engine.settings import RunSettings
+from mdgan.settings.declare import one_of, setting
 
 if TYPE_CHECKING:
     import torch
@@ -160,6 +161,20 @@ class Planning(Generic[S]):
     remedies: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+
+
+def updates_setting() -> Any:
+    """Declares `--updates`, for algorithms that know both kinds.
+
+    Returns:
+        A dataclass field.
+    """
+    return setting(
+        "sync",
+        "sync: the generator learns through discriminators that have just stepped; async: through "
+        "discriminators as they were before, so that neither waits for the other.",
+        one_of("sync", "async"),
+    )
 
 
 class Builder(ABC, Generic[S]):

@@ -194,6 +194,12 @@ class DiscriminatorLearner:
         """Whether the half of the next gradient that needs only real data is there."""
         return self._real_loss is not None
 
+    @property
+    def real_loss(self) -> Tensor:
+        """Ã of the real half that is there, a scalar."""
+        assert self._real_loss is not None, "the real half comes first"
+        return self._real_loss
+
     def draw_real(self) -> Samples:
         """The real batch of the next gradient, [b, C, H, W] on the CPU; labels if D takes them.
 
@@ -240,8 +246,7 @@ class DiscriminatorLearner:
         Returns:
             J_disc before the step, a scalar.
         """
-        assert self._real_loss is not None, "the real half comes first"
-        loss = self._real_loss + fake_loss
+        loss = self.real_loss + fake_loss
         self.augmentation.note_real(self._real_logits)
         self._real_loss, self._real, self.before_real_half = None, None, {}
         return loss

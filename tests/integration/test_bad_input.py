@@ -72,6 +72,8 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--network-interface", "eth99"], ["eth99", "there are", "lo"]),
         (["--precision", "fp8"], ["--precision", "'fp8'", "bf16"]),
         (["--stale", "2"], ["--stale 2", "0 or 1"]),
+        (["--updates", "async", "--tune"], ["--tune", "--updates async"]),
+        (["--updates", "async", "--vectorize"], ["--vectorize", "--updates async"]),
         (["--wire-images", "topk:0.1"], ["--wire-images topk:0.1", "fp32, bf16, int8"]),
         (["--wire-images", "jpeg"], ["--wire-images jpeg", "fp32, bf16, int8"]),
         (["--wire-feedback", "topk"], ["--wire-feedback topk", "topk:F"]),

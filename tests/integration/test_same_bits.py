@@ -26,6 +26,7 @@ MEMORY = {
     "memory, a host per worker": ["--transport", "memory", "--workers-per-host", "1"],
 }
 PAIRS = ["--swap", "pairs", "--swap-interval", "3"]
+ASYNC = [*PAIRS, "--updates", "async"]
 DERANGEMENT = [
     "--swap",
     "derangement",
@@ -50,6 +51,7 @@ def check(result: Finished, folder: Path, iterations: int = 12) -> bytes:
     [
         pytest.param(PAIRS, id="pairs"),
         pytest.param(DERANGEMENT, id="derangement", marks=pytest.mark.slow),
+        pytest.param(ASYNC, id="async", marks=pytest.mark.slow),
     ],
 )
 def test_any_spread_gives_the_same_generator(tmp_path: Path, settings: list[str]) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
-from mdgan.families.contract import Algorithm
+from mdgan.families.contract import Algorithm, updates_setting
 from mdgan.families.data_parallel.scaling import RULES, BatchSizes, Scaling
 from mdgan.settings.declare import flag, one_of, setting, text, whole
 
@@ -42,12 +42,7 @@ class DataParallelSettings(RunSettings):
         metavar="N",
         default_text="--batch-size, that is, one worker",
     )
-    updates: str = setting(
-        "sync",
-        "sync: the discriminators step first, and the generator learns from what they have become; "
-        "async: both at once, discriminators from images that the generator made before.",
-        one_of("sync", "async"),
-    )
+    updates: str = updates_setting()
     image_buffer: int | None = setting(
         None,
         "With --updates async: how many iterations ago the images were made that discriminators "

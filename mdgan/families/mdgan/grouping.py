@@ -14,7 +14,7 @@ from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.discriminator_stack import CannotStack
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
-from mdgan.families.mdgan.worker import Answers, OneByOne, Worker, WorkerGroup
+from mdgan.families.mdgan.worker import Answers, LearningLater, OneByOne, Worker, WorkerGroup
 from mdgan.gan.labels import Samples
 from mdgan.settings.machine import num_cores
 
@@ -47,6 +47,8 @@ def make_group(workers: Mapping[int, Worker], needs: HostNeeds[MDGANSettings]) -
         needs: what the host's part is built from.
     """
     settings, stage_of = needs.settings, needs.tracer.of_worker
+    if settings.updates == "async":
+        return LearningLater(workers, stage_of)
     singly, together = OneByOne(workers, stage_of), None
     if (settings.vectorize or settings.tune) and len(workers) > 1:
         together = _stacked(workers, needs)
@@ -175,6 +177,9 @@ class Tuning:
         if assignment:
             self._note(seconds / len(assignment))
         return answers
+
+    def catch_up(self) -> None:
+        """See `WorkerGroup`; nothing was put off."""
 
     def _note(self, seconds: float) -> None:
         """Counts one iteration, and goes on to the next candidate when there were enough."""

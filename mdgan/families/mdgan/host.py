@@ -100,6 +100,7 @@ class MDGANHost(HostPart):
                 {VERDICTS: answers.verdicts},
             )
             span.num_bytes = transport.send(answer)
+        self._group.catch_up()
         # Before a swap the discriminator that comes must learn the next real half.
         if not message.fields["swap_follows"] and not message.fields["last"]:
             self._group.learn_real_halves()

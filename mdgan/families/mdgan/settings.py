@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
-from mdgan.families.contract import Algorithm
+from mdgan.families.contract import Algorithm, updates_setting
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, CodecForm, codec_kind
 from mdgan.settings.declare import (
     number,
@@ -138,6 +138,7 @@ class MDGANSettings(RunSettings):
         metavar="0|1",
         group="speed",
     )
+    updates: str = updates_setting()
     wire_images: CodecForm = setting(
         "fp32",
         f"How generated images travel: {IMAGE_FORMS}.",
@@ -178,6 +179,12 @@ class MDGANSettings(RunSettings):
                 f"--aggregation {rule}: needs at least {needed} workers to outvote {hostile}, not "
                 f"{self.num_workers}; use more, a smaller F, or mean"
             )
+        for name in ("vectorize", "tune"):
+            if getattr(self, name) and self.updates == "async":
+                raise BadInput(
+                    f"--{name}: with --updates async workers learn after their answer, one by one; "
+                    "leave out one of the two"
+                )
 
     @property
     def num_judges(self) -> int:

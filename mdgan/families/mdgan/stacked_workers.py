@@ -85,6 +85,9 @@ class StackedWorkers:
             {rank: verdicts[place[rank]] for rank in assignment},
         )
 
+    def catch_up(self) -> None:
+        """See `WorkerGroup`; nothing was put off."""
+
     def _learn(self, ranks: Sequence[int], fake: Samples) -> Tensor:
         """L local steps (Algorithm 1, lines 6-8).
 

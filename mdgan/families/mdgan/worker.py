@@ -128,6 +128,9 @@ class WorkerGroup(Protocol):
             assignment: by rank of those that are asked, the places of their two batches.
         """
 
+    def catch_up(self) -> None:
+        """Learns what was put off until the answer has left."""
+
 
 class OneByOne:
     """Workers that compute one after another; the bits do not depend on which share a host.
@@ -160,3 +163,45 @@ class OneByOne:
             answers.feedbacks[rank], answers.verdicts[rank] = judgement.feedback, judgement.verdicts
             answers.losses[rank] = torch.stack([discriminator_loss, judgement.loss])
         return answers
+
+    def catch_up(self) -> None:
+        """See `WorkerGroup`; nothing was put off."""
+
+
+class LearningLater(OneByOne):
+    """Workers that answer first, with D as it is, and then learn (ParaGAN, section 5.1).
+
+    The server has its feedback sooner: the generator learns through D of the iteration before,
+    while the workers and the server compute at the same time.
+
+    Args:
+        workers: by rank.
+        stage_of: from a worker's rank to the hook that its stages run in.
+    """
+
+    def __init__(
+        self, workers: Mapping[int, Worker], stage_of: StageOf = lambda _rank: unobserved
+    ) -> None:
+        super().__init__(workers, stage_of)
+        self._put_off: dict[int, Samples] = {}
+
+    def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> Answers:
+        """See `WorkerGroup`; J_disc is that of D as it is, on the batch that it judges."""
+        answers = Answers({}, {}, {})
+        self._put_off = {rank: generated[train] for rank, (_, train) in assignment.items()}
+        for rank, (judge, _) in assignment.items():
+            worker, stage = self._workers[rank], self._stage_of(rank)
+            with stage("real half"):  # always before the feedback: both may draw random numbers
+                worker.learn_real_half()
+            with stage("feedback"):
+                judgement = worker.feedback(generated[judge])
+            fake_loss = worker.rules.discriminator_loss.fake(judgement.verdicts)
+            answers.feedbacks[rank], answers.verdicts[rank] = judgement.feedback, judgement.verdicts
+            answers.losses[rank] = torch.stack([worker.real_loss + fake_loss, judgement.loss])
+        return answers
+
+    def catch_up(self) -> None:
+        """Every worker that has answered learns from its X^(d)."""
+        put_off, self._put_off = self._put_off, {}
+        for rank, fake in put_off.items():
+            self._workers[rank].learn(fake, self._stage_of(rank))

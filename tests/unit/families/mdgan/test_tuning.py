@@ -57,6 +57,9 @@ class Played:
         self._is_cold = False
         return Answers(dict.fromkeys(assignment, generated.images), {}, {})
 
+    def catch_up(self) -> None:
+        self._machine.did.append(f"{self._name} late")
+
 
 def iterate(tuning: Tuning, num: int, workers: Mapping[int, Assignment] = WORKERS) -> None:
     for _ in range(num):

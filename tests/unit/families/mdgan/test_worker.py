@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan.families.mdgan.worker import Worker
+from mdgan.families.mdgan.algorithm import Assignment
+from mdgan.families.mdgan.worker import LearningLater, Worker
 from mdgan.gan.labels import Samples
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
@@ -210,3 +211,22 @@ def test_verdicts_are_the_logits_of_the_judged_samples(shape: tuple[int, ...]) -
     assert logits.unique().numel() == BATCH_SIZE
     assert not verdicts.requires_grad
     assert same_bits(verdicts, logits.squeeze(1))
+
+
+def test_learning_later_is_feedback_first_and_then_the_same_local_steps() -> None:
+    worker, twin = (make_worker(1, local_steps=2) for _ in range(2))
+    group = LearningLater({1: worker})
+    for iteration in range(3):
+        generated = Samples(torch.stack([images(iteration), images(iteration + 9)]))
+        answers = group.answer(generated, {1: Assignment(judge=0, train=1)})
+        twin.learn_real_half()
+        loss = twin.real_loss
+        judgement = twin.feedback(Samples(images(iteration)))
+        assert same_bits(answers.feedbacks[1], judgement.feedback)
+        assert same_bits(answers.losses[1][1], judgement.loss)
+        assert answers.losses[1][0] > loss
+        group.catch_up()
+        twin.learn(Samples(images(iteration + 9)))
+        assert equal_bits(bits(worker), bits(twin))
+        group.catch_up()  # there is nothing left
+        assert equal_bits(bits(worker), bits(twin))
