@@ -18,7 +18,7 @@ from mdgan.gan.registered_optimizers import kept_by_registered
 from mdgan.gan.regularizers import with_spectral_norm
 from mdgan.models.check import check_models, tells_classes
 from mdgan.models.registry import architecture, architectures
-from mdgan.models.settings import FILE, ModelSettings
+from mdgan.models.settings import ARCHITECTURES, FILE, ModelSettings
 
 _OF_MODELS = {
     *ModelSettings.names(),
@@ -120,7 +120,8 @@ def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
         BadInput: they do not work, or cannot be made as the settings want them.
     """
     chosen = _chosen(settings, dataset)
-    check_models(chosen, dataset.num_classes)
+    if settings.architecture not in ARCHITECTURES:  # those are tested, and the large take minutes
+        check_models(chosen, dataset.num_classes)
     _check_labels(settings, chosen)
     if settings.augment is not None and min(dataset.shape[1:]) < SMALLEST:
         raise BadInput(
@@ -129,10 +130,13 @@ def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
             f"{SMALLEST}×{SMALLEST})"
         )
     models = models_of(settings, dataset)
-    try:
-        build_model(models.discriminator, 0)
-    except ValueError as error:
-        raise BadInput(f"--spectral-norm: the discriminator of {models.source}: {error}") from error
+    if settings.spectral_norm:
+        try:
+            build_model(models.discriminator, 0)
+        except ValueError as error:
+            raise BadInput(
+                f"--spectral-norm: the discriminator of {models.source}: {error}"
+            ) from error
     return models
 
 
@@ -143,8 +147,9 @@ def _check_labels(settings: RunSettings, models: Models) -> None:
             f"--class-weight {settings.class_weight:g}: the discriminator of {models.source} tells "
             "no classes; leave it out, or return (logits, logits of classes)"
         )
-    generator = build_model(models.generator, 0)
-    if settings.label_prior == "data" and num_classes_of(generator) is None:
+    if settings.label_prior != "data":
+        return
+    if num_classes_of(build_model(models.generator, 0)) is None:
         raise BadInput(
             f"--label-prior data: the models of {models.source} are not conditional; leave it out, "
             "or give both num_classes"
