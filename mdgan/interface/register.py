@@ -12,7 +12,8 @@ from mdgan.gan.build import Models
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss, Term
 from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZER_NAMES
 from mdgan.gan.settings import DISCRIMINATOR_LOSS_NAMES, GENERATOR_LOSS_NAMES
-from mdgan.models.registry import Architecture, Shape, add_registered
+from mdgan.models import registry
+from mdgan.models.registry import Architecture, Shape
 from mdgan.models.settings import ARCHITECTURE_NAMES
 from mdgan.settings.names import Names
 
@@ -90,7 +91,7 @@ def architecture(
             return Models(f"--architecture {name}", shape, z_dim, generator, discriminator)
 
         _add(ARCHITECTURE_NAMES, name, make)
-        add_registered(
+        registry.register(
             Architecture(name, "of your own", models, width, dict(defaults or {}), conditional)
         )
         return make

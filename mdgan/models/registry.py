@@ -92,18 +92,10 @@ _ARCHITECTURES = {
 
 
 def register(entry: Architecture) -> None:
-    """Adds an architecture.
+    """Adds one of the user's; a later one of the same name replaces it.
 
-    Raises:
-        ValueError: another one has that name.
+    A name of mdgan's own is refused where names are registered; see `settings.names`.
     """
-    if entry.name == FILE or entry.name in _ARCHITECTURES:
-        raise ValueError(f"there is an architecture {entry.name} already")
-    _ARCHITECTURES[entry.name] = entry
-
-
-def add_registered(entry: Architecture) -> None:
-    """Adds one of the user's; a later one of the same name replaces it."""
     _ARCHITECTURES[entry.name] = entry
 
 

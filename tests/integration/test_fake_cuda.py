@@ -32,6 +32,15 @@ SLOW_RUNS = {
     "fegan": "--algorithm fegan --world-size 3 --round-iterations 2 --wire-models int8",
     "standalone": "--algorithm standalone --local-steps 2",
     "paragan": "--algorithm paragan --world-size 3",
+    "paragan, asynchronous": "--algorithm paragan --world-size 3 --updates async --ema 2",
+    **{
+        name: f"--world-size 3 --architecture {name} --width 4 --local-steps 1 --swap-interval 1"
+        for name in ("sngan", "biggan", "acgan", "md-gan-mlp", "md-gan-cnn")
+    },
+    "classes at once": "--world-size 4 --workers-per-host 3 --vectorize --architecture acgan "
+    "--width 4 --label-prior data --class-weight 0.5",
+    "classes in rounds": "--algorithm fl-gan --world-size 3 --round-iterations 2 --architecture "
+    "acgan --width 4",
     **{
         name: f"--world-size 3 --generator-optimizer {name} --discriminator-optimizer {name} "
         "--generator-schedule cosine --generator-warmup-iterations 2"

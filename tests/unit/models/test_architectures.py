@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from mdgan.data.dataset_file import load
 from mdgan.gan.build import Models, build_model, num_parameters
 from mdgan.gan.labels import call, num_classes_of
-from mdgan.models import biggan, dcgan
+from mdgan.models import biggan
 from mdgan.models.acgan import NOISE_SIZE
 from mdgan.models.minibatch_discrimination import KERNEL_SIZE, MinibatchDiscrimination
-from mdgan.models.registry import Architecture, architecture, architectures, register
-from mdgan.models.settings import ARCHITECTURES, FILE
+from mdgan.models.registry import architecture, architectures
+from mdgan.models.settings import ARCHITECTURES
 from mdgan.models.shapes import growth_of
 
 NUM_CLASSES = 3
@@ -47,9 +47,6 @@ def on_meta(name: str, shape: tuple[int, int, int], num_classes: int) -> tuple[n
 
 def test_settings_know_all_names() -> None:
     assert tuple(entry.name for entry in architectures()) == ARCHITECTURES
-    for name in (FILE, *ARCHITECTURES):
-        with pytest.raises(ValueError, match=f"there is an architecture {name} already"):
-            register(Architecture(name, "", dcgan.make, 1))
 
 
 @given(st.integers(1, 300), st.integers(1, 300))
