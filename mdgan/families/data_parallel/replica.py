@@ -143,7 +143,8 @@ class Replica:
         self._vectors = weight_vectors(self._models)
         self._answers: dict[Reduction, GradientVector] = {}
         self._generated: Generated | None = None
-        self._discriminator_loss = torch.zeros(())
+        self._device = next(gan.generator.parameters()).device
+        self._discriminator_loss = torch.zeros((), device=self._device)
 
     def take_over(self, weights: Mapping[str, Tensor]) -> None:
         """Becomes equal to the server's replica.
@@ -207,7 +208,7 @@ class Replica:
         """
         check_names(state, "noise", "random.", "worker.", _IMAGES)
         images = self._no_images()
-        images.load_state(part_of(state, _IMAGES), next(self._gan.generator.parameters()).device)
+        images.load_state(part_of(state, _IMAGES), self._device)
         own = self._gan.state()
         models = {name: own[name] for name in own if name.startswith(_OF_MODELS)}
         kept = {name: state[name] for name in state if not name.startswith(_IMAGES)}
