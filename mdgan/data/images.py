@@ -68,7 +68,8 @@ def read_image(path: Path, shape: Shape) -> Tensor:
         raise BadInput(
             f"{path}: cannot read this picture ({why_unreadable(error, path)}); remove or repair it"
         ) from error
-    return pixels_to_float(pixels)
+    # numpy, as many threads may read at once: of torch each would start a team of threads.
+    return torch.from_numpy(_OF_PIXEL[pixels.numpy()])
 
 
 def read_fitted(path: Path, shape: Shape, *, roughly: bool = False) -> Image.Image:
@@ -113,6 +114,10 @@ def _check_size(size: tuple[int, int], num_bytes: int) -> None:
 def pixels_to_float(pixels: Tensor) -> Tensor:
     """Pixels, uint8 in [0, 255], to float32 in [−1, 1]."""
     return pixels.to(torch.float32).div_(127.5).sub_(1.0)
+
+
+_OF_PIXEL = pixels_to_float(torch.arange(_MOST_IN_8_BITS + 1)).numpy()
+"""The float of each pixel value, float32 [256]."""
 
 
 def float_to_pixels(images: Tensor) -> Tensor:

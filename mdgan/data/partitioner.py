@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,10 +18,13 @@ class Partitioner(ABC):
         labels: int64 [n], the class of each sample, in [0, number of classes).
         class_names: one name a class; empty if the classes have only numbers.
         reads_files: whether the data lie in the folder that the user names.
+        read_one_by_one: whether each sample is read when it is drawn, by a reader that may be
+            called from several threads; then samples are read ahead.
     """
 
     labels: Tensor
     class_names: tuple[str, ...] = ()
+    read_one_by_one: bool = False
     reads_files: ClassVar[bool] = True
 
     @abstractmethod
@@ -80,6 +84,7 @@ class ImageFilesPartitioner(Partitioner):
     """
 
     shape: Shape
+    read_one_by_one = True
 
     def __init__(self, data_dir: Path) -> None:
         self.paths, self.labels = _pair("find", "n paths", self.find(data_dir))
@@ -97,7 +102,8 @@ class ImageFilesPartitioner(Partitioner):
 
     def images(self, indices: Tensor) -> Tensor:
         """The samples at some positions, float32 [k, C, H, W] in [−1, 1]."""
-        return torch.stack([read_image(self.paths[i], self.shape) for i in indices.tolist()])
+        chosen = [read_image(self.paths[i], self.shape).numpy() for i in indices.tolist()]
+        return torch.from_numpy(np.stack(chosen))  # numpy, for the reason that `read_image` gives
 
     def try_reading(self, index: int) -> None:
         """Decodes one picture; raises anything if it cannot be read."""

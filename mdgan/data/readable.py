@@ -51,12 +51,17 @@ class Readable(Partitioner):
     def __init__(self, source: Partitioner, indices: Tensor) -> None:
         self.labels = source.labels[indices]
         self.class_names = source.class_names
+        self.read_one_by_one = source.read_one_by_one
         self._told: list[str] = []
         self._source: Partitioner = source
         self._indices: Tensor = indices
         if isinstance(source, Readable):
             self._told = source._told
             self._source, self._indices = source._source, source._indices[indices]
+
+    def read(self, position: int) -> Tensor:
+        """One sample, [1, C, H, W], which nothing replaces; raises anything if that fails."""
+        return self._source.images(self._indices[position : position + 1])
 
     def images(self, indices: Tensor) -> Tensor:
         """The samples at some positions, float32 [k, C, H, W] in [−1, 1]; errors as `samples`."""
@@ -91,7 +96,7 @@ class Readable(Partitioner):
         for step in range(len(self)):
             here = (position + step) % len(self)
             with contextlib.suppress(Exception):  # a reader may raise anything
-                return self._source.images(self._indices[here : here + 1]), here
+                return self.read(here), here
         raise BadInput(f"not one of {len(self)} samples can be read any more; see the worker's log")
 
 
@@ -196,7 +201,7 @@ def _try_all(source: Partitioner) -> dict[int, _Failure]:
 
 
 def _results(source: Partitioner, pieces: list[range]) -> Iterator[dict[int, _Failure]]:
-    if not isinstance(source, ImageFilesPartitioner):  # its reader may not like threads
+    if not source.read_one_by_one:
         yield from map(partial(_try_some, source), pieces)
         return
     pool = ThreadPoolExecutor(num_cores())

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from mdgan.data.find import find_all
 from mdgan.data.scheme import PARTITION_FORMS, PartitionScheme, parse_partition
-from mdgan.settings.declare import Settings, own_setting, parsed, setting, switch, text
+from mdgan.settings.declare import Settings, own_setting, parsed, setting, switch, text, whole
 from mdgan.settings.machine import path_of
 
 
@@ -39,6 +40,26 @@ class DataSettings(Settings, group="data"):
         False,
         "Refuse to start if a sample cannot be read, instead of leaving it out.",
         switch(),
+    )
+    data_threads: int | Literal["auto"] = own_setting(
+        "auto",
+        "Threads of each process that read pictures ahead, where the data are picture files; "
+        "results do not depend on them.",
+        whole(
+            1,
+            1024,
+            below="at least one thread must read; --data-buffer 0 reads nothing ahead",
+            word="auto",
+        ),
+        metavar="N|auto",
+        group="speed",
+    )
+    data_buffer: int | Literal["auto"] = own_setting(
+        "auto",
+        "Pictures that are read ahead for each worker; 0 for none.",
+        whole(0, word="auto"),
+        metavar="N|auto",
+        group="speed",
     )
 
     def data_folder(self, dataset_name: str, rank: int) -> Path:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+from mdgan.data.fetching import Fetcher
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.readable import Readable
 from mdgan.gan.labels import Samples
@@ -16,17 +17,31 @@ class Shard:
 
     A sample that can no longer be read is replaced by the next one of the shard.
 
+    Args:
+        source: the data set.
+        indices: int64 [m], which of its samples.
+        generator: shuffles them.
+        fetcher: reads samples before they are drawn; None to read them when they are.
+
     Attributes:
         indices: int64 [m], which samples.
     """
 
-    def __init__(self, source: Partitioner, indices: Tensor, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        source: Partitioner,
+        indices: Tensor,
+        generator: torch.Generator,
+        fetcher: Fetcher | None = None,
+    ) -> None:
         if len(indices) == 0:
             raise ValueError("a shard needs at least one sample")
         self.indices = indices
         self._samples = Readable(source, indices)
         self._generator = generator
         self._order = torch.empty(0, dtype=torch.int64)
+        self._fetcher = fetcher
+        self._fetched = None if fetcher is None else fetcher.fetch(self._samples)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -57,15 +72,31 @@ class Shard:
         Returns:
             float32 [b, C, H, W] in [−1, 1] (X^(r) of Algorithm 1, SAMPLES), with their classes.
         """
-        return self._samples.samples(self.next_positions(batch_size))
+        positions = self.next_positions(batch_size)
+        if self._fetcher is None or self._fetched is None:
+            return self._samples.samples(positions)
+        return self._fetched.take(positions, self._coming(min(self._fetcher.buffer, len(self))))
 
     def next_positions(self, batch_size: int) -> Tensor:
         """Draws as `next_batch` does; returns the samples' positions in the shard, int64 [b]."""
-        while len(self._order) < batch_size:
-            reshuffled = torch.randperm(len(self.indices), generator=self._generator)
-            self._order = torch.cat([self._order, reshuffled])
-        chosen, self._order = self._order[:batch_size], self._order[batch_size:]
+        order = self._shuffled(batch_size, self._generator)
+        chosen, self._order = order[:batch_size], order[batch_size:]
         return chosen
+
+    def _coming(self, count: int) -> Tensor:
+        """The positions that are drawn next, int64 [count]; the shard stays as it is."""
+        if len(self._order) >= count:
+            return self._order[:count]
+        generator = torch.Generator()
+        generator.set_state(self._generator.get_state())
+        return self._shuffled(count, generator)[:count]
+
+    def _shuffled(self, count: int, generator: torch.Generator) -> Tensor:
+        """At least `count` positions in the order in which they are drawn from now on."""
+        order = self._order
+        while len(order) < count:
+            order = torch.cat([order, torch.randperm(len(self.indices), generator=generator)])
+        return order
 
     def state(self) -> dict[str, Tensor]:
         """What the next batches depend on, for `load_state`; contains no sample.

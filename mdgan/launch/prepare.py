@@ -15,6 +15,7 @@ from mdgan import __version__
 from mdgan.credentials.identity import Identity
 from mdgan.data import dataset_file
 from mdgan.data.dataset_file import DatasetFile
+from mdgan.data.fetching import Fetcher, check_buffer
 from mdgan.data.partition import partition
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
@@ -37,6 +38,7 @@ from mdgan.launch.task import Launcher, RayCluster, Task
 from mdgan.metrics.chosen import extractor_identity
 from mdgan.observe.trackers import check_trackers
 from mdgan.records.run_directory import RunDirectory
+from mdgan.settings.declare import flag
 
 _log = logging.getLogger(__name__)
 
@@ -127,10 +129,15 @@ class Prepared:
         ordered = dict.fromkeys([*registry.declared_settings(), *both])
         return {name: both[name] for name in ordered if name in both and name != "out"}
 
-    def shard(self, worker: int) -> Shard:
-        """The shard of one of the workers here."""
+    def fetcher(self) -> Fetcher:
+        """What reads the samples of one process ahead."""
+        return Fetcher.of(self.settings, self.settings.batch_size)
+
+    def shard(self, worker: int, fetcher: Fetcher | None = None) -> Shard:
+        """The shard of one of the workers here, and what reads its samples ahead, if it trains."""
         source, indices = self.holdings[worker]
-        return Shard(source, indices, generator_for(self.settings.seed, "shard", worker))
+        generator = generator_for(self.settings.seed, "shard", worker)
+        return Shard(source, indices, generator, fetcher)
 
 
 def prepare(
@@ -257,6 +264,7 @@ def _holdings(
     show_all: bool,
 ) -> Holdings:
     """What the workers here hold; all data, if the algorithm has no hosts."""
+    check_buffer(settings, dataset.shape, len(ranks.workers()) or 1)
     if not entry.has_hosts:
         source = _open(settings, dataset, settings.data_folder(dataset.name, 1))
         return {1: (source, torch.arange(len(source)))}
@@ -317,6 +325,13 @@ def _warnings(
         warnings.append(
             "--insecure: nothing is encrypted; who reaches the port can take part, and who is on "
             "the way can read and change everything"
+        )
+    ahead = {"data_threads": settings.data_threads, "data_buffer": settings.data_buffer}
+    given = [f"{flag(name)} {value}" for name, value in ahead.items() if value != "auto"]
+    if given and holdings and not any(source.read_one_by_one for source, _ in holdings.values()):
+        warnings.append(
+            f"{', '.join(given)}: --dataset {settings.dataset} reads nothing when it is drawn, so "
+            "there is nothing to read ahead"
         )
     small = [n for n, (_, indices) in holdings.items() if len(indices) < settings.batch_size]
     if small and entry.lets_batches_repeat:

@@ -109,7 +109,8 @@ def make_host(
         teller: tells the user, if the server does not do so on this machine.
     """
     settings, builder = prepared.settings, prepared.builder
-    shards = {rank: prepared.shard(rank) for rank in workers}
+    fetcher = prepared.fetcher()
+    shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
     counts = {rank: builder.class_counts(shards[rank], settings) for rank in workers}
     every = traced_every(settings.iterations, settings.num_workers)
     tracer = Tracer(
@@ -140,6 +141,7 @@ def make_host(
         Describer(shards, own_file(settings), device),
         HostCheckpoints(checkpoints_of, tracer),
         tracer,
+        fetcher,
         teller,
     )
 
@@ -229,7 +231,8 @@ def serve(
     """Runs the server over any transport."""
     on_stop_signals(transport.interrupt, scoring.abandon)
     settings, goes_on = prepared.settings, claimed.goes_on
-    shards = {} if prepared.algorithm.has_hosts else {1: prepared.shard(1)}
+    fetcher = prepared.fetcher()
+    shards = {} if prepared.algorithm.has_hosts else {1: prepared.shard(1, fetcher)}
     part = prepared.builder.server(settings, prepared.models, device, shards)
     average = make_average(prepared.models.generator, part.generator, settings)
     observer = make_observer(
@@ -256,7 +259,8 @@ def serve(
         goes_on.restore(server.load_state)
         replaces = claimed.takes_over
         server.go_on(goes_on.manifest, goes_on.changed, replaces_another=replaces)
-    server.run()
+    with contextlib.closing(fetcher):
+        server.run()
 
 
 _log = logging.getLogger(__name__)

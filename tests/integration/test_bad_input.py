@@ -46,6 +46,8 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--dataset", "cifar10"], ["data/cifar10", "download=True"]),
         (["--dataset", "celeba"], ["data/celeba"]),
         (["--dataset", "folder"], ["data/folder"]),
+        (["--data-threads", "0"], ["--data-threads 0", "--data-buffer 0"]),
+        (["--data-buffer", "1000000000000"], ["--data-buffer 1000000000000", "memory"]),
         (["--world-size", "1"], ["--world-size 1", "at least 2"]),
         (["--kappa", "0"], ["--kappa 0", "at least 1"]),
         (["--kappa", "5"], ["--kappa 5", "4 worker(s)"]),

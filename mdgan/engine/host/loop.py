@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mdgan import messages
+from mdgan.data.fetching import Fetcher
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.telling import Teller
@@ -52,6 +53,7 @@ class Host:
         describer: tells of the real data, if the server wants scores.
         checkpoints: writes the workers' states.
         tracer: records what this host does when.
+        fetcher: reads its workers' samples ahead.
         teller: tells the user, if the server does not do so on this machine.
     """
 
@@ -64,6 +66,7 @@ class Host:
         describer: Describer,
         checkpoints: HostCheckpoints,
         tracer: Tracer,
+        fetcher: Fetcher,
         teller: Teller | None = None,
     ) -> None:
         self._part = part
@@ -74,6 +77,7 @@ class Host:
         self._describer = describer
         self._checkpoints = checkpoints
         self._tracer = tracer
+        self._fetcher = fetcher
         self._teller = teller
         self._has_trained = False
         self._of_algorithm = part.handlers()
@@ -107,6 +111,7 @@ class Host:
             raise HostFailed(str(error)) from error
         finally:
             self._checkpoints.close()
+            self._fetcher.close()
             self._transport.close()
 
     def interrupt(self) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mdgan import messages
+from mdgan.data.fetching import Fetcher
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.loop import Host
@@ -76,6 +77,7 @@ class PlayedServer:
             Describer({rank: make_shard(rank) for rank in workers}, None, small.CPU),
             HostCheckpoints(lambda _run: self.folder, tracer),
             tracer,
+            Fetcher(threads=1, buffer=0),
         )
         self.number = number
         self.actor = Actor(self.host.run)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mdgan.data.fetching import Fetcher
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
 from mdgan.engine.host.checkpoints import HostCheckpoints
@@ -287,6 +288,7 @@ class Stage:
             Describer({rank: make_shard(rank) for rank in workers}, None, small.CPU),
             HostCheckpoints(lambda _run: folder, tracer),
             tracer,
+            Fetcher(threads=1, buffer=0),
         )
         self.hosts[number] = Actor(made.run)
         self._own.append(made)

@@ -33,3 +33,9 @@ def test_the_baseline_holds_all_data() -> None:
     (source, indices) = prepared.holdings[1]
     assert len(indices) == len(source)
     assert list(prepared.holdings) == [1]
+
+
+def test_threads_that_have_nothing_to_read_are_told() -> None:
+    (line,) = prepare({**SMALL, "data_threads": 4}).warnings
+    assert line.startswith("--data-threads 4: --dataset digits reads nothing when it is drawn")
+    assert prepare(SMALL).warnings == ()

@@ -127,7 +127,17 @@ RUNS: list[tuple[dict[str, Any], object]] = [
 
 
 LATER = {
-    *("init_from", "log_file", "strict_data", "tracker", "ema", "listen", "relay"),
+    *(
+        "init_from",
+        "log_file",
+        "strict_data",
+        "data_threads",
+        "data_buffer",
+        "tracker",
+        "ema",
+        "listen",
+        "relay",
+    ),
     *("credentials", "ca", "certificate", "key", "revoked"),
     *ModelSettings.names(),
     *RegularizerSettings.names(),

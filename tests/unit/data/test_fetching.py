@@ -1,0 +1,157 @@
+"""Samples that threads read before they are drawn: the same ones, in the same order."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mdgan.data.fetching import Fetcher, check_buffer
+from mdgan.data.partitioner import Partitioner
+from mdgan.data.settings import DataSettings
+from mdgan.data.shard import Shard
+from mdgan.errors import BadInput
+from mdgan.gan.labels import Samples
+
+LONG = 60.0
+
+
+class Numbers(Partitioner):
+    """Sample i is the number i, and its class i + 1000.
+
+    Args:
+        size: how many.
+        before: called with the position of each sample that is about to be read.
+    """
+
+    read_one_by_one = True
+
+    def __init__(self, size: int, before: Callable[[int], object] = lambda _: None) -> None:
+        self.labels = torch.arange(1000, 1000 + size)
+        self._before = before
+
+    def images(self, indices: Tensor) -> Tensor:
+        for index in indices.tolist():
+            self._before(index)
+        return indices.to(torch.float32).reshape(-1, 1, 1, 1)
+
+
+def shard_of(source: Partitioner, fetcher: Fetcher | None = None) -> Shard:
+    generator = torch.Generator().manual_seed(3)
+    return Shard(source, torch.arange(len(source)), generator, fetcher)
+
+
+@contextmanager
+def fetching(threads: int = 2, buffer: int = 8) -> Iterator[Fetcher]:
+    with closing(Fetcher(threads, buffer)) as fetcher:
+        yield fetcher
+
+
+def data_threads() -> int:
+    return sum(thread.name.startswith("data") for thread in threading.enumerate())
+
+
+def assert_equal(wanted: Samples, got: Samples) -> None:
+    assert wanted.labels is not None
+    assert got.labels is not None
+    assert torch.equal(wanted.images, got.images)
+    assert torch.equal(wanted.labels, got.labels)
+
+
+steps = st.lists(st.one_of(st.integers(1, 9), st.sampled_from(["keep", "go back"])), max_size=12)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 30), st.integers(1, 4), st.integers(0, 40), steps)
+def test_the_same_samples_for_any_threads_and_any_buffer(
+    size: int, threads: int, buffer: int, steps: list[int | str]
+) -> None:
+    with fetching(threads, buffer) as fetcher:
+        plain, ahead = shard_of(Numbers(size)), shard_of(Numbers(size), fetcher)
+        kept = plain.state(), ahead.state()
+        for step in steps:
+            if step == "keep":
+                kept = plain.state(), ahead.state()
+            elif isinstance(step, str):
+                assert plain.load_state(kept[0])
+                assert ahead.load_state(kept[1])
+            else:
+                assert_equal(plain.next_batch(step), ahead.next_batch(step))
+            for name, tensor in plain.state().items():
+                assert torch.equal(tensor, ahead.state()[name]), "what is only fetched is no state"
+
+
+def test_what_comes_next_is_read_before_it_is_drawn() -> None:
+    read, enough = [], threading.Semaphore(0)
+
+    def before(position: int) -> None:
+        read.append(position)
+        enough.release()
+
+    with fetching(threads=2, buffer=5) as fetcher:
+        shard = shard_of(Numbers(40, before), fetcher)
+        shard.next_batch(3)
+        for _ in range(3 + 5):
+            assert enough.acquire(timeout=LONG)
+        coming = shard.next_batch(5).images.flatten().long().tolist()
+        assert set(coming) <= set(read[:8])
+
+
+def test_threads_read_at_once() -> None:
+    together = threading.Barrier(3)
+    with fetching(threads=3) as fetcher:
+        shard = shard_of(Numbers(3, lambda _: together.wait(LONG)), fetcher)
+        assert len(shard.next_batch(3)) == 3
+
+
+def test_threads_begin_with_the_first_batch_and_end_with_the_rank() -> None:
+    assert data_threads() == 0
+    with fetching(threads=2) as fetcher:
+        shards = [shard_of(Numbers(20), fetcher) for _ in range(2)]
+        assert data_threads() == 0, "a rank may still be forked"
+        for shard in shards:
+            shard.next_batch(4)
+        assert 1 <= data_threads() <= 2
+    assert data_threads() == 0
+
+
+def test_a_data_set_in_memory_is_not_fetched() -> None:
+    source = Numbers(20)
+    source.read_one_by_one = False
+    with fetching() as fetcher:
+        shard_of(source, fetcher).next_batch(4)
+        assert data_threads() == 0
+
+
+def test_a_sample_that_gets_lost_is_replaced_as_without_threads(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(position: int) -> None:
+        if position in (2, 3, 7):
+            raise OSError("gone")
+
+    plain = shard_of(Numbers(10, refuse))
+    wanted = [plain.next_batch(4) for _ in range(8)]
+    caplog.clear()
+    with fetching() as fetcher, caplog.at_level(logging.WARNING):
+        ahead = shard_of(Numbers(10, refuse), fetcher)
+        for batch in wanted:
+            assert_equal(batch, ahead.next_batch(4))
+    assert caplog.text.count("stands in for each") == 1
+
+
+def test_a_buffer_larger_than_memory_is_refused() -> None:
+    given = DataSettings(data_buffer=10**9)
+    with pytest.raises(BadInput, match=r"^--data-buffer 1000000000: 3 worker\(s\) .* give fewer$"):
+        check_buffer(given, (3, 64, 64), num_workers=3)
+    check_buffer(DataSettings(data_buffer=1000), (3, 64, 64), num_workers=3)
+
+
+def test_no_thread_at_all_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"^--data-threads 0: .*--data-buffer 0 reads nothing"):
+        DataSettings.read({"data_threads": 0})
