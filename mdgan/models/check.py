@@ -135,6 +135,8 @@ def _build(models: Models, name: str, kind: Build) -> nn.Module:
             f"{models.source}: {name} fails when it is made: {type(error).__name__}: "
             f"{reason_of(error)}"
         ) from error
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"{models.source}: {name} gives {type(model).__name__}, not an nn.Module")
     if model is another:
         raise BadInput(
             f"{models.source}: {name} gives the same model twice; each worker needs its own, "

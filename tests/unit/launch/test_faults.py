@@ -78,7 +78,7 @@ def test_variables_say_what_they_were_given(faults: list[Fault]) -> None:
         ("server:kill@wait:1;nonsense", "'nonsense'"),
         ("server:hug@wait:1", "hug is none of kill, stop, leave"),
         ("server:kill@feedback:1", "feedback is none of generate, send"),
-        ("host-1:kill@generate:1", "generate is none of receive"),
+        ("host-1:kill@wait:1", "wait is none of receive"),
     ],
 )
 def test_malformed_faults(text: str, says: str) -> None:

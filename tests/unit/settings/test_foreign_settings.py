@@ -8,6 +8,7 @@ import pytest
 
 from mdgan.errors import BadInput
 from mdgan.families import registry
+from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.standalone.settings import StandaloneSettings
@@ -140,6 +141,8 @@ LATER = {
     ),
     *("credentials", "ca", "certificate", "key", "revoked"),
     *ModelSettings.names(),
+    *(DataParallelSettings.names() - MDGANSettings.names()),
+    *("updates", "class_weight", "label_prior"),
     *RegularizerSettings.names(),
     *(OptimizerSettings.names() - {"generator_lr", "discriminator_lr", "beta1", "beta2"}),
 }
