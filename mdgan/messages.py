@@ -69,18 +69,21 @@ def spans(
     sent_bytes: Mapping[str, int],
     received_bytes: Mapping[str, int],
     memory_bytes: int = 0,
+    fetching: Mapping[str, Any] | None = None,
 ) -> Message:
     """Host → server, about once a second: what it did when, what it moved and what it holds.
 
     Returns:
         fields `rows` (see `Tracer.take`), `sent_bytes` and `received_bytes` (by kind), and
-        `memory_bytes` of the process; 0 if the host is no process of its own.
+        `memory_bytes` of the process; 0 if the host is no process of its own. Now and then
+        `fetching`, how its workers waited for data.
     """
     fields = {
         "rows": list(rows),
         "sent_bytes": dict(sent_bytes),
         "received_bytes": dict(received_bytes),
         "memory_bytes": memory_bytes,
+        **({} if fetching is None else {"fetching": dict(fetching)}),
     }
     return Message(Kind.SPANS, iteration, fields=fields)
 

@@ -5,24 +5,53 @@ memory has nothing to wait for. Which samples come next depends on the shard alo
 number of threads nor what they have already read changes any result.
 """
 
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from math import prod
+from dataclasses import asdict, dataclass
+from math import inf, prod
+from typing import Any
 
 import psutil
 import torch
 from torch import Tensor
 
+from mdgan.data.congestion import Range, Tuner
 from mdgan.data.images import Shape
 from mdgan.data.readable import Readable
 from mdgan.data.settings import DataSettings
 from mdgan.errors import BadInput
 from mdgan.gan.labels import Samples
 from mdgan.settings.declare import flag
+from mdgan.settings.machine import num_cores
 
-_AUTO_THREADS = 2
-_AUTO_BATCHES = 4
+_TELL_SECONDS = 5.0
+_THREADS_A_CORE, _MOST_THREADS = 4, 32
+_LEAST_BATCHES, _MOST_BATCHES = 2, 32
+_MEMORY_SHARE = 8
 _FLOAT_BYTES = 4
+
+
+@dataclass
+class Waits:
+    """How long training waited for its batches.
+
+    Attributes:
+        batches: how many.
+        waited_seconds: for all of them together.
+        longest_seconds: for one of them.
+    """
+
+    batches: int = 0
+    waited_seconds: float = 0.0
+    longest_seconds: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """One more batch."""
+        self.batches += 1
+        self.waited_seconds += seconds
+        self.longest_seconds = max(self.longest_seconds, seconds)
 
 
 class Fetcher:
@@ -31,39 +60,74 @@ class Fetcher:
     They start with the first sample that is asked for, so not before a rank has been forked.
 
     Args:
-        threads: that read at once.
-        buffer: how many samples are read ahead for each shard; 0 for none.
-
-    Attributes:
-        buffer: how many samples are read ahead for each shard; 0 for none.
+        threads: how many may read at once.
+        buffer: how many samples may be read ahead for each shard; 0 to 0 for none.
     """
 
-    def __init__(self, threads: int, buffer: int) -> None:
-        self.buffer = buffer
-        self._threads = threads
+    def __init__(self, threads: Range, buffer: Range) -> None:
+        self._tuner = Tuner(threads, buffer)
         self._pool: ThreadPoolExecutor | None = None
+        self._threads = 0
+        self._name = f"data-{id(self)}"
         self._fetched: list[Fetched] = []
+        self._waits = Waits()
+        self._drawn: float | None = None
+        self._told = (-inf, 0, 0)
 
     @classmethod
-    def of(cls, settings: DataSettings, batch_size: int) -> "Fetcher":
-        """As the user has it.
+    def of(
+        cls, settings: DataSettings, batch_size: int, shape: Shape, processes: int, workers: int
+    ) -> "Fetcher":
+        """As the user has it; what is `auto` is tuned.
 
         Args:
             settings: of the run.
             batch_size: b.
+            shape: (C, H, W).
+            processes: of this machine that read.
+            workers: that this machine carries.
         """
         threads, buffer = settings.data_threads, settings.data_buffer
-        return cls(
-            _AUTO_THREADS if threads == "auto" else threads,
-            _AUTO_BATCHES * batch_size if buffer == "auto" else buffer,
-        )
+        if threads == "auto":
+            most = min(_THREADS_A_CORE * num_cores() // processes, _MOST_THREADS)
+            of_threads = Range(1, max(2, most))
+        else:
+            of_threads = Range(threads, threads)
+        if buffer == "auto":
+            least = _LEAST_BATCHES * batch_size
+            fits = psutil.virtual_memory().total // _MEMORY_SHARE // (workers * _bytes(shape))
+            of_buffer = Range(least, max(least, min(_MOST_BATCHES * batch_size, fits)))
+        else:
+            of_buffer = Range(buffer, buffer)
+        return cls(of_threads, of_buffer)
+
+    @property
+    def buffer(self) -> int:
+        """How many samples are now read ahead for each shard."""
+        return self._tuner.buffer
 
     def fetch(self, samples: Readable) -> "Fetched | None":
         """Fetches some samples ahead; None where that gains nothing."""
         if not self.buffer or not samples.read_one_by_one:
             return None
-        self._fetched.append(Fetched(samples, self._submit))
+        self._fetched.append(Fetched(samples, self._submit, self._note))
         return self._fetched[-1]
+
+    def tell(self, *, at_end: bool = False) -> dict[str, Any] | None:
+        """How long training waited for data since this was told, and what reads them.
+
+        Returns:
+            JSON values: those of `Waits`, `threads` and `buffer`. None if there is nothing to tell,
+            or too little has passed since and nothing has changed.
+        """
+        now, tuner = time.monotonic(), self._tuner
+        told_at, *setting = self._told
+        is_due = now >= told_at + _TELL_SECONDS or [tuner.threads, tuner.buffer] != setting
+        if not self._waits.batches or not (is_due or at_end):
+            return None
+        self._told = now, tuner.threads, tuner.buffer
+        waits, self._waits = self._waits, Waits()
+        return {**asdict(waits), "threads": tuner.threads, "buffer": tuner.buffer}
 
     def close(self) -> None:
         """Ends the threads; what they are reading at this moment is still read."""
@@ -71,11 +135,24 @@ class Fetcher:
             fetched.drop()
         if self._pool is not None:
             self._pool.shutdown()
+        for thread in threading.enumerate():  # also those of pools that had another size
+            if thread.name.startswith(f"{self._name}_"):
+                thread.join()
 
     def _submit(self, read: Callable[[int], Tensor], position: int) -> Future[Tensor]:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="data")
+        if self._pool is None or self._threads != self._tuner.threads:
+            if self._pool is not None:
+                self._pool.shutdown(wait=False)  # its threads end with what they have been given
+            self._threads = self._tuner.threads
+            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix=self._name)
         return self._pool.submit(read, position)
+
+    def _note(self, waited_seconds: float) -> None:
+        """Training waited so long for a batch."""
+        before, self._drawn = self._drawn, time.monotonic()
+        self._waits.add(waited_seconds)
+        if before is not None:  # nothing could have been read ahead for the first batch
+            self._tuner.note(waited_seconds, self._drawn - before)
 
 
 class Fetched:
@@ -84,15 +161,18 @@ class Fetched:
     Args:
         samples: of the shard.
         submit: has a thread call a function with a position.
+        note: told how many seconds a batch was waited for.
     """
 
     def __init__(
         self,
         samples: Readable,
         submit: Callable[[Callable[[int], Tensor], int], Future[Tensor]],
+        note: Callable[[float], None],
     ) -> None:
         self._samples = samples
         self._submit = submit
+        self._note = note
         self._reading: dict[int, Future[Tensor]] = {}
 
     def take(self, drawn: Tensor, coming: Tensor) -> Samples:
@@ -113,11 +193,14 @@ class Fetched:
         """
         now, later = drawn.tolist(), coming.tolist()
         self._read([*now, *later])
+        began = time.monotonic()
+        is_there = all(self._reading[position].done() for position in now)
         try:
             images = [self._reading[position].result() for position in now]
         except Exception:  # a reader may raise anything
             return self._samples.samples(drawn)  # tries again, and replaces what cannot be read
         finally:
+            self._note(0.0 if is_there else time.monotonic() - began)
             self._read(later)
         return Samples(torch.cat(images), self._samples.labels[drawn])
 
@@ -138,23 +221,27 @@ class Fetched:
             future.cancel()
 
 
-def check_buffer(settings: DataSettings, shape: Shape, num_workers: int) -> None:
+def check_buffer(settings: DataSettings, shape: Shape, workers: int) -> None:
     """Checks that what is read ahead fits into this machine's memory.
 
     Args:
         settings: of the run.
         shape: (C, H, W).
-        num_workers: how many workers this machine carries.
+        workers: that this machine carries.
 
     Raises:
         BadInput: it does not.
     """
     if settings.data_buffer == "auto":
         return
-    needed = settings.data_buffer * num_workers * prod(shape) * _FLOAT_BYTES
+    needed = settings.data_buffer * workers * _bytes(shape)
     if needed > (memory := psutil.virtual_memory().total):
         raise BadInput(
-            f"{flag('data_buffer')} {settings.data_buffer}: {num_workers} worker(s) here would "
+            f"{flag('data_buffer')} {settings.data_buffer}: {workers} worker(s) here would "
             f"hold {needed / 1e9:,.1f} GB of samples read ahead, and this machine has "
             f"{memory / 1e9:,.1f} GB of memory; give fewer"
         )
+
+
+def _bytes(shape: Shape) -> int:
+    return _FLOAT_BYTES * prod(shape)

@@ -131,7 +131,9 @@ class Prepared:
 
     def fetcher(self) -> Fetcher:
         """What reads the samples of one process ahead."""
-        return Fetcher.of(self.settings, self.settings.batch_size)
+        hosts, workers = len(self.ranks.hosts) or 1, len(self.ranks.workers()) or 1
+        settings = self.settings
+        return Fetcher.of(settings, settings.batch_size, self.dataset.shape, hosts, workers)
 
     def shard(self, worker: int, fetcher: Fetcher | None = None) -> Shard:
         """The shard of one of the workers here, and what reads its samples ahead, if it trains."""

@@ -231,8 +231,8 @@ def serve(
     """Runs the server over any transport."""
     on_stop_signals(transport.interrupt, scoring.abandon)
     settings, goes_on = prepared.settings, claimed.goes_on
-    fetcher = prepared.fetcher()
-    shards = {} if prepared.algorithm.has_hosts else {1: prepared.shard(1, fetcher)}
+    fetcher = None if prepared.algorithm.has_hosts else prepared.fetcher()
+    shards = {} if fetcher is None else {1: prepared.shard(1, fetcher)}
     part = prepared.builder.server(settings, prepared.models, device, shards)
     average = make_average(prepared.models.generator, part.generator, settings)
     observer = make_observer(
@@ -253,13 +253,22 @@ def serve(
         if average is not None:
             average.begin_anew()
     server = build_server(
-        part, settings, transport, members, checkpoints, scoring, observer, timeouts, average
+        part,
+        settings,
+        transport,
+        members,
+        checkpoints,
+        scoring,
+        observer,
+        timeouts,
+        average,
+        fetcher,
     )
     if goes_on is not None:
         goes_on.restore(server.load_state)
         replaces = claimed.takes_over
         server.go_on(goes_on.manifest, goes_on.changed, replaces_another=replaces)
-    with contextlib.closing(fetcher):
+    with contextlib.nullcontext() if fetcher is None else contextlib.closing(fetcher):
         server.run()
 
 

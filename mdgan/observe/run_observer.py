@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from math import isfinite
 from typing import Any
 
+from msgspec.structs import asdict
 from torch import Tensor, nn
 
 from mdgan.observe.grid import usual_grid
@@ -15,7 +16,7 @@ from mdgan.observe.progress import Progress, duration
 from mdgan.observe.tracer import OnPhase, Tracer
 from mdgan.observe.trackers import Trackers
 from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
-from mdgan.records.rows import Losses, Scores, typed
+from mdgan.records.rows import Fetching, Losses, Scores, typed
 from mdgan.records.run_directory import AVERAGE_FILE, GENERATOR_FILE, RunDirectory
 from mdgan.records.values import count, passed, said_left_out
 
@@ -222,6 +223,21 @@ class RunObserver:
         if lines:
             with self._going_on():
                 self._run.append_trace(role, lines)
+
+    def fetching(self, role: str, iteration: int, told: Mapping[str, Any]) -> None:
+        """Records how a process waited for its data.
+
+        Args:
+            role: of the process.
+            iteration: the last one that it had reached.
+            told: from `Fetcher.tell`.
+
+        Raises:
+            ValueError: that makes no sense.
+        """
+        row = typed({**told, "role": role, "iteration": iteration, "seconds": None}, Fetching)
+        checked = {name: value for name, value in asdict(row).items() if value is not None}
+        self.event("fetching", **checked)
 
     def gave_up(self, iteration: int) -> None:
         """Training failed before its first iteration.

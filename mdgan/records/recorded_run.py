@@ -14,6 +14,7 @@ from mdgan.records.happenings import KINDS, Happening
 from mdgan.records.roles import first_worker
 from mdgan.records.rows import (
     Attended,
+    Fetching,
     Kind,
     Losses,
     Round,
@@ -236,6 +237,7 @@ _KINDS: dict[str, type[Row]] = {
     "swap": Swap,
     "round": Round,
     "attendance": Attended,
+    "fetching": Fetching,
     "unsaved": Unsaved,
     "unscored": Unscored,
 }

@@ -245,6 +245,31 @@ class Attended(Row, frozen=True):
     workers: dict[Rank, dict[str, Count]] = {}
 
 
+class Fetching(Row, frozen=True):
+    """How a process waited for data that its threads read ahead, since the row before.
+
+    Attributes:
+        role: of the process.
+        batches: that its workers drew.
+        waited_seconds: for all these batches together.
+        longest_seconds: for one of them.
+        threads: that read at the end.
+        buffer: how many samples were read ahead for each worker at the end.
+    """
+
+    role: str
+    batches: Annotated[int, Meta(gt=0, lt=1 << 53)]
+    waited_seconds: Seconds
+    longest_seconds: Seconds
+    threads: Count
+    buffer: Count
+
+    @property
+    def mean_seconds(self) -> float:
+        """How long a batch was waited for, on average."""
+        return self.waited_seconds / self.batches
+
+
 class Unsaved(Row, frozen=True):
     """A checkpoint that could not be made, and why."""
 

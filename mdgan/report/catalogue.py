@@ -7,6 +7,7 @@ from mdgan.report.figures import (
     classes,
     costs,
     durations,
+    fetching,
     losses,
     rounds,
     samples,
@@ -180,6 +181,13 @@ COST = Section("cost", "Time, bytes and memory", (
             caption="How the mean duration without outliers grows with the number of workers.",
         ),
     ), counted=True),
+    Entry("fetching", "Waiting for data", (
+        View(
+            of=fetching.by_process, missing="", draw=fetching.waits,
+            caption="How long training waited for a batch of pictures, and what read them ahead: "
+            "threads and buffer grow while it waits, and shrink afterwards.",
+        ),
+    )),
     Entry("memory", "Memory by process", (
         View(
             of=costs.memory, missing="", draw=costs.memory_by_process,

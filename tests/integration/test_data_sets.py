@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import QUICK, generator_bytes, read_status, run, run_here
+from tests.processes import QUICK, generator_bytes, read_events, read_status, run, run_here
 from tests.unit import dataset_formats
 
 FEW = ["--iterations", "2", *QUICK[2:]]
@@ -37,6 +37,15 @@ def test_memory(tmp_path: Path, dataset: str, write: Callable[[Path], object]) -
     assert result.status == 0, result
 
 
+def test_one_process_alone_reads_ahead(tmp_path: Path) -> None:
+    dataset_formats.write_celeba(tmp_path / "data" / "celeba", 24)
+    flags = ["--dataset", "celeba", "--algorithm", "standalone", "--data-threads", "3"]
+    result = run_here("train", *FEW, *flags, "--out", "run", cwd=tmp_path)
+    assert result.status == 0, result
+    (told, *_) = read_events(tmp_path / "run", "fetching")
+    assert (told["role"], told["threads"]) == ("standalone", 3)
+
+
 def test_every_rank_has_a_folder_of_its_own(tmp_path: Path) -> None:
     for rank in (1, 2):
         folder = tmp_path / f"hospital-{rank}"
@@ -58,6 +67,10 @@ def test_every_rank_has_a_folder_of_its_own(tmp_path: Path) -> None:
     again = run_here("train", *FEW, *flags, *nothing_ahead, "--out", "b", cwd=tmp_path)
     assert again.status == 0, again
     assert generator_bytes(tmp_path / "a") == generator_bytes(tmp_path / "b")
+    told = read_events(tmp_path / "a", "fetching")
+    assert {row["role"] for row in told} == {"host-1", "host-2"}
+    assert sum(row["batches"] for row in told) >= 2 * 2
+    assert not read_events(tmp_path / "b", "fetching"), "nothing was read ahead"
     strict = run_here("train", *flags, "--strict-data", cwd=tmp_path)
     assert (strict.status, strict.output) == (2, "")
     assert "mdgan: --strict-data: 1 of 10 pictures" in strict.errors

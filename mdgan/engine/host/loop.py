@@ -206,7 +206,7 @@ class Host:
         raise Interrupted
 
     def _stop(self, message: Message) -> None:
-        self._tell_spans()
+        self._tell_spans(at_end=True)
         if message.fields["shut_out"]:
             raise HostFailed(message.fields["reason"])
         if message.fields["reason"]:
@@ -229,8 +229,9 @@ class Host:
         transport.send(messages.ready(message.iteration, holds))
         self._part.adopted()
 
-    def _tell_spans(self) -> None:
+    def _tell_spans(self, *, at_end: bool = False) -> None:
         traffic, iteration = self._transport.traffic, self._tracer.iteration
         rows = self._tracer.take()
         told = rows, traffic.sent, traffic.received, memory_bytes()
-        self._transport.send(messages.spans(iteration, *told))
+        fetching = self._fetcher.tell(at_end=at_end)
+        self._transport.send(messages.spans(iteration, *told, fetching))

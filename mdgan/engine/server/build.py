@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from mdgan.data.fetching import Fetcher
 from mdgan.engine.parts import ServerPart
 from mdgan.engine.server.attendance import Attendance
 from mdgan.engine.server.barrier import AnswerInbox, Barrier, Deadline
@@ -31,6 +32,7 @@ def build_server(
     observer: RunObserver,
     timeouts: Timeouts,
     average: GeneratorAverage | None = None,
+    fetcher: Fetcher | None = None,
 ) -> Server:
     """A server that is ready to run.
 
@@ -44,6 +46,7 @@ def build_server(
         observer: records the run.
         timeouts: the time limits.
         average: of the generator; None if there is none.
+        fetcher: reads samples ahead, if the server's part has the data itself.
     """
     attendance = Attendance(members, observer)
     desk = Desk(transport, members, attendance, observer, checkpoints.check_fence)
@@ -64,14 +67,9 @@ def build_server(
     engine = Engine(transport, members, desk, barrier, checkpoints, observer, dict, lambda: None)
     newcomers = Newcomers(transport, members, checkpoints, observer, part.copied)
     scoring.attach(members, observer)
-
-    def note_state(host: int, message: Message) -> None:
-        copied = message.fields["purpose"] == "copy"
-        (newcomers.pass_on if copied else checkpoints.note_states)(host, message)
-
     desk.handlers |= {
         Kind.READY: newcomers.ready,
-        Kind.STATE: note_state,
+        Kind.STATE: partial(_note_state, newcomers, checkpoints),
         Kind.CHECKPOINTED: checkpoints.note,
         Kind.REAL: scoring.note_real,
         **{kind: partial(handler, engine) for kind, handler in part.handlers().items()},
@@ -80,4 +78,11 @@ def build_server(
     topics = (checkpoints, scoring, newcomers)
     desk.settling = [attendance.settle, of_part, *(topic.settle for topic in topics)]
     desk.after_each = newcomers.tend
-    return Server(part, engine, attendance, scoring, settings, timeouts, average)
+    return Server(part, engine, attendance, scoring, settings, timeouts, average, fetcher)
+
+
+def _note_state(
+    newcomers: Newcomers, checkpoints: ServerCheckpoints, host: int, message: Message
+) -> None:
+    copied = message.fields["purpose"] == "copy"
+    (newcomers.pass_on if copied else checkpoints.note_states)(host, message)

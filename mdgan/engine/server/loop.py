@@ -8,6 +8,7 @@ from functools import partial
 from torch import Tensor
 
 from mdgan import messages
+from mdgan.data.fetching import Fetcher
 from mdgan.engine.parts import ServerPart
 from mdgan.engine.server.attendance import Attendance
 from mdgan.engine.server.barrier import Hosts
@@ -46,6 +47,7 @@ class Server:
         settings: of the run.
         timeouts: the time limits.
         average: of the generator; None if there is none.
+        fetcher: reads samples ahead, if the server's part has the data itself.
     """
 
     def __init__(
@@ -57,9 +59,11 @@ class Server:
         settings: RunSettings,
         timeouts: Timeouts,
         average: GeneratorAverage | None = None,
+        fetcher: Fetcher | None = None,
     ) -> None:
         self._part = part
         self._average = average
+        self._fetcher = fetcher
         self._engine = engine
         self._transport = engine.transport
         self._members = engine.members
@@ -230,13 +234,16 @@ class Server:
     def _standing(self) -> Standing:
         return Standing(self._iteration, self._part.progress(), self._observer.seconds())
 
-    def _tell_spans(self) -> None:
+    def _tell_spans(self, *, at_end: bool = False) -> None:
         traffic, rows = self._transport.traffic, self._observer.tracer.take()
         told = self._part.role, self._iteration, rows
         if traffic.sent or traffic.received:
             self._observer.spans(*told, traffic.sent, traffic.received, memory_bytes())
         else:
             self._observer.spans(*told, memory_bytes=memory_bytes())
+        fetching = None if self._fetcher is None else self._fetcher.tell(at_end=at_end)
+        if fetching is not None:
+            self._observer.fetching(self._part.role, self._iteration, fetching)
 
     def _await_workers(self) -> None:
         """Waits until every expected rank is ready to train.
@@ -316,4 +323,4 @@ class Server:
         desk, farewell = self._engine.desk, self._timeouts.farewell
         desk.see_off(stop, min(farewell, _HURRY_SECONDS) if desk.hurries else farewell)
         self._transport.close()
-        self._tell_spans()
+        self._tell_spans(at_end=True)

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
@@ -11,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from mdgan.data import fetching as fetching_module
+from mdgan.data.congestion import WINDOW, Range
 from mdgan.data.fetching import Fetcher, check_buffer
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.settings import DataSettings
@@ -48,7 +51,7 @@ def shard_of(source: Partitioner, fetcher: Fetcher | None = None) -> Shard:
 
 @contextmanager
 def fetching(threads: int = 2, buffer: int = 8) -> Iterator[Fetcher]:
-    with closing(Fetcher(threads, buffer)) as fetcher:
+    with closing(Fetcher(Range(threads, threads), Range(buffer, buffer))) as fetcher:
         yield fetcher
 
 
@@ -145,11 +148,38 @@ def test_a_sample_that_gets_lost_is_replaced_as_without_threads(
     assert caplog.text.count("stands in for each") == 1
 
 
+def test_waiting_is_told_with_what_reads_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching_module, "_TELL_SECONDS", 1e9)
+    slow = Numbers(500, lambda _: time.sleep(1e-3))
+    with closing(Fetcher(Range(1, 4), Range(4, 16))) as fetcher:
+        shard = shard_of(slow, fetcher)
+        assert fetcher.tell(at_end=True) is None
+        shard.next_batch(4)
+        first = fetcher.tell()
+        assert first is not None
+        assert (first["batches"], first["threads"], first["buffer"]) == (1, 1, 4)
+        assert first["waited_seconds"] == first["longest_seconds"] >= 4e-3
+        batches = 0
+        while fetcher.buffer < 16:  # nothing but waiting: soon all threads read
+            shard.next_batch(4)
+            batches += 1
+        told = fetcher.tell()
+        assert told is not None
+        assert batches >= 2 * WINDOW
+        assert (told["batches"], told["threads"], told["buffer"]) == (batches, 4, 16)
+        assert told["waited_seconds"] >= told["longest_seconds"] > 0
+        assert fetcher.tell(at_end=True) is None, "nothing was drawn since"
+        shard.next_batch(4)
+        assert fetcher.tell() is None, "nothing has changed"
+        assert fetcher.tell(at_end=True) is not None
+    assert data_threads() == 0, "those of smaller pools have ended, too"
+
+
 def test_a_buffer_larger_than_memory_is_refused() -> None:
     given = DataSettings(data_buffer=10**9)
     with pytest.raises(BadInput, match=r"^--data-buffer 1000000000: 3 worker\(s\) .* give fewer$"):
-        check_buffer(given, (3, 64, 64), num_workers=3)
-    check_buffer(DataSettings(data_buffer=1000), (3, 64, 64), num_workers=3)
+        check_buffer(given, (3, 64, 64), workers=3)
+    check_buffer(DataSettings(data_buffer=1000), (3, 64, 64), workers=3)
 
 
 def test_no_thread_at_all_is_refused() -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mdgan import messages
+from mdgan.data.congestion import Range
 from mdgan.data.fetching import Fetcher
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
@@ -77,7 +78,7 @@ class PlayedServer:
             Describer({rank: make_shard(rank) for rank in workers}, None, small.CPU),
             HostCheckpoints(lambda _run: self.folder, tracer),
             tracer,
-            Fetcher(threads=1, buffer=0),
+            Fetcher(Range(1, 1), Range(0, 0)),
         )
         self.number = number
         self.actor = Actor(self.host.run)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mdgan.data.congestion import Range
 from mdgan.data.fetching import Fetcher
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
@@ -288,7 +289,7 @@ class Stage:
             Describer({rank: make_shard(rank) for rank in workers}, None, small.CPU),
             HostCheckpoints(lambda _run: folder, tracer),
             tracer,
-            Fetcher(threads=1, buffer=0),
+            Fetcher(Range(1, 1), Range(0, 0)),
         )
         self.hosts[number] = Actor(made.run)
         self._own.append(made)

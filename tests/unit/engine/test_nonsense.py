@@ -166,6 +166,8 @@ WRONG_FIELDS: list[tuple[str, dict[str, Any]]] = [
     ("spans", {"rows": [{"start": "now"}]}),
     ("spans", {"rows": [{}]}),
     ("spans", {"rows": [7]}),
+    ("spans", {"fetching": 7}),
+    ("spans", {"fetching": {"batches": 0, "threads": 1}}),
     ("spans", {"rows": 7}),
     ("spans", {"rows": [{"start": 0.0, "spans": NESTED}]}),
     ("spans", {"sent_bytes": 7}),

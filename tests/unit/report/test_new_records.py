@@ -57,6 +57,7 @@ def page_of(path: Path) -> ParsedPage:
 def test_a_run_of_this_version_has_cards_for_what_it_records(run: Path) -> None:
     page = page_of(run)
     assert page.drawn >= {"fig-memory", "fig-neighbours", "fig-losses"}
+    assert "fig-fetching" not in page.drawn
     for text in ("1.20 GB in all", "500 MB", "700 MB", "by worker", "2 workers", "Abacus 3000"):
         assert text in page.text, text
     assert "a sample lies 4.5 from its nearest neighbour, a real one 2.25 (medians)" in page.text
@@ -105,3 +106,16 @@ def test_no_two_kinds_of_messages_are_drawn_alike(tmp_path: Path) -> None:
     ]
     fills = [patch.get_facecolor() for patch in legend.get_patches()]
     assert len(set(fills)) == len(fills)
+
+
+def test_waiting_for_data_is_drawn_where_it_was_told(run: Path) -> None:
+    common = {"event": "fetching", "seconds": 1.0, "batches": 10, "longest_seconds": 0.75}
+    for k, role in enumerate(("host-1", "host-2", "host-1", "host-2")):
+        told = {"iteration": 10 * (k + 1), "waited_seconds": 0.5 * k, "threads": 1 + k}
+        add(run / "metrics.jsonl", {**common, **told, "role": role, "buffer": 20})
+    add(run / "metrics.jsonl", {**common, "iteration": 50, "role": "host-1", "threads": -1})
+    page = page_of(run)
+    assert "fig-fetching" in page.drawn
+    for text in ("75.0 ms a batch, 750 ms at most, with up to 4 threads", "host-2"):
+        assert text in page.text
+    assert "1 line(s) make no sense" in " ".join(RecordedRun.read(run).damage)

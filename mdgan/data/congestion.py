@@ -1,0 +1,103 @@
+"""How many threads read ahead and how far: more while training waits for data, fewer afterwards.
+
+After ParaGAN's congestion-aware tuner (section 4.1): a sliding window of latencies; above a
+threshold threads and buffer grow, below it they are given back. The paper gives neither the window
+nor the threshold nor the steps; those here are ours (docs/decisions.md).
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+WINDOW = 8
+"""Batches over which latencies are averaged, and that each step is given to show what it does."""
+THRESHOLD = 0.05
+"""Of the time from one batch to the next, the share that training may wait for data."""
+PATIENCE = 32
+"""Batches without congestion after which a step is taken back."""
+MOST_PATIENCE = 1024
+
+
+class Range(NamedTuple):
+    """The whole numbers from `least` to `most`; equal ones are a fixed number."""
+
+    least: int
+    most: int
+
+    def at(self, step: int) -> int:
+        """The least number, doubled as often as this, but at most the largest one."""
+        return min(self.least << step, self.most)
+
+
+class Tuner:
+    """Decides by how long training waited for its last batches.
+
+    A step up doubles threads and buffer, one down takes that back. If congestion comes back soon
+    after a step down, the next one is tried only after twice as many batches; so a storage that is
+    always slow does not make training wait again and again.
+
+    Args:
+        threads: how many may read at once.
+        buffer: how many samples may be read ahead for each worker.
+    """
+
+    def __init__(self, threads: Range, buffer: Range) -> None:
+        self._threads = threads
+        self._buffer = buffer
+        self._step = 0
+        self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW)
+        self._calm = 0
+        self._patience = PATIENCE
+        self._since_down: int | None = None
+
+    @property
+    def threads(self) -> int:
+        """How many threads should read."""
+        return self._threads.at(self._step)
+
+    @property
+    def buffer(self) -> int:
+        """How many samples should be read ahead for each worker."""
+        return self._buffer.at(self._step)
+
+    @property
+    def latency(self) -> float:
+        """The share of the window's time that training waited for data, in [0, 1].
+
+        The longest wait does not count: a single stall is over before more threads could help.
+        """
+        waits = sorted(waited for waited, _ in self._window)
+        passed = sum(passed for _, passed in self._window) - waits[-1] if waits else 0.0
+        return sum(waits[:-1]) / passed if passed > 0 else 0.0
+
+    def note(self, waited_seconds: float, passed_seconds: float) -> None:
+        """One more batch was drawn.
+
+        Args:
+            waited_seconds: how long training waited for it.
+            passed_seconds: since the batch before, the waiting included.
+        """
+        self._window.append((waited_seconds, passed_seconds))
+        if self._since_down is not None:
+            self._since_down += 1
+        if len(self._window) < WINDOW:
+            return
+        if self.latency > THRESHOLD:
+            self._calm = 0
+            self._step_up()
+            return
+        self._calm += 1
+        if self._step and self._calm >= self._patience:
+            self._step -= 1
+            self._calm = self._since_down = 0
+            self._window.clear()
+
+    def _step_up(self) -> None:
+        can_grow = any(range.at(self._step) < range.most for range in (self._threads, self._buffer))
+        if not can_grow:
+            return
+        if self._since_down is not None:
+            was_too_early = self._since_down <= self._patience
+            self._patience = min(2 * self._patience, MOST_PATIENCE) if was_too_early else PATIENCE
+            self._since_down = None
+        self._step += 1
+        self._window.clear()
