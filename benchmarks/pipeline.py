@@ -167,8 +167,8 @@ def main() -> None:
         rate = BATCH_SIZE * len(waits) / sum(passed for _, passed in waits)
         middle, late = np.percentile([1e3 * waited for waited, _ in waits], [50, 99])
         waiting = f"{middle:.1f} ms | {late:.0f} ms"
-        used = f"{mean(threads[way]):.1f} | {max(threads[way])}"
-        print(f"| {way} | {rate:.0f} | {waiting} | {used} |")
+        read_by = f"{mean(threads[way]):.1f} | {max(threads[way])}"
+        print(f"| {way} | {rate:.0f} | {waiting} | {read_by} |")
 
 
 if __name__ == "__main__":
