@@ -4,10 +4,12 @@ Code that calls a prepared model need not know which they are.
 
 With bf16 and fp16, weights, losses and optimizers stay in float32 and layers compute in 16 bits,
 except the last one: ParaGAN (sections 3.3 and 4.3) found that the last layers of both networks, the
-gradients and the weights are too sensitive for 16 bits.
+gradients and the weights are too sensitive for 16 bits. Its users choose the precision of each
+layer (section 6.5); here they name those that stay exact.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +20,13 @@ _FP16_LOSS_SCALE = 1024.0
 
 
 def prepare(
-    model: nn.Module, device: torch.device, *, precision: str, channels_last: bool, compiled: bool
+    model: nn.Module,
+    device: torch.device,
+    *,
+    precision: str,
+    channels_last: bool,
+    compiled: bool,
+    exact: Sequence[str] = (),
 ) -> nn.Module:
     """Makes a model compute in a given precision and memory layout.
 
@@ -28,6 +36,7 @@ def prepare(
         precision: fp32, bf16 or fp16.
         channels_last: whether images lie in memory pixel by pixel instead of plane by plane.
         compiled: whether torch compiles it; the first call then takes long.
+        exact: patterns of the names of layers that compute in float32 whatever the precision is.
 
     Returns:
         The same model. Its weights keep their names; it takes and returns float32.
@@ -36,7 +45,10 @@ def prepare(
         model.to(memory_format=torch.channels_last)
     dtype = _DTYPES.get(precision)
     if dtype is not None:
-        _keep_exact(_last_layer(model), device)
+        layers = layers_of(model)
+        for name, layer in layers.items():
+            if layer is [*layers.values()][-1] or any(fnmatchcase(name, one) for one in exact):
+                _keep_exact(layer, device)
     if dtype is not None or channels_last:
         _run_in(model, device, dtype, channels_last=channels_last)
     if compiled:
@@ -66,15 +78,16 @@ def finite_or_zero(gradients: Sequence[Tensor], scale: float) -> None:
         torch._foreach_zero_(list(gradients))
 
 
-def _last_layer(model: nn.Module) -> nn.Module:
+def layers_of(model: nn.Module) -> Mapping[str, nn.Module]:
+    """What has weights of its own in a model, by name, in order; the model if nothing has any."""
     # What spectral norm and the like add to a layer belongs to it, and is not called by itself.
-    layers = [
-        module
-        for module in model.modules()
+    layers = {
+        name: module
+        for name, module in model.named_modules()
         if not isinstance(module, parametrize.ParametrizationList)
         and (list(module.parameters(recurse=False)) or parametrize.is_parametrized(module))
-    ]
-    return layers[-1] if layers else model
+    }
+    return layers or {"": model}
 
 
 def _keep_exact(layer: nn.Module, device: torch.device) -> None:

@@ -73,6 +73,7 @@ def make_model(
         precision=settings.precision,
         channels_last=settings.channels_last,
         compiled=settings.compile,
+        exact=settings.exact_patterns(),
     )
 
 
@@ -95,6 +96,7 @@ def make_average(
         precision=settings.precision,
         channels_last=settings.channels_last,
         compiled=False,  # it is called too seldom
+        exact=settings.exact_patterns(),
     )
     return GeneratorAverage(generator, model, settings.ema)
 

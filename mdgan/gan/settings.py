@@ -77,6 +77,13 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
         one_of("fp32", "bf16", "fp16"),
         group="speed",
     )
+    exact_layers: str | None = setting(
+        None,
+        "Layers of either model that compute in fp32 beside the last one, by name: 0,attention.*.",
+        text(),
+        metavar="PATTERN[,PATTERN…]",
+        group="speed",
+    )
     channels_last: bool = setting(
         False, "Images lie in memory pixel by pixel.", switch(), group="speed"
     )
@@ -119,8 +126,13 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
     )
 
     def check(self) -> None:
-        """Checks that losses and penalties go together."""
+        """Checks that losses and penalties go together, and that what is named has an effect."""
         super().check()
+        if self.exact_layers is not None and self.precision == "fp32":
+            raise BadInput(
+                f"--exact-layers {self.exact_layers}: all layers compute in fp32; leave it out, or "
+                "add --precision bf16"
+            )
         critic, generator = self.discriminator_loss, self.generator_loss
         if (critic == _CRITIC) != (generator == _CRITIC):
             raise BadInput(
@@ -160,6 +172,11 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
             own("clip_norm", None),
             Schedule(own("schedule", SCHEDULES[0]), own("warmup_iterations", 0), self.iterations),
         )
+
+    def exact_patterns(self) -> list[str]:
+        """What names of layers are compared with, as `fnmatch` does, that stay in fp32."""
+        given = (self.exact_layers or "").split(",")
+        return [pattern.strip() for pattern in given if pattern.strip()]
 
     def iterations_of(self, epochs: float, mean_shard_size: float) -> int:
         """mE/b iterations, rounded, at least 1 (Hardy et al. 2019, Algorithm 1, line 11).

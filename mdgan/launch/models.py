@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fnmatch import filter as filter_names
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,7 @@ from mdgan.data.dataset_file import DatasetFile
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
+from mdgan.gan.arithmetic import layers_of
 from mdgan.gan.augmentation import SMALLEST
 from mdgan.gan.build import Models, build_model
 from mdgan.gan.labels import num_classes_of
@@ -137,7 +139,25 @@ def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
             raise BadInput(
                 f"--spectral-norm: the discriminator of {models.source}: {error}"
             ) from error
+    _check_exact_layers(settings, models)
     return models
+
+
+def _check_exact_layers(settings: RunSettings, models: Models) -> None:
+    """Checks that every pattern names a layer."""
+    patterns = settings.exact_patterns()
+    if not patterns:
+        return
+    names = {
+        network: list(layers_of(build_model(build, 0)))
+        for network, build in (("G", models.generator), ("D", models.discriminator))
+    }
+    for pattern in patterns:
+        if not any(filter_names(of, pattern) for of in names.values()):
+            known = "; ".join(f"{network} has {', '.join(of)}" for network, of in names.items())
+            raise BadInput(
+                f"--exact-layers {pattern}: no layer of {models.source} is called so; {known}"
+            )
 
 
 def _check_labels(settings: RunSettings, models: Models) -> None:

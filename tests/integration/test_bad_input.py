@@ -46,6 +46,8 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--dataset", "cifar10"], ["data/cifar10", "download=True"]),
         (["--dataset", "celeba"], ["data/celeba"]),
         (["--dataset", "folder"], ["data/folder"]),
+        (["--exact-layers", "0"], ["--exact-layers 0", "--precision bf16"]),
+        (["--precision", "bf16", "--exact-layers", "*,fc"], ["--exact-layers fc", "G has 0, "]),
         (["--data-threads", "0"], ["--data-threads 0", "--data-buffer 0"]),
         (["--data-buffer", "1000000000000"], ["--data-buffer 1000000000000", "memory"]),
         (["--world-size", "1"], ["--world-size 1", "at least 2"]),

@@ -60,6 +60,24 @@ def test_layers_compute_in_16_bits_but_for_the_last(precision: str) -> None:
     assert {p.dtype for p in half.parameters()} == {torch.float32}
 
 
+@pytest.mark.parametrize(
+    ("exact", "dtypes"),
+    [
+        (["3"], [torch.bfloat16, torch.float32]),
+        (["0"], [torch.float32, torch.float32]),
+        (["elsewhere", "[01]"], [torch.float32, torch.float32]),
+    ],
+)
+def test_layers_that_are_named_stay_exact(exact: list[str], dtypes: list[torch.dtype]) -> None:
+    half = prepared(convolutions(), precision="bf16", exact=exact)
+    half(IMAGES)
+    assert [layer.dtypes for layer in half.modules() if isinstance(layer, Seen)] == [
+        [dtype] for dtype in dtypes
+    ]
+    everything = prepared(convolutions(), precision="bf16", exact=["*"])
+    assert torch.equal(everything(IMAGES), convolutions()(IMAGES))
+
+
 def test_channels_last_changes_the_layout_and_little_else() -> None:
     model = convolutions()
     other = prepared(model, channels_last=True)

@@ -134,6 +134,7 @@ LATER = {
         "strict_data",
         "data_threads",
         "data_buffer",
+        "exact_layers",
         "tracker",
         "ema",
         "listen",
