@@ -127,7 +127,8 @@ class Fetcher:
             return None
         self._told = now, tuner.threads, tuner.buffer
         waits, self._waits = self._waits, Waits()
-        return {**asdict(waits), "threads": tuner.threads, "buffer": tuner.buffer}
+        rounded = {name: round(value, 6) for name, value in asdict(waits).items()}
+        return {**rounded, "threads": tuner.threads, "buffer": tuner.buffer}
 
     def close(self) -> None:
         """Ends the threads; what they are reading at this moment is still read."""
