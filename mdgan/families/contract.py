@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=RunSettings)
 
+ClassCounts = Sequence[Sequence[int]]
+"""Of each worker, the number of samples of class 0, 1, …."""
+
+
+def mean_size(class_counts: ClassCounts) -> float:
+    """m, the mean number of samples of a worker."""
+    return sum(map(sum, class_counts)) / len(class_counts)
+
 
 @dataclass(frozen=True)
 class Algorithm(Generic[S]):
@@ -217,14 +225,17 @@ class Builder(ABC, Generic[S]):
             BadInput: the algorithm cannot train on it.
         """
 
-    def describe(self, settings: S, mean_shard_size: float) -> list[tuple[str, str]]:
+    def describe(
+        self, settings: S, models: "Models", class_counts: ClassCounts
+    ) -> list[tuple[str, str]]:
         """What `--dry-run` says of the algorithm: names and values.
 
         Args:
             settings: of the run.
-            mean_shard_size: m, in samples.
+            models: of the run.
+            class_counts: of each worker, the number of samples of class 0, 1, ….
         """
-        del settings, mean_shard_size
+        del settings, models, class_counts
         return []
 
     def planning(self, settings: S, models: "Models", shard_size: int | None) -> Planning[S]:

@@ -15,13 +15,13 @@ def describe(prepared: Prepared) -> str:
         Lines without a last line break.
     """
     dataset, models = prepared.dataset, prepared.models
-    sizes = [len(indices) for _, indices in prepared.holdings.values()]
+    counts = [_counts(prepared, worker) for worker in prepared.holdings]
     resolved = [
         ("dataset file", str(dataset.path)),
         ("sample shape", f"{' × '.join(map(str, dataset.shape))}, Z_DIM {models.z_dim}"),
         ("generator", f"{num_parameters(models.generator()):,} parameters"),
         ("discriminator", f"{num_parameters(models.discriminator()):,} parameters"),
-        *prepared.builder.describe(prepared.settings, sum(sizes) / len(sizes)),
+        *prepared.builder.describe(prepared.settings, models, counts),
     ]
     if prepared.algorithm.has_hosts:
         processes = ["rank 0"] if prepared.ranks.serves else []
@@ -38,11 +38,17 @@ def describe(prepared: Prepared) -> str:
 
 
 def _holding(prepared: Prepared, worker: int) -> str:
-    source, indices = prepared.holdings[worker]
-    counts = torch.bincount(source.labels[indices], minlength=int(source.labels.max()) + 1)
-    present = [f"{label}:{count}" for label, count in enumerate(counts.tolist()) if count]
+    counts = _counts(prepared, worker)
+    present = [f"{label}:{count}" for label, count in enumerate(counts) if count]
     more = f" … {len(present)} classes" if len(present) > _MOST_CLASSES else ""
-    return f"rank {worker:<5} {len(indices):>7} samples   {' '.join(present[:_MOST_CLASSES])}{more}"
+    return f"rank {worker:<5} {sum(counts):>7} samples   {' '.join(present[:_MOST_CLASSES])}{more}"
+
+
+def _counts(prepared: Prepared, worker: int) -> list[int]:
+    """How many samples of class 0, 1, … a worker holds."""
+    source, indices = prepared.holdings[worker]
+    counts: list[int] = torch.bincount(source.labels[indices]).tolist()
+    return counts
 
 
 def _span(workers: tuple[int, ...]) -> str:

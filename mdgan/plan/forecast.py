@@ -77,7 +77,7 @@ def foretell(
             "try a smaller one"
         ) from error
     # κ is what an algorithm calls so; it does not depend on the size of shards.
-    kappa = dict(builder.describe(settings, shard_size or 1)).get("κ")
+    kappa = dict(builder.describe(settings, models, [[shard_size or 1]])).get("κ")
     title = _title(settings, layout, kappa)
     return in_words(
         Page(entry.unit, title, settings.iterations, question, forecast, measured, remedy)

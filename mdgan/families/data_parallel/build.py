@@ -7,7 +7,7 @@ import torch
 
 from mdgan.data.shard import Shard
 from mdgan.engine.message_sizes import MessageSizes, small_bytes
-from mdgan.families.contract import Builder, HostNeeds, Planning
+from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning
 from mdgan.families.data_parallel.host import DataParallelHost
 from mdgan.families.data_parallel.messages import KINDS, TRAIN
 from mdgan.families.data_parallel.planning import planning
@@ -76,10 +76,10 @@ class _DataParallel(Builder[DataParallelSettings]):
         return planning(settings, models)
 
     def describe(
-        self, settings: DataParallelSettings, mean_shard_size: float
+        self, settings: DataParallelSettings, models: Models, class_counts: ClassCounts
     ) -> list[tuple[str, str]]:
         """κ of every worker, the samples of an iteration, and what learning rates are scaled by."""
-        del mean_shard_size
+        del models, class_counts
         scaling = settings.scaling()
         sizes = scaling.batch_sizes(range(1, settings.num_workers + 1))
         num_samples = sum(size.discriminator for size in sizes.values())

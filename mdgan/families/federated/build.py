@@ -9,7 +9,7 @@ import torch
 from mdgan.data.shard import Shard
 from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
 from mdgan.engine.settings import num_participants
-from mdgan.families.contract import Builder, HostNeeds, Planning
+from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, mean_size
 from mdgan.families.federated.capability import tell_capabilities
 from mdgan.families.federated.clusters import cluster_counts
 from mdgan.families.federated.fegan import check_classes, new_sampling
@@ -90,11 +90,12 @@ class _Federated(Builder[FederatedSettings]):
         return planning(settings, models, shard_size)
 
     def describe(
-        self, settings: FederatedSettings, mean_shard_size: float
+        self, settings: FederatedSettings, models: Models, class_counts: ClassCounts
     ) -> list[tuple[str, str]]:
         """κ of every client, and how long a round is."""
+        del models
         share = num_participants(settings.participation, settings.num_workers)
-        length = settings.round_length(mean_shard_size)
+        length = settings.round_length(mean_size(class_counts))
         return [
             ("κ", str(resolve_kappa(settings.kappa, 1))),
             ("a round", f"{length} iterations of {share} worker(s)"),

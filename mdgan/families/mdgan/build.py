@@ -7,7 +7,7 @@ import torch
 
 from mdgan.data.shard import Shard
 from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
-from mdgan.families.contract import Builder, HostNeeds, Planning
+from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, mean_size
 from mdgan.families.mdgan.algorithm import GeneratorLearner
 from mdgan.families.mdgan.grouping import make_group
 from mdgan.families.mdgan.host import MDGANHost
@@ -24,7 +24,13 @@ from mdgan.families.mdgan.server import MDGANServer
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.arithmetic import loss_scale
-from mdgan.gan.build import Models, build_model, make_discriminator_learner, make_model
+from mdgan.gan.build import (
+    Models,
+    build_model,
+    make_discriminator_learner,
+    make_model,
+    num_parameters,
+)
 from mdgan.gan.codecs import Codec
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.optimizers import make_optimizer
@@ -46,7 +52,8 @@ class _MDGAN(Builder[MDGANSettings]):
         """The server's part, with w drawn from the seed."""
         del shards
         learner = make_generator_learner(settings, models, device)
-        return MDGANServer(learner, settings, feedback_form(settings, models.shape))
+        form = feedback_form(settings, models.shape)
+        return MDGANServer(learner, settings, form, _num_weights(models))
 
     def host(self, needs: HostNeeds[MDGANSettings]) -> MDGANHost:
         """The part of a host, with a worker for each of its shards."""
@@ -91,13 +98,20 @@ class _MDGAN(Builder[MDGANSettings]):
         """How few workers stand for all of them, and the paper's tables."""
         return planning(settings, models, shard_size)
 
-    def describe(self, settings: MDGANSettings, mean_shard_size: float) -> list[tuple[str, str]]:
+    def describe(
+        self, settings: MDGANSettings, models: Models, class_counts: ClassCounts
+    ) -> list[tuple[str, str]]:
         """κ, and how often discriminators are swapped."""
-        every = settings.swap_every(mean_shard_size)
+        every = settings.swap_every(mean_size(class_counts), class_counts, _num_weights(models))
         return [
             ("κ", str(resolve_kappa(settings.kappa, settings.num_workers))),
             ("swap", f"every {every} iterations" if every else "never"),
         ]
+
+
+def _num_weights(models: Models) -> int:
+    """|θ|."""
+    return num_parameters(build_model(models.discriminator, 0))
 
 
 def make_generator_learner(

@@ -1,5 +1,6 @@
 """The server's share of MD-GAN: one iteration of Algorithm 1 (Hardy et al. 2019)."""
 
+import logging
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from mdgan.gan.codecs import Codec
 from mdgan.gan.labels import label_counts
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.model_state import part_of, under
+
+_log = logging.getLogger(__name__)
 
 _AGGREGATION = "aggregation."
 _HOLDERS = "holders"
@@ -44,17 +47,24 @@ class MDGANServer(ServerPart):
         learner: G.
         settings: of the run.
         form: how feedback travels.
+        num_weights: |θ|; decides how often discriminators are swapped if workers hold different
+            classes.
     """
 
     copied = "discriminator."
 
     def __init__(
-        self, learner: GeneratorLearner, settings: MDGANSettings, form: AnswerForm
+        self,
+        learner: GeneratorLearner,
+        settings: MDGANSettings,
+        form: AnswerForm,
+        num_weights: int = 0,
     ) -> None:
         self.form = form
         self.device = learner.device
         self._learner = learner
         self._settings = settings
+        self._num_weights = num_weights
         self._images = Codec.of(settings.wire_images)
         self._aggregation = Aggregation(settings.aggregation)
         self._holders = Holders(settings.participation, settings.seed)
@@ -81,8 +91,19 @@ class MDGANServer(ServerPart):
 
     def begin(self, engine: Engine) -> None:
         """Works out how often discriminators are swapped."""
-        if not self._swap_every:
-            self._swap_every = self._settings.swap_every(engine.members.mean_shard_size)
+        if self._swap_every:
+            return
+        held = engine.members.holdings().values()
+        size, counts = engine.members.mean_shard_size, [known["classes"] for known in held]
+        self._swap_every = self._settings.swap_every(size, counts, self._num_weights)
+        epoch = self._settings.swap_every(size)
+        if self._swap_every != epoch:
+            _log.info(
+                "workers hold different classes: discriminators are swapped every %d iteration(s) "
+                "instead of every %d (--swap-epochs 1)",
+                self._swap_every,
+                epoch,
+            )
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One global iteration."""

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
-from mdgan.families.contract import Algorithm, updates_setting
+from mdgan.families.contract import Algorithm, ClassCounts, updates_setting
+from mdgan.families.mdgan.swap_rhythm import are_uneven, interval_for
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, CodecForm, codec_kind
 from mdgan.settings.declare import (
     number,
@@ -112,7 +113,7 @@ class MDGANSettings(RunSettings):
         number(lambda epochs: 0 < epochs < inf, "must be above 0 (never: --swap-interval 0)"),
         metavar="E",
         symbol="E",
-        default_text="1, unless --swap-interval is given",
+        default_text="1, or less if the workers hold different classes; see --swap-interval",
     )
     swap: str = setting(
         "pairs",
@@ -191,20 +192,30 @@ class MDGANSettings(RunSettings):
         """How many workers hold a discriminator."""
         return num_participants(self.participation, self.num_workers)
 
-    def swap_every(self, mean_shard_size: float) -> int:
+    def swap_every(
+        self,
+        mean_shard_size: float,
+        class_counts: ClassCounts = (),
+        num_weights: int = 0,
+    ) -> int:
         """The number of iterations between two swaps.
 
         Args:
             mean_shard_size: m, in samples.
+            class_counts: of each worker, the number of samples of class 0, 1, ….
+            num_weights: |θ|.
 
         Returns:
             `--swap-interval`, or mE/b rounded, at least 1; 0 for never
-            (Hardy et al. 2019, Algorithm 1, line 11).
+            (Hardy et al. 2019, Algorithm 1, line 11). If neither is given and workers hold
+            different classes, as often as `interval_for` says, but once an epoch at least.
         """
         if self.swap_interval is not None:
             return self.swap_interval
-        epochs = 1.0 if self.swap_epochs is None else self.swap_epochs
-        return self.iterations_of(epochs, mean_shard_size)
+        if self.swap_epochs is not None:
+            return self.iterations_of(self.swap_epochs, mean_shard_size)
+        epoch = self.iterations_of(1.0, mean_shard_size)
+        return min(epoch, interval_for(num_weights)) if are_uneven(class_counts) else epoch
 
 
 @dataclass(frozen=True)

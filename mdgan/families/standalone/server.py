@@ -11,7 +11,7 @@ from mdgan.engine.answers import AnswerForm
 from mdgan.engine.message_sizes import MessageSizes
 from mdgan.engine.parts import Advance, ServerPart
 from mdgan.engine.server.engine import Engine
-from mdgan.families.contract import Builder
+from mdgan.families.contract import Builder, ClassCounts
 from mdgan.families.standalone.settings import StandaloneSettings
 from mdgan.gan.build import Models, make_local_gan
 from mdgan.gan.local_gan import LocalGAN, resolve_kappa
@@ -96,10 +96,10 @@ class _Standalone(Builder[StandaloneSettings]):
         return MessageSizes(0, lambda _: {}, lambda _: {})
 
     def describe(
-        self, settings: StandaloneSettings, mean_shard_size: float
+        self, settings: StandaloneSettings, models: Models, class_counts: ClassCounts
     ) -> list[tuple[str, str]]:
         """κ."""
-        del mean_shard_size
+        del models, class_counts
         return [("κ", str(resolve_kappa(settings.kappa, 1)))]
 
 
