@@ -20,7 +20,6 @@ DEFAULTS = {
     "batch_size": 64,
     "generator_lr": 5e-4,
     "discriminator_lr": 1e-3,
-    "beta1": 0.0,
     "ema": 200.0,
 }
 

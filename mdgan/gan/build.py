@@ -80,14 +80,14 @@ def make_model(
 def make_average(
     build: Build, generator: nn.Module, settings: TrainingSettings
 ) -> GeneratorAverage | None:
-    """What averages a generator in training; None without `--ema`.
+    """What averages a generator in training; None without `--ema`, or with 0.
 
     Args:
         build: makes another G.
         generator: G, in training.
         settings: of the run.
     """
-    if settings.ema is None:
+    if not settings.ema:
         return None
     device = next(generator.parameters()).device
     model = prepare(

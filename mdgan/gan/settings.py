@@ -93,8 +93,8 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
     ema: float | None = setting(
         None,
         "Half-life, in iterations, of a moving average of the generator, which is then sampled and "
-        "scored; the generator itself stays beside it.",
-        number(lambda halflife: 0 < halflife < inf, "must be above 0; leave it out for no average"),
+        "scored; the generator itself stays beside it. 0 for none.",
+        number(lambda halflife: 0 <= halflife < inf, "must be above 0, or 0 for no average"),
         metavar="HALFLIFE",
         default_text="no average",
         other_names=("--ema-halflife", "--ema-decay"),

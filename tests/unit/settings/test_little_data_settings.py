@@ -20,8 +20,7 @@ def test_every_algorithm_has_them_and_none_is_on(algorithm: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("ema", 0, "--ema 0.0: must be above 0; leave it out for no average"),
-        ("ema", -3, "--ema -3.0: must be above 0"),
+        ("ema", -3, "--ema -3.0: must be above 0, or 0 for no average"),
         ("ema", float("nan"), "--ema nan: must be above 0"),
         ("ema", float("inf"), "--ema inf: must be above 0"),
         ("r1", -1, "--r1 -1.0: must be above 0; leave it out for no penalty"),
