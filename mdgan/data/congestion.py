@@ -67,7 +67,7 @@ class Tuner:
         """
         waits = sorted(waited for waited, _ in self._window)
         passed = sum(passed for _, passed in self._window) - waits[-1] if waits else 0.0
-        return sum(waits[:-1]) / passed if passed > 0 else 0.0
+        return min(1.0, sum(waits[:-1]) / passed) if passed > 0 else 0.0  # 1 up to rounding
 
     def note(self, waited_seconds: float, passed_seconds: float) -> None:
         """One more batch was drawn.

@@ -22,7 +22,7 @@ def flags(name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("family", "name"),
     [
-        pytest.param(family, name, marks=() if (family, name) == ("mdgan", "biggan") else SLOW)
+        pytest.param(family, name, marks=() if (family, name) == ("mdgan", "acgan") else SLOW)
         for family in FAMILIES
         for name in ARCHITECTURES
     ],

@@ -21,12 +21,12 @@ _WASSERSTEIN = "--discriminator-loss wasserstein --generator-loss wasserstein"
 RUNS = {
     "md-gan": "--world-size 4 --workers-per-host 2 --swap-interval 1 --augment ada --r1 0.1 --ema 3"
     " --spectral-norm --discriminator-optimizer lookahead:adabelief --discriminator-clip-norm 1",
+}
+SLOW_RUNS = {
     "all at once": "--world-size 3 --workers-per-host 2 --vectorize --swap-interval 1 "
     f"--gradient-penalty 10 {_WASSERSTEIN}",
     "fl-gan": "--algorithm fl-gan --world-size 3 --round-iterations 2 --generator-optimizer lamb "
     "--augment diffaugment",
-}
-SLOW_RUNS = {
     "scores": "--world-size 3 --eval-interval 2 --sample-interval 2 --checkpoint-interval 1",
     "stale": "--world-size 3 --stale 1",
     "fegan": "--algorithm fegan --world-size 3 --round-iterations 2 --wire-models int8",

@@ -127,6 +127,7 @@ def test_any_spread_gives_the_same_generator(folder: Path, tmp_path: Path, name:
     assert check(spread, tmp_path / "spread") == check(here, tmp_path / "here")
 
 
+@pytest.mark.slow
 def test_samples_of_a_run(folder: Path, tmp_path: Path) -> None:
     flags = ["standalone", *QUICK, *OWN, "auxiliary", "--eval-interval", "0"]
     flags += ["--class-weight", "0.5", "--out", str(tmp_path / "run")]

@@ -80,6 +80,7 @@ def test_another_seed_gives_another_generator(tmp_path: Path) -> None:
     assert len(generators) == 2
 
 
+@pytest.mark.slow
 def test_torchrun_gives_the_same_generator(tmp_path: Path) -> None:
     flags = QUICK
     ours = run_here(

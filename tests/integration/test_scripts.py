@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.processes import QUICK, REPOSITORY, Finished, finish, start
 
 SCRIPTS = REPOSITORY / "scripts"
@@ -37,6 +39,7 @@ def test_distributed_from_any_folder(tmp_path: Path) -> None:
     assert config["seed"] == 0  # as with `mdgan train`
 
 
+@pytest.mark.slow
 def test_standalone_from_any_folder(tmp_path: Path) -> None:
     result = script("run-standalone.sh", *QUICK, cwd=tmp_path, out="alone", generator_lr="0.001")
     assert result.status == 0, result

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests import processes, toy_family
 from tests.processes import (
     Finished,
@@ -68,6 +70,7 @@ def test_killed_and_resumed_over_processes_it_ends_as_in_one_process(tmp_path: P
     assert "toy" in (tmp_path / "run" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_it_goes_on_when_a_worker_dies_and_a_newcomer_joins(tmp_path: Path) -> None:
     running = processes.Training(
         begin(*FLAGS, "--iterations", "1000000", "--out", "run", cwd=tmp_path), tmp_path / "run"

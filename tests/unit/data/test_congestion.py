@@ -94,7 +94,8 @@ def test_any_trace(trace: list[tuple[float, float]], threads: Range, buffer: Ran
             recent = trace[k + 1 - WINDOW : k + 1]
             wait = sorted(w for w, _ in recent)
             share = sum(wait[:-1]) / max(sum(p for _, p in recent) - wait[-1], 1e-12)
-            assert (now > before) == (share > THRESHOLD)
+            if abs(share - THRESHOLD) > 1e-9:  # sums in another order may differ in the last bit
+                assert (now > before) == (share > THRESHOLD)
             assert (now[0] > before[0]) + (now[1] < before[1]) < 2, "both go the same way"
             before, changed = now, k
         scaled.note(4 * waited, 4 * passed)

@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import grpc
@@ -298,7 +299,16 @@ def test_more_calls_than_there_may_be_are_refused_and_hosts_go_on(
     hosts = joined(network, 1)
     stranger = Stranger(network)
     watch = stranger.channel.unary_stream(WATCH, Hello.SerializeToString, Welcome.FromString)
+    refused = threading.Event()
     calls: list[Any] = [watch(Hello(fields="{}")) for _ in range(20)]
+
+    def note(call: Any) -> None:
+        if call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
+            refused.set()
+
+    for call in calls:
+        call.add_callback(partial(note, call))
+    assert refused.wait(LONG), "the others hold all places"
     with pytest.raises(BadInput, match="did not admit this host"):
         ask_at(network.place, seconds=0.5)
     echo(network, hosts[1], 1)
