@@ -81,7 +81,8 @@ def test_a_standby_takes_over(tmp_path: Path) -> None:
     assert row.noticed_seconds < 15
     # Its own count of steps shows that no discriminator began anew, nor from the checkpoint.
     for worker in (1, 2, 3):
-        assert staged.steps(worker) == 60 + row.lost
+        # The batches of iteration 28 may have died with the server before they reached a worker.
+        assert 60 + row.lost - staged.steps(worker) in (0, 1)
 
 
 @pytest.mark.slow

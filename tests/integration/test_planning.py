@@ -126,6 +126,7 @@ def test_digits_with_the_settings_of_a_run(tmp_path: Path) -> None:
     assert "--wire-images int8" in result.output
 
 
+@pytest.mark.slow
 def test_a_machine_each(tmp_path: Path) -> None:
     flags = ["--world-size", "7", "--workers-per-host", "2", "--machines", "each"]
     result = run("plan", *flags, cwd=tmp_path)
@@ -140,6 +141,7 @@ def test_a_machine_each(tmp_path: Path) -> None:
     assert re.search(r"every +\? +not part of the time above", result.output)
 
 
+@pytest.mark.slow
 def test_rounds(tmp_path: Path) -> None:
     flags = ["--algorithm", "fl-gan", "--world-size", "4", "--batch-size", "8"]
     result = run("plan", *flags, "--shard-size", "160", "--bandwidth", "1", cwd=tmp_path)
@@ -155,6 +157,7 @@ def test_rounds(tmp_path: Path) -> None:
     assert "--wire-models int8 a round would take" in result.output
 
 
+@pytest.mark.slow
 def test_settings_of_a_run_are_taken(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text(
         '{"world_size": 3, "transport": "memory", "ranks": null, "batch_size": 4}'

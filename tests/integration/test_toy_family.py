@@ -41,6 +41,7 @@ def test_the_family_is_small() -> None:
     assert len(Path(toy_family.__file__).read_text().splitlines()) <= 150
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_over_processes_it_ends_as_in_one_process(tmp_path: Path) -> None:
     # Processes: a worker is killed, then the server.
     running = processes.Training(
