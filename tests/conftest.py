@@ -1,6 +1,7 @@
 """What every test gets."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from mdgan.cli.logs import show_logs
 from tests import processes
 
+# A shell makes what it runs in the background deaf to Ctrl-C, and that would be inherited.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 show_logs()  # tests see on the standard error what users of the command line see
 # How long an example takes says more about the machine than about the example.
 settings.register_profile(

@@ -44,7 +44,7 @@ class Tuner:
         self._threads = threads
         self._buffer = buffer
         self._step = 0
-        self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW)
+        self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW)  # waiting, training
         self._calm = 0
         self._patience = PATIENCE
         self._since_down: int | None = None
@@ -65,9 +65,9 @@ class Tuner:
 
         The longest wait does not count: a single stall is over before more threads could help.
         """
-        waits = sorted(waited for waited, _ in self._window)
-        passed = sum(passed for _, passed in self._window) - waits[-1] if waits else 0.0
-        return min(1.0, sum(waits[:-1]) / passed) if passed > 0 else 0.0  # 1 up to rounding
+        waited = sum(sorted(waited for waited, _ in self._window)[:-1])
+        passed = waited + sum(trained for _, trained in self._window)
+        return waited / passed if passed > 0 else 0.0
 
     def note(self, waited_seconds: float, passed_seconds: float) -> None:
         """One more batch was drawn.
@@ -76,7 +76,7 @@ class Tuner:
             waited_seconds: how long training waited for it.
             passed_seconds: since the batch before, the waiting included.
         """
-        self._window.append((waited_seconds, passed_seconds))
+        self._window.append((waited_seconds, max(0.0, passed_seconds - waited_seconds)))
         if self._since_down is not None:
             self._since_down += 1
         if len(self._window) < WINDOW:

@@ -194,8 +194,8 @@ class Fetched:
         """
         now, later = drawn.tolist(), coming.tolist()
         self._read([*now, *later])
-        began = time.monotonic()
         is_there = all(self._reading[position].done() for position in now)
+        began = time.monotonic()
         try:
             images = [self._reading[position].result() for position in now]
         except Exception:  # a reader may raise anything

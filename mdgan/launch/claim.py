@@ -4,7 +4,8 @@ import logging
 import os
 import platform
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ from mdgan.observe.trackers import Trackers
 from mdgan.records.run_directory import RunDirectory
 from mdgan.settings.machine import num_cores
 from mdgan.storage.checkpoints import Checkpoints
-from mdgan.storage.fence import Fence
+from mdgan.storage.fence import Fence, Fenced
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +58,18 @@ class Claim:
     def seconds(self) -> float:
         """Seconds of training so far."""
         return 0.0 if self.goes_on is None else self.goes_on.manifest.seconds
+
+    @contextmanager
+    def noting_failure(self) -> Iterator[None]:
+        """Says that the run has failed, if the server ends before it can say so itself."""
+        try:
+            yield
+        finally:
+            with suppress(BadInput, Fenced, OSError):  # why the server ended is told already
+                self.fence.check()
+                status = self.run.read_status()
+                if status.get("state") == "starting":
+                    self.run.write_status({**status, "state": "failed"})
 
     def checkpoints(self, prepared: Prepared) -> Checkpoints:
         """The checkpoints of the run."""

@@ -67,7 +67,9 @@ def launch(prepared: Prepared, takes_over_at: str | None = None) -> int:
         prepared = going
     if prepared.launch.transport == "memory" or not prepared.algorithm.has_hosts:
         end_with_input()
-        return run_guarded(partial(run_everything, prepared, claim(prepared)))
+        claimed = claim(prepared)
+        with claimed.noting_failure():
+            return run_guarded(partial(run_everything, prepared, claimed))
     if prepared.ray is not None:
         from mdgan.launch.ray import launch_by_ray
 
@@ -121,7 +123,8 @@ def _run_task(prepared: Prepared, task: Task) -> int:
     claimed = claim(prepared, place)
     started = f"{task.num_processes} processes by {task.launcher}"
     _log.info("starting %s for %s, others may join at %s", started, claimed.run.path, place)
-    return run_guarded(partial(run_server, prepared, claimed, [place]))
+    with claimed.noting_failure():
+        return run_guarded(partial(run_server, prepared, claimed, [place]))
 
 
 def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
@@ -139,6 +142,7 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
             claimed = claim(
                 prepared, other or "", sockets.server, taking_over=takes_over_at is not None
             )
+            resources.enter_context(claimed.noting_failure())
             run = claimed.run.path
             count = prepared.ranks.num_processes
             processes = "1 process" if count == 1 else f"{count} processes"

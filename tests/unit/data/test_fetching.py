@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
@@ -53,6 +52,36 @@ def shard_of(source: Partitioner, fetcher: Fetcher | None = None) -> Shard:
 def fetching(threads: int = 2, buffer: int = 8) -> Iterator[Fetcher]:
     with closing(Fetcher(Range(threads, threads), Range(buffer, buffer))) as fetcher:
         yield fetcher
+
+
+class Clock:
+    """Stands in for `time`: only reading takes time, and only while a batch is waited for."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._drawing = self._waiting = False
+        self._changed = threading.Condition()
+
+    def monotonic(self) -> float:
+        with self._changed:
+            self._waiting = self._drawing
+            self._changed.notify_all()
+            return self._now
+
+    def read_one(self, _: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting, LONG)
+            self._now += 1e-3
+
+    def draw(self, shard: Shard) -> None:
+        self._drawing = True
+        shard.next_batch(4)
+        self._drawing = False
+        self.monotonic()
+
+    def let_all_be_read(self) -> None:
+        self._drawing = True
+        self.monotonic()
 
 
 def data_threads() -> int:
@@ -150,18 +179,20 @@ def test_a_sample_that_gets_lost_is_replaced_as_without_threads(
 
 def test_waiting_is_told_with_what_reads_now(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching_module, "_TELL_SECONDS", 1e9)
-    slow = Numbers(500, lambda _: time.sleep(1e-3))
+    clock = Clock()
+    monkeypatch.setattr(fetching_module, "time", clock)
+    slow = Numbers(500, clock.read_one)
     with closing(Fetcher(Range(1, 4), Range(4, 16))) as fetcher:
         shard = shard_of(slow, fetcher)
         assert fetcher.tell(at_end=True) is None
-        shard.next_batch(4)
+        clock.draw(shard)
         first = fetcher.tell()
         assert first is not None
         assert (first["batches"], first["threads"], first["buffer"]) == (1, 1, 4)
         assert first["waited_seconds"] == first["longest_seconds"] >= 4e-3
         batches = 0
         while fetcher.buffer < 16:  # nothing but waiting: soon all threads read
-            shard.next_batch(4)
+            clock.draw(shard)
             batches += 1
         told = fetcher.tell()
         assert told is not None
@@ -169,9 +200,10 @@ def test_waiting_is_told_with_what_reads_now(monkeypatch: pytest.MonkeyPatch) ->
         assert (told["batches"], told["threads"], told["buffer"]) == (batches, 4, 16)
         assert told["waited_seconds"] >= told["longest_seconds"] > 0
         assert fetcher.tell(at_end=True) is None, "nothing was drawn since"
-        shard.next_batch(4)
+        clock.draw(shard)
         assert fetcher.tell() is None, "nothing has changed"
         assert fetcher.tell(at_end=True) is not None
+        clock.let_all_be_read()
     assert data_threads() == 0, "those of smaller pools have ended, too"
 
 
