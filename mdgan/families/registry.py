@@ -1,6 +1,5 @@
 """All algorithms. A new one is a folder beside this file and an entry here."""
 
-import contextlib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields
@@ -96,7 +95,8 @@ def read_settings(
     Args:
         layers: flags, then the config file; None stands for a value that was not given.
         dataset_defaults: what holds where neither the user nor the algorithm has a value. None
-            before the dataset file is loaded: names that it may register are passed over then.
+            before the dataset file is loaded: names that it may register are passed over then, or
+            others stand in for them.
 
     Raises:
         BadInput: a value cannot be used, or the algorithm does not have the setting.
@@ -117,10 +117,12 @@ def _without_names_to_come(layer: Mapping[str, Any]) -> dict[str, Any]:
     declared, kept = declared_settings(), {}
     for name, value in layer.items():
         item = declared.get(name)
-        with contextlib.suppress(BadInput):
-            if item is not None and item.metadata["kind"].grows and value is not None:
-                item.metadata["kind"].read(name, value, item.default)
-            kept[name] = value
+        kept[name] = value
+        if item is not None and (kind := item.metadata["kind"]).grows and value is not None:
+            try:
+                kind.read(name, value, item.default)
+            except BadInput:
+                kept[name] = kind.stand_in
     return kept
 
 

@@ -1,4 +1,4 @@
-"""Losses, optimizers and architectures of your own: decorators that give them a name.
+"""Losses, optimizers, architectures and scaling rules of your own: decorators that name them.
 
 Where the dataset file has them, `--generator-loss NAME` and the other flags find them, for every
 command that loads it. Where a program has them, `mdgan.train` writes them into its run.
@@ -11,6 +11,7 @@ from mdgan.errors import BadInput
 from mdgan.gan.build import Models
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss, Term
 from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZER_NAMES
+from mdgan.gan.rate_scaling import SCALING_RULE_NAMES
 from mdgan.gan.settings import DISCRIMINATOR_LOSS_NAMES, GENERATOR_LOSS_NAMES
 from mdgan.models import registry
 from mdgan.models.registry import Architecture, Shape
@@ -99,6 +100,20 @@ def architecture(
     return register
 
 
+def scaling_rule(name: str) -> Callable[[Made], Made]:
+    """Names a function that says what learning rates are multiplied by, for `--lr-scaling`.
+
+    It is called with k, for k times the samples that rates are given for, and returns a finite
+    number above 0: always the same one for the same k.
+    """
+
+    def register(rule: Made) -> Made:
+        _add(SCALING_RULE_NAMES, name, rule)
+        return rule
+
+    return register
+
+
 def things_named(settings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """What this program has registered and settings name, by the names in its code."""
     found = {}
@@ -117,6 +132,7 @@ ALL_NAMES = {
     "generator_optimizer": OPTIMIZER_NAMES,
     "discriminator_optimizer": OPTIMIZER_NAMES,
     "architecture": ARCHITECTURE_NAMES,
+    "lr_scaling": SCALING_RULE_NAMES,
 }
 
 

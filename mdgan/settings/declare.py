@@ -61,6 +61,8 @@ class Kind:
         several: whether the flag may be given several times; commas then stand between the values.
         known: lists what a shell may complete, given the other settings of the command line.
         grows: whether the dataset file may add values, so that others can be known after it alone.
+        stand_in: what other settings are checked with as long as a value is not known; the default
+            if not given.
     """
 
     type: type
@@ -70,6 +72,7 @@ class Kind:
     several: bool = False
     known: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
     grows: bool = False
+    stand_in: str | None = None
 
     def read(self, name: str, value: object, default: object) -> Any:
         """Checks a value, and turns it into the one that is used.

@@ -46,8 +46,12 @@ class Names:
             raise BadInput(f"{self.kind} {name!r:.80}: a name has small letters, digits, - and .")
         self.registered[name] = thing
 
-    def setting(self) -> Kind:
-        """The kind of a setting that has one of these names."""
+    def setting(self, stand_in: str | None = None) -> Kind:
+        """The kind of a setting that has one of these names.
+
+        Args:
+            stand_in: see `Kind`.
+        """
 
         def names() -> list[str]:
             return [*self.all, *(self._prefix + name for name in self.all if self._prefix)]
@@ -61,4 +65,4 @@ class Names:
                 )
             return text
 
-        return Kind(str, read, known=lambda _others: names(), grows=True)
+        return Kind(str, read, known=lambda _others: names(), grows=True, stand_in=stand_in)

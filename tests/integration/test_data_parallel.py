@@ -69,6 +69,16 @@ def test_any_spread_and_any_stop_give_the_same_generator(tmp_path: Path, flags: 
     assert check(run_here(*resumed, cwd=tmp_path), tmp_path / "half") == together
 
 
+def test_what_becomes_of_data_that_are_not_shared_is_said_once(tmp_path: Path) -> None:
+    line = "--partition none: every worker trains on its own data"
+    flags = ["--partition", "none", "--iterations", "1", "--out", "run"]
+    assert run_here(*IN_MEMORY, *flags, cwd=tmp_path).errors.count(line) == 1
+    longer = ["train", "--resume", "run", "--iterations", "2", "--transport", "memory"]
+    resumed = run_here(*longer, cwd=tmp_path)
+    assert resumed.status == 0
+    assert line not in resumed.errors
+
+
 def test_a_lag_of_0_is_synchronous(tmp_path: Path) -> None:
     flags = ["--updates", "async", "--image-buffer", "0"]
     assert here(tmp_path, "lag-0", *flags) == here(tmp_path, "serial")
@@ -87,7 +97,7 @@ CASES = [
     ("--kappa 3", ["--kappa 3", "use 1 or 2"]),
     ("--global-batch-size 3", ["--global-batch-size 3", "4 workers"]),
     ("--global-batch-size 0", ["--global-batch-size 0", "at least 1"]),
-    ("--lr-scaling cubic", ["--lr-scaling", "'cubic'", "sqrt"]),
+    ("--lr-scaling cubic", ["--lr-scaling cubic", "none, linear, sqrt"]),
     ("--reference-batch-size 8", ["--reference-batch-size 8", "--lr-scaling linear"]),
     ("--image-buffer 2", ["--image-buffer 2", "add that"]),
     ("--image-buffer -1", ["--image-buffer -1", "at least 0"]),

@@ -1,4 +1,4 @@
-"""Losses, optimizers and architectures of the user's own, from dataset files and from Python."""
+"""Losses, optimizers, architectures and scaling rules of the user's own, from dataset files and from Python."""
 
 from pathlib import Path
 
@@ -50,6 +50,11 @@ class HeavyBall(torch.optim.Optimizer):
                     velocity = state.setdefault("velocity", torch.zeros_like(weights))
                     velocity.mul_(group["momentum"]).add_(weights.grad)
                     weights.sub_(velocity, alpha=group["lr"])
+
+
+@mdgan.register.scaling_rule("root")
+def root(ratio):
+    return ratio ** 0.5
 """
 TRAIN = [
     *("train", "--transport", "memory", "--world-size", "3", "--iterations", "4", "--threads", "1"),
@@ -110,6 +115,18 @@ def mine(shape, num_classes, width):
     assert sampled.status == 0, sampled
 
 
+def test_an_own_scaling_rule_that_equals_mdgans_gives_the_same_generator(folder: Path) -> None:
+    flags = ["--algorithm", "paragan", "--reference-batch-size", "2", "--checkpoint-interval", "2"]
+    theirs = _train(folder, "mdgans", *TRAIN, *flags, "--lr-scaling", "sqrt")
+    ours = [*FROM_FILE, *flags, "--lr-scaling", "root"]
+    assert _train(folder, "own", *ours, "--iterations", "2") != theirs
+    resumed = run_here("train", "--resume", "own", "--iterations", "4", cwd=folder)
+    assert resumed.status == 0, resumed
+    assert generator_bytes(folder / "own") == theirs
+    refused = run_here(*ours, "--lr-scaling", "rot", "--out", "no", cwd=folder)
+    assert "'root'?" in refused.errors
+
+
 @pytest.mark.parametrize(
     ("text", "flags", "said"),
     [
@@ -133,6 +150,16 @@ def mine(shape, num_classes, width):
             "mdgan.register.optimizer('counts')(Counts)",
             ["--generator-optimizer", "counts"],
             "keeps 'n' as int, which does not move",
+        ),
+        (
+            "@mdgan.register.scaling_rule('falls')\ndef falls(k): return 1.5 - k",
+            ["--algorithm", "paragan", "--lr-scaling", "falls"],
+            "for 2 times the samples it gives -0.5; it must give a finite number above 0",
+        ),
+        (
+            "@mdgan.register.scaling_rule('fails')\ndef fails(k): return k / 0",
+            ["--algorithm", "paragan", "--lr-scaling", "fails"],
+            "fails: ZeroDivisionError",
         ),
     ],
 )

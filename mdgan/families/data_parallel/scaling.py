@@ -4,17 +4,11 @@ Both are functions of the workers that train now. Nothing is remembered, so they
 when workers come or go, and a run that is resumed needs nothing from before.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
 from typing import NamedTuple
 
-RULES: dict[str, Callable[[float], float]] = {
-    "none": lambda _ratio: 1.0,
-    "linear": lambda ratio: ratio,
-    "sqrt": sqrt,
-}
-"""What learning rates are multiplied by, when an iteration has so many times the samples."""
+from mdgan.gan.rate_scaling import rate_factor
 
 
 class BatchSizes(NamedTuple):
@@ -36,7 +30,7 @@ class Scaling:
     Attributes:
         own: b of each worker, unless there is a global batch size.
         global_batch_size: B, of all workers together; None for N·b.
-        rule: one of `RULES`.
+        rule: of `rate_scaling.rate_factor`.
         reference_batch_size: the samples of an iteration for which the learning rates are given.
     """
 
@@ -67,8 +61,7 @@ class Scaling:
         Args:
             num_samples: that the network learns from in an iteration.
 
-        Returns:
-            1, k or √k for k times the samples of the reference (Goyal et al. 2017, section 2.1;
-            Krizhevsky 2014, section 5).
+        Raises:
+            BadInput: the user's own rule gives no number above 0.
         """
-        return RULES[self.rule](num_samples / self.reference_batch_size)
+        return rate_factor(self.rule, num_samples / self.reference_batch_size)

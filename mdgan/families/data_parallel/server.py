@@ -63,6 +63,14 @@ class DataParallelServer(ServerPart):
             self._replica.models[DISCRIMINATOR].load_state_dict(first)
         return super().begin_with(generator, discriminators)
 
+    def begin(self, engine: Engine) -> None:
+        """Says once what becomes of data that are not shared out."""
+        if not self._settings.partition.divides and engine.members.iteration == 0:
+            engine.observer.note(
+                "--partition none: every worker trains on its own data, which stay with it; the "
+                "server sees gradients of them"
+            )
+
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One iteration."""
         hosts, i = engine.await_hosts(), done + 1

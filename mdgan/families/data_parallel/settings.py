@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, updates_setting
-from mdgan.families.data_parallel.scaling import RULES, BatchSizes, Scaling
-from mdgan.settings.declare import flag, one_of, setting, text, whole
+from mdgan.families.data_parallel.scaling import BatchSizes, Scaling
+from mdgan.gan.rate_scaling import SCALING_RULE_NAMES
+from mdgan.settings.declare import flag, setting, text, whole
 
 NAME = "paragan"
 _MOST_BATCHES = 2
@@ -30,9 +31,9 @@ class DataParallelSettings(RunSettings):
     )
     lr_scaling: str = setting(
         "none",
-        "How learning rates grow with the samples of an iteration: not, as they do, or as their "
-        "square root does.",
-        one_of(*RULES),
+        "How learning rates grow with the samples of an iteration: not, as they do (linear), as "
+        "their square root does (sqrt), or by a rule of your own.",
+        SCALING_RULE_NAMES.setting(stand_in="linear"),
         metavar="RULE",
     )
     reference_batch_size: int | None = setting(
@@ -96,8 +97,16 @@ class DataParallelSettings(RunSettings):
                 f"--reference-batch-size {self.reference_batch_size}: is for --lr-scaling linear "
                 "or sqrt; add one"
             )
-
         self._check_updates()
+        if self.lr_scaling in SCALING_RULE_NAMES.registered:
+            self._try_scaling()
+
+    def _try_scaling(self) -> None:
+        """Tries a rule of the user's own for each number of workers that may be left."""
+        scaling = self.scaling()
+        for num_workers in range(1, self.num_workers + 1):
+            for sizes in zip(*scaling.batch_sizes(range(num_workers)).values(), strict=True):
+                scaling.rate_factor(sum(sizes))
 
     def _check_updates(self) -> None:
         for name in ("image_buffer", "sync_after"):
