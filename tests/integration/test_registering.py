@@ -1,4 +1,4 @@
-"""Losses, optimizers, architectures and scaling rules of the user's own, from dataset files and from Python."""
+"""What users register: losses, optimizers, architectures and scaling rules of their own."""
 
 from pathlib import Path
 
