@@ -80,7 +80,14 @@ class Algorithm(Generic[S]):
         """
         saves = settings.makes_checkpoints
         server = self.server_phases + ("checkpoint", "write", "manifest") * saves
-        return server, self.host_phases + ("checkpoint", "write", "report") * saves
+        host = self.host_phases + ("checkpoint", "write", "report") * saves
+        return (_merged(server), _merged(host)) if settings.merge_halves else (server, host)
+
+
+def _merged(phases: tuple[str, ...]) -> tuple[str, ...]:
+    """Phases in a run that merges the halves of a discriminator's step."""
+    names = {"real-half": "both-halves", "fake-half": "both-halves"}
+    return tuple(dict.fromkeys(names.get(phase, phase) for phase in phases))
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,10 @@ def all_phases() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The phases of all algorithms: the server's and a host's."""
     wings: tuple[dict[str, None], dict[str, None]] = ({}, {})
     for entry in _ALGORITHMS.values():
-        for wing, phases in zip(wings, entry.phases(entry.settings()), strict=True):
-            wing.update(dict.fromkeys(phases))
+        for merges in (False, True):
+            settings = entry.settings(merge_halves=merges)
+            for wing, phases in zip(wings, entry.phases(settings), strict=True):
+                wing.update(dict.fromkeys(phases))
     return tuple(wings[0]), tuple(wings[1])
 
 

@@ -134,6 +134,7 @@ def make_discriminator_learner(
             settings.r1 or 0.0,
             settings.gradient_penalty or 0.0,
             1.0 if settings.class_weight is None else settings.class_weight,
+            settings.merge_halves,
         ),
         Augmentation(settings.augmentation_rules()),
     )

@@ -59,6 +59,7 @@ class Rules:
         r1: γ of `regularizers.r1_penalty`; 0 for none.
         gradient_penalty: λ of `regularizers.gradient_penalty`; 0 for none.
         class_weight: of `losses.with_class_loss`.
+        merges_halves: whether D judges the real and the generated batch in one pass.
     """
 
     batch_size: int
@@ -69,6 +70,7 @@ class Rules:
     r1: float = 0.0
     gradient_penalty: float = 0.0
     class_weight: float = 1.0
+    merges_halves: bool = False
 
     def loss(self, term: Term, verdict: Verdict, labels: Tensor | None) -> Tensor:
         """One of the losses of a batch, a scalar, with the auxiliary classifier's if there is one.
@@ -115,9 +117,9 @@ class DiscriminatorLearner:
     def learn_real_half(self) -> None:
         """The half of the next gradient that needs only real data; it need not wait for X^(d).
 
-        Does nothing when that half is already there.
+        Does nothing when that half is already there, or comes together with the other.
         """
-        if self.has_real_half:
+        if self.has_real_half or self.rules.merges_halves:
             return
         real = self.draw_real().to(self._device)
         with self.random_state.in_place():
@@ -162,24 +164,45 @@ class DiscriminatorLearner:
 
         Args:
             fake: X^(d), [b, C, H, W].
-            stage: what the stages `real half` and `fake half` run in.
+            stage: what the stages `real half` and `fake half` run in, or `both halves`.
 
         Returns:
             J_disc, a scalar.
         """
-        if not self.has_real_half:
+        merges = self.rules.merges_halves
+        if not merges and not self.has_real_half:
             with stage("real half"):
                 self.learn_real_half()
-        with stage("fake half"), self.random_state.in_place():
-            term = self.rules.discriminator_loss.fake
-            fake_loss = self.rules.loss(term, self.judge(fake), fake.labels)
-            (fake_loss * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        with stage("both halves" if merges else "fake half"), self.random_state.in_place():
+            if merges:
+                loss, fake_loss = self._both_losses(fake)
+            else:
+                term = self.rules.discriminator_loss.fake
+                loss = fake_loss = self.rules.loss(term, self.judge(fake), fake.labels)
+            (loss * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
             if self.rules.gradient_penalty:
                 self._learn_gradient_penalty(fake)
             parameters = self.discriminator.model.parameters()
             gradients = [p.grad for p in parameters if p.grad is not None]
             finite_or_zero(gradients, self.rules.loss_scale)
         return self.end_local_step(fake_loss.detach())
+
+    def _both_losses(self, fake: Samples) -> tuple[Tensor, Tensor]:
+        """J_disc and its term B̃, scalars with their graph, from one pass over X_r and X^(d).
+
+        Inputs that meet the same weights are joined (ParaGAN, section 4.2). Each half is augmented
+        by itself, with the random numbers that it would get in a pass of its own.
+        """
+        self.discriminator.optimizer.zero_grad()
+        real, terms = self.draw_real().to(self._device), self.rules.discriminator_loss
+        seen = [half.of(self.augmentation(half.images)) for half in (real, fake)]
+        both = seen[0].and_then(seen[1])
+        output = call(self.discriminator.model, both.images, both.labels)
+        of_real, of_fake = as_verdict(output).split(len(real))
+        real_loss = self.rules.loss(terms.real, of_real, real.labels)
+        fake_loss = self.rules.loss(terms.fake, of_fake, fake.labels)
+        self.keep_real_half(real_loss.detach(), of_real.logits.detach())
+        return real_loss + fake_loss, fake_loss
 
     def _learn_gradient_penalty(self, fake: Samples) -> None:
         mixed = fake.of(self.mixed(fake.images).requires_grad_())

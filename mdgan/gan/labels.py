@@ -40,6 +40,13 @@ class Samples:
         labels = None if self.labels is None else self.labels.to(device)
         return Samples(self.images.to(device), labels)
 
+    def and_then(self, others: "Samples") -> "Samples":
+        """These and others in one batch; both have labels, or neither has."""
+        images = torch.cat([self.images, others.images])
+        if self.labels is None or others.labels is None:
+            return Samples(images)
+        return Samples(images, torch.cat([self.labels, others.labels]))
+
     def detach(self) -> "Samples":
         """The same images without their graph."""
         return self.of(self.images.detach())

@@ -33,6 +33,16 @@ class Verdict(NamedTuple):
     logits: Tensor
     classes: Tensor | None = None
 
+    def split(self, first: int) -> "tuple[Verdict, Verdict]":
+        """What it says of the first samples, and of the others."""
+        classes = (None, None) if self.classes is None else _split(self.classes, first)
+        first_logits, other_logits = _split(self.logits, first)
+        return Verdict(first_logits, classes[0]), Verdict(other_logits, classes[1])
+
+
+def _split(values: Tensor, first: int) -> tuple[Tensor, Tensor]:
+    return values[:first], values[first:]
+
 
 def as_verdict(output: Tensor | tuple[Tensor, Tensor]) -> Verdict:
     """What a discriminator has returned: logits, or logits and those of classes."""

@@ -87,6 +87,14 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
     channels_last: bool = setting(
         False, "Images lie in memory pixel by pixel.", switch(), group="speed"
     )
+    merge_halves: bool = setting(
+        False,
+        "A discriminator judges real and generated samples in one pass, not in two. Results differ "
+        "in the last bits, more with dropout or spectral norm, and its work on real samples no "
+        "longer begins before the generated ones are there.",
+        switch(),
+        group="speed",
+    )
     compile: bool = setting(
         False, "Compile the models with torch.compile.", switch(), group="speed"
     )
@@ -132,6 +140,11 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
             raise BadInput(
                 f"--exact-layers {self.exact_layers}: all layers compute in fp32; leave it out, or "
                 "add --precision bf16"
+            )
+        if self.merge_halves and self.r1 is not None:
+            raise BadInput(
+                f"--merge-halves: --r1 {shortest(self.r1)} needs a pass over real samples alone; "
+                "leave out one of the two"
             )
         critic, generator = self.discriminator_loss, self.generator_loss
         if (critic == _CRITIC) != (generator == _CRITIC):

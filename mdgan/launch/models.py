@@ -18,7 +18,7 @@ from mdgan.gan.losses import check_losses
 from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, OptimizerSettings
 from mdgan.gan.registered_optimizers import kept_by_registered
 from mdgan.gan.regularizers import with_spectral_norm
-from mdgan.models.check import check_models, tells_classes
+from mdgan.models.check import check_models, compares_samples, tells_classes
 from mdgan.models.registry import architecture, architectures
 from mdgan.models.settings import ARCHITECTURES, FILE, ModelSettings
 
@@ -140,6 +140,12 @@ def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
                 f"--spectral-norm: the discriminator of {models.source}: {error}"
             ) from error
     _check_exact_layers(settings, models)
+    if settings.merge_halves and compares_samples(models):
+        raise BadInput(
+            f"--merge-halves: the discriminator of {models.source} judges a sample by the others "
+            "in its batch (BatchNorm, mini-batch discrimination), which must be real alone or "
+            "generated alone; leave it out"
+        )
     return models
 
 

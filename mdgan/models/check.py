@@ -108,6 +108,28 @@ def tells_classes(models: Models) -> bool:
     return as_verdict(output).classes is not None
 
 
+def compares_samples(models: Models) -> bool:
+    """Whether D's verdict on a sample depends on the others of its batch.
+
+    So it does with BatchNorm and mini-batch discrimination: the gradient of a sample's logits with
+    respect to another sample is not zero. Dropout and spectral norm keep samples apart.
+    """
+    discriminator, num_samples = build_model(models.discriminator, 0), 4
+    num_classes = num_classes_of(discriminator)
+    labels = None if num_classes is None else torch.arange(num_samples) % num_classes
+    with RandomState(0, torch.device("cpu")).in_place():
+        # Near each other: mini-batch discrimination does not see samples that are far apart.
+        samples = torch.rand(1, *models.shape) + 1e-2 * torch.rand(num_samples, *models.shape)
+        verdict = as_verdict(call(discriminator, samples.requires_grad_(), labels))
+        parts = [part for part in verdict if part is not None]
+        for sample, row in enumerate(zip(*parts, strict=True)):
+            judged = torch.stack([part.sum() for part in row]).sum()
+            (gradient,) = torch.autograd.grad(judged, samples, retain_graph=True)
+            if gradient.count_nonzero() > gradient[sample].count_nonzero():
+                return True
+    return False
+
+
 @torch.no_grad()
 def _is_squashed(models: Models, labels: Tensor | None) -> bool:
     """Whether D's outputs on noise stay within [0, 1] with several random weights.

@@ -154,7 +154,7 @@ class Measurement:
         settings, special = planning.settings, set()
         if planning.exchange is not None:
             settings = planning.exchange.settings
-            usual = {*entry.server_phases, *entry.host_phases}
+            usual = set(chain(*entry.phases(planning.settings)))
             special = set(chain(*entry.phases(settings))) - usual
         roles = play(self.dataset, settings, single, _IN_TURNS, special=special, in_turns=True)
         return roles, special

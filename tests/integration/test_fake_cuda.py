@@ -61,6 +61,7 @@ SLOW_RUNS = {
     "convolutions": "--world-size 3 --architecture dcgan --width 4 --channels-last",
     "fp16": "--world-size 3 --precision fp16",
     "bf16": "--world-size 3 --precision bf16",
+    "merged": "--world-size 3 --merge-halves --swap-interval 1 --augment ada --spectral-norm",
 }
 _NOT_COMPARED = {"fp16", "bf16"}
 """No autocast on the GPU that is not there."""

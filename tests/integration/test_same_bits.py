@@ -52,6 +52,7 @@ def check(result: Finished, folder: Path, iterations: int = 12) -> bytes:
         pytest.param(PAIRS, id="pairs"),
         pytest.param(DERANGEMENT, id="derangement", marks=pytest.mark.slow),
         pytest.param(ASYNC, id="async", marks=pytest.mark.slow),
+        pytest.param([*PAIRS, "--merge-halves"], id="merged", marks=pytest.mark.slow),
     ],
 )
 def test_any_spread_gives_the_same_generator(tmp_path: Path, settings: list[str]) -> None:
@@ -66,9 +67,13 @@ def test_any_spread_gives_the_same_generator(tmp_path: Path, settings: list[str]
     }
 
 
-def test_one_worker_equals_standalone(tmp_path: Path) -> None:
-    alone = run_here("standalone", *QUICK, "--out", "alone", cwd=tmp_path)
-    spread = run("train", "--world-size", "2", *QUICK, "--out", "spread", cwd=tmp_path)
+@pytest.mark.parametrize(
+    "flags", [[], pytest.param(["--merge-halves"], marks=pytest.mark.slow)], ids=str
+)
+def test_one_worker_equals_standalone(tmp_path: Path, flags: list[str]) -> None:
+    same = [*QUICK, *flags]
+    alone = run_here("standalone", *same, "--out", "alone", cwd=tmp_path)
+    spread = run("train", "--world-size", "2", *same, "--out", "spread", cwd=tmp_path)
     assert check(alone, tmp_path / "alone") == check(spread, tmp_path / "spread")
 
 

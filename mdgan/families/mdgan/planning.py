@@ -18,6 +18,7 @@ _LEARN = "fake half and step"
 _STEP = "backward and step"
 _LABELS = {
     **dict.fromkeys(("real-half", "fake-half", "local-step"), _LEARN),
+    "both-halves": "both halves and step",
     **dict.fromkeys(("aggregate", "step"), _STEP),
 }
 

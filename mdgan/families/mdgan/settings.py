@@ -186,6 +186,12 @@ class MDGANSettings(RunSettings):
                     f"--{name}: with --updates async workers learn after their answer, one by one; "
                     "leave out one of the two"
                 )
+        if self.merge_halves and (self.updates == "async" or self.vectorize or self.tune):
+            other = "--updates async" if self.updates == "async" else "--vectorize and --tune"
+            raise BadInput(
+                f"--merge-halves: with {other} a worker learns from real samples by themselves; "
+                "leave out one of the two"
+            )
 
     @property
     def num_judges(self) -> int:

@@ -8,14 +8,14 @@ from mdgan.records.recorded_run import RecordedSpan, Trace
 Key = TypeVar("Key", bound=Hashable)
 
 SERVER_ORDER = (
-    *("generate", "real half", "fake half", "local step", "send", "wait", "aggregate", "step"),
-    *("swap", "evaluate", "checkpoint"),
+    *("generate", "real half", "fake half", "both halves", "local step", "send", "wait"),
+    *("aggregate", "step", "swap", "evaluate", "checkpoint"),
 )
 """On the server, or on the only role of a run without hosts."""
 
 WORKER_ORDER = (
-    *("receive", "train", "real half", "fake half", "local step", "feedback", "send", "swap"),
-    "checkpoint",
+    *("receive", "train", "real half", "fake half", "both halves", "local step", "feedback"),
+    *("send", "swap", "checkpoint"),
 )
 _WAITING = "receive"
 

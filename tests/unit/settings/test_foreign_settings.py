@@ -135,6 +135,7 @@ LATER = {
         "data_threads",
         "data_buffer",
         "exact_layers",
+        "merge_halves",
         "tracker",
         "ema",
         "listen",

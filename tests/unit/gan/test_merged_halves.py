@@ -1,0 +1,127 @@
+"""Real and generated samples in one pass: the gradients of two passes, up to rounding."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mdgan.errors import BadInput
+from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.augmentation import Augmentation
+from mdgan.gan.build import Models
+from mdgan.gan.discriminator import Discriminator
+from mdgan.gan.labels import Samples
+from mdgan.gan.losses import DISCRIMINATOR_LOSSES
+from mdgan.gan.randomness import RandomState
+from mdgan.gan.regularizer_settings import AugmentationRules
+from mdgan.gan.settings import TrainingSettings
+from mdgan.models.check import compares_samples
+from mdgan.models.minibatch_discrimination import MinibatchDiscrimination
+from tests.unit.gan import conditional, small
+
+
+def _alone(layers: nn.Sequential) -> nn.Sequential:
+    """The layers that judge each sample by itself, without random numbers."""
+    return nn.Sequential(
+        *(each for each in layers if not isinstance(each, nn.BatchNorm1d | nn.Dropout))
+    )
+
+
+def _model(kind: str) -> nn.Module:
+    if kind == "plain":
+        return _alone(small.make_model())
+    model = conditional.make(conditional.KINDS[kind])
+    model.layers = _alone(model.layers)  # type: ignore[arg-type] # both kinds have layers
+    return model
+
+
+def _worker(kind: str, augment: str | None = None, **rules: Any) -> Worker:
+    model = _model(kind)
+    return Worker(
+        Discriminator(model, small.adam(model)),
+        small.RealData() if kind == "plain" else conditional.LabelledData(),
+        RandomState(7, small.CPU),
+        replace(small.make_worker().rules, **rules),
+        Augmentation(None if augment is None else AugmentationRules(adapts=augment == "ada")),
+    )
+
+
+def _learnt(worker: Worker, fakes: list[Samples]) -> tuple[list[Tensor], list[Tensor]]:
+    """J_disc of every step, and the gradients of all of them."""
+    losses, gradients = [], []
+    for fake in fakes:
+        worker.learn_real_half()
+        losses.append(worker.learn_both_halves(fake))
+        gradients += [
+            p.grad.clone() for p in worker.discriminator.model.parameters() if p.grad is not None
+        ]
+        worker.discriminator.step()
+    return losses, gradients
+
+
+@pytest.mark.parametrize("num_fake", [small.BATCH_SIZE, small.BATCH_SIZE + 2])
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("plain", {}),
+        ("projection", {}),
+        ("auxiliary", {"class_weight": 0.5}),
+        ("plain", {"augment": "diffaugment"}),
+        ("plain", {"augment": "ada", "loss_scale": 1024.0}),
+        (
+            "projection",
+            {"gradient_penalty": 10.0, "discriminator_loss": DISCRIMINATOR_LOSSES["wasserstein"]},
+        ),
+    ],
+    ids=str,
+)
+def test_one_pass_gives_the_gradients_of_two(
+    kind: str, given: dict[str, Any], num_fake: int
+) -> None:
+    if "gradient_penalty" in given:
+        num_fake = small.BATCH_SIZE  # it mixes real and generated samples one by one
+    fakes = [conditional.samples(seed, num_fake) for seed in range(4)]
+    if kind == "plain":
+        fakes = [fake.without_labels() for fake in fakes]
+    apart, merged = _worker(kind, **given), _worker(kind, **given, merges_halves=True)
+    expected, found = _learnt(apart, fakes), _learnt(merged, fakes)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert any(gradient.abs().max() > 1e-3 for gradient in expected[1])
+    assert torch.equal(*(w.random_state.tensors()["cpu"] for w in (apart, merged)))
+
+
+def test_worker_goes_on_where_its_state_was_taken() -> None:
+    fakes = [Samples(small.images(seed)) for seed in range(4)]
+    whole, first, second = (_worker("plain", merges_halves=True) for _ in range(3))
+    _learnt(first, fakes[:2])
+    first.learn_real_half()
+    assert second.load_state(first.state())
+    _learnt(whole, fakes)
+    _learnt(second, fakes[2:])
+    assert whole.discriminator.digest() == second.discriminator.digest()
+
+
+@pytest.mark.parametrize(
+    ("layers", "compares"),
+    [
+        ([nn.LeakyReLU(), nn.Dropout(0.5)], False),
+        ([nn.LayerNorm(8), nn.GroupNorm(2, 8)], False),
+        ([nn.BatchNorm1d(8)], True),
+        ([MinibatchDiscrimination(8), nn.Flatten()], True),
+    ],
+)
+def test_discriminators_that_judge_a_sample_by_others_are_found(
+    layers: list[nn.Module], compares: bool
+) -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), *layers, nn.LazyLinear(1))
+
+    models = Models("own.py", small.SHAPE, small.Z_DIM, small.make_generator, make)
+    assert compares_samples(models) is compares
+
+
+def test_a_penalty_on_real_samples_alone_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"--merge-halves: --r1 0\.5 .*leave out one"):
+        TrainingSettings(merge_halves=True, r1=0.5)
