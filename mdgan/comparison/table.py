@@ -21,6 +21,7 @@ from mdgan.records.values import (
     said_bytes,
     said_seconds,
 )
+from mdgan.report.numbers.losses import deviation_at_end, discriminator_loss, generator_loss
 from mdgan.report.numbers.rounds import SEEN_OFTEN, rounds_until_seen
 from mdgan.report.numbers.scores import last_score, reference, score_events, yardstick
 from mdgan.report.numbers.subject import Subject, subjects
@@ -43,6 +44,8 @@ _OTHERS: tuple[tuple[str, str, Said], ...] = (
     ("seconds", "time", said_seconds),
     ("rounds", "rounds", said),
     (ROUNDS_UNTIL, f"rounds to {SEEN_OFTEN}", said),
+    ("generator_loss_deviation", "J_gen varies by", said),
+    ("discriminator_loss_deviation", "J_disc varies by", said),
 )
 """The number's name in `comparison.json`, its heading, and how it is said."""
 
@@ -90,6 +93,8 @@ def numbers_of(subject: Subject) -> dict[str, float | None]:
         "seconds": number_in(run.status, "seconds"),
         "rounds": float(len(rounds)) if rounds else None,
         ROUNDS_UNTIL: None if until is None else float(until),
+        "generator_loss_deviation": deviation_at_end(run, generator_loss),
+        "discriminator_loss_deviation": deviation_at_end(run, discriminator_loss),
     }
 
 

@@ -56,6 +56,29 @@ def test_means_are_over_the_finished_runs(tmp_path: Path) -> None:
     assert found["summary"][UNTIL] is None
 
 
+def rows_of_losses(losses: list[float | None]) -> str:
+    rows = [
+        {"iteration": n, "seconds": n, "generator_loss": loss, "discriminator_loss": 1.0}
+        for n, loss in enumerate(losses, start=1)
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("last", "deviation"),
+    [([4.0, 4.0, 7.0], 3**0.5), ([4.0, None, 7.0], None), ([4.0, 4.0], None)],
+)
+def test_how_much_losses_vary_in_the_last_quarter(
+    last: list[float | None], deviation: float | None, tmp_path: Path
+) -> None:
+    FakeRun(workers=3, iterations=60).write(tmp_path / "ours-seed0")
+    losses = [100.0 * n for n in range(3 * len(last))] + last
+    (tmp_path / "ours-seed0" / "metrics.jsonl").write_text(rows_of_losses(losses))
+    (run,) = measure([training(tmp_path, "ours", 0, "mdgan")])["ours"]["runs"].values()
+    assert run["generator_loss_deviation"] == pytest.approx(deviation)
+    assert run["discriminator_loss_deviation"] == (0.0 if len(last) == 3 else None)
+
+
 def test_rounds_until_every_class_was_seen(tmp_path: Path) -> None:
     for seed in range(2):
         federated_run(tmp_path / f"long-seed{seed}", seed=seed, rounds=60)
