@@ -1,11 +1,13 @@
 """Measures an iteration on links of limited bandwidth, for each form of images and feedback.
 
     python -m benchmarks.bandwidth [--megabits 20,100,1000] [--dataset cifar10_noise]
+    python -m benchmarks.bandwidth --megabits 10,50 examples/asynchronous-updates/*.json
 
 Needs root: it makes three machines (network namespaces) whose links are limited both ways, one with
 the server and two with two workers each. Their processes share this machine's cores. For every form
 it prints the seconds an iteration takes, the bytes that leave and reach the server in it, how long
-the larger of both takes at that bandwidth, and how much faster than fp32 the iteration is.
+the larger of both takes at that bandwidth, and how much faster than the first the iteration is.
+Files of `mdgan compare` take the place of the forms; what they say of iterations does not count.
 """
 
 import json
@@ -32,6 +34,8 @@ FORMS = {
     "int8, stale": ("--wire-images", "int8", "--wire-feedback", "int8", "--stale", "1"),
 }
 RANKS = ("0", "1,2", "3,4")
+_OTHERWISE = {"iterations", "eval_interval", "sample_interval", "transport", "world_size"}
+_OF_PAPER = "paper_scale"
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,20 @@ class Figures:
     received: float
 
 
-def measure(dataset: str, flags: Sequence[str], megabits: int, iterations: int) -> Figures:
+def flags_of(configuration: Path) -> list[str]:
+    """What a file of `mdgan compare` says, as flags."""
+    settings = json.loads(configuration.read_text())
+    given = {name: value for name, value in settings.items() if name != _OF_PAPER}
+    kept = {name: value for name, value in given.items() if name not in _OTHERWISE}
+    return [
+        part for name, value in kept.items() for part in (f"--{name.replace('_', '-')}", str(value))
+    ]
+
+
+def measure(flags: Sequence[str], megabits: int, iterations: int) -> Figures:
     """Runs once on three machines."""
-    common = ["--dataset", dataset, "--datasets-dir", str(HERE / "datasets"), "--batch-size", "10"]
-    common += ["--world-size", "5", "--swap-interval", "0", "--checkpoint-interval", "0"]
+    common = ["--datasets-dir", str(HERE / "datasets"), "--world-size", "5"]
+    common += ["--checkpoint-interval", "0"]
     common += ["--sample-interval", "0", "--eval-interval", "0", "--log-interval", "1"]
     common += ["--iterations", str(iterations), "--credentials", "run.cred", *flags]
     with tempfile.TemporaryDirectory() as name, namespaces.machines(len(RANKS)) as machines:
@@ -89,32 +103,41 @@ def _read(run: Path) -> Figures:
     iterations = done[-1]["iteration"]
     return Figures(
         statistics.median(took),
-        last["sent_bytes"]["BATCHES"] / iterations,
-        last["received_bytes"]["FEEDBACK"] / iterations,
+        sum(last["sent_bytes"].values()) / iterations,
+        sum(last["received_bytes"].values()) / iterations,
     )
 
 
 @click.command()
-@click.option("--dataset", default="cifar10_noise", show_default=True)
+@click.argument(
+    "configurations", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option("--dataset", default="cifar10_noise", show_default=True, help="For the forms.")
 @click.option("--megabits", default="20,100,1000", show_default=True)
 @click.option("--iterations", default=24, show_default=True)
 @click.option("--only", default="", help="Forms, separated by semicolons; by default all.")
-def main(dataset: str, megabits: str, iterations: int, only: str) -> None:
-    """Measures every form at every bandwidth."""
+def main(
+    configurations: Sequence[Path], dataset: str, megabits: str, iterations: int, only: str
+) -> None:
+    """Measures every form, or every configuration, at every bandwidth."""
     if not namespaces.available():
         raise click.ClickException("needs root and `ip` to make network namespaces")
-    forms = only.split(";") if only else list(FORMS)
+    form_flags = ["--dataset", dataset, "--batch-size", "10", "--swap-interval", "0"]
+    names = only.split(";") if only else list(FORMS)
+    cases = {path.stem: flags_of(path) for path in configurations} or {
+        name: [*form_flags, *FORMS[name]] for name in names
+    }
     for rate in map(int, megabits.split(",")):
-        print(f"{dataset}, 4 workers, b = 10, links of {rate} Mbit/s", flush=True)
-        plain = 0.0
-        for form in forms:
-            found = measure(dataset, FORMS[form], rate, iterations)
-            plain = plain or found.iteration_seconds
+        print(f"4 workers, links of {rate} Mbit/s", flush=True)
+        first = 0.0
+        for name, flags in cases.items():
+            found = measure(flags, rate, iterations)
+            first = first or found.iteration_seconds
             transfer = (found.sent + found.received) / (125_000 * rate)
             print(
-                f"  {form:16} {found.iteration_seconds:7.4f} s an iteration, "
+                f"  {name:16} {found.iteration_seconds:7.4f} s an iteration, "
                 f"{found.sent / 1000:6.0f} kB out, {found.received / 1000:6.0f} kB in, which take "
-                f"{transfer:7.4f} s; {plain / found.iteration_seconds:5.2f} x",
+                f"{transfer:7.4f} s; {first / found.iteration_seconds:5.2f} x",
                 flush=True,
             )
 

@@ -23,7 +23,7 @@ from benchmarks.training import HERE, Case, measure
 DATASET = "cifar10_plain"
 FLAGS = (
     *("--dataset", DATASET, "--datasets-dir", str(HERE / "datasets"), "--threads", "1"),
-    *("--checkpoint-interval", "0"),
+    *("--checkpoint-interval", "0", "--kappa", "1"),
 )
 
 

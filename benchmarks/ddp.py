@@ -1,8 +1,9 @@
 """Synchronous data-parallel GAN training as torch has it: DistributedDataParallel over gloo.
 
 Every process has both networks in DDP and one thread. In an iteration it takes a step of the
-discriminator on a real and a generated batch, then one of the generator, as ParaGAN's synchronous
-updates do. `benchmarks/data_parallel.py` measures it beside mdgan.
+discriminator on a real and a generated batch, then one of the generator through it and the same
+generated batch, as torch's own example of a DCGAN does, and as ParaGAN's synchronous updates do
+with `--kappa 1`. `benchmarks/data_parallel.py` measures it beside mdgan.
 """
 
 import json
@@ -62,15 +63,13 @@ def train(run: Run, rank: int, port: int, told: Connection) -> None:
     done = []
     for _ in range(run.iterations):
         real = source.images(shard[torch.randperm(len(shard))[:b]])
-        with torch.no_grad():
-            fake = made[0](torch.randn(b, dataset.models.z_dim))
+        fake = generator(torch.randn(b, dataset.models.z_dim))
         steps[1].zero_grad()
-        loss = _judged(discriminator, real, 1.0) + _judged(discriminator, fake, 0.0)
+        loss = _judged(discriminator, real, 1.0) + _judged(discriminator, fake.detach(), 0.0)
         loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         steps[1].step()
         steps[0].zero_grad()
         made[1].requires_grad_(False)
-        fake = generator(torch.randn(b, dataset.models.z_dim))
         _judged(made[1], fake, 1.0).backward()  # type: ignore[no-untyped-call] # as above
         made[1].requires_grad_(True)
         steps[0].step()

@@ -1,8 +1,8 @@
 """Compares the predictions of `mdgan plan` with runs.
 
-    python -m benchmarks.planning [--workers 4,10] [--megabits 0,100,20]
+    python -m benchmarks.planning [--workers 4,10] [--megabits 0,100,20] [-- FLAGS OF THE RUN]
 
-CIFAR-10's models, b = 10. For each case it makes a plan, a run, and another plan, and prints the
+CIFAR-10's models, b = 10, unless the flags after `--` say otherwise. For each case it makes a plan, a run, and another plan, and prints the
 mean prediction of both plans beside the median iteration of the run's second half. A number of
 Mbit/s other than 0 limits the links as `bandwidth.py` does, with 4 workers; that needs root. Run it
 on an otherwise idle machine.
@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -21,16 +22,14 @@ from benchmarks import bandwidth
 from benchmarks.training import HERE, Case, measure
 
 UNITS = {"ms": 1e-3, "s": 1.0}
-COMMON = (
-    *("--dataset", "cifar10_noise", "--datasets-dir", str(HERE / "datasets")),
-    *("--batch-size", "10", "--swap-interval", "0"),
-)
+FLAGS = ("--dataset", "cifar10_noise", "--batch-size", "10", "--swap-interval", "0")
+FOLDER = ("--datasets-dir", str(HERE / "datasets"))
 
 
-def foretold(num_workers: int, megabits: int) -> float:
+def foretold(flags: Sequence[str], num_workers: int, megabits: int) -> float:
     """Seconds of an iteration; 0 Mbit/s for no limit."""
     limit = ["--bandwidth", str(megabits)] if megabits else []
-    command = [sys.executable, "-m", "mdgan", "plan", *COMMON, *limit]
+    command = [sys.executable, "-m", "mdgan", "plan", *FOLDER, *flags, *limit]
     command += ["--world-size", str(num_workers + 1)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = re.search(r"all of it +([\d.]+) (ms|s)\b", said)
@@ -38,27 +37,29 @@ def foretold(num_workers: int, megabits: int) -> float:
     return float(found[1]) * UNITS[found[2]]
 
 
-def measured(num_workers: int, megabits: int) -> float:
+def measured(flags: Sequence[str], num_workers: int, megabits: int) -> float:
     """Seconds of an iteration."""
     if megabits:
-        return bandwidth.measure("cifar10_noise", (), megabits, 20).iteration_seconds
-    flags = (*COMMON, "--checkpoint-interval", "0", "--world-size", str(num_workers + 1))
+        return bandwidth.measure(flags, megabits, 20).iteration_seconds
+    size = ("--checkpoint-interval", "0", "--world-size", str(num_workers + 1))
     with tempfile.TemporaryDirectory() as folder:
-        return measure(Case("run", flags, 40), Path(folder)).iteration_seconds
+        return measure(Case("run", (*FOLDER, *flags, *size), 40), Path(folder)).iteration_seconds
 
 
 @click.command()
 @click.option("--workers", default="4,10", show_default=True)
 @click.option("--megabits", default="0,100,20", show_default=True, help="0: not limited.")
-def main(workers: str, megabits: str) -> None:
-    """Compares plans with runs."""
+@click.argument("flags", nargs=-1)
+def main(workers: str, megabits: str, flags: Sequence[str]) -> None:
+    """Compares plans with runs; FLAGS are those of a run."""
+    flags = flags or FLAGS
     cases = [(size, 0) for size in map(int, workers.split(","))]
     cases = cases if "0" in megabits.split(",") else []
     cases += [(4, rate) for rate in map(int, megabits.split(",")) if rate]
     for size, rate in cases:
-        before = foretold(size, rate)
-        took = measured(size, rate)
-        plan = statistics.fmean((before, foretold(size, rate)))
+        before = foretold(flags, size, rate)
+        took = measured(flags, size, rate)
+        plan = statistics.fmean((before, foretold(flags, size, rate)))
         links = f"links of {rate} Mbit/s" if rate else "no limit"
         print(
             f"{size} workers, {links:22} foretold {plan:.4f} s, measured {took:.4f} s, "
