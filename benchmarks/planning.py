@@ -2,10 +2,10 @@
 
     python -m benchmarks.planning [--workers 4,10] [--megabits 0,100,20] [-- FLAGS OF THE RUN]
 
-CIFAR-10's models, b = 10, unless the flags after `--` say otherwise. For each case it makes a plan, a run, and another plan, and prints the
-mean prediction of both plans beside the median iteration of the run's second half. A number of
-Mbit/s other than 0 limits the links as `bandwidth.py` does, with 4 workers; that needs root. Run it
-on an otherwise idle machine.
+CIFAR-10's models, b = 10, unless the flags after `--` say otherwise. For each case it makes a plan,
+a run, and another plan, and prints the mean prediction of both plans beside the median iteration of
+the run's second half. A number of Mbit/s other than 0 limits the links as `bandwidth.py` does, with
+4 workers; that needs root. Run it on an otherwise idle machine.
 """
 
 import re
