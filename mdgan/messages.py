@@ -70,13 +70,14 @@ def spans(
     received_bytes: Mapping[str, int],
     memory_bytes: int = 0,
     fetching: Mapping[str, Any] | None = None,
+    profile: Mapping[str, Any] | None = None,
 ) -> Message:
     """Host → server, about once a second: what it did when, what it moved and what it holds.
 
     Returns:
         fields `rows` (see `Tracer.take`), `sent_bytes` and `received_bytes` (by kind), and
         `memory_bytes` of the process; 0 if the host is no process of its own. Now and then
-        `fetching`, how its workers waited for data.
+        `fetching`, how its workers waited for data; once `profile`, what it computed.
     """
     fields = {
         "rows": list(rows),
@@ -84,6 +85,7 @@ def spans(
         "received_bytes": dict(received_bytes),
         "memory_bytes": memory_bytes,
         **({} if fetching is None else {"fetching": dict(fetching)}),
+        **({} if profile is None else {"profile": dict(profile)}),
     }
     return Message(Kind.SPANS, iteration, fields=fields)
 

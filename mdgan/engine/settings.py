@@ -137,6 +137,11 @@ class RunSettings(DataSettings, ModelSettings, TrainingSettings, ScoreSettings, 
     def check(self) -> None:
         """Checks that every generated batch has a worker to judge it."""
         super().check()
+        if self.profile is not None and self.profile.first > self.iterations:
+            raise BadInput(
+                f"--profile {self.profile}: training ends with iteration {self.iterations}; give "
+                "earlier ones"
+            )
         most = max(2, self.num_judges)
         if self.kappa != "auto" and self.kappa > most:
             raise BadInput(

@@ -24,6 +24,7 @@ from mdgan.launch.faults import SERVER
 from mdgan.launch.machine import resolve_device
 from mdgan.launch.models import default_settings
 from mdgan.launch.prepare import Prepared
+from mdgan.observe.profiler import Profiler
 from mdgan.observe.run_observer import RunObserver
 from mdgan.observe.trackers import Trackers
 from mdgan.records.run_directory import RunDirectory
@@ -227,7 +228,11 @@ def _other_defaults(prepared: Prepared) -> dict[str, Any]:
 
 
 def make_observer(
-    prepared: Prepared, claimed: Claim, generator: nn.Module, average: nn.Module | None = None
+    prepared: Prepared,
+    claimed: Claim,
+    generator: nn.Module,
+    average: nn.Module | None = None,
+    profiler: Profiler | None = None,
 ) -> RunObserver:
     """The observer of a run."""
     run = claimed.run
@@ -249,5 +254,6 @@ def make_observer(
         on_phase=prepared.faults.on_phase(SERVER),
         may_write=claimed.fence.check,
         average=average,
+        profiler=profiler,
         resume=f"mdgan {registry.command(prepared.settings.algorithm)} --resume {run.path}",
     )

@@ -35,6 +35,7 @@ from mdgan.launch.prepare import Prepared
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.launch.sockets import Sockets
 from mdgan.metrics.chosen import own_file
+from mdgan.observe.profiler import Profiler
 from mdgan.observe.tracer import Tracer, traced_every
 from mdgan.settings.machine import num_cores
 from mdgan.timeouts import Timeouts
@@ -117,6 +118,7 @@ def make_host(
         # There are few rounds, and each moves whole models: their spans are nothing beside that.
         every if prepared.algorithm.unit == "iteration" else 1,
         prepared.faults.on_phase(f"host-{workers[0]}"),
+        _profiler(prepared, device) if own_process else None,
     )
 
     def checkpoints_of(name: str) -> Path:
@@ -144,6 +146,14 @@ def make_host(
         fetcher,
         teller,
     )
+
+
+def _profiler(prepared: Prepared, device: torch.device, *, serves: bool = False) -> Profiler | None:
+    """What profiles this process; None unless the user wants it."""
+    if prepared.settings.profile is None:
+        return None
+    together = prepared.launch.transport == "memory" and prepared.algorithm.has_hosts
+    return Profiler(prepared.settings.profile, device, all_threads=serves and together)
 
 
 def on_stop_signals(*acts: Callable[[], None]) -> None:
@@ -236,7 +246,11 @@ def serve(
     part = prepared.builder.server(settings, prepared.models, device, shards)
     average = make_average(prepared.models.generator, part.generator, settings)
     observer = make_observer(
-        prepared, claimed, part.generator, None if average is None else average.model
+        prepared,
+        claimed,
+        part.generator,
+        None if average is None else average.model,
+        _profiler(prepared, device, serves=True),
     )
     checkpoints = ServerCheckpoints(
         claimed.checkpoints(prepared),

@@ -12,11 +12,12 @@ from msgspec.structs import asdict
 from torch import Tensor, nn
 
 from mdgan.observe.grid import usual_grid
+from mdgan.observe.profiler import Profiler
 from mdgan.observe.progress import Progress, duration
 from mdgan.observe.tracer import OnPhase, Tracer
 from mdgan.observe.trackers import Trackers
 from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
-from mdgan.records.rows import Fetching, Losses, Scores, typed
+from mdgan.records.rows import Fetching, Losses, Profile, Scores, typed
 from mdgan.records.run_directory import AVERAGE_FILE, GENERATOR_FILE, RunDirectory
 from mdgan.records.values import count, passed, said_left_out
 
@@ -43,6 +44,7 @@ class RunObserver:
         may_write: called before each write; raises if another process has taken over the run.
         resume: the command that goes on with the run.
         average: G with the mean of its weights; then this one is sampled, and saved beside G.
+        profiler: of the process with the generator; None for none.
 
     Attributes:
         tracer: of the process with the generator.
@@ -67,8 +69,9 @@ class RunObserver:
         may_write: Callable[[], None] = lambda: None,
         resume: str = "",
         average: nn.Module | None = None,
+        profiler: Profiler | None = None,
     ) -> None:
-        self.tracer = Tracer(on_phase=on_phase)
+        self.tracer = Tracer(on_phase=on_phase, profiler=profiler)
         self._may_write = may_write
         self._resume = resume
         self._seconds_before = seconds
@@ -224,20 +227,24 @@ class RunObserver:
             with self._going_on():
                 self._run.append_trace(role, lines)
 
-    def fetching(self, role: str, iteration: int, told: Mapping[str, Any]) -> None:
-        """Records how a process waited for its data.
+    def of_process(self, role: str, iteration: int, told: Mapping[str, Any]) -> None:
+        """Records what a process says of itself now and then.
 
         Args:
             role: of the process.
             iteration: the last one that it had reached.
-            told: from `Fetcher.tell`.
+            told: `fetching`, from `Fetcher.tell`, and `profile`, from `Profiler.tell`; either may
+                be missing or None.
 
         Raises:
             ValueError: that makes no sense.
         """
-        row = typed({**told, "role": role, "iteration": iteration, "seconds": None}, Fetching)
-        checked = {name: value for name, value in asdict(row).items() if value is not None}
-        self.event("fetching", **checked)
+        kinds: dict[str, type[Fetching | Profile]] = {"fetching": Fetching, "profile": Profile}
+        for name, kind in kinds.items():
+            if (own := told.get(name)) is not None:
+                row = typed({**own, "role": role, "iteration": iteration, "seconds": None}, kind)
+                checked = {name: value for name, value in asdict(row).items() if value is not None}
+                self.event(name, **checked)
 
     def gave_up(self, iteration: int) -> None:
         """Training failed before its first iteration.

@@ -10,9 +10,12 @@ import time
 from collections.abc import Callable
 from math import ceil
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
+
+if TYPE_CHECKING:
+    from mdgan.observe.profiler import Profiler
 
 WINDOW = 10
 """Iterations in a row that are recorded, so that a timeline of ten can be drawn of any run."""
@@ -59,6 +62,8 @@ class Span:
 
     def __enter__(self) -> "Span":
         self._tracer.reach(self.name)
+        if self._tracer.profiler is not None:
+            self._tracer.profiler.enter(self.name, self._tracer.iteration)
         self.start = time.monotonic()
         return self
 
@@ -69,6 +74,8 @@ class Span:
         trace: TracebackType | None,
     ) -> None:
         self.end = time.monotonic()
+        if self._tracer.profiler is not None:
+            self._tracer.profiler.leave(self.name)
         self._tracer.add(self)
 
 
@@ -78,14 +85,22 @@ class Tracer:
     Args:
         every: record one window in this many; see `traced_every`.
         on_phase: called at the beginning of every span and by `reach`; None costs nothing.
+        profiler: of the role's process; None costs nothing.
 
     Attributes:
+        profiler: of the role's process, if there is one.
         iteration: that spans belong to from here on.
         clock_offset_seconds: added to the time of this machine's clock, it gives the server's.
     """
 
-    def __init__(self, every: int = 1, on_phase: OnPhase | None = None) -> None:
+    def __init__(
+        self,
+        every: int = 1,
+        on_phase: OnPhase | None = None,
+        profiler: "Profiler | None" = None,
+    ) -> None:
         self.iteration = 0
+        self.profiler = profiler
         self.clock_offset_seconds = 0.0
         self._every = every
         self._on_phase = on_phase
@@ -124,6 +139,10 @@ class Tracer:
         if (self.iteration - 1) // WINDOW % self._every == 0 or self.iteration < 1:
             span.iteration = self.iteration
             self._spans.append(span)
+
+    def profile(self, *, at_end: bool = False) -> dict[str, Any] | None:
+        """The profile of the role's process, once it is there; see `Profiler.tell`."""
+        return None if self.profiler is None else self.profiler.tell(at_end=at_end)
 
     def take(self) -> list[dict[str, Any]]:
         """Hands out what was collected since the last call.

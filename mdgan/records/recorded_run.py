@@ -17,6 +17,7 @@ from mdgan.records.rows import (
     Fetching,
     Kind,
     Losses,
+    Profile,
     Round,
     Row,
     Scores,
@@ -238,6 +239,7 @@ _KINDS: dict[str, type[Row]] = {
     "round": Round,
     "attendance": Attended,
     "fetching": Fetching,
+    "profile": Profile,
     "unsaved": Unsaved,
     "unscored": Unscored,
 }

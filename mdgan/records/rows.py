@@ -6,7 +6,7 @@ is ignored, and a row with an impossible value is left out as a whole.
 
 import json
 from functools import cached_property
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -268,6 +268,45 @@ class Fetching(Row, frozen=True):
     def mean_seconds(self) -> float:
         """How long a batch was waited for, on average."""
         return self.waited_seconds / self.batches
+
+
+Operators = Literal[
+    "convolution",
+    "multiplication",
+    "normalisation",
+    "optimizer",
+    "elementwise and others",
+    "copies",
+    "sending",
+    "waiting",
+    "between operators",
+]
+OPERATORS: tuple[Operators, ...] = get_args(Operators)
+"""What the time of a profiled process goes into: kinds of operators, and what is none."""
+
+
+class Profile(Row, frozen=True):
+    """What a process computed in some iterations.
+
+    Attributes:
+        role: of the process; the server's stands for all roles if they share a process.
+        first: the first of these iterations.
+        last: the last of them.
+        profiled_seconds: how long they took together.
+        operators: seconds by what they were spent on.
+        busy_cores: how many cores the process kept busy, on average.
+        cores: those that it may use.
+        gpu: the share of the time in which its GPU was busy, in [0, 1]; None if that is not known.
+    """
+
+    role: str
+    first: Count
+    last: Count
+    profiled_seconds: Seconds
+    operators: dict[Operators, Seconds]
+    busy_cores: Annotated[float, Meta(ge=0, lt=1e6)]
+    cores: Annotated[int, Meta(gt=0, lt=10**6)]
+    gpu: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
 class Unsaved(Row, frozen=True):

@@ -9,6 +9,7 @@ from mdgan.report.figures import (
     durations,
     fetching,
     losses,
+    operators,
     rounds,
     samples,
     scores,
@@ -209,6 +210,15 @@ COST = Section("cost", "Time, bytes and memory", (
             caption="What was done in the {unit}s that took unusually long.",
         ),
     ), counted=True),
+    Entry("operators", "What the processor does", (
+        View(
+            of=operators.by_role, missing="", draw=operators.profiled,
+            caption="Shares of the time of the profiled {unit}s (--profile) by kind of operator. "
+            "Between operators: Python, messages, records. On a GPU its own time counts. Where all "
+            "roles share a process, the first bar is of all of them. As figures 4 and 10 of Shi et "
+            "al. (2024).",
+        ),
+    )),
     Entry("bytes", "Bytes {a_unit}", (
         View(
             paper="7.3, 7.4", fits=Subject.has_workers,

@@ -48,6 +48,8 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--dataset", "folder"], ["data/folder"]),
         (["--exact-layers", "0"], ["--exact-layers 0", "--precision bf16"]),
         (["--precision", "bf16", "--exact-layers", "*,fc"], ["--exact-layers fc", "G has 0, "]),
+        (["--profile", "7"], ["--profile 7", "101..110"]),
+        (["--profile", "11..20", "--iterations", "9"], ["--profile 11..20", "iteration 9"]),
         (["--merge-halves", "--updates", "async"], ["--merge-halves", "--updates async"]),
         (["--merge-halves", "--architecture", "acgan"], ["--merge-halves", "BatchNorm", "leave"]),
         (["--data-threads", "0"], ["--data-threads 0", "--data-buffer 0"]),

@@ -10,6 +10,7 @@ from tests.processes import (
     Finished,
     finish,
     generator_bytes,
+    read_events,
     read_status,
     run,
     run_here,
@@ -75,6 +76,19 @@ def test_one_worker_equals_standalone(tmp_path: Path, flags: list[str]) -> None:
     alone = run_here("standalone", *same, "--out", "alone", cwd=tmp_path)
     spread = run("train", "--world-size", "2", *same, "--out", "spread", cwd=tmp_path)
     assert check(alone, tmp_path / "alone") == check(spread, tmp_path / "spread")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", [[], ["--transport", "memory"]], ids=str)
+def test_profiled_runs_give_the_same_generator(tmp_path: Path, layout: list[str]) -> None:
+    flags = ["--world-size", "3", *QUICK, *layout]
+    plain = run("train", *flags, "--out", "plain", cwd=tmp_path)
+    found = run("train", *flags, "--profile", "4..6", "--out", "profiled", cwd=tmp_path)
+    assert check(plain, tmp_path / "plain") == check(found, tmp_path / "profiled")
+    roles = {row["role"] for row in read_events(tmp_path / "profiled", "profile")}
+    assert roles == ({"server"} if layout else {"server", "host-1", "host-2"})
+    assert not read_events(tmp_path / "plain", "profile")
+    assert "Activity" not in found.output + found.errors
 
 
 def test_another_seed_gives_another_generator(tmp_path: Path) -> None:

@@ -234,4 +234,5 @@ class Host:
         rows = self._tracer.take()
         told = rows, traffic.sent, traffic.received, memory_bytes()
         fetching = self._fetcher.tell(at_end=at_end)
-        self._transport.send(messages.spans(iteration, *told, fetching))
+        profile = self._tracer.profile(at_end=at_end)
+        self._transport.send(messages.spans(iteration, *told, fetching, profile))

@@ -165,8 +165,7 @@ class Desk:
         role, i, memory = f"host-{host}", message.iteration, int(told.get("memory_bytes", 0))
         moved = told["sent_bytes"], told["received_bytes"]
         self._observer.spans(role, i, told["rows"], *moved, memory_bytes=max(0, memory))
-        if "fetching" in told:
-            self._observer.fetching(role, i, told["fetching"])
+        self._observer.of_process(role, i, told)
 
     def _leave(self, host: int, _message: Message) -> None:
         workers = self._members.lose(host)

@@ -242,8 +242,9 @@ class Server:
         else:
             self._observer.spans(*told, memory_bytes=memory_bytes())
         fetching = None if self._fetcher is None else self._fetcher.tell(at_end=at_end)
-        if fetching is not None:
-            self._observer.fetching(self._part.role, self._iteration, fetching)
+        profile = self._observer.tracer.profile(at_end=at_end)
+        about = {"fetching": fetching, "profile": profile}
+        self._observer.of_process(self._part.role, self._iteration, about)
 
     def _await_workers(self) -> None:
         """Waits until every expected rank is ready to train.

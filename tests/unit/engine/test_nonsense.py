@@ -168,6 +168,7 @@ WRONG_FIELDS: list[tuple[str, dict[str, Any]]] = [
     ("spans", {"rows": [7]}),
     ("spans", {"fetching": 7}),
     ("spans", {"fetching": {"batches": 0, "threads": 1}}),
+    ("spans", {"profile": {"operators": {"sums": 1.0}}}),
     ("spans", {"rows": 7}),
     ("spans", {"rows": [{"start": 0.0, "spans": NESTED}]}),
     ("spans", {"sent_bytes": 7}),

@@ -10,6 +10,7 @@ import pytest
 from mdgan.observe.grid import grid_png
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.report.compose import compose
+from mdgan.report.figures import operators
 from mdgan.report.figures.costs import memory_by_process, moved_bytes
 from mdgan.report.numbers.subject import subjects
 from mdgan.report.numbers.traffic import Rate
@@ -119,3 +120,23 @@ def test_waiting_for_data_is_drawn_where_it_was_told(run: Path) -> None:
     for text in ("75.0 ms a batch, 750 ms at most, with up to 4 threads", "host-2"):
         assert text in page.text
     assert "1 line(s) make no sense" in " ".join(RecordedRun.read(run).damage)
+
+
+def test_what_was_profiled_is_drawn_by_role(run: Path) -> None:
+    common = {"event": "profile", "iteration": 20, "first": 11, "last": 20, "cores": 4}
+    spent = {"convolution": 3.0, "waiting": 1.0}
+    for role, gpu in (("host-1", 0.5), ("server", None), ("host-2", 1.0)):
+        told = {"profiled_seconds": 4.0, "operators": spent, "busy_cores": 1.5, "gpu": gpu}
+        add(run / "metrics.jsonl", {**common, **told, "role": role})
+    add(run / "metrics.jsonl", {**common, "role": "host-1", "operators": {"<b>": 1.0}})
+    recorded = RecordedRun.read(run)
+    assert "1 line(s) make no sense" in " ".join(recorded.damage)
+    (subject,) = subjects([recorded])
+    picture = operators.profiled([(subject, operators.by_role(subject))])
+    header, rows = picture.table
+    assert header[1:] == ("iterations", "convolution", "waiting", "cores busy", "GPU busy")
+    assert [row[1:] for row in rows] == [
+        ("11 to 20", "75.0 %", "25.0 %", "1.50 of 4", "–"),
+        ("11 to 20", "75.0 %", "25.0 %", "1.50 of 4", "75 %"),
+    ]
+    assert picture.seen.startswith("server: 75 % convolution, 1.50 of 4 cores busy; a host, mean: ")

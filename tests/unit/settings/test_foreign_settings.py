@@ -136,6 +136,7 @@ LATER = {
         "data_buffer",
         "exact_layers",
         "merge_halves",
+        "profile",
         "tracker",
         "ema",
         "listen",

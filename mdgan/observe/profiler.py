@@ -1,0 +1,205 @@
+"""What a process computes in some iterations, by torch's profiler: seconds by kind of operator.
+
+As figures 4 and 10 of ParaGAN, which show the shares of operators and the use of the accelerator.
+"""
+
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, Protocol
+
+import psutil
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from mdgan.observe.settings import Iterations
+from mdgan.records.rows import Operators
+from mdgan.settings.machine import num_cores
+
+_log = logging.getLogger(__name__)
+
+_SPANS: dict[str, Operators] = {
+    **dict.fromkeys(("send", "swap"), "sending"),
+    **dict.fromkeys(("receive", "wait"), "waiting"),
+}
+"""Spans of the tracer that show where a process does not compute."""
+_OURS = "mdgan:"
+_STEP = "optimizer."
+"""What torch puts before the names of optimizers, in small letters."""
+_NAMES: dict[Operators, tuple[str, ...]] = {
+    "convolution": ("conv",),
+    "multiplication": ("mm", "linear", "matmul"),
+    "normalisation": ("_norm",),
+    "copies": ("copy", "clone", "cat", "stack", "contiguous", "empty", "fill", "zero", "memcpy"),
+}
+"""What the names of operators have in them, in small letters; the first that fits."""
+_REST: Operators = "elementwise and others"
+_BETWEEN: Operators = "between operators"
+
+
+class Event(Protocol):
+    """One run of an operator, as torch's profiler tells of it.
+
+    Attributes:
+        name: of the operator.
+        self_cpu_time_total: microseconds, without those of operators that ran in it.
+        self_device_time_total: the same on a GPU.
+    """
+
+    name: str
+    self_cpu_time_total: float
+    self_device_time_total: float
+
+    @property
+    def cpu_parent(self) -> "Event | None":
+        """What it ran in; None if in nothing."""
+
+
+def kind_of(event: Event) -> Operators:
+    """What an operator is for: what it ran in decides, then its name."""
+    outer: Event | None = event
+    while outer is not None:
+        if outer.name.startswith(_OURS):
+            return _SPANS[outer.name.removeprefix(_OURS)]
+        if outer.name.lower().startswith(_STEP):
+            return "optimizer"
+        outer = outer.cpu_parent
+    name = event.name.lower()
+    fits = (kind for kind, parts in _NAMES.items() if any(part in name for part in parts))
+    return next(fits, _REST)
+
+
+def seconds_by_kind(events: Iterable[Event], *, on_gpu: bool) -> dict[Operators, float]:
+    """How long operators of each kind ran.
+
+    Args:
+        events: from the profiler.
+        on_gpu: whether a GPU computes; then its time counts, but for what is sent and waited for.
+    """
+    found: Counter[Operators] = Counter()
+    for event in events:
+        is_span = event.name.startswith(_OURS)
+        on_device = on_gpu and not is_span
+        micros = event.self_device_time_total if on_device else event.self_cpu_time_total
+        found[kind_of(event)] += max(micros, 0.0) / 1e6  # type: ignore[assignment] # counts may be seconds
+    return {kind: seconds for kind, seconds in found.items() if seconds > 0}
+
+
+class Profiler:
+    """Profiles one process from the first phase of some iterations to the first one after them.
+
+    While it reads what torch has recorded, about 0.1 ms an event, training waits.
+
+    Args:
+        iterations: which.
+        device: that the process computes on.
+        all_threads: whether the threads of several roles compute in this process. Then operators of
+            all of them count, and nothing is told of waiting.
+    """
+
+    def __init__(
+        self, iterations: Iterations, device: torch.device, *, all_threads: bool = False
+    ) -> None:
+        self._iterations = iterations
+        self._device = device
+        self._all_threads = all_threads
+        self._profile: profile | None = None
+        self._ended = False
+        self._first = self._last = 0
+        self._ranges: list[tuple[str, Any]] = []
+        self._gpu: list[float] = []
+        self._told: dict[str, Any] | None = None
+
+    def enter(self, phase: str, iteration: int) -> None:
+        """A span begins.
+
+        Args:
+            phase: its name.
+            iteration: that it belongs to.
+        """
+        if self._ended:
+            return
+        if iteration > self._iterations.last:
+            self._end()
+        elif iteration >= self._iterations.first and self._profile is None:
+            self._begin(iteration)
+        if self._profile is None:
+            return
+        self._last = iteration
+        self._look_at_gpu()
+        if phase in _SPANS:
+            ours = record_function(_OURS + phase)
+            ours.__enter__()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+            self._ranges.append((phase, ours))
+
+    def leave(self, phase: str) -> None:
+        """A span ends."""
+        if self._ranges and self._ranges[-1][0] == phase:
+            self._ranges.pop()[1].__exit__(None, None, None)
+
+    def tell(self, *, at_end: bool = False) -> dict[str, Any] | None:
+        """The profile as JSON values, once; see `records.rows.Profile`.
+
+        Args:
+            at_end: whether no other span will come.
+        """
+        if at_end and not self._ended:
+            self._end()
+        told, self._told = self._told, None
+        return told
+
+    def _begin(self, iteration: int) -> None:
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it writes into the user's terminal
+        activities = [ProfilerActivity.CPU]
+        if self._device.type == "cuda" and torch.cuda.is_available():
+            activities.append(ProfilerActivity.CUDA)
+        config = torch._C._profiler._ExperimentalConfig(profile_all_threads=self._all_threads)
+        started = profile(activities=activities, experimental_config=config, acc_events=True)
+        try:
+            started.start()
+        except RuntimeError as error:  # such as another profiler in this process
+            _log.warning("--profile: torch's profiler does not start: %s", error)
+            self._ended = True
+            return
+        self._profile, self._first = started, iteration
+        self._began, self._cpu_before = time.monotonic(), _cpu_seconds()
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._profile is None:
+            return
+        while self._ranges:
+            self.leave(self._ranges[-1][0])
+        seconds, cpu_seconds = time.monotonic() - self._began, _cpu_seconds() - self._cpu_before
+        self._profile.stop()
+        events = self._profile.events()  # type: ignore[no-untyped-call] # as above
+        on_gpu = ProfilerActivity.CUDA in self._profile.activities
+        kinds = seconds_by_kind(events or (), on_gpu=on_gpu)
+        if self._all_threads:
+            kinds = {kind: kinds[kind] for kind in kinds if kind not in _SPANS.values()}
+        else:
+            kinds[_BETWEEN] = max(0.0, seconds - sum(kinds.values()))
+        self._profile = None
+        self._told = {
+            "first": self._first,
+            "last": self._last,
+            "profiled_seconds": round(seconds, 6),
+            "operators": {kind: round(each, 6) for kind, each in kinds.items()},
+            "busy_cores": round(cpu_seconds / seconds, 3) if seconds > 0 else 0.0,
+            "cores": num_cores(),
+            "gpu": round(sum(self._gpu) / len(self._gpu), 3) if self._gpu else None,
+        }
+
+    def _look_at_gpu(self) -> None:
+        """Notes how busy the GPU is, if nvidia-ml-py is there to tell."""
+        if self._device.type == "cuda":
+            with suppress(Exception):  # no package, no driver, no permission: it is left out
+                self._gpu.append(torch.cuda.utilization(self._device) / 100)
+
+
+def _cpu_seconds() -> float:
+    times = psutil.Process().cpu_times()
+    return float(times.user + times.system)
