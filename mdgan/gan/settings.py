@@ -9,6 +9,7 @@ from mdgan.gan.optimizer_settings import OPTIMIZERS, OptimizerSettings, Policy
 from mdgan.gan.regularizer_settings import RegularizerSettings
 from mdgan.gan.schedules import SCHEDULES, Schedule
 from mdgan.settings.declare import (
+    flag,
     number,
     one_of,
     own_setting,
@@ -146,6 +147,14 @@ class TrainingSettings(OptimizerSettings, RegularizerSettings, group="models"):
                 f"--merge-halves: --r1 {shortest(self.r1)} needs a pass over real samples alone; "
                 "leave out one of the two"
             )
+        for network in ("generator", "discriminator"):
+            policy = self.policy(network)
+            if policy.inner == "adabelief" and policy.betas[0] == 0:
+                raise BadInput(
+                    f"{flag(f'{network}_optimizer')} {policy.optimizer}: divides by how far "
+                    "gradients are from their mean, which is 0 with β1 = 0; add "
+                    f"{flag(f'{network}_beta1')} 0.5, or use another optimizer"
+                )
         critic, generator = self.discriminator_loss, self.generator_loss
         if (critic == _CRITIC) != (generator == _CRITIC):
             raise BadInput(

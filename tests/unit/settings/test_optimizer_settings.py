@@ -103,3 +103,14 @@ def test_a_number_that_an_optimizer_has_no_use_for(optimizer: str, name: str) ->
     given = {"generator_optimizer": optimizer, f"generator_{name}": 0.5}
     told = refusal(MDGANSettings, given)
     assert told.startswith(f"--generator-{name} 0.5: {optimizer} has no use for it; leave it out")
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("beta1", ["beta1", "own"])
+def test_adabelief_without_a_mean_of_gradients(network: str, beta1: str) -> None:
+    name = f"{network}_beta1" if beta1 == "own" else beta1
+    given = {f"{network}_optimizer": "lookahead:adabelief", name: 0}
+    told = refusal(MDGANSettings, given)
+    assert told.startswith(f"--{network}-optimizer lookahead:adabelief: divides by")
+    assert f"add --{network}-beta1 0.5" in told
+    MDGANSettings.read({**given, f"{network}_beta1": 0.5})  # is taken
