@@ -110,6 +110,16 @@ class ImageFilesPartitioner(Partitioner):
         read_fitted(self.paths[index], self.shape, roughly=True)
 
 
+class NoSamples(Partitioner):
+    """The data of a worker that trains without any."""
+
+    labels = torch.empty(0, dtype=torch.int64)
+
+    def images(self, indices: Tensor) -> Tensor:
+        """Has none to give."""
+        raise IndexError(f"{len(indices)} samples of a worker that holds none")
+
+
 def _pair(method: str, samples: str, given: object) -> tuple[Any, Tensor]:
     """Checks that a method gave samples and labels."""
     if isinstance(given, tuple | list) and len(given) == 2 and isinstance(given[1], Tensor):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mdgan.data.fetching import Fetcher
-from mdgan.data.partitioner import Partitioner
+from mdgan.data.partitioner import NoSamples, Partitioner
 from mdgan.data.readable import Readable
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import restore_generator
@@ -34,7 +34,7 @@ class Shard:
         generator: torch.Generator,
         fetcher: Fetcher | None = None,
     ) -> None:
-        if len(indices) == 0:
+        if len(indices) == 0 and not isinstance(source, NoSamples):
             raise ValueError("a shard needs at least one sample")
         self.indices = indices
         self._samples = Readable(source, indices)
@@ -55,8 +55,8 @@ class Shard:
         Yields:
             float32 [size, C, H, W] in [−1, 1].
         """
-        for positions in torch.split(torch.arange(len(self)), size):
-            yield self._samples.images(positions)
+        for first in range(0, len(self), size):
+            yield self._samples.images(torch.arange(first, min(first + size, len(self))))
 
     def class_counts(self) -> list[int]:
         """The number of samples of each class, from class 0 to the highest here."""
@@ -79,6 +79,8 @@ class Shard:
 
     def next_positions(self, batch_size: int) -> Tensor:
         """Draws as `next_batch` does; returns the samples' positions in the shard, int64 [b]."""
+        if len(self) == 0:
+            raise IndexError("a batch of a worker that holds no samples")
         order = self._shuffled(batch_size, self._generator)
         chosen, self._order = order[:batch_size], order[batch_size:]
         return chosen

@@ -4,7 +4,7 @@ In MD-GAN that is feedback, in the federated algorithms both models. A host that
 workers may add their tensors up before it sends them, where the algorithm needs only sums.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
@@ -15,6 +15,9 @@ from mdgan.gan.codecs import FP32, Codec
 from mdgan.gan.exact_sum import PartialSum, summed
 from mdgan.gan.model_state import part_of, under
 from mdgan.messages import Message
+
+ANSWERS = "ANSWERS"
+"""The kind of a message that holds answers of several forms."""
 
 LEAST_TO_SUM = 3
 """Fewer answers travel one by one: a sum is float64 and takes as many bytes as two of them."""
@@ -29,7 +32,8 @@ class AnswerForm:
         shape: of one answer.
         codec: how answers are written.
         sums: whether a host may add up its workers' answers.
-        beside: what else every worker sends, float32 tensors: name → shape.
+        beside: what else every worker sends, float32 tensors: name → shape. If its first dimension
+            is another for each worker, there are no sums.
     """
 
     kind: str
@@ -60,6 +64,19 @@ class Answers:
     def mean_losses(self) -> Tensor:
         """J_disc and J_gen of every worker that answered, float32 [N, 2], in increasing worker."""
         return torch.stack([self.losses[worker] for worker in sorted(self.losses)])
+
+    def of(self, workers: Collection[int]) -> "Answers":
+        """Those of some workers; a sum is theirs if all its parts are."""
+        return Answers(
+            {n: answer for n, answer in self.singles.items() if n in workers},
+            [part for part in self.sums if set(part.workers) <= set(workers)],
+            {n: loss for n, loss in self.losses.items() if n in workers},
+            {
+                name: {n: t for n, t in told.items() if n in workers}
+                for name, told in self.beside.items()
+            },
+            self.hosts,
+        )
 
     def drop(self, worker: int) -> None:
         """Forgets a worker's answer, and those that were added up with it."""
@@ -94,8 +111,9 @@ def pack_answers(
 
     Returns:
         fields `workers`, and `summed`: a list of workers for every sum. Tensors in the order of
-        `workers`: `losses`, float32 [W, 2]; those of `beside`, float32 [W, …]; and, as the codec
-        writes them, `answers.…` of the workers that are in no sum. In the order of `summed`, as
+        `workers`: `losses`, float32 [W, 2]; those of `beside`, float32 [W, …], one after the other
+        if they are not all of one shape; and, as the codec writes them, `answers.…` of the workers
+        that are in no sum. In the order of `summed`, as
         the codec writes them: `sums.…`. A codec that loses nothing has sums in float64.
     """
     codec, told = form.codec, beside or {}
@@ -103,7 +121,9 @@ def pack_answers(
     singly = _others(answers, to_sum)
     tensors = {"losses": torch.stack([losses[worker] for worker in answers])}
     for name in form.beside:
-        tensors[name] = torch.stack([told[name][worker] for worker in answers]).float()
+        rows = [told[name][worker].float() for worker in answers]
+        alike = len({row.shape for row in rows}) == 1
+        tensors[name] = torch.stack(rows) if alike else torch.cat(rows)
     if singly:
         alone = torch.stack([answers[worker] for worker in singly])
         tensors |= under("answers.", codec.encode(alone))
@@ -123,12 +143,46 @@ def _to_sum(answers: Mapping[int, Tensor], groups: Mapping[int, int]) -> list[li
     return [workers for workers in members.values() if len(workers) >= LEAST_TO_SUM]
 
 
-def read_answers(message: Message, form: AnswerForm) -> Answers:
+def in_one_message(answers: Sequence[Message]) -> Message:
+    """Host → server: the answers of its workers, where these have answers of several forms.
+
+    Args:
+        answers: from `pack_answers`, one of each form.
+
+    Returns:
+        The only one as it is; else fields: kind → fields; tensors named `<kind>/<name>`.
+    """
+    first, *others = answers
+    if not others:
+        return first
+    fields = {answer.kind: dict(answer.fields) for answer in answers}
+    tensors = {f"{a.kind}/{name}": tensor for a in answers for name, tensor in a.tensors.items()}
+    return Message(ANSWERS, first.iteration, fields, tensors)
+
+
+def of_kind(message: Message, kind: str) -> Message:
+    """What a host has answered in one form; an empty message if nothing.
+
+    Args:
+        message: from a host, in one form or put together.
+        kind: of the form.
+    """
+    if message.kind == kind:
+        return message
+    fields = message.fields.get(kind) if message.kind == ANSWERS else None
+    given = fields if isinstance(fields, Mapping) else {}
+    return Message(kind, message.iteration, given, part_of(message.tensors, f"{kind}/"))
+
+
+def read_answers(
+    message: Message, form: AnswerForm, forms: Mapping[int, AnswerForm] | None = None
+) -> Answers:
     """Reads what `pack_answers` wrote; a hostile host may have sent anything else.
 
     Args:
         message: from a host.
         form: how answers travel.
+        forms: by worker, if the shapes of what they send beside differ.
 
     Returns:
         The answers, in which every worker has one part; empty if the message is malformed.
@@ -154,15 +208,30 @@ def read_answers(message: Message, form: AnswerForm) -> Answers:
         dict(zip(singly, alone, strict=True)),
         [PartialSum(tuple(group), row) for group, row in zip(groups, sums, strict=True)],
         dict(zip(workers, losses, strict=True)),
-        {name: _rows(tensors.get(name), workers) for name in form.beside},
+        {
+            name: _rows(
+                tensors.get(name), {n: (forms or {}).get(n, form).beside[name] for n in workers}
+            )
+            for name in form.beside
+        },
     )
 
 
-def _rows(told: Tensor | None, workers: Sequence[int]) -> dict[int, Tensor]:
-    """One row a worker; nothing if there are not as many rows."""
-    if told is None or told.shape[:1] != (len(workers),):
+def _rows(told: Tensor | None, shapes: Mapping[int, tuple[int, ...]]) -> dict[int, Tensor]:
+    """What each worker told; nothing if it is not as much as all should tell.
+
+    Args:
+        told: by all of them, as `pack_answers` puts it together.
+        shapes: of what each worker should tell.
+    """
+    alike = len(set(shapes.values())) <= 1
+    sizes = [1 if alike else shape[0] for shape in shapes.values()]
+    if told is None or told.shape[:1] != (sum(sizes),):
         return {}
-    return dict(zip(workers, told, strict=True))
+    rows = torch.split(told, sizes)
+    if alike:
+        rows = tuple(row[0] for row in rows)
+    return dict(zip(shapes, rows, strict=True))
 
 
 def _others(workers: Iterable[int], groups: Iterable[Iterable[int]]) -> list[int]:

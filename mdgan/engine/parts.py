@@ -101,6 +101,17 @@ class ServerPart(ABC):
         self.generator.load_state_dict(generator)
         return {}
 
+    def lacking(self, workers: Collection[int]) -> str:
+        """Which workers an iteration cannot do without, in words for users, if they are gone.
+
+        Args:
+            workers: that take part.
+
+        Returns:
+            Empty if an iteration can begin.
+        """
+        return "" if workers else "all workers"
+
     def begin(self, engine: "Engine") -> None:
         """All workers that take part from the start have joined.
 

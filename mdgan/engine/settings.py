@@ -154,6 +154,11 @@ class RunSettings(DataSettings, ModelSettings, TrainingSettings, ScoreSettings, 
         """N, the number of workers at the start."""
         return self.world_size - 1
 
+    def holds_data(self, worker: int) -> bool:
+        """Whether a worker, of the start or a later one, trains on real samples."""
+        del worker
+        return True
+
     @property
     def num_judges(self) -> int:
         """How many workers judge generated batches at a time."""

@@ -38,6 +38,8 @@ def describe(prepared: Prepared) -> str:
 
 
 def _holding(prepared: Prepared, worker: int) -> str:
+    if not prepared.settings.holds_data(worker):
+        return f"rank {worker:<5}       no samples: it needs none"
     counts = _counts(prepared, worker)
     present = [f"{label}:{count}" for label, count in enumerate(counts) if count]
     more = f" … {len(present)} classes" if len(present) > _MOST_CLASSES else ""

@@ -17,7 +17,7 @@ from mdgan.data import dataset_file
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.fetching import Fetcher, check_buffer
 from mdgan.data.partition import partition
-from mdgan.data.partitioner import Partitioner
+from mdgan.data.partitioner import NoSamples, Partitioner
 from mdgan.data.shard import Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
@@ -271,8 +271,11 @@ def _holdings(
         source = _open(settings, dataset, settings.data_folder(dataset.name, 1))
         return {1: (source, torch.arange(len(source)))}
     wanted = list(range(1, settings.world_size)) if show_all else ranks.workers()
-    holdings = _divide(settings, dataset, wanted)
-    if len(holdings) == settings.num_workers:
+    without = {worker for worker in wanted if not settings.holds_data(worker)}
+    held = _divide(settings, dataset, [worker for worker in wanted if worker not in without])
+    nothing = NoSamples(), torch.empty(0, dtype=torch.int64)
+    holdings = {worker: nothing if worker in without else held[worker] for worker in wanted}
+    if len(held) == settings.num_workers:
         counts = {worker: _class_counts(*held) for worker, held in holdings.items()}
         entry.build().check_holdings(settings, counts)
     return holdings
@@ -294,12 +297,11 @@ def _divide(settings: RunSettings, dataset: DatasetFile, workers: Sequence[int])
             f"{settings.data_dir} gives each rank its own; use --partition none"
         )
     (source,) = sources.values()
-    parts = partition(source.labels, settings.partition, settings.num_workers, settings.seed)
+    holders = [worker for worker in range(1, settings.world_size) if settings.holds_data(worker)]
+    parts = partition(source.labels, settings.partition, len(holders), settings.seed)
+    part_of = dict(zip(holders, parts, strict=True))
     everything = torch.arange(len(source))  # for newcomers: they have no part
-    return {
-        worker: (source, parts[worker - 1] if worker <= len(parts) else everything)
-        for worker in workers
-    }
+    return {worker: (source, part_of.get(worker, everything)) for worker in workers}
 
 
 def _open(settings: RunSettings, dataset: DatasetFile, folder: Path) -> Partitioner:
@@ -335,7 +337,7 @@ def _warnings(
             f"{', '.join(given)}: --dataset {settings.dataset} reads nothing when it is drawn, so "
             "there is nothing to read ahead"
         )
-    small = [n for n, (_, indices) in holdings.items() if len(indices) < settings.batch_size]
+    small = [n for n, (_, indices) in holdings.items() if 0 < len(indices) < settings.batch_size]
     if small and entry.lets_batches_repeat:
         ranks = ", ".join(map(str, small[:10])) + (", …" if len(small) > 10 else "")
         warnings.append(

@@ -116,6 +116,7 @@ def _labelled(prepared: Prepared) -> Partitioner:
             f"--extractor {CLASSIFIER} needs labelled data, which --partition none leaves with "
             "its workers; give --extractor FILE or --inception-weights FILE"
         )
-    for source, _ in prepared.holdings.values():
-        return source
+    for source, indices in prepared.holdings.values():
+        if len(indices):
+            return source
     return prepared.dataset.open(prepared.settings.data_folder(prepared.dataset.name, 1))

@@ -59,7 +59,11 @@ FIRST_ASYNC = ["--updates", "async", "--image-buffer", "2", "--sync-after", "5"]
 FIRST_ASYNC += ["--generator-batch-size", "12"]
 
 
-@pytest.mark.parametrize("flags", [[], FIRST_ASYNC], ids=["sync", "async"])
+APART = ["--updates", "async", "--generator-ranks", "1..2", "--image-buffer", "2"]
+APART += ["--generator-batch-size", "12"]
+
+
+@pytest.mark.parametrize("flags", [[], FIRST_ASYNC, APART], ids=["sync", "async", "apart"])
 def test_any_spread_and_any_stop_give_the_same_generator(tmp_path: Path, flags: list[str]) -> None:
     together = here(tmp_path, "memory", *flags)
     assert here(tmp_path, "apart", *flags, "--workers-per-host", "1") == together
@@ -85,7 +89,7 @@ def test_a_lag_of_0_is_synchronous(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [[], ["--workers-per-host", "3"], FIRST_ASYNC], ids=str)
+@pytest.mark.parametrize("flags", [[], ["--workers-per-host", "3"], FIRST_ASYNC, APART], ids=str)
 def test_processes_give_the_same_generator(tmp_path: Path, flags: list[str]) -> None:
     together = here(tmp_path, "memory", *flags)
     assert spread(tmp_path, "processes", *flags) == together
@@ -108,6 +112,19 @@ CASES = [
         ["--generator-batch-size 4", "--global-batch-size 8", "one of them"],
     ),
     ("--swap-interval 3", ["--swap-interval 3: paragan has no use"]),
+    ("--generator-ranks 1..2", ["--generator-ranks 1..2", "add that"]),
+    ("--updates async --generator-ranks 3..1", ["3..1: runs backwards; write 1..3"]),
+    ("--updates async --generator-ranks 0..1", ["rank 0 is the server"]),
+    ("--updates async --generator-ranks two", ["--generator-ranks two", "such as 1..2"]),
+    ("--updates async --generator-ranks 1..4", ["1..4: leaves no worker for the discriminator"]),
+    ("--updates async --generator-ranks 1..9", ["rank 9 is outside 1..4 (--world-size 5)"]),
+    ("--updates async --generator-ranks 1..2 --sync-after 3", ["--sync-after 3", "one of them"]),
+    ("--updates async --generator-ranks 1..2 --image-buffer 0", ["--image-buffer 0", "1 or more"]),
+    ("--updates async --generator-ranks 1..2 --kappa 2", ["--kappa 2", "leave it out"]),
+    (
+        "--updates async --generator-ranks 1..3 --global-batch-size 2",
+        ["--global-batch-size 2", "3 workers that train a network"],
+    ),
 ]
 
 
@@ -148,6 +165,46 @@ def test_workers_die_and_join(tmp_path: Path) -> None:
     wait_until(lambda: bool(read_events(running.folder, "lost")), "the loss is noticed")
     newcomer = start([*MDGAN, "join", "run", "--threads", "1"], tmp_path)
     wait_until(lambda: bool(read_events(running.folder, "joined")), "the newcomer trains")
+    running.process.terminate()
+    assert finish(running.process).status == 128 + signal.SIGTERM
+    assert "Traceback" not in finish(newcomer).errors
+
+
+def test_workers_of_the_generator_hold_no_data(tmp_path: Path) -> None:
+    flags = ["--updates", "async", "--generator-ranks", "2..3", "--partition", "sorted"]
+    told = run_here(*IN_MEMORY, *flags, "--dry-run", cwd=tmp_path).output
+    lines = [line.split() for line in told.splitlines() if line.startswith("  rank ")]
+    held = {line[1]: line[2] for line in lines}
+    assert held == {"1": "719", "2": "no", "3": "no", "4": "719"}, "of 1,438 digits"
+    assert "generator alone      rank 2, 3; 16 of 2 worker(s); rate as given" in told
+
+
+@pytest.mark.slow
+def test_scores_compare_with_all_samples_though_some_workers_hold_none(tmp_path: Path) -> None:
+    scored = ["--eval-interval", "8", "--eval-samples", "100"]
+    spread(tmp_path, "run", *APART, *scored)
+    (scores,) = read_events(tmp_path / "run", "scores")
+    assert scores["n_real"] == 1438
+    assert {row["workers"] for row in read_metrics(tmp_path / "run")} == {4}
+    assert run_here("report", "run", cwd=tmp_path).status == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", ["1..1", "2..4"], ids=["generator", "discriminator"])
+def test_the_only_worker_of_a_group_dies_and_another_takes_its_rank(
+    tmp_path: Path, group: str
+) -> None:
+    apart = ["--updates", "async", "--generator-ranks", group]
+    running = training(tmp_path, *FOR_LONG, *apart)
+    wait_until(lambda: bool(read_metrics(running.folder)), "first iterations")
+    os.kill(running.hosts()[0], signal.SIGKILL)
+    wait_until(lambda: bool(read_events(running.folder, "lost")), "the loss is noticed")
+    newcomer = start([*MDGAN, "join", "run", "--threads", "1"], tmp_path)
+    wait_until(lambda: bool(read_events(running.folder, "joined")), "the newcomer trains")
+    (joined,) = read_events(running.folder, "joined")
+    assert joined["workers"] == [1]
+    last = read_metrics(running.folder)[-1]["iteration"]
+    wait_until(lambda: read_metrics(running.folder)[-1]["iteration"] > last + 5, "training goes on")
     running.process.terminate()
     assert finish(running.process).status == 128 + signal.SIGTERM
     assert "Traceback" not in finish(newcomer).errors

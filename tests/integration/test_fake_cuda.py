@@ -32,6 +32,8 @@ SLOW_RUNS = {
     "fegan": "--algorithm fegan --world-size 3 --round-iterations 2 --wire-models int8",
     "standalone": "--algorithm standalone --local-steps 2",
     "paragan": "--algorithm paragan --world-size 3",
+    "paragan, a network each": "--algorithm paragan --world-size 4 --updates async "
+    "--generator-ranks 1..1 --architecture acgan --width 4 --label-prior data",
     "paragan, asynchronous": "--algorithm paragan --world-size 3 --updates async --ema 2",
     **{
         name: f"--world-size 3 --architecture {name} --width 4 --local-steps 1 --swap-interval 1"

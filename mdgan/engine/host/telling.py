@@ -36,7 +36,9 @@ class Teller:
         if self._has_joined:
             return
         self._has_joined = True
-        held = ", ".join(f"{count:,} samples" for count in self._samples.values())
+        held = ", ".join(
+            f"{count:,} samples" if count else "no samples" for count in self._samples.values()
+        )
         _log.info("joined as %s; holds %s; iteration %d", self._name, held, self._first)
 
     def reached(self, iteration: int) -> None:

@@ -7,14 +7,14 @@ has passed and enough of them have.
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import ceil, inf
 from statistics import median
 from typing import NamedTuple
 
 import torch
 
-from mdgan.engine.answers import AnswerForm, Answers, read_answers
+from mdgan.engine.answers import AnswerForm, Answers, of_kind, read_answers
 from mdgan.engine.server.attendance import Attendance
 from mdgan.engine.server.desk import Desk
 from mdgan.engine.server.membership import Membership
@@ -66,6 +66,11 @@ class Deadline:
 
 Hosts = Mapping[int, Collection[int]]
 """Hosts, each with the workers that a question is for."""
+
+
+def workers_of(hosts: Hosts) -> list[int]:
+    """The workers of some hosts, in increasing order."""
+    return sorted(worker for carried in hosts.values() for worker in carried)
 
 
 class HostAnswer(NamedTuple):
@@ -154,6 +159,7 @@ class Barrier:
         answer_seconds: after this long without its answer a host counts as lost, even if it lives.
         counts_busy: whether workers that are busy with an earlier question count where a quorum
             must answer.
+        lacking: tells which workers an iteration cannot do without; see `ServerPart`.
     """
 
     def __init__(
@@ -170,6 +176,7 @@ class Barrier:
         *,
         answer_seconds: float,
         counts_busy: bool,
+        lacking: Callable[[Collection[int]], str],
     ) -> None:
         self._inbox = inbox
         self._transport = transport
@@ -179,10 +186,12 @@ class Barrier:
         self._tracer = tracer
         self._deadline = deadline
         self._screenings = {screening.form.kind: screening for screening in screenings}
-        self._screening = screenings[0]
+        self._form = screenings[0].form
+        self._forms: Mapping[int, AnswerForm] = {}
         self._device = device
         self._answer_seconds = answer_seconds
         self._counts_busy = counts_busy
+        self._lacking = lacking
 
     def await_enough(self, patience_end: float) -> Hosts:
         """Waits until enough of the live workers owe nothing.
@@ -200,17 +209,20 @@ class Barrier:
         while True:
             free, live = self._members.free(), self._members.taking_part()
             num_live = sum(map(len, live.values()))
-            if self.is_enough(sum(map(len, free.values())), num_live):
+            lacks = bool(self._lacking(workers_of(live)))
+            if self.is_enough(sum(map(len, free.values())), num_live) and not self._lacking(
+                workers_of(free)
+            ):
                 return free
             if self._desk.stop_asked:
                 return {}
             now = time.monotonic()
-            if not live and now >= patience_end:
+            if lacks and now >= patience_end:
                 return {}
-            if live and now - begin > self._answer_seconds:
+            if not lacks and now - begin > self._answer_seconds:
                 self._give_up_on(set(live) - set(free))
                 continue
-            until = begin + self._answer_seconds if live else patience_end
+            until = patience_end if lacks else begin + self._answer_seconds
             self._take_late(max(0.0, min(until - now, 1.0)))
 
     def _take_late(self, timeout_seconds: float) -> None:
@@ -229,6 +241,7 @@ class Barrier:
         asked: Hosts,
         weights: Mapping[int, float] | None = None,
         form: AnswerForm | None = None,
+        forms: Mapping[int, AnswerForm] | None = None,
     ) -> Answers:
         """Waits for the answers to one question.
 
@@ -238,18 +251,22 @@ class Barrier:
             weights: what hosts multiply answers by before they add them up; 1 if not given.
             form: how they answer this question, one of those that the algorithm has named; the
                 first if not given.
+            forms: how each worker does, if not all alike; each of a kind that the algorithm has
+                named.
 
         Returns:
             The answers that came: all of them, or those of at least a quorum within the deadline.
         """
         received = self._transport.traffic.received
-        first = next(iter(self._screenings.values()))
-        self._screening = first if form is None else self._screenings[form.kind]
+        self._form = next(iter(self._screenings.values())).form if form is None else form
+        self._forms = forms or {}
         with self._tracer.span("wait") as waiting:
             before = received.total()
             answers = self._await_answers(iteration, asked, weights or {})
-            for worker, reason in self._screening.look_back().items():
-                self._refuse(worker, reason, answers)
+            for kind in {form.kind: None for form in (forms or {0: self._form}).values()}:
+                screening = self._screenings[kind]
+                for worker, reason in screening.look_back().items():
+                    self._refuse(worker, reason, screening, answers)
             self._attendance.answered(answers.losses)
             waiting.num_bytes = received.total() - before
         return answers
@@ -294,42 +311,62 @@ class Barrier:
     def _take_in(self, answer: HostAnswer, answers: Answers, weights: Mapping[int, float]) -> None:
         """Accepts what can be used of one host's answer."""
         answers.hosts.add(answer.host)
-        given = read_answers(answer.message, self._screening.form)
-        alone = set(answer.workers)
+        by_kind: dict[str, set[int]] = {}
+        for worker in answer.workers:
+            by_kind.setdefault(self._form_of(worker).kind, set()).add(worker)
+        for kind, workers in by_kind.items():
+            message, screening = of_kind(answer.message, kind), self._screenings[kind]
+            given = read_answers(message, screening.form, self._forms)
+            self._take_in_form(given, workers, screening, answers, weights)
+
+    def _take_in_form(
+        self,
+        given: Answers,
+        alone: set[int],
+        screening: Screening,
+        answers: Answers,
+        weights: Mapping[int, float],
+    ) -> None:
+        """Accepts what can be used of the answers that some workers of a host gave in one form."""
         for part in given.sums:
             if set(part.workers) <= alone:
                 alone -= set(part.workers)
                 mean = (part.total / sum(weights.get(n, 1.0) for n in part.workers)).float()
                 answers.sums.append(part._replace(total=part.total.to(self._device)))
                 answers.losses.update((n, given.losses[n]) for n in part.workers)
-                refused = self._screening.refuse_together(part.workers, mean)
+                refused = screening.refuse_together(part.workers, mean)
                 for worker, reason in refused.items():
-                    self._refuse(worker, reason, answers)
+                    self._refuse(worker, reason, screening, answers)
         for worker in sorted(alone):
-            self._judge(worker, given, answers)
+            self._judge(worker, given, screening, answers)
 
-    def _judge(self, worker: int, given: Answers, answers: Answers) -> None:
+    def _judge(self, worker: int, given: Answers, screening: Screening, answers: Answers) -> None:
         """Accepts one worker's answer, or refuses it."""
         nothing = torch.empty(0)
         answer = given.singles.get(worker, nothing)
         beside = {name: given.beside[name].get(worker, nothing) for name in given.beside}
-        for name in self._screening.form.beside.keys() - beside.keys():
+        form = self._form_of(worker)
+        for name in form.beside.keys() - beside.keys():
             beside[name] = nothing
-        reason = self._screening.refuse(worker, answer, beside)
+        reason = screening.refuse(worker, answer, beside, form)
         if reason is not None:
-            self._refuse(worker, reason, answers)
+            self._refuse(worker, reason, screening, answers)
             return
         answers.singles[worker] = answer.to(self._device)
         answers.losses[worker] = given.losses[worker]
         for name, told in beside.items():
             answers.beside.setdefault(name, {})[worker] = told.to(self._device)
 
-    def _refuse(self, worker: int, reason: str, answers: Answers) -> None:
+    def _form_of(self, worker: int) -> AnswerForm:
+        """How a worker answers the present question."""
+        return self._forms.get(worker, self._form)
+
+    def _refuse(self, worker: int, reason: str, screening: Screening, answers: Answers) -> None:
         """A worker's answer cannot be used; it has one strike more."""
         answers.drop(worker)
-        strikes = self._screening.strikes_of(worker)
+        strikes = screening.strikes_of(worker)
         self._attendance.refused(self._members.iteration, worker, reason, strikes)
-        if self._screening.is_out(worker):
+        if screening.is_out(worker):
             self._desk.shut_out(worker, f"{strikes} unusable answers, the last: {reason}")
 
     def _give_up_on(self, hosts: Collection[int]) -> None:

@@ -3,6 +3,7 @@
 from functools import partial
 
 from mdgan.data.fetching import Fetcher
+from mdgan.engine.answers import ANSWERS
 from mdgan.engine.parts import ServerPart
 from mdgan.engine.server.attendance import Attendance
 from mdgan.engine.server.barrier import AnswerInbox, Barrier, Deadline
@@ -51,8 +52,9 @@ def build_server(
     attendance = Attendance(members, observer)
     desk = Desk(transport, members, attendance, observer, checkpoints.check_fence)
     strikes: dict[int, int] = {}
+    kinds = [form.kind for form in part.forms]
     barrier = Barrier(
-        AnswerInbox(transport, members, desk, [form.kind for form in part.forms]),
+        AnswerInbox(transport, members, desk, [*kinds, *([ANSWERS] if len(kinds) > 1 else [])]),
         transport,
         members,
         desk,
@@ -63,6 +65,7 @@ def build_server(
         part.device,
         answer_seconds=timeouts.answer,
         counts_busy=part.counts_busy,
+        lacking=part.lacking,
     )
     engine = Engine(transport, members, desk, barrier, checkpoints, observer, dict, lambda: None)
     newcomers = Newcomers(transport, members, checkpoints, observer, part.copied)

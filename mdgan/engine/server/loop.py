@@ -11,7 +11,7 @@ from mdgan import messages
 from mdgan.data.fetching import Fetcher
 from mdgan.engine.parts import ServerPart
 from mdgan.engine.server.attendance import Attendance
-from mdgan.engine.server.barrier import Hosts
+from mdgan.engine.server.barrier import Hosts, workers_of
 from mdgan.engine.server.checkpoints import Standing
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.scoring import Scoring
@@ -278,19 +278,25 @@ class Server:
             AllWorkersLost: none has come for as long as `--patience`.
         """
         self._stop_if_asked()
-        if not self._members.taking_part():
+        here = workers_of(self._members.taking_part())
+        gone = self._part.lacking(here)
+        if not here:
             self._checkpoints.save_alone(self._standing(), self._state())
+        if gone:
             self._members.checkpoint = self._checkpoints.newest()
+            if here:  # a newcomer gets a rank with which training can go on
+                self._members.waits_for = lambda rank: not self._part.lacking([*here, rank])
             self._observer.note(
-                f"all workers are gone at iteration {self._iteration + 1}; waiting "
+                f"{gone} are gone at iteration {self._iteration + 1}; waiting "
                 f"{self._timeouts.patience:g} s for one to come back, or to join (mdgan join)"
             )
         hosts = self._engine.barrier.await_enough(time.monotonic() + self._timeouts.patience)
-        self._members.checkpoint = None
+        self._members.checkpoint, self._members.waits_for = None, lambda _rank: False
         self._stop_if_asked()
         if not hosts:
+            gone = self._part.lacking(workers_of(self._members.taking_part()))
             raise AllWorkersLost(
-                f"all workers are gone at iteration {self._iteration + 1}, and none came within "
+                f"{gone} are gone at iteration {self._iteration + 1}, and none came within "
                 f"{self._timeouts.patience:g} s"
             )
         return hosts

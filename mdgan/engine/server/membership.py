@@ -3,9 +3,9 @@
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 from mdgan.engine.hello import Hello, read_hello
@@ -51,6 +51,8 @@ class Membership:
         mean_shard_size: m, in samples; known once training begins.
         fenced_by: the generation of a later server, as a host has told; else 0.
         checkpoint: what a newcomer needs to find its workers' files; None while workers train.
+        waits_for: whether training waits for a worker with some rank. Newcomers get such ranks
+            first, and none is kept for the worker that is lost.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Membership:
         self.checkpoint: Mapping[str, Any] | None = None
         self.mean_shard_size = 0.0
         self.fenced_by = 0
+        self.waits_for: Callable[[int], bool] = lambda _rank: False
         self._expected = set(expected)
         self._identity = identity
         self._told = told
@@ -113,11 +116,14 @@ class Membership:
         with self._lock:
             taken = {rank for ranks in self._admitted.values() for rank in ranks}
             taken |= {rank for rank, until in self._promised.items() if until > now}
-            taken |= {rank for rank, at in self._gone.items() if now - at < self._return_seconds}
             taken |= self._shut_out
             if self.checkpoint is not None and not self._begun:
                 taken |= self._expected  # a run that goes on: its workers are on their way
-            rank = next((rank for rank in (among or count(1)) if rank not in taken), None)
+            held = {rank for rank, at in self._gone.items() if now - at < self._return_seconds}
+            awaited = [rank for rank in sorted(self._gone) if self.waits_for(rank)]
+            taken |= held.difference(awaited)
+            ranks = chain(awaited, count(1)) if among is None else among
+            rank = next((rank for rank in ranks if rank not in taken), None)
             if rank is not None:
                 self._promised[rank] = now + _PROMISE_SECONDS
         return rank

@@ -54,7 +54,11 @@ class Screening:
         self._usual_is_known = False
 
     def refuse(
-        self, worker: int, answer: Tensor, beside: Mapping[str, Tensor] | None = None
+        self,
+        worker: int,
+        answer: Tensor,
+        beside: Mapping[str, Tensor] | None = None,
+        form: AnswerForm | None = None,
     ) -> str | None:
         """Judges one answer; a refusal is a strike.
 
@@ -62,12 +66,13 @@ class Screening:
             worker: its sender.
             answer: float32 of the form's shape, if it is what it should be.
             beside: what the worker sent beside it, by name, if it is what it should be.
+            form: how it should look, if that differs by worker.
 
         Returns:
             Why it cannot be used, in a few words; None if it can.
         """
         for name, told in (beside or {}).items():
-            reason = self._unusable_beside(name, told)
+            reason = _unusable_beside(name, told, (form or self.form).beside[name])
             if reason is not None:
                 self._strike(worker)
                 return reason
@@ -126,14 +131,6 @@ class Screening:
             return f"shape {list(answer.shape)}, not {list(self.form.shape)}"
         return None
 
-    def _unusable_beside(self, name: str, told: Tensor) -> str | None:
-        shape = self.form.beside[name]
-        if told.dtype != torch.float32:
-            return f"{name} of {told.dtype}, not {torch.float32}"
-        if told.shape != shape:
-            return f"{name} of shape {list(told.shape)}, not {list(shape)}"
-        return None if told.isfinite().all() else f"NaN or Inf among its {name}"
-
     def _judge(self, worker: int, norm: float) -> str | None:
         self._vote(worker, norm)
         if not self._usual_is_known:
@@ -164,3 +161,11 @@ class Screening:
         self._strikes[worker] = self.strikes_of(worker) + 1
         if self.is_out(worker):
             self._withdraw(worker)
+
+
+def _unusable_beside(name: str, told: Tensor, shape: tuple[int, ...]) -> str | None:
+    if told.dtype != torch.float32:
+        return f"{name} of {told.dtype}, not {torch.float32}"
+    if told.shape != shape:
+        return f"{name} of shape {list(told.shape)}, not {list(shape)}"
+    return None if told.isfinite().all() else f"NaN or Inf among its {name}"

@@ -1,6 +1,6 @@
 """Makes the two parts of ParaGAN."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import torch
@@ -8,10 +8,14 @@ import torch
 from mdgan.data.shard import Shard
 from mdgan.engine.message_sizes import MessageSizes, small_bytes
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning
+from mdgan.families.data_parallel.apart_host import ApartHost
+from mdgan.families.data_parallel.apart_messages import apart_sizes
+from mdgan.families.data_parallel.apart_server import ApartServer
 from mdgan.families.data_parallel.host import DataParallelHost
 from mdgan.families.data_parallel.messages import KINDS, TRAIN
 from mdgan.families.data_parallel.planning import planning
 from mdgan.families.data_parallel.replica import (
+    ALONE,
     DISCRIMINATOR,
     GENERATOR,
     ReferenceReplica,
@@ -21,6 +25,7 @@ from mdgan.families.data_parallel.replica import (
 from mdgan.families.data_parallel.server import DataParallelServer
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model
+from mdgan.gan.labels import num_classes_of
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
 
@@ -44,12 +49,16 @@ class _DataParallel(Builder[DataParallelSettings]):
             DISCRIMINATOR: make_model(models.discriminator, DISCRIMINATOR, settings, device),
         }
         policies = {name: settings.policy(name) for name in networks}
-        return DataParallelServer(ReferenceReplica(networks, policies), settings)
+        replica = ReferenceReplica(networks, policies)
+        if settings.generator_ranks is None:
+            return DataParallelServer(replica, settings)
+        return ApartServer(replica, settings, settings.generator_ranks, models.shape)
 
     def host(self, needs: HostNeeds[DataParallelSettings]) -> DataParallelHost:
         """The part of a host, with a replica for each of its shards."""
         replicas = {rank: make_replica(rank, needs) for rank in needs.shards}
-        return DataParallelHost(replicas, needs.device, needs.tracer)
+        kind = DataParallelHost if needs.settings.generator_ranks is None else ApartHost
+        return kind(replicas, needs.device, needs.tracer)
 
     def message_sizes(self, settings: DataParallelSettings, models: Models) -> MessageSizes:
         """Weights on the way out, gradients on the way back."""
@@ -58,9 +67,14 @@ class _DataParallel(Builder[DataParallelSettings]):
             DISCRIMINATOR: build_model(models.discriminator, 0),
         }
         weights = sum(4 * prod(vector.shape) for vector in weight_vectors(networks).values())
+        image_bytes = {name: _images_bytes(settings, models, name) for name in networks}
+        if settings.generator_ranks is not None:
+            gradients = {name: 4 * prod(ALONE[name].vector(networks).shape) for name in ALONE}
+            counts = _LABEL_BYTES * (num_classes_of(networks[GENERATOR]) or 0)
+            return apart_sizes(_STATE_BYTES, weights + counts, gradients, image_bytes)
         answers = {kind: 4 * prod(r.vector(networks).shape) for kind, r in KINDS.items()}
         return MessageSizes(
-            _STATE_BYTES + settings.lag_at(1) * _buffered_bytes(settings, models),
+            _STATE_BYTES + settings.lag_at(1) * image_bytes[DISCRIMINATOR],
             # A sum is float64, but stands for three workers or more.
             lambda count: {
                 kind: count * (size + 64) + small_bytes(count) for kind, size in answers.items()
@@ -80,20 +94,38 @@ class _DataParallel(Builder[DataParallelSettings]):
     ) -> list[tuple[str, str]]:
         """κ of every worker, the samples of an iteration, and what learning rates are scaled by."""
         del models, class_counts
-        scaling = settings.scaling()
-        sizes = scaling.batch_sizes(range(1, settings.num_workers + 1))
-        num_samples = sum(size.discriminator for size in sizes.values())
-        factor = scaling.rate_factor(num_samples)
-        return [
-            ("κ", str(resolve_kappa(settings.kappa, 1))),
-            ("samples an iteration", f"{num_samples:,} of {len(sizes)} worker(s)"),
-            ("learning rates", "as given" if factor == 1 else f"{factor:.3g} times those given"),
-        ]
+        kappa = ("κ", str(_kappa(settings)))
+        if settings.generator_ranks is None:
+            samples, rates = _sharing(settings, settings.groups()[0], DISCRIMINATOR)
+            return [kappa, ("samples an iteration", samples), ("learning rates", rates)]
+        rows = [kappa]
+        for network, group in zip((GENERATOR, DISCRIMINATOR), settings.groups(), strict=True):
+            samples, rates = _sharing(settings, group, network)
+            ranks = ", ".join(map(str, group))
+            rows.append((f"{network} alone", f"rank {ranks}; {samples}; rate {rates}"))
+        return rows
 
 
-def _buffered_bytes(settings: DataParallelSettings, models: Models) -> int:
-    """Of one batch in the image buffer of a worker; a global batch may all become one worker's."""
-    own = settings.scaling().own.discriminator
+def _sharing(
+    settings: DataParallelSettings, workers: Sequence[int], network: str
+) -> tuple[str, str]:
+    """The samples of an iteration that workers share, and what the learning rate is, in words."""
+    scaling = settings.scaling()
+    sizes = scaling.batch_sizes(workers)
+    num_samples = sum(size.of(network) for size in sizes.values())
+    factor = scaling.rate_factor(num_samples)
+    rates = "as given" if factor == 1 else f"{factor:.3g} times those given"
+    return f"{num_samples:,} of {len(sizes)} worker(s)", rates
+
+
+def _kappa(settings: DataParallelSettings) -> int:
+    """How many batches a worker generates, if it does; the groups share the only one."""
+    return 1 if settings.generator_ranks is not None else resolve_kappa(settings.kappa, 1)
+
+
+def _images_bytes(settings: DataParallelSettings, models: Models, network: str) -> int:
+    """Of a worker's generated batch for a network; a global batch may all become one worker's."""
+    own = settings.scaling().own.of(network)
     batch_size = own if settings.global_batch_size is None else settings.global_batch_size
     return batch_size * (4 * prod(models.shape) + _LABEL_BYTES) + small_bytes(0)
 
@@ -108,7 +140,7 @@ def make_replica(rank: int, needs: HostNeeds[DataParallelSettings]) -> Replica:
             needs.models,
             settings,
             shard,
-            kappa=resolve_kappa(settings.kappa, 1),
+            kappa=_kappa(settings),
             noise=generator_for(settings.seed, "noise", *stream),
             random_state=RandomState(derive_seed(settings.seed, "server", *stream), needs.device),
             class_counts=shard.class_counts(),

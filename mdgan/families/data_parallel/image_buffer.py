@@ -10,8 +10,28 @@ from mdgan.gan.labels import Samples
 _LABELS = "labels."
 
 
+def deal(images: Samples, sizes: Mapping[int, int]) -> dict[int, Samples]:
+    """Deals generated images out to workers, like cards.
+
+    Args:
+        images: of an iteration, [M, C, H, W], M ≥ 1.
+        sizes: how many each worker gets.
+
+    Returns:
+        For each worker, in the order of `sizes`, the images that follow those of the worker before;
+        after the last comes the first again. So each is given out as often as any other, or once
+        more; if there are more than all workers get, the last ones are left out.
+    """
+    dealt, first = {}, 0
+    for worker, size in sizes.items():
+        places = torch.arange(first, first + size) % len(images)
+        dealt[worker] = images[places.tolist()]
+        first += size
+    return dealt
+
+
 class ImageBuffer:
-    """The newest generated batches of one worker, without their graphs.
+    """The newest generated batches, of one worker or of several together, without their graphs.
 
     Args:
         shape: of a sample, (C, H, W).
@@ -42,6 +62,19 @@ class ImageBuffer:
         oldest = self._batches[0]
         self._batches = self._batches[-lag:]
         return oldest
+
+    def oldest(self) -> Samples | None:
+        """The batch that was taken in first, of those that are kept; None if there is none."""
+        return self._batches[0] if self._batches else None
+
+    def take_in(self, made: Samples, lag: int) -> None:
+        """Takes in the batch of an iteration, of any size, and keeps those of the last K.
+
+        Args:
+            made: of this iteration.
+            lag: K ≥ 1.
+        """
+        self._batches = [*self._batches, made][-lag:]
 
     def state(self) -> dict[str, Tensor]:
         """A copy: `0`, `1`, … are the images, the oldest first, and `labels.0`, … their classes."""

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from mdgan.engine.answers import LEAST_TO_SUM
+from mdgan.errors import BadInput
 from mdgan.families.contract import Planning
 from mdgan.families.data_parallel.replica import reductions
 from mdgan.families.data_parallel.settings import DataParallelSettings
@@ -15,6 +16,11 @@ _COPIES = 2
 
 def planning(settings: DataParallelSettings, models: Models) -> Planning[DataParallelSettings]:
     """See `Builder.planning`; a short run has the updates that most iterations have."""
+    if settings.generator_ranks is not None:
+        raise BadInput(
+            f"--generator-ranks {settings.generator_ranks}: mdgan plan foretells runs whose "
+            "workers all do the same; leave it out to plan one in which each trains both networks"
+        )
     networks = [build_model(make, 0) for make in (models.generator, models.discriminator)]
     both = _FLOAT_BYTES * sum(map(num_parameters, networks))
     everyone, each = "{}, N(|θ| + |w|)", "{}, |θ| + |w|"

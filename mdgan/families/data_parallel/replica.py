@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from mdgan.families.data_parallel.image_buffer import ImageBuffer
 from mdgan.families.data_parallel.scaling import BatchSizes
 from mdgan.gan.discriminator_learner import Stage, unobserved
-from mdgan.gan.labels import num_classes_of
+from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.local_gan import Generated, LocalGAN
 from mdgan.gan.model_state import check_names, load_model, optimizer_tensors, part_of, under
 from mdgan.gan.model_vector import TensorVector, buffers_of, gradients_of, weights_of
@@ -43,11 +43,16 @@ class Reduction:
 
     Attributes:
         networks: whose gradients: `discriminator`, `generator`, or both.
-        last: whether the iteration ends with it; then buffers are averaged, too.
+        buffered: of which networks buffers are averaged, too; an iteration ends with it then.
     """
 
     networks: tuple[str, ...]
-    last: bool
+    buffered: tuple[str, ...] = ()
+
+    @property
+    def last(self) -> bool:
+        """Whether the iteration ends with it."""
+        return bool(self.buffered)
 
     def vector(self, models: Mapping[str, nn.Module]) -> "GradientVector":
         """What is averaged, as one tensor.
@@ -56,13 +61,15 @@ class Reduction:
             models: both, by name.
         """
         return GradientVector(
-            [models[name] for name in self.networks], models, with_buffers=self.last
+            [models[name] for name in self.networks], [models[name] for name in self.buffered]
         )
 
 
-OF_DISCRIMINATOR = Reduction((DISCRIMINATOR,), last=False)
-OF_GENERATOR = Reduction((GENERATOR,), last=True)
-OF_BOTH = Reduction((DISCRIMINATOR, GENERATOR), last=True)
+OF_DISCRIMINATOR = Reduction((DISCRIMINATOR,))
+OF_GENERATOR = Reduction((GENERATOR,), (GENERATOR, DISCRIMINATOR))
+OF_BOTH = Reduction((DISCRIMINATOR, GENERATOR), (GENERATOR, DISCRIMINATOR))
+ALONE = {name: Reduction((name,), (name,)) for name in (DISCRIMINATOR, GENERATOR)}
+"""By network: what the group averages that trains it alone."""
 
 
 def reductions(lag: int, local_steps: int = 1) -> list[Reduction]:
@@ -78,23 +85,19 @@ def reductions(lag: int, local_steps: int = 1) -> list[Reduction]:
 
 
 class GradientVector(TensorVector):
-    """Gradients of some models as one tensor, and the buffers of all.
+    """Gradients of some models as one tensor, and buffers.
 
     Whole numbers, such as BatchNorm's count of batches, are scaled down so that they do not drown
     gradients where the server looks at how long answers are.
 
     Args:
         trained: the models whose gradients are in it.
-        models: all of them, by name.
-        with_buffers: whether their buffers are in it, too.
+        buffered: those whose buffers are in it.
     """
 
-    def __init__(
-        self, trained: list[nn.Module], models: Mapping[str, nn.Module], *, with_buffers: bool
-    ) -> None:
-        buffers = list(models.values()) if with_buffers else []
-        super().__init__(lambda: [gradients_of(*trained), *buffers_of(*buffers)])
-        _, whole = buffers_of(*buffers)
+    def __init__(self, trained: list[nn.Module], buffered: list[nn.Module]) -> None:
+        super().__init__(lambda: [gradients_of(*trained), *buffers_of(*buffered)])
+        _, whole = buffers_of(*buffered)
         num_whole_blocks, _ = TensorVector(lambda: [whole]).shape
         self._first_whole = self.shape[0] - num_whole_blocks
 
@@ -188,8 +191,50 @@ class Replica:
             generator_loss = self._gan.learn_generator(self._generated.judged, stage)
         if reduction.last:
             self._generated = None
-        vector = self._answers.setdefault(reduction, reduction.vector(self._models))
-        return vector.read(), torch.stack([self._discriminator_loss, generator_loss])
+        return self._found(reduction), torch.stack([self._discriminator_loss, generator_loss])
+
+    def generator_alone(
+        self,
+        num_images: int,
+        label_counts: Tensor | None = None,
+        stage: Stage = unobserved,
+    ) -> tuple[Tensor, Tensor, Samples]:
+        """The share of a worker that trains the generator alone, through D as it is.
+
+        Args:
+            num_images: b.
+            label_counts: how often each class is generated, int64 [K]; None for equally often.
+            stage: see `gradients`.
+
+        Returns:
+            What is averaged, as `gradients`; J_gen, a scalar; and the images that it learnt from,
+            without their graph.
+        """
+        self._gan.use_batch_size(num_images)
+        if label_counts is not None:
+            self._gan.use_label_counts(label_counts)
+        made = self._gan.generate(stage)
+        loss = self._gan.learn_generator(made.judged, stage)
+        return self._found(ALONE[GENERATOR]), loss, made.judged.detach()
+
+    def discriminator_alone(
+        self, fake: Samples, stage: Stage = unobserved
+    ) -> tuple[Tensor, Tensor]:
+        """The share of a worker that trains the discriminator alone.
+
+        Args:
+            fake: what others have generated, [b, C, H, W]; b real samples are drawn.
+            stage: see `gradients`.
+
+        Returns:
+            What is averaged, as `gradients`; and J_disc, a scalar.
+        """
+        self._gan.use_batch_size(len(fake))
+        loss = self._gan.learner.learn_both_halves(fake, stage)
+        return self._found(ALONE[DISCRIMINATOR]), loss
+
+    def _found(self, reduction: Reduction) -> Tensor:
+        return self._answers.setdefault(reduction, reduction.vector(self._models)).read()
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the worker's next answer depends on, besides the networks."""

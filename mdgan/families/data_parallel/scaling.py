@@ -22,6 +22,10 @@ class BatchSizes(NamedTuple):
     discriminator: int
     generator: int
 
+    def of(self, network: str) -> int:
+        """That of a network, `discriminator` or `generator`."""
+        return self.generator if network == "generator" else self.discriminator
+
 
 @dataclass(frozen=True)
 class Scaling:

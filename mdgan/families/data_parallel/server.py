@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import Advance, ServerPart
-from mdgan.engine.server.barrier import Hosts
+from mdgan.engine.server.barrier import Hosts, workers_of
 from mdgan.engine.server.engine import Engine
 from mdgan.families.data_parallel.messages import KINDS, Share, gradient_form, train
 from mdgan.families.data_parallel.replica import (
@@ -21,6 +21,7 @@ from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.weighted_mean import average
 
 _NUM_REDUCED = "num_reduced"
+_ALL = (GENERATOR, DISCRIMINATOR, BUFFERS)
 
 
 class DataParallelServer(ServerPart):
@@ -79,8 +80,10 @@ class DataParallelServer(ServerPart):
 
         # 1. Share out the samples of the iteration.
         with engine.span("scale"):
-            shares = self._shares(hosts)
-            self._replica.at(i, self._rate_factors(shares))
+            shares = self._shares(workers_of(hosts), DISCRIMINATOR)
+            self._replica.at(
+                i, self._rate_factors(dict.fromkeys((DISCRIMINATOR, GENERATOR), shares))
+            )
 
         # 2. Average each gradient as soon as all workers have found it, and step with the mean.
         for reduction in reductions(lag, self._settings.local_steps)[self._num_reduced :]:
@@ -119,18 +122,19 @@ class DataParallelServer(ServerPart):
         """Hosts that are gone have nothing any more when they come back."""
         self._sent.keep_only(engine.members.hosts())
 
-    def _shares(self, hosts: Hosts) -> dict[int, Share]:
-        workers = sorted(worker for carried in hosts.values() for worker in carried)
+    def _shares(self, workers: Sequence[int], network: str) -> dict[int, Share]:
+        """The shares of workers, which weigh as much as a network's samples."""
         sizes = self._scaling.batch_sizes(workers)
-        total = sum(size.discriminator for size in sizes.values())
-        return {n: Share(size, size.discriminator / total) for n, size in sizes.items()}
+        total = sum(size.of(network) for size in sizes.values())
+        return {n: Share(size, size.of(network) / total) for n, size in sizes.items()}
 
-    def _rate_factors(self, shares: Mapping[int, Share]) -> dict[str, float]:
-        """What the learning rate of each network is multiplied by."""
-        sizes = [share.batch_sizes for share in shares.values()]
+    def _rate_factors(self, shares: Mapping[str, Mapping[int, Share]]) -> dict[str, float]:
+        """What learning rates are multiplied by: network → shares of those that train it."""
         return {
-            DISCRIMINATOR: self._scaling.rate_factor(sum(size.discriminator for size in sizes)),
-            GENERATOR: self._scaling.rate_factor(sum(size.generator for size in sizes)),
+            network: self._scaling.rate_factor(
+                sum(share.batch_sizes.of(network) for share in group.values())
+            )
+            for network, group in shares.items()
         }
 
     def _ask(
@@ -151,7 +155,11 @@ class DataParallelServer(ServerPart):
             i,
             asked,
             lambda host: train(
-                i, reduction, {n: shares[n] for n in asked[host]}, self._sent.missing(host), lag
+                i,
+                reduction,
+                {n: shares[n] for n in asked[host]},
+                self._sent.missing(host, _ALL),
+                lag,
             ),
         )
         return engine.barrier.collect(
@@ -171,10 +179,10 @@ class _Sent:
         self._has: dict[int, set[str]] = {}
         self._read: dict[str, Tensor] = {}
 
-    def missing(self, host: int) -> dict[str, Tensor]:
-        """The weights that a host lacks, by name; from here on it has them."""
+    def missing(self, host: int, names: Sequence[str]) -> dict[str, Tensor]:
+        """The weights of some names that a host lacks; from here on it has them."""
         has = self._has.setdefault(host, set())
-        lacking = [name for name in (GENERATOR, DISCRIMINATOR, BUFFERS) if name not in has]
+        lacking = [name for name in names if name not in has]
         has.update(lacking)
         for name in lacking:
             if name not in self._read:

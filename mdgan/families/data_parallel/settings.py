@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, updates_setting
+from mdgan.families.data_parallel.groups import GeneratorRanks, parse_generator_ranks
 from mdgan.families.data_parallel.scaling import BatchSizes, Scaling
 from mdgan.gan.rate_scaling import SCALING_RULE_NAMES
-from mdgan.settings.declare import flag, setting, text, whole
+from mdgan.settings.declare import flag, parsed, setting, text, whole
 
 NAME = "paragan"
 _MOST_BATCHES = 2
@@ -59,6 +60,14 @@ class DataParallelSettings(RunSettings):
         metavar="I",
         default_text="all iterations are asynchronous",
     )
+    generator_ranks: GeneratorRanks | None = setting(
+        None,
+        "With --updates async: the workers that train the generator alone, such as 1..2; the "
+        "others train the discriminator alone.",
+        parsed(parse_generator_ranks),
+        metavar="1..g",
+        default_text="every worker trains both networks",
+    )
     generator_batch_size: int | None = setting(
         None,
         "Samples of a worker that its generator learns from.",
@@ -87,10 +96,11 @@ class DataParallelSettings(RunSettings):
                 f"--kappa {self.kappa}: a worker of {NAME} has use for two generated batches at "
                 "most, one for each network; use 1 or 2"
             )
-        if self.global_batch_size is not None and self.global_batch_size < self.num_workers:
+        together = max(map(len, self.groups()))
+        if self.global_batch_size is not None and self.global_batch_size < together:
             raise BadInput(
                 f"--global-batch-size {self.global_batch_size}: fewer samples than the "
-                f"{self.num_workers} workers; use more, or fewer workers"
+                f"{together} workers that train a network; use more, or fewer workers"
             )
         if self.reference_batch_size is not None and self.lr_scaling == "none":
             raise BadInput(
@@ -98,6 +108,8 @@ class DataParallelSettings(RunSettings):
                 "or sqrt; add one"
             )
         self._check_updates()
+        if self.generator_ranks is not None:
+            self._check_apart(self.generator_ranks)
         if self.lr_scaling in SCALING_RULE_NAMES.registered:
             self._try_scaling()
 
@@ -125,6 +137,45 @@ class DataParallelSettings(RunSettings):
                     f"{flag(name)} {value} and --global-batch-size {self.global_batch_size}: give "
                     "one of them"
                 )
+
+    def _check_apart(self, ranks: GeneratorRanks) -> None:
+        """Refuses what makes no sense where each worker trains one network."""
+        given = f"--generator-ranks {ranks}"
+        if self.updates == "sync":
+            raise BadInput(f"{given}: is for --updates async; add that")
+        if ranks.last > self.num_workers:
+            raise BadInput(
+                f"{given}: rank {ranks.last} is outside 1..{self.num_workers} "
+                f"(--world-size {self.world_size})"
+            )
+        if len(ranks.groups(range(1, self.world_size)).discriminator) == 0:
+            raise BadInput(f"{given}: leaves no worker for the discriminator; use fewer")
+        if self.image_buffer == 0:
+            raise BadInput(
+                f"--image-buffer 0: with {given} discriminators learn from images of an earlier "
+                "iteration; use 1 or more"
+            )
+        if self.sync_after is not None:
+            raise BadInput(
+                f"--sync-after {self.sync_after}: with {given} a worker has one network to train, "
+                "and would wait for the others half of the time; leave one of them out"
+            )
+        if self.kappa not in ("auto", 1):
+            raise BadInput(
+                f"--kappa {self.kappa}: with {given} discriminators learn from the images that the "
+                "generator learnt from; leave it out"
+            )
+
+    def groups(self) -> list[list[int]]:
+        """The workers that train a network together, at the start: all, or two groups."""
+        workers = list(range(1, self.world_size))
+        return (
+            [workers] if self.generator_ranks is None else [*self.generator_ranks.groups(workers)]
+        )
+
+    def holds_data(self, worker: int) -> bool:
+        """See `RunSettings`; the generator alone needs no data."""
+        return self.generator_ranks is None or worker not in self.generator_ranks
 
     def lag_at(self, iteration: int) -> int:
         """How many iterations ago the images were made that discriminators learn from.

@@ -1,6 +1,7 @@
 """Answers of workers, as a host packs them and as the server reads them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mdgan.engine.answers import LEAST_TO_SUM, AnswerForm, Answers, pack_answers, read_answers
+from mdgan.engine.answers import (
+    LEAST_TO_SUM,
+    AnswerForm,
+    Answers,
+    in_one_message,
+    of_kind,
+    pack_answers,
+    read_answers,
+)
 from mdgan.gan.codecs import Codec
 from mdgan.gan.exact_sum import put_together
 from mdgan.messages import Message
@@ -200,3 +209,27 @@ def test_sums_go_through_a_codec_too() -> None:
     whole = sum((answer_of(worker) for worker in range(1, 6)), torch.zeros(SHAPE))
     largest = whole.flatten(1).abs().amax(1).view(-1, 1, 1, 1)
     assert ((part.total - whole).abs() <= largest / 127 / 2 * 1.01).all()
+
+
+def test_what_is_told_may_have_another_length_for_each_worker() -> None:
+    told = {7: torch.ones(2, 3), 3: torch.zeros(4, 3)}
+    forms = {n: replace(WITH_MORE, beside={TOLD: tuple(t.shape)}) for n, t in told.items()}
+    answers, losses = ({n: make(n) for n in told} for make in (answer_of, losses_of))
+    message = pack_answers(9, answers, losses, dict.fromkeys(told, 0), WITH_MORE, {TOLD: told})
+    read = read_answers(message, WITH_MORE, forms)
+    assert all(torch.equal(read.beside[TOLD][worker], told[worker]) for worker in told)
+    forms[3] = replace(WITH_MORE, beside={TOLD: (5, 3)})
+    assert not read_answers(message, WITH_MORE, forms).beside[TOLD]
+
+
+def test_answers_of_several_forms_travel_in_one_message() -> None:
+    other = AnswerForm("OTHER", SHAPE)
+    mine, theirs = packed({7: 0}), packed({3: 0, 5: 0}, other)
+    assert in_one_message([mine]) is mine
+    message = in_one_message([mine, theirs])
+    for form, workers in ((FORM, [7]), (other, [3, 5])):
+        assert list(read_answers(of_kind(message, form.kind), form).singles) == workers
+    assert not read_answers(of_kind(message, "THIRD"), FORM).singles
+    for nonsense in ([7], "OTHER", None):
+        broken = replace(message, fields={"ANSWER": nonsense})
+        assert not read_answers(of_kind(broken, "ANSWER"), FORM).singles

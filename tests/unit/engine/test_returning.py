@@ -186,3 +186,15 @@ def test_who_is_gone_can_be_shut_out_too() -> None:
     members.lose(1)
     assert members.shut_out(1) is None
     assert members.admit(hello(1)) == "rank 1 was shut out"
+
+
+def test_a_newcomer_gets_a_rank_that_training_waits_for_though_its_worker_may_return() -> None:
+    members = make_members(return_seconds=HOUR)
+    for host in (1, 2, 3):
+        members.joined(host, join(members, host))
+    members.begin()
+    members.lose(1), members.lose(2)
+    assert promised(members) == 4, "both ranks are kept"
+    members.waits_for = lambda rank: rank == 2
+    assert promised(members) == 2
+    assert promised(members) == 5, "it was promised already"

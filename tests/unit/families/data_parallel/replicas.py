@@ -85,7 +85,9 @@ PLAIN = Networks(plain_generator, plain_discriminator)
 CONDITIONAL = Networks(conditional_generator, conditional_discriminator)
 
 
-def make_gan(rank: int, networks: Networks = FULL, local_steps: int = 1) -> LocalGAN:
+def make_gan(
+    rank: int, networks: Networks = FULL, local_steps: int = 1, kappa: int = 2
+) -> LocalGAN:
     """A local GAN with the data and random numbers of a rank."""
     generator, discriminator = networks.generator(), networks.discriminator()
     return LocalGAN(
@@ -102,7 +104,7 @@ def make_gan(rank: int, networks: Networks = FULL, local_steps: int = 1) -> Loca
             RandomState(rank + 2000, small.CPU),
             Rules(B, local_steps, DISCRIMINATOR_LOSSES["bce"], GENERATOR_LOSSES["non-saturating"]),
         ),
-        2,
+        kappa,
     )
 
 

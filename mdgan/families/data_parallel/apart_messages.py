@@ -1,0 +1,165 @@
+"""The messages of workers in two groups: images travel from the generator's to the discriminator's.
+
+The server is between them: images come to it with the gradients of the generator, and leave it with
+a later question to the discriminator's group.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from mdgan.engine.answers import ANSWERS, AnswerForm
+from mdgan.engine.message_sizes import MessageSizes, small_bytes
+from mdgan.families.data_parallel.messages import TRAIN
+from mdgan.families.data_parallel.replica import DISCRIMINATOR, GENERATOR
+from mdgan.gan.labels import Samples
+from mdgan.messages import Message
+
+KINDS = {DISCRIMINATOR: "DALONE", GENERATOR: "GALONE"}
+"""By network: the kind of the messages in which its group answers."""
+IMAGES, LABELS = "images", "labels"
+"""What the generator's group sends beside gradients, and what the other learns from."""
+_LABEL_COUNTS = "label_counts"
+
+
+def alone_form(
+    network: str,
+    shape: tuple[int, ...],
+    num_images: int,
+    sample_shape: Sequence[int],
+    num_classes: int | None,
+) -> AnswerForm:
+    """How a worker of a group answers.
+
+    Args:
+        network: that it trains.
+        shape: of the `GradientVector` of `ALONE`.
+        num_images: that it generates.
+        sample_shape: (C, H, W).
+        num_classes: K of conditional models; None for others.
+    """
+    form = AnswerForm(KINDS[network], shape)
+    if network == DISCRIMINATOR:
+        return form
+    labels = {} if num_classes is None else {LABELS: (num_images,)}
+    return replace(form, sums=False, beside={IMAGES: (num_images, *sample_shape), **labels})
+
+
+def read_images(beside: Mapping[str, Mapping[int, Tensor]], num_classes: int | None) -> Samples:
+    """What the generator's group has made, from what its workers sent beside their gradients.
+
+    Args:
+        beside: name → worker → float32, of the shapes of `alone_form`, finite; at least one worker.
+        num_classes: K of conditional models; None for others.
+
+    Returns:
+        The images of all workers, in increasing worker; a label that is no class is the nearest.
+    """
+    workers = sorted(beside[IMAGES])
+    images = torch.cat([beside[IMAGES][worker] for worker in workers])
+    if num_classes is None:
+        return Samples(images)
+    labels = torch.cat([beside[LABELS][worker] for worker in workers])
+    return Samples(images, labels.clamp(0, num_classes - 1).long())
+
+
+@dataclass(frozen=True)
+class ApartQuestion:
+    """What a host with workers of one group or both is asked.
+
+    Attributes:
+        generated: worker of the generator's group → b, how many images it learns from.
+        learnt: worker of the discriminator's group → what it learns from besides b real samples.
+        weights: of each worker's gradients in the mean of its group.
+        tensors: the weights of networks that the host does not have, by the names of
+            `weight_vectors`.
+        label_counts: how often each class is generated, int64 [K]; None for equally often.
+    """
+
+    generated: Mapping[int, int]
+    learnt: Mapping[int, Samples]
+    weights: Mapping[int, float]
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    label_counts: Tensor | None = None
+
+
+def train_apart(iteration: int, question: ApartQuestion) -> Message:
+    """Server → host: find the gradients of one network with these weights.
+
+    Args:
+        iteration: i.
+        question: what the host's workers are asked.
+
+    Returns:
+        fields `generated` and `learnt`: worker → b; `weights`: worker → weight. Tensors: the
+        weights of networks by name; `images`, float32 [Σ b, C, H, W], and `labels`, int64 [Σ b], of
+        the workers in `learnt` in that order; `label_counts`.
+    """
+    batches, tensors = list(question.learnt.values()), dict(question.tensors)
+    if batches:
+        tensors[IMAGES] = torch.cat([batch.images for batch in batches])
+    labels = [batch.labels for batch in batches if batch.labels is not None]
+    if labels:
+        tensors[LABELS] = torch.cat(labels)
+    if question.label_counts is not None:
+        tensors[_LABEL_COUNTS] = question.label_counts
+    fields = {
+        "generated": {str(n): num_images for n, num_images in question.generated.items()},
+        "learnt": {str(n): len(batch) for n, batch in question.learnt.items()},
+        "weights": {str(n): weight for n, weight in question.weights.items()},
+    }
+    return Message(TRAIN, iteration, fields, tensors)
+
+
+def read_train_apart(message: Message, device: torch.device) -> ApartQuestion:
+    """Reads what `train_apart` made.
+
+    Args:
+        message: from the server.
+        device: where tensors go.
+    """
+    fields, tensors = message.fields, {n: t.to(device) for n, t in message.tensors.items()}
+    sizes = {int(worker): int(size) for worker, size in fields["learnt"].items()}
+    learnt: dict[int, Samples] = {}
+    images, labels = tensors.pop(IMAGES, None), tensors.pop(LABELS, None)
+    if images is not None:
+        ends = list(accumulate(sizes.values()))
+        together = Samples(images, labels)
+        learnt = {n: together[end - sizes[n] : end] for n, end in zip(sizes, ends, strict=True)}
+    label_counts = tensors.pop(_LABEL_COUNTS, None)
+    return ApartQuestion(
+        {int(worker): int(size) for worker, size in fields["generated"].items()},
+        learnt,
+        {int(worker): float(weight) for worker, weight in fields["weights"].items()},
+        tensors,
+        label_counts,
+    )
+
+
+def apart_sizes(
+    state_bytes: int, weights: int, gradients: Mapping[str, int], images: Mapping[str, int]
+) -> MessageSizes:
+    """How large messages can be.
+
+    Args:
+        state_bytes: of a worker.
+        weights: bytes of both networks.
+        gradients: by network, bytes of one worker's.
+        images: by network, bytes of one worker's batch of images.
+    """
+
+    def from_host(count: int) -> dict[str, int]:
+        kinds = {
+            KINDS[GENERATOR]: count * (gradients[GENERATOR] + images[GENERATOR] + 64),
+            KINDS[DISCRIMINATOR]: count * (gradients[DISCRIMINATOR] + 64),
+        }
+        kinds[ANSWERS] = sum(kinds.values())
+        return {kind: num_bytes + small_bytes(count) for kind, num_bytes in kinds.items()}
+
+    def from_server(count: int) -> dict[str, int]:
+        return {TRAIN: weights + count * images[DISCRIMINATOR] + small_bytes(count)}
+
+    return MessageSizes(state_bytes, from_host, from_server)

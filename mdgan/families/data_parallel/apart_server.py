@@ -1,0 +1,203 @@
+"""The server's share where one group of workers trains G and the other D (ParaGAN, section 5.1)."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from mdgan.engine.answers import AnswerForm, Answers
+from mdgan.engine.parts import Advance
+from mdgan.engine.server.barrier import Hosts, workers_of
+from mdgan.engine.server.engine import Engine
+from mdgan.families.data_parallel.apart_messages import (
+    ApartQuestion,
+    alone_form,
+    read_images,
+    train_apart,
+)
+from mdgan.families.data_parallel.groups import GeneratorRanks
+from mdgan.families.data_parallel.image_buffer import ImageBuffer, deal
+from mdgan.families.data_parallel.messages import Share
+from mdgan.families.data_parallel.replica import (
+    ALONE,
+    BUFFERS,
+    DISCRIMINATOR,
+    GENERATOR,
+    ReferenceReplica,
+)
+from mdgan.families.data_parallel.server import DataParallelServer
+from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.gan.labels import Samples, label_counts, num_classes_of
+from mdgan.gan.model_state import part_of, under
+from mdgan.gan.weighted_mean import average
+
+_IMAGES = "images."
+_GROUPS = (DISCRIMINATOR, GENERATOR)
+"""In the order of their losses."""
+
+Shares = Mapping[str, Mapping[int, Share]]
+"""By network, the shares of the workers that train it."""
+
+
+class ApartServer(DataParallelServer):
+    """Averages each network's gradients over its group, and keeps the images that wait.
+
+    Args:
+        replica: both networks and their optimizers.
+        settings: of the run.
+        ranks: the workers that train the generator.
+        sample_shape: (C, H, W).
+    """
+
+    def __init__(
+        self,
+        replica: ReferenceReplica,
+        settings: DataParallelSettings,
+        ranks: GeneratorRanks,
+        sample_shape: Sequence[int],
+    ) -> None:
+        super().__init__(replica, settings)
+        self._ranks = ranks
+        self._sample_shape = sample_shape
+        self._num_classes = num_classes_of(replica.models[GENERATOR])
+        self._images = ImageBuffer(sample_shape, self._num_classes)
+        self._forms = {ALONE[network]: self._form(network) for network in _GROUPS}
+
+    def lacking(self, workers: Collection[int]) -> str:
+        """A group that is empty; see `ServerPart`."""
+        generators, discriminators = self._ranks.groups(workers)
+        if generators and discriminators:
+            return ""
+        if not generators and not discriminators:
+            return "all workers"
+        lost = DISCRIMINATOR if generators else GENERATOR
+        return f"all workers that train the {lost} (--generator-ranks {self._ranks})"
+
+    def advance(self, done: int, engine: Engine) -> Advance | None:
+        """One iteration: each group finds its network's gradient, beside the other."""
+        hosts, i = engine.await_hosts(), done + 1
+        engine.at(i)
+
+        # 1. Share out the samples of the iteration in each group.
+        with engine.span("scale"):
+            groups = self._ranks.groups(workers_of(hosts))
+            shares = {
+                GENERATOR: self._shares(groups.generator, GENERATOR),
+                DISCRIMINATOR: self._shares(groups.discriminator, DISCRIMINATOR),
+            }
+            self._replica.at(i, self._rate_factors(shares))
+
+        # 2. Ask both groups at once; D learns from older images. As long as there are none, ask
+        #    G's group first, and D learns from what that has just made.
+        fake = self._images.oldest()
+        if fake is None:
+            found = self._ask_for(i, hosts, {GENERATOR: shares[GENERATOR]}, None, engine)
+            fake = self._made(found)
+            rest = {DISCRIMINATOR: shares[DISCRIMINATOR]}
+        else:
+            found, rest = {}, shares
+        if fake is not None:
+            found |= self._ask_for(i, hosts, rest, fake, engine)
+        made = self._made(found)
+        if made is None or not found.get(DISCRIMINATOR, Answers()).losses:
+            return None  # a group was lost: the iteration begins again with newcomers
+
+        # 3. Average each gradient in its group, and step with the means.
+        with engine.span("aggregate"):
+            for network, answers in found.items():
+                weights = {worker: share.weight for worker, share in shares[network].items()}
+                mean = average(answers.singles, answers.sums, weights)
+                self._replica.put(ALONE[network], mean)
+        with engine.span("step"):
+            for network in _GROUPS:
+                self._replica.step(ALONE[network])
+                self._sent.note_step(ALONE[network])
+        self._images.take_in(made, self._settings.lag_at(i))
+        return Advance(i, *_losses(found))
+
+    def state(self) -> dict[str, Tensor]:
+        """See `ServerPart`; with the images that wait."""
+        return {**super().state(), **under(_IMAGES, self._images.state())}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """See `ServerPart`."""
+        super().load_state({n: t for n, t in state.items() if not n.startswith(_IMAGES)})
+        self._images.load_state(part_of(state, _IMAGES), self.device)
+
+    def _form(self, network: str, num_images: int = 0) -> AnswerForm:
+        shape = self._replica.vector(ALONE[network]).shape
+        return alone_form(network, shape, num_images, self._sample_shape, self._num_classes)
+
+    def _made(self, found: Mapping[str, Answers]) -> Samples | None:
+        """The images of the generator's group; None if it did not answer."""
+        answers = found.get(GENERATOR, Answers())
+        return read_images(answers.beside, self._num_classes) if answers.singles else None
+
+    def _ask_for(
+        self, i: int, hosts: Hosts, shares: Shares, fake: Samples | None, engine: Engine
+    ) -> dict[str, Answers]:
+        """Asks the hosts that have kept up in this iteration for their shares.
+
+        Args:
+            i: the iteration.
+            hosts: that take part in it.
+            shares: of the groups that are asked.
+            fake: what the discriminator's group learns from.
+            engine: asks, and waits.
+
+        Returns:
+            The answers of each group that was asked.
+        """
+        free = engine.members.free()
+        every = {n: share for group in shares.values() for n, share in group.items()}
+        here = {host: [n for n in free.get(host, ()) if n in every] for host in hosts}
+        asked = {host: workers for host, workers in here.items() if workers}
+        sizes = {n: s.batch_sizes.discriminator for n, s in shares.get(DISCRIMINATOR, {}).items()}
+        cards = {} if fake is None else deal(fake, sizes)
+        generated = {n: s.batch_sizes.generator for n, s in shares.get(GENERATOR, {}).items()}
+        weights = {n: share.weight for n, share in every.items()}
+        counts = self._label_counts(engine)
+
+        def question(host: int) -> ApartQuestion:
+            trains_generator = {n: generated[n] for n in asked[host] if n in generated}
+            names = [*([GENERATOR] if trains_generator else []), DISCRIMINATOR, BUFFERS]
+            return ApartQuestion(
+                trains_generator,
+                {n: cards[n] for n in asked[host] if n in cards},
+                {n: weights[n] for n in asked[host]},
+                self._sent.missing(host, names),
+                counts if trains_generator else None,
+            )
+
+        engine.ask(i, asked, lambda host: train_apart(i, question(host)))
+        forms = {n: self._form(GENERATOR, generated[n]) for n in generated}
+        forms |= dict.fromkeys(cards, self._form(DISCRIMINATOR))
+        answers = engine.barrier.collect(i, asked, weights, forms=forms)
+        return {network: answers.of(group) for network, group in shares.items()}
+
+    def _label_counts(self, engine: Engine) -> Tensor | None:
+        """How often each class is generated, if as often as the workers hold it."""
+        if self._num_classes is None or self._settings.label_prior != "data":
+            return None
+        held = [own["classes"] for own in engine.members.holdings().values()]
+        return label_counts(self._num_classes, held)
+
+
+def _losses(found: Mapping[str, Answers]) -> tuple[Tensor, list[int]]:
+    """J_disc and J_gen of every worker: its own, and the mean of the group that it is not in.
+
+    Args:
+        found: by network.
+
+    Returns:
+        float32 [N, 2], and the workers in the same order.
+    """
+    each = [found[network].mean_losses()[:, column] for column, network in enumerate(_GROUPS)]
+    means = torch.stack([losses.mean() for losses in each])
+    rows = {}
+    for column, network in enumerate(_GROUPS):
+        for worker, losses in found[network].losses.items():
+            rows[worker] = means.clone()
+            rows[worker][column] = losses[column]
+    workers = sorted(rows)
+    return torch.stack([rows[worker] for worker in workers]), workers
