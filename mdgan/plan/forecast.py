@@ -18,6 +18,7 @@ from mdgan.plan.advice import Question, best_remedy
 from mdgan.plan.forks import ForkFailed
 from mdgan.plan.layout import Layout, Link
 from mdgan.plan.measurement import Measurement
+from mdgan.plan.padding_rows import padding_rows
 from mdgan.plan.words import Page, in_words
 from mdgan.settings.machine import num_cores
 
@@ -79,9 +80,8 @@ def foretell(
     # κ is what an algorithm calls so; it does not depend on the size of shards.
     kappa = dict(builder.describe(settings, models, [[shard_size or 1]])).get("κ")
     title = _title(settings, layout, kappa)
-    return in_words(
-        Page(entry.unit, title, settings.iterations, question, forecast, measured, remedy)
-    )
+    told = question, forecast, measured, remedy, padding_rows(settings, dataset)
+    return in_words(Page(entry.unit, title, settings.iterations, *told))
 
 
 def _title(settings: RunSettings, layout: Layout, kappa: str | None) -> str:

@@ -1,6 +1,6 @@
 """A forecast in words."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mdgan.families.contract import Exchange
@@ -25,6 +25,7 @@ class Page(NamedTuple):
         forecast: the answer.
         measured: on this machine.
         remedy: what would help most, and the forecast for that; None if nothing does.
+        padding: how much of the work only fills up tiles, by processor; see `padding_rows`.
     """
 
     unit: str
@@ -34,6 +35,7 @@ class Page(NamedTuple):
     forecast: Forecast
     measured: Measured
     remedy: tuple[str, Forecast] | None
+    padding: Sequence[Row] = ()
 
     @property
     def a_step(self) -> str:
@@ -49,6 +51,8 @@ def in_words(page: Page) -> str:
     if planning.exchange is not None:
         parts.append((f"a {planning.exchange.name}", _exchange(page, planning.exchange)))
     parts.append(("memory, without the data", _memory(page)))
+    if page.padding:
+        parts.append(("multiplications of padding", list(page.padding)))
     lines = [page.title]
     for title, rows in parts:
         lines.append(title)

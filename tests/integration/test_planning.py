@@ -124,6 +124,7 @@ def test_digits_with_the_settings_of_a_run(tmp_path: Path) -> None:
     assert found["a further worker in it"] < found["a host's process"] < found["all together"]
     assert "bottleneck: the server's link" in result.output
     assert "--wire-images int8" in result.output
+    assert re.search(r"  GPU before, 16 bits +\d+%   most in [GD] \d", result.output)
 
 
 @pytest.mark.slow
