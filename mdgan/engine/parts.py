@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
@@ -28,11 +29,14 @@ class Advance(NamedTuple):
         iteration: i, the last that is done.
         losses: float32 [N, 2], J_disc and J_gen of every worker that answered.
         workers: their numbers, in the same order; none where one role does everything.
+        staleness: by worker, over how many steps of the generator its answers were old when they
+            were used, for each answer; empty where none ever is.
     """
 
     iteration: int
     losses: Tensor
     workers: Sequence[int] = ()
+    staleness: Mapping[int, Sequence[int]] = MappingProxyType({})
 
 
 class ServerPart(ABC):

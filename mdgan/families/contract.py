@@ -178,8 +178,11 @@ class Planning(Generic[S]):
     notes: Mapping[str, tuple[str, float]] = field(default_factory=dict)
 
 
-def updates_setting() -> Any:
+def updates_setting(**others: str) -> Any:
     """Declares `--updates`, for algorithms that know both kinds.
+
+    Args:
+        others: kinds that the algorithm knows besides, with what they do.
 
     Returns:
         A dataclass field.
@@ -187,8 +190,10 @@ def updates_setting() -> Any:
     return setting(
         "sync",
         "sync: the generator learns through discriminators that have just stepped; async: through "
-        "discriminators as they were before, so that neither waits for the other.",
-        one_of("sync", "async"),
+        "discriminators as they were before, so that neither waits for the other"
+        + "".join(f"; {name}: {about}" for name, about in others.items())
+        + ".",
+        one_of("sync", "async", *others),
     )
 
 

@@ -88,9 +88,9 @@ class Generator:
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
 
-    def at(self, iteration: int) -> None:
-        """The learning rate becomes that of an iteration; the first is 1."""
-        use_rate_of(iteration, self.optimizer, self._policy)
+    def at(self, iteration: int, scale: float = 1.0) -> None:
+        """The learning rate becomes that of an iteration, the first is 1, times a scale."""
+        use_rate_of(iteration, self.optimizer, self._policy, scale)
 
     def step(self) -> None:
         """One optimizer step with the gradients that are in place."""

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from math import isfinite
+from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import asdict
@@ -122,13 +124,20 @@ class RunObserver:
         """Seconds since training began."""
         return round(time.monotonic() - self._began, 3)
 
-    def iteration(self, number: int, losses: Tensor, workers: Sequence[int] = ()) -> None:
+    def iteration(
+        self,
+        number: int,
+        losses: Tensor,
+        workers: Sequence[int] = (),
+        staleness: Mapping[int, Sequence[int]] = MappingProxyType({}),
+    ) -> None:
         """One iteration is done.
 
         Args:
             number: i, from 1.
             losses: float32 [N, 2], J_disc and J_gen of each of the N workers that answered.
             workers: their numbers, in the same order.
+            staleness: by worker, the steps of the generator between its batches and each answer.
         """
         before, self._last = self._last, number
         is_last = number == self._iterations
@@ -149,6 +158,8 @@ class RunObserver:
             if workers:
                 each = ([_finite(loss) for loss in both] for both in losses.tolist())
                 record["by_worker"] = dict(zip(workers, each, strict=True))
+            if staleness:
+                record["staleness"] = {n: [fmean(s), max(s)] for n, s in staleness.items()}
             with self._going_on():
                 self._run.append_metrics(record)
             scalars = {"loss/generator": generator_loss, "loss/discriminator": discriminator_loss}

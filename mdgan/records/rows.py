@@ -62,12 +62,15 @@ class Losses(Row, frozen=True):
         discriminator_loss: mean over the same workers.
         workers: how many answered.
         by_worker: worker → J_disc and J_gen; empty in records of versions before 0.7.
+        staleness: worker → mean and most steps of the generator between its batches and the step
+            that used its answer; empty where the server waits for all answers.
     """
 
     generator_loss: float | None = None
     discriminator_loss: float | None = None
     workers: int = 0
     by_worker: dict[Rank, tuple[float | None, float | None]] = {}
+    staleness: dict[Rank, tuple[Seconds, Count]] = {}
 
 
 class Neighbours(Struct, frozen=True):

@@ -13,6 +13,7 @@ from mdgan.report.figures import (
     rounds,
     samples,
     scores,
+    staleness,
     swaps,
     timeline,
 )
@@ -238,6 +239,14 @@ WORKERS = Section("workers", "Workers, data and swaps", (
             caption="When each worker was there. Late: the server went on without its answer; "
             "refused: the answer could not be used; each as high as its share of the iterations.",
             of_rounds="In rounds, a worker that is not asked misses nothing.",
+        ),
+    )),
+    Entry("staleness", "How old answers were", (
+        View(
+            fits=Subject.has_workers,
+            of=staleness.by_worker, missing="", draw=staleness.ages,
+            caption="How many steps the generator took between making a worker's batches and using "
+            "its answer (--updates arrival): the means over logged iterations.",
         ),
     )),
     Entry("holdings", "What each worker holds", (

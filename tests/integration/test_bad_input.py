@@ -14,6 +14,7 @@ from tests.processes import run
 from tests.unit.dataset_formats import write_mnist
 
 TRAIN = ["train", "--out", "run"]
+ARRIVAL = ["--updates", "arrival"]
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +83,15 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--stale", "2"], ["--stale 2", "0 or 1"]),
         (["--updates", "async", "--tune"], ["--tune", "--updates async"]),
         (["--updates", "async", "--vectorize"], ["--vectorize", "--updates async"]),
+        ([*ARRIVAL, "--stale", "1"], ["--stale 1", "one by one"]),
+        ([*ARRIVAL, "--aggregation", "median"], ["--aggregation median", "one by one"]),
+        ([*ARRIVAL, "--aggregation", "f2u"], ["--aggregation f2u", "one by one"]),
+        ([*ARRIVAL, "--deadline", "3x"], ["--deadline 3x", "one by one"]),
+        ([*ARRIVAL, "--quorum", "0.75"], ["--quorum 0.75", "one by one"]),
+        ([*ARRIVAL, "--tune"], ["--tune", "one by one"]),
+        ([*ARRIVAL, "--vectorize"], ["--vectorize", "one by one"]),
+        ([*ARRIVAL, "--kappa", "3"], ["--kappa 3", "or 1 for both"]),
+        ([*ARRIVAL, "--algorithm", "paragan"], ["--updates arrival", "sync, async"]),
         (["--wire-images", "topk:0.1"], ["--wire-images topk:0.1", "fp32, bf16, int8"]),
         (["--wire-images", "jpeg"], ["--wire-images jpeg", "fp32, bf16, int8"]),
         (["--wire-feedback", "topk"], ["--wire-feedback topk", "topk:F"]),

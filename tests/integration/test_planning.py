@@ -46,6 +46,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
         (["--config", "none.json"], ["none.json", "cannot read"]),
         (["--out", "run"], ["--out"]),
         (["--algorithm", "standalone"], ["--algorithm standalone", "nothing to plan"]),
+        (["--updates", "arrival"], ["--updates arrival", "plan with --updates sync"]),
         (["--algorithm", "fl-gan"], ["--round-epochs 1", "--shard-size or --round-iterations"]),
     ],
     ids=" ".join,

@@ -91,6 +91,17 @@ def test_profiled_runs_give_the_same_generator(tmp_path: Path, layout: list[str]
     assert "Activity" not in found.output + found.errors
 
 
+def test_one_worker_is_awaited_alone_by_both_policies(tmp_path: Path) -> None:
+    flags = ["--world-size", "2", "--transport", "memory", "--swap-interval", "5"]
+    generators = {}
+    for updates in ("sync", "arrival"):
+        arguments = [*QUICK, *flags, "--checkpoint-interval", "4", "--updates", updates]
+        ended = run_here("train", *arguments, "--out", updates, cwd=tmp_path)
+        average = tmp_path / updates / "generator-average.safetensors"
+        generators[updates] = check(ended, tmp_path / updates), average.read_bytes()
+    assert generators["sync"] == generators["arrival"]
+
+
 def test_another_seed_gives_another_generator(tmp_path: Path) -> None:
     generators = set()
     for seed in ("0", "1"):

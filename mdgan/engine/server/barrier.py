@@ -1,28 +1,23 @@
-"""The server's wait for answers: how long it is, for how many, and which are used.
+"""The server's wait for all answers to a question: how long it is, and for how many.
 
-`AnswerInbox` gives the next answer, and passes all other events on. `Barrier` is one
-policy over it: an iteration ends when every host that was asked has answered, or when the deadline
-has passed and enough of them have.
+`Barrier` is one policy over `AnswerInbox`: an iteration ends when every host that was asked has
+answered, or when the deadline has passed and enough of them have. The other is `Arrivals`.
 """
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import ceil, inf
 from statistics import median
-from typing import NamedTuple
 
-import torch
-
-from mdgan.engine.answers import AnswerForm, Answers, of_kind, read_answers
+from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.server.attendance import Attendance
 from mdgan.engine.server.desk import Desk
+from mdgan.engine.server.inbox import AnswerInbox
+from mdgan.engine.server.intake import Intake
 from mdgan.engine.server.membership import Membership
-from mdgan.engine.server.screening import Screening
 from mdgan.engine.settings import DeadlineRule
-from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
-from mdgan.transport.base import Received
 from mdgan.transport.server_end import ServerTransport
 
 _REMEMBERED = 200
@@ -73,89 +68,18 @@ def workers_of(hosts: Hosts) -> list[int]:
     return sorted(worker for carried in hosts.values() for worker in carried)
 
 
-class HostAnswer(NamedTuple):
-    """A host has answered a question.
-
-    Attributes:
-        host: its number.
-        workers: those of its workers that were asked and may take part.
-        message: what it sent.
-    """
-
-    host: int
-    workers: list[int]
-    message: Message
-
-
-class AnswerInbox:
-    """Takes events off the transport; answers are returned, all else goes to the desk.
-
-    Args:
-        transport: the server's end.
-        members: knows which host was asked for what.
-        desk: takes in all other events.
-        kinds: of the messages that answers come in.
-    """
-
-    def __init__(
-        self,
-        transport: ServerTransport,
-        members: Membership,
-        desk: Desk,
-        kinds: Collection[str],
-    ) -> None:
-        self._transport = transport
-        self._members = members
-        self._desk = desk
-        self._kinds = frozenset(kinds)
-        self._early: list[Received] = []
-
-    def next(self, timeout_seconds: float, iteration: int) -> HostAnswer | None:
-        """Takes in one event.
-
-        Args:
-            timeout_seconds: how long to wait for it.
-            iteration: the one that the server waits for. Answers to later ones are kept until the
-                server waits for those; 0 keeps none.
-
-        Returns:
-            The answer, if the event is one to a question that was asked, now or before.
-        """
-        event = self._kept(iteration) or self._transport.receive(timeout_seconds)
-        if not isinstance(event, Received) or event.message.kind not in self._kinds:
-            self._desk.take(event)
-            return None
-        if 0 < iteration < event.message.iteration:
-            self._early.append(event)
-            return None
-        workers = self._members.paid(event.sender, event.message.iteration)
-        return None if workers is None else HostAnswer(event.sender, workers, event.message)
-
-    def has_kept(self) -> bool:
-        """Whether answers that came early are kept."""
-        return bool(self._early)
-
-    def _kept(self, iteration: int) -> Received | None:
-        for place, event in enumerate(self._early):
-            if iteration == 0 or event.message.iteration <= iteration:
-                return self._early.pop(place)
-        return None
-
-
 class Barrier:
     """Waits for answers as long as it is worth waiting.
 
     Args:
         inbox: gives answers.
-        transport: the server's end.
         members: the hosts and workers that take part.
-        desk: is told of hosts that are given up, and of workers that are shut out.
+        desk: is told of hosts that are given up.
         attendance: counts answers.
         tracer: records how long the server waits.
+        intake: accepts what can be used of answers.
+        transport: the server's end.
         deadline: when to go on without the answers that are missing.
-        screenings: say which answers cannot be used, to each kind of question; the first is for
-            questions of which no kind is said.
-        device: the one that answers are moved to.
         answer_seconds: after this long without its answer a host counts as lost, even if it lives.
         counts_busy: whether workers that are busy with an earlier question count where a quorum
             must answer.
@@ -165,14 +89,13 @@ class Barrier:
     def __init__(
         self,
         inbox: AnswerInbox,
-        transport: ServerTransport,
         members: Membership,
         desk: Desk,
         attendance: Attendance,
         tracer: Tracer,
+        intake: Intake,
+        transport: ServerTransport,
         deadline: Deadline,
-        screenings: Sequence[Screening],
-        device: torch.device,
         *,
         answer_seconds: float,
         counts_busy: bool,
@@ -185,10 +108,7 @@ class Barrier:
         self._attendance = attendance
         self._tracer = tracer
         self._deadline = deadline
-        self._screenings = {screening.form.kind: screening for screening in screenings}
-        self._form = screenings[0].form
-        self._forms: Mapping[int, AnswerForm] = {}
-        self._device = device
+        self._intake = intake
         self._answer_seconds = answer_seconds
         self._counts_busy = counts_busy
         self._lacking = lacking
@@ -258,15 +178,11 @@ class Barrier:
             The answers that came: all of them, or those of at least a quorum within the deadline.
         """
         received = self._transport.traffic.received
-        self._form = next(iter(self._screenings.values())).form if form is None else form
-        self._forms = forms or {}
+        self._intake.begin(form, forms)
         with self._tracer.span("wait") as waiting:
             before = received.total()
             answers = self._await_answers(iteration, asked, weights or {})
-            for kind in {form.kind: None for form in (forms or {0: self._form}).values()}:
-                screening = self._screenings[kind]
-                for worker, reason in screening.look_back().items():
-                    self._refuse(worker, reason, screening, answers)
+            self._intake.look_back(answers)
             self._attendance.answered(answers.losses)
             waiting.num_bytes = received.total() - before
         return answers
@@ -289,7 +205,7 @@ class Barrier:
                 if answer is None:
                     continue
                 if answer.message.iteration == iteration and answer.host in asked:
-                    self._take_in(answer, answers, weights)
+                    self._intake.take_in(answer, answers, weights)
                     self._deadline.learn([time.monotonic() - begin])
                 else:  # to an earlier question, or to one of this iteration that was given up
                     self._attendance.back(self._members.iteration, answer.workers)
@@ -300,7 +216,8 @@ class Barrier:
         live, free = self._members.taking_part(), self._members.free()
         counted = [host for host in live if host in answers.hosts or host not in free]
         num_asked = sum(len(set(asked[h]) & set(live[h])) for h in counted if h in asked)
-        busy = sum(self._members.num_busy(host) for host in counted if host not in asked)
+        owing = self._members.busy()
+        busy = sum(len(owing.get(host, ())) for host in counted if host not in asked)
         return self._deadline.least(num_asked + busy if self._counts_busy else num_asked)
 
     def _late(self, iteration: int, asked: Hosts) -> list[int]:
@@ -308,68 +225,6 @@ class Barrier:
         members = {host: self._members.member(host) for host in asked}
         return [host for host, m in members.items() if m is not None and iteration in m.owes]
 
-    def _take_in(self, answer: HostAnswer, answers: Answers, weights: Mapping[int, float]) -> None:
-        """Accepts what can be used of one host's answer."""
-        answers.hosts.add(answer.host)
-        by_kind: dict[str, set[int]] = {}
-        for worker in answer.workers:
-            by_kind.setdefault(self._form_of(worker).kind, set()).add(worker)
-        for kind, workers in by_kind.items():
-            message, screening = of_kind(answer.message, kind), self._screenings[kind]
-            given = read_answers(message, screening.form, self._forms)
-            self._take_in_form(given, workers, screening, answers, weights)
-
-    def _take_in_form(
-        self,
-        given: Answers,
-        alone: set[int],
-        screening: Screening,
-        answers: Answers,
-        weights: Mapping[int, float],
-    ) -> None:
-        """Accepts what can be used of the answers that some workers of a host gave in one form."""
-        for part in given.sums:
-            if set(part.workers) <= alone:
-                alone -= set(part.workers)
-                mean = (part.total / sum(weights.get(n, 1.0) for n in part.workers)).float()
-                answers.sums.append(part._replace(total=part.total.to(self._device)))
-                answers.losses.update((n, given.losses[n]) for n in part.workers)
-                refused = screening.refuse_together(part.workers, mean)
-                for worker, reason in refused.items():
-                    self._refuse(worker, reason, screening, answers)
-        for worker in sorted(alone):
-            self._judge(worker, given, screening, answers)
-
-    def _judge(self, worker: int, given: Answers, screening: Screening, answers: Answers) -> None:
-        """Accepts one worker's answer, or refuses it."""
-        nothing = torch.empty(0)
-        answer = given.singles.get(worker, nothing)
-        beside = {name: given.beside[name].get(worker, nothing) for name in given.beside}
-        form = self._form_of(worker)
-        for name in form.beside.keys() - beside.keys():
-            beside[name] = nothing
-        reason = screening.refuse(worker, answer, beside, form)
-        if reason is not None:
-            self._refuse(worker, reason, screening, answers)
-            return
-        answers.singles[worker] = answer.to(self._device)
-        answers.losses[worker] = given.losses[worker]
-        for name, told in beside.items():
-            answers.beside.setdefault(name, {})[worker] = told.to(self._device)
-
-    def _form_of(self, worker: int) -> AnswerForm:
-        """How a worker answers the present question."""
-        return self._forms.get(worker, self._form)
-
-    def _refuse(self, worker: int, reason: str, screening: Screening, answers: Answers) -> None:
-        """A worker's answer cannot be used; it has one strike more."""
-        answers.drop(worker)
-        strikes = screening.strikes_of(worker)
-        self._attendance.refused(self._members.iteration, worker, reason, strikes)
-        if screening.is_out(worker):
-            self._desk.shut_out(worker, f"{strikes} unusable answers, the last: {reason}")
-
     def _give_up_on(self, hosts: Collection[int]) -> None:
         for host in hosts:
-            self._transport.drop(host)
-            self._desk.lose(host, f"no answer in {self._answer_seconds:g} s")
+            self._desk.drop(host, f"no answer in {self._answer_seconds:g} s")

@@ -5,11 +5,14 @@ from functools import partial
 from mdgan.data.fetching import Fetcher
 from mdgan.engine.answers import ANSWERS
 from mdgan.engine.parts import ServerPart
+from mdgan.engine.server.arrivals import Arrivals
 from mdgan.engine.server.attendance import Attendance
-from mdgan.engine.server.barrier import AnswerInbox, Barrier, Deadline
+from mdgan.engine.server.barrier import Barrier, Deadline
 from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.engine.server.desk import Desk
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.inbox import AnswerInbox
+from mdgan.engine.server.intake import Intake
 from mdgan.engine.server.loop import Server
 from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.newcomers import Newcomers
@@ -51,23 +54,12 @@ def build_server(
     """
     attendance = Attendance(members, observer)
     desk = Desk(transport, members, attendance, observer, checkpoints.check_fence)
-    strikes: dict[int, int] = {}
-    kinds = [form.kind for form in part.forms]
-    barrier = Barrier(
-        AnswerInbox(transport, members, desk, [*kinds, *([ANSWERS] if len(kinds) > 1 else [])]),
-        transport,
-        members,
-        desk,
-        attendance,
-        observer.tracer,
-        Deadline(settings.deadline, settings.quorum),
-        [Screening(form, settings.strikes, strikes) for form in part.forms],
-        part.device,
-        answer_seconds=timeouts.answer,
-        counts_busy=part.counts_busy,
-        lacking=part.lacking,
+    barrier, arrivals = _waiting(
+        part, settings, transport, members, desk, attendance, observer, timeouts
     )
-    engine = Engine(transport, members, desk, barrier, checkpoints, observer, dict, lambda: None)
+    engine = Engine(
+        transport, members, desk, barrier, arrivals, checkpoints, observer, dict, lambda: None
+    )
     newcomers = Newcomers(transport, members, checkpoints, observer, part.copied)
     scoring.attach(members, observer)
     desk.handlers |= {
@@ -82,6 +74,36 @@ def build_server(
     desk.settling = [attendance.settle, of_part, *(topic.settle for topic in topics)]
     desk.after_each = newcomers.tend
     return Server(part, engine, attendance, scoring, settings, timeouts, average, fetcher)
+
+
+def _waiting(
+    part: ServerPart,
+    settings: RunSettings,
+    transport: ServerTransport,
+    members: Membership,
+    desk: Desk,
+    attendance: Attendance,
+    observer: RunObserver,
+    timeouts: Timeouts,
+) -> tuple[Barrier, Arrivals]:
+    """The two ways to wait for answers."""
+    strikes: dict[int, int] = {}
+    screenings = [Screening(form, settings.strikes, strikes) for form in part.forms]
+    kinds = [form.kind for form in part.forms]
+    kinds += [ANSWERS] if len(kinds) > 1 else []
+    inbox = AnswerInbox(transport, members, desk, kinds)
+    intake = Intake(screenings, members, desk, attendance, part.device)
+    shared = inbox, members, desk, attendance, observer.tracer, intake
+    deadline = Deadline(settings.deadline, settings.quorum)
+    barrier = Barrier(
+        *shared,
+        transport,
+        deadline,
+        answer_seconds=timeouts.answer,
+        counts_busy=part.counts_busy,
+        lacking=part.lacking,
+    )
+    return barrier, Arrivals(*shared, barrier, answer_seconds=timeouts.answer)
 
 
 def _note_state(

@@ -106,6 +106,11 @@ class Desk:
             self._observer.event("lost", self._members.iteration, workers=workers, reason=reason)
         self._settle()
 
+    def drop(self, host: int, reason: str) -> None:
+        """Ends the link to a host; the server goes on with the others."""
+        self._transport.drop(host)
+        self.lose(host, reason)
+
     def shut_out(self, worker: int, reason: str) -> None:
         """A worker may not take part any more; its host is told to stop if it carries no other."""
         iteration, host = self._members.iteration, self._members.shut_out(worker)
@@ -157,8 +162,7 @@ class Desk:
         try:
             handler(host, message)
         except NONSENSE as error:
-            self._transport.drop(host)
-            self.lose(host, f"its {message.kind} message makes no sense ({error!r:.99})")
+            self.drop(host, f"its {message.kind} message makes no sense ({error!r:.99})")
 
     def _note_spans(self, host: int, message: Message) -> None:
         told = message.fields

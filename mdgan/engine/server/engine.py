@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from mdgan.engine.server.arrivals import Arrivals
 from mdgan.engine.server.barrier import Barrier, Hosts
 from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.engine.server.desk import Desk
@@ -22,7 +23,8 @@ class Engine:
         transport: the server's end.
         members: the hosts and workers that take part.
         desk: takes in what hosts send on their own.
-        barrier: waits for answers.
+        barrier: waits for all answers to a question.
+        arrivals: waits for one answer at a time.
         checkpoints: says when a checkpoint is due.
         observer: records what people should know.
         await_hosts: waits for the hosts that take part in the next iteration; raises
@@ -35,6 +37,7 @@ class Engine:
     members: Membership
     desk: Desk
     barrier: Barrier
+    arrivals: Arrivals
     checkpoints: ServerCheckpoints
     observer: RunObserver
     await_hosts: Callable[[], Hosts]

@@ -23,15 +23,15 @@ class Member:
         address: where other hosts fetch discriminators from it; None if they need not know.
         arriving: it has joined, but some worker still lacks a discriminator to go on with.
         told: what the host said of its workers when it arrived, for the algorithm.
-        owes: the iterations that it has been sent and has not answered, in order, with the workers
-            that were asked.
+        owes: the iterations of which it has not answered all questions, in order; for each of these
+            questions, in order, the workers that were asked.
     """
 
     workers: list[int]
     address: str | None
     arriving: bool = True
     told: Mapping[str, Any] = field(default_factory=dict)
-    owes: dict[int, list[int]] = field(default_factory=dict)
+    owes: dict[int, list[list[int]]] = field(default_factory=dict)
 
 
 class Membership:
@@ -264,7 +264,7 @@ class Membership:
     def owe(self, hosts: Mapping[int, Iterable[int]], iteration: int) -> None:
         """Workers of some hosts were asked for something."""
         for host, workers in hosts.items():
-            self._members[host].owes[iteration] = list(workers)
+            self._members[host].owes.setdefault(iteration, []).append(list(workers))
 
     def paid(self, host: int, iteration: int) -> list[int] | None:
         """A host has answered.
@@ -275,7 +275,9 @@ class Membership:
         member = self._members.get(host)
         if member is None or iteration not in member.owes:
             return None
-        asked = member.owes.pop(iteration)
+        asked = member.owes[iteration].pop(0)  # a host answers in the order of the questions
+        if not member.owes[iteration]:
+            del member.owes[iteration]
         return [worker for worker in asked if worker in member.workers]
 
     def late(self) -> set[int]:
@@ -283,10 +285,17 @@ class Membership:
         owed = {host: member.owes for host, member in self._members.items()}
         return {host for host, i in owed.items() if i and min(i) < self.iteration}
 
-    def num_busy(self, host: int) -> int:
-        """How many workers of a live host have been asked and have not answered."""
-        member = self._members[host]
-        return len({n for asked in member.owes.values() for n in asked} & set(member.workers))
+    def busy(self) -> dict[int, list[int]]:
+        """The live hosts that owe an answer, each with the workers that do, in increasing order."""
+        owed = {
+            host: {worker for asked in member.owes.values() for each in asked for worker in each}
+            for host, member in sorted(self._members.items())
+        }
+        return {
+            host: sorted(workers.intersection(self._members[host].workers))
+            for host, workers in owed.items()
+            if workers
+        }
 
     def workers(self) -> list[int]:
         """The live workers in increasing order."""

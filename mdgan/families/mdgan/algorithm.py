@@ -43,7 +43,7 @@ def assign(workers: Sequence[int], kappa: int) -> dict[int, Assignment]:
     }
 
 
-class _Graph(NamedTuple):
+class Graph(NamedTuple):
     """X with its graph, [κ, b, C, H, W], and the w that made it."""
 
     generated: Tensor
@@ -61,7 +61,7 @@ class GeneratorLearner(Generator):
         noise: draws z.
         random_state: of dropout and the like.
         loss_scale: what losses are multiplied by; see `arithmetic.loss_scale`.
-        stale: 1 if batches are generated before the feedback on those before is in; else 0.
+        stale: 1 if G may step between batches and the feedback on them; else 0.
         policy: see `Generator`.
     """
 
@@ -89,13 +89,13 @@ class GeneratorLearner(Generator):
         self._batch_size = batch_size
         self._loss_scale = loss_scale
         self._stale = stale
-        self._graphs: deque[_Graph] = deque()
+        self._graphs: deque[Graph] = deque()
 
     def generate(self, kappa: int) -> Samples:
         """X = G(z), z ~ N(0, I), in one forward pass whose graph is kept for `backward`.
 
-        Feedback must come in the order of these calls. With stale feedback the next batches are
-        generated before it has come, so each graph has its own copy of w.
+        Feedback must come in the order of these calls, or see `set_aside`. With stale feedback the
+        next batches are generated before it has come, so each graph has its own copy of w.
 
         Args:
             kappa: κ.
@@ -111,8 +111,16 @@ class GeneratorLearner(Generator):
         learnt = self.parameters if weights is None else list(weights.values())
         if not self._stale:
             self.forget()
-        self._graphs.append(_Graph(generated, learnt))
+        self._graphs.append(Graph(generated, learnt))
         return Samples(generated.detach(), None if labels is None else labels.view(batches))
+
+    def set_aside(self) -> Graph:
+        """Takes the batches that were generated last out of the order, until `put_first`."""
+        return self._graphs.pop()
+
+    def put_first(self, graph: Graph) -> None:
+        """The next feedback is on batches that were set aside."""
+        self._graphs.appendleft(graph)
 
     def forget(self) -> None:
         """Drops the generated batches that were not learnt from."""

@@ -9,6 +9,7 @@ from mdgan.data.shard import Shard
 from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, mean_size
 from mdgan.families.mdgan.algorithm import GeneratorLearner
+from mdgan.families.mdgan.arrival_server import ArrivalServer
 from mdgan.families.mdgan.grouping import make_group
 from mdgan.families.mdgan.host import MDGANHost
 from mdgan.families.mdgan.messages import (
@@ -53,7 +54,8 @@ class _MDGAN(Builder[MDGANSettings]):
         del shards
         learner = make_generator_learner(settings, models, device)
         form = feedback_form(settings, models.shape)
-        return MDGANServer(learner, settings, form, _num_weights(models))
+        kind = ArrivalServer if settings.by_arrival else MDGANServer
+        return kind(learner, settings, form, _num_weights(models))
 
     def host(self, needs: HostNeeds[MDGANSettings]) -> MDGANHost:
         """The part of a host, with a worker for each of its shards."""
@@ -104,7 +106,7 @@ class _MDGAN(Builder[MDGANSettings]):
         """κ, and how often discriminators are swapped."""
         every = settings.swap_every(mean_size(class_counts), class_counts, _num_weights(models))
         return [
-            ("κ", str(resolve_kappa(settings.kappa, settings.num_workers))),
+            ("κ", str(resolve_kappa(settings.kappa, settings.num_sharing))),
             ("swap", f"every {every} iterations" if every else "never"),
         ]
 
@@ -128,7 +130,7 @@ def make_generator_learner(
         noise=generator_for(settings.seed, "noise"),
         random_state=RandomState(derive_seed(settings.seed, "server"), device),
         loss_scale=loss_scale(settings.precision),
-        stale=settings.stale,
+        stale=1 if settings.by_arrival else settings.stale,
         policy=policy,
     )
 

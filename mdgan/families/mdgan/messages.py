@@ -35,7 +35,8 @@ def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> Answe
         FEEDBACK,
         (batch_size, *sample_shape),
         Codec.of(settings.wire_feedback),
-        sums=rule.name == "mean",  # the other rules need every answer by itself
+        # The other rules need every answer by itself, and so does a step for each.
+        sums=rule.name == "mean" and not settings.by_arrival,
         beside={VERDICTS: (batch_size,)} if rule.needs_verdicts else {},
     )
 

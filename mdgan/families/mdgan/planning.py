@@ -7,6 +7,7 @@ from math import prod
 from mdgan.engine.answers import LEAST_TO_SUM
 from mdgan.engine.message_sizes import training_bytes
 from mdgan.engine.settings import num_participants
+from mdgan.errors import BadInput
 from mdgan.families.contract import Exchange, Planning
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.build import Models, build_model, num_parameters
@@ -27,6 +28,11 @@ def planning(
     settings: MDGANSettings, models: Models, shard_size: int | None
 ) -> Planning[MDGANSettings]:
     """See `Builder.planning`."""
+    if settings.by_arrival:
+        raise BadInput(
+            "--updates arrival: a plan is made of iterations that all workers begin together; plan "
+            "with --updates sync, whose iterations take as long as the slowest worker"
+        )
     discriminator = build_model(models.discriminator, 0)
     num_judges = num_participants(settings.participation, settings.num_workers)
     kappa = resolve_kappa(settings.kappa, num_judges)

@@ -32,7 +32,7 @@ _RHYTHM = {
 """The settings that decide after how many iterations swaps come."""
 
 
-class _Sent(NamedTuple):
+class Sent(NamedTuple):
     """Which workers have got batches in an iteration, and which ones."""
 
     hosts: Hosts
@@ -71,7 +71,7 @@ class MDGANServer(ServerPart):
         self._swaps = ServerSwaps(settings.swap, settings.seed)
         self._swap_every = 0
         self._left_out_swap = False
-        self._ahead: _Sent | None = None
+        self._ahead: Sent | None = None
 
     @property
     def generator(self) -> nn.Module:
@@ -109,7 +109,7 @@ class MDGANServer(ServerPart):
         """One global iteration."""
         i = done + 1
         # 1, 2. Generate κ batches and send every worker its two.
-        sent = self._ahead or self._begin_iteration(i, engine)
+        sent = self._ahead or self._send_batches(i, engine, self._chosen(self._await(i, engine)))
         self._ahead = self._send_ahead(i + 1, engine) if self._may_run_ahead(i, engine) else None
 
         # 3, 4. Workers train and answer.
@@ -180,18 +180,19 @@ class MDGANServer(ServerPart):
         chosen = {host: [n for n in carried if n in holders] for host, carried in hosts.items()}
         return {host: carried for host, carried in chosen.items() if carried}
 
-    def _begin_iteration(self, i: int, engine: Engine) -> _Sent:
+    def _await(self, i: int, engine: Engine) -> Hosts:
+        """The hosts that take part in iteration i, none of which owes an answer."""
         hosts = engine.await_hosts()
         if self._left_out_swap and self._swap_follows(i - 1):
             self._swap(i - 1, engine)
         self._left_out_swap = False
-        return self._send_batches(i, engine, self._chosen(hosts))
+        return hosts
 
     def _swap(self, i: int, engine: Engine) -> None:
         with engine.span("swap"):
             self._holders.move(self._swaps.order(i, engine, self._holders.now))
 
-    def _send_batches(self, i: int, engine: Engine, hosts: Hosts) -> _Sent:
+    def _send_batches(self, i: int, engine: Engine, hosts: Hosts) -> Sent:
         """Steps 1 and 2: X = G(z) in one forward pass, and each host what its workers use of it."""
         engine.at(i)
         workers = sorted(worker for carried in hosts.values() for worker in carried)
@@ -216,7 +217,7 @@ class MDGANServer(ServerPart):
                 encoded=encoded,
             ),
         )
-        return _Sent(hosts, assignment, kappa)
+        return Sent(hosts, assignment, kappa)
 
     def _swap_follows(self, i: int) -> bool:
         """There is no swap after the last iteration."""
@@ -229,7 +230,7 @@ class MDGANServer(ServerPart):
             return False
         return not (self._swap_follows(i) or engine.checkpoints.due(i - 1, i))
 
-    def _send_ahead(self, i: int, engine: Engine) -> _Sent | None:
+    def _send_ahead(self, i: int, engine: Engine) -> Sent | None:
         """Sends batches to hosts that may still owe an answer to the iteration before."""
         hosts = engine.members.free(besides=i - 1)
         num_live = sum(map(len, engine.members.taking_part().values()))

@@ -24,6 +24,7 @@ from mdgan.settings.declare import (
 
 NAME = "mdgan"
 AGGREGATION_FORMS = "mean, median, trimmed-mean:F, krum:F, clip:C, f2u, f2a, f2a:LAMBDA"
+_ONES_OWN = 2
 _FORM = re.compile(
     r"mean|median|(?:trimmed-mean|krum):[0-9]{1,9}|clip:[0-9.eE+-]+|f2u|f2a(?::[0-9.eE+-]+)?"
 )
@@ -139,7 +140,10 @@ class MDGANSettings(RunSettings):
         metavar="0|1",
         group="speed",
     )
-    updates: str = updates_setting()
+    updates: str = updates_setting(
+        arrival="the server steps with each worker's answer as soon as it comes, so that no worker "
+        "waits for another one, and no two runs with several workers give the same bits"
+    )
     wire_images: CodecForm = setting(
         "fp32",
         f"How generated images travel: {IMAGE_FORMS}.",
@@ -192,6 +196,39 @@ class MDGANSettings(RunSettings):
                 f"--merge-halves: with {other} a worker learns from real samples by themselves; "
                 "leave out one of the two"
             )
+        if self.by_arrival:
+            self._check_arrival()
+
+    def _check_arrival(self) -> None:
+        """Refuses what needs answers of several workers at once."""
+        given = {
+            f"--aggregation {self.aggregation}": self.aggregation.name != "mean",
+            "--stale 1": self.stale > 0,
+            f"--deadline {self.deadline}": self.deadline is not None,
+            f"--quorum {shortest(self.quorum)}": self.quorum != type(self).quorum,
+            "--vectorize": self.vectorize,
+            "--tune": self.tune,
+        }
+        for flag in (flag for flag, is_given in given.items() if is_given):
+            raise BadInput(
+                f"{flag}: with --updates arrival the server takes answers one by one, as they "
+                "come; leave out one of the two"
+            )
+        if self.kappa != "auto" and self.kappa > _ONES_OWN:
+            raise BadInput(
+                f"--kappa {self.kappa}: with --updates arrival a worker has batches of its own, "
+                "one to judge and one to train on: 2, or 1 for both"
+            )
+
+    @property
+    def by_arrival(self) -> bool:
+        """Whether the server steps with each answer by itself."""
+        return self.updates == "arrival"
+
+    @property
+    def num_sharing(self) -> int:
+        """How many workers share the batches of a forward pass at the start."""
+        return 1 if self.by_arrival else self.num_judges
 
     @property
     def num_judges(self) -> int:

@@ -23,6 +23,7 @@ from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
 from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.settings import RunSettings
+from mdgan.families.mdgan.arrival_server import ArrivalServer
 from mdgan.families.mdgan.host import MDGANHost
 from mdgan.families.mdgan.messages import feedback_form
 from mdgan.families.mdgan.server import MDGANServer
@@ -237,8 +238,11 @@ class Stage:
     def bring(self) -> ServerPart:
         """What the algorithm adds to the server."""
         assert isinstance(self.settings, MDGANSettings)
-        self.learner = small.make_learner(stale=self.settings.stale)
-        return MDGANServer(self.learner, self.settings, feedback_form(self.settings, small.SHAPE))
+        by_arrival, stale = self.settings.by_arrival, self.settings.stale
+        policy = self.settings.policy("generator") if by_arrival else None
+        self.learner = small.make_learner(stale=1 if by_arrival else stale, policy=policy)
+        kind = ArrivalServer if by_arrival else MDGANServer
+        return kind(self.learner, self.settings, feedback_form(self.settings, small.SHAPE))
 
     def bring_host(self, workers: Mapping[int, Any], tracer: Tracer) -> HostPart:
         """What the algorithm adds to a host."""

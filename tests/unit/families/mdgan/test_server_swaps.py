@@ -166,6 +166,7 @@ def begun(made: Stage, *groups: tuple[int, ...]) -> tuple[ServerSwaps, Engine, l
         made.members,
         unused,
         unused,
+        unused,
         made.saving,
         made.observer,
         dict,

@@ -1,0 +1,256 @@
+"""`--updates arrival`: the server steps with each answer when it comes."""
+
+import copy
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.errors import Interrupted
+from mdgan.families.mdgan.arrival_server import rate_scale
+from mdgan.families.mdgan.messages import BATCHES, SWAP
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.gan.optimizer_settings import Policy
+from mdgan.messages import Kind
+from tests.unit.engine.played import Played, answer_of, answers_of, feedback_of, weights
+from tests.unit.engine.stage import Stage
+from tests.unit.gan import small
+
+MakeStage = Callable[..., Stage]
+WORKERS = (1, 2, 3)
+
+
+def generator_by_arrival(
+    used: Sequence[Sequence[int]],
+    pauses: set[int],
+    policy: Policy,
+    ask: Sequence[Sequence[int]] | None = None,
+) -> tuple[Tensor, list[dict[str, list[int]]]]:
+    """Reference: each worker's batches are made by a copy of the generator, kept for its answer.
+
+    Args:
+        used: for each iteration whose answers were used, in order.
+        pauses: the iterations after which no worker has batches, besides the first.
+        policy: of the optimizer.
+        ask: for each iteration the workers that get batches before it, if they have none.
+
+    Returns:
+        The generator, and for each iteration by worker how many steps old its answers were.
+    """
+    learner = small.make_learner(policy=policy)
+    held: dict[int, tuple[int, torch.nn.Module, Tensor, int]] = {}
+    num_steps = 0
+    staleness: list[dict[str, list[int]]] = []
+
+    def generate(worker: int, i: int) -> None:
+        module = copy.deepcopy(learner.model)
+        z = torch.randn(2 * small.BATCH_SIZE, small.Z_DIM, generator=learner._noise)
+        with learner._random_state.in_place():
+            x = module(z)
+        learner.model.load_state_dict(  # what BatchNorm has seen, and nothing else
+            {**learner.model.state_dict(), **dict(module.named_buffers())}
+        )
+        held[worker] = (i, module, x.view(2, small.BATCH_SIZE, *small.SHAPE), num_steps)
+
+    for i, workers in enumerate(used, 1):
+        staleness.append({str(worker): [] for worker in sorted(workers)})
+        for worker in WORKERS if ask is None else ask[i - 1]:
+            if worker not in held:
+                generate(worker, i)
+        for place, worker in enumerate(workers, 1):
+            asked, module, x, made_at = held.pop(worker)
+            judged = torch.stack([feedback_of(worker, asked), torch.zeros_like(x[1])])
+            learner.put_gradients(torch.autograd.grad(x, list(module.parameters()), judged))
+            staleness[-1][str(worker)].append(num_steps - made_at)
+            learner.optimizer.param_groups[0]["lr"] = policy.learning_rate / (
+                1 + num_steps - made_at
+            )
+            learner.optimizer.step()
+            num_steps += 1
+            if i not in {1, *pauses} and place < len(workers):
+                generate(worker, i + 1)
+    return weights(learner.model), staleness
+
+
+def by_arrival(stage: MakeStage, **settings: object) -> Stage:
+    return stage(**{"num_workers": 3, "updates": "arrival", "log_interval": 1, **settings})
+
+
+def policy_of(made: Stage) -> Policy:
+    return made.settings.policy("generator")
+
+
+def first_answers(hosts: Sequence[Played]) -> None:
+    """The first answers are awaited together."""
+    for host in hosts:
+        host.answer(1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_order_in_which_answers_come_decides_every_bit(stage: MakeStage, seed: int) -> None:
+    made = by_arrival(stage, iterations=8, swap_interval=3)
+    hosts = dict(zip(WORKERS, made.begin_with((1,), (2,), (3,)), strict=True))
+    pauses, order = {3, 6, 8}, random.Random(seed)
+    used = [
+        order.sample(WORKERS, 3) if i in pauses else order.choices(WORKERS, k=3)
+        for i in range(2, 9)
+    ]
+    first_answers(list(hosts.values()))
+    for worker in (worker for workers in used for worker in workers):
+        hosts[worker].answer()
+    made.finished(*hosts.values())
+    used = [list(WORKERS), *used]
+    expected, staleness = generator_by_arrival(used, pauses, policy_of(made))
+    assert made.has_learnt(expected)
+    told = [record["staleness"] for record in made.metrics()]
+    assert told == [{n: [sum(s) / len(s), max(s)] for n, s in i.items()} for i in staleness]
+    count = Counter(str(worker) for workers in used for worker in workers)
+    attended = made.events("attendance")[0]["workers"]
+    assert {n: counts["answered"] for n, counts in attended.items()} == count
+
+
+def test_nothing_is_under_way_at_a_swap_or_a_checkpoint(stage: MakeStage) -> None:
+    made = by_arrival(stage, num_workers=2, iterations=7, swap_interval=2, checkpoints=5)
+    hosts = made.begin_with((1,), (2,))
+    made.finished(*hosts)
+    orders = {(SWAP, 2), (SWAP, 4), (SWAP, 6), (Kind.CHECKPOINT, 5)}
+    for host in hosts:
+        batches = 0
+        told = {(m.kind, m.iteration) for m in host.seen if m.kind in (SWAP, Kind.CHECKPOINT)}
+        assert orders <= told
+        for message in host.seen:
+            if message.kind == BATCHES:
+                batches = message.iteration
+            elif (message.kind, message.iteration) in orders:
+                assert batches <= message.iteration
+    attended = made.events("attendance")[0]["workers"]
+    assert sum(counts["answered"] for counts in attended.values()) == 2 * 7
+
+
+def test_a_slow_worker_holds_up_none_until_a_pause(stage: MakeStage) -> None:
+    made = by_arrival(stage, iterations=5)
+    one, two, slow = made.begin_with((1,), (2,), (3,))
+    first_answers((one, two, slow))
+    slow.take(BATCHES)
+    for _ in range(9):  # three iterations without it, in which the third is at iteration 4
+        one.answer()
+    one.take(BATCHES, 5)
+    one.send(answer_of(1, 5))
+    two.answer()
+    slow.send(answer_of(3, 2))
+    made.finished(one, two, slow)
+    counts = {n: told["answered"] for n, told in made.events("attendance")[0]["workers"].items()}
+    assert counts == {"1": 1 + 9 + 1, "2": 2, "3": 2}
+    # Made after the third step; then came one's nine, its tenth, and two's.
+    assert made.metrics()[-1]["staleness"]["3"] == [11.0, 11]
+
+
+def test_a_worker_that_dies_costs_its_own_answer(stage: MakeStage) -> None:
+    made = by_arrival(stage, iterations=4)
+    one, two, three = made.begin_with((1,), (2,), (3,))
+    first_answers((one, two, three))
+    two.take(BATCHES)
+    two.die()
+    made.wait_for_event("lost")
+    for host in (one, one, three, one, one, three):
+        host.answer()
+    made.finished(one, three)
+    here = [WORKERS, *([[1, 3]] * 3)]
+    used = [[1, 2, 3], [1, 1], [3, 1], [1, 3]]
+    # The lost worker's batches were made, too.
+    expected, _ = generator_by_arrival(used, {4}, policy_of(made), [here[0], WORKERS, *here[2:]])
+    assert made.has_learnt(expected)
+    assert [record["workers"] for record in made.metrics()] == [3, 1, 2, 2]
+
+
+def test_a_newcomer_gets_batches_at_once(stage: MakeStage) -> None:
+    made = by_arrival(stage, num_workers=2, iterations=3)
+    one, two = made.begin_with((1,), (2,))
+    first_answers((one, two))
+    for host in (one, two):
+        host.take(BATCHES, 2)
+    late = made.play(3).ready()
+    late.answer(2)
+    for host in (one, two):
+        host.send(answer_of(host.number, 2))
+    made.finished(one, two, late)
+    assert [record["workers"] for record in made.metrics()] == [2, 3, 3]
+
+
+def test_an_unusable_answer_is_a_strike_and_no_step(stage: MakeStage) -> None:
+    made = by_arrival(stage, num_workers=4, iterations=4, strikes=3)
+    *good, liar = made.begin_with((1,), (2,), (3,), (4,))
+    liar.take(BATCHES, 1)
+    liar.send(answers_of({4: 1e6 * feedback_of(4, 1)}, 1))
+    first_answers(good)
+    for answer in (torch.full_like(feedback_of(4, 1), torch.nan), feedback_of(4, 1)[1:]):
+        batches = liar.take(BATCHES)
+        liar.send(answers_of({4: answer}, batches.iteration))
+    assert liar.take(Kind.STOP).fields["shut_out"] is True
+    made.finished(*good)
+    reasons = [event["reason"] for event in made.events("refused")]
+    assert [reason.split()[0] for reason in reasons] == ["norm", "NaN", "shape"]
+    assert "4" not in {n for record in made.metrics() for n in record["staleness"]}
+
+
+def test_a_silent_worker_is_given_up_where_all_must_answer(stage: MakeStage) -> None:
+    made = by_arrival(stage, num_workers=2, iterations=2, answer=1.0)
+    one, silent = made.begin_with((1,), (2,))
+    first_answers((one, silent))
+    one.answer(2)
+    made.finished(one)
+    (lost,) = made.events("lost")
+    assert (lost["workers"], lost["reason"]) == ([2], "no answer in 1 s")
+
+
+def test_when_all_are_lost_the_iteration_is_done_by_who_comes(stage: MakeStage) -> None:
+    made = by_arrival(stage, num_workers=1, iterations=3)
+    (first,) = made.begin_with((1,))
+    first.answer(1)
+    first.take(BATCHES, 2)
+    first.die()
+    made.wait_for_event("lost")
+    again = made.play(1, key=first.hello["key"], generation=1).ready()
+    made.finished(again)
+    assert again.iterations() == [2, 3]
+
+
+def test_asked_to_stop_it_waits_for_all_answers_and_saves(stage: MakeStage) -> None:
+    made = by_arrival(stage, iterations=9, checkpoints=100)
+    hosts = made.begin_with((1,), (2,), (3,))
+    first_answers(hosts)
+    for host in hosts:
+        host.take(BATCHES, 2)
+    made.network.server.interrupt()
+    for host in hosts:
+        host.send(answer_of(host.number, 2))
+    for host in hosts:
+        host.obey(host.take(Kind.CHECKPOINT, 2))
+    assert isinstance(made.over(), Interrupted)
+    assert [host.iterations() for host in hosts] == [[1, 2]] * 3
+    assert made.has_learnt(generator_by_arrival([WORKERS] * 2, {2}, policy_of(made))[0])
+
+
+def test_with_participation_only_some_workers_hold_discriminators(stage: MakeStage) -> None:
+    made = by_arrival(stage, num_workers=4, iterations=6, participation=0.5, swap_interval=2)
+    hosts = made.begin_with((1,), (2,), (3,), (4,))
+    made.finished(*hosts)
+    attended = made.events("attendance")[0]["workers"]
+    assert sum(counts["answered"] for counts in attended.values()) == 2 * 6
+
+
+def test_the_rate_falls_with_staleness() -> None:
+    assert [rate_scale(staleness) for staleness in (0, 1, 3)] == [1.0, 0.5, 0.25]
+
+
+def test_a_worker_may_train_on_the_batch_that_it_judges(stage: MakeStage) -> None:
+    made = by_arrival(stage, num_workers=2, iterations=2, kappa=1)
+    hosts = made.begin_with((1,), (2,))
+    made.finished(*hosts)
+    sent = [message.fields for host in hosts for message in host.seen if message.kind == BATCHES]
+    assert all([*fields["judge"].values()] == [*fields["train"].values()] for fields in sent)
+    assert isinstance(made.settings, MDGANSettings)
+    assert made.settings.num_sharing == 1
