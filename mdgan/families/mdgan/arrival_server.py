@@ -1,6 +1,7 @@
 """MD-GAN without a barrier (Hardy et al. 2019, VII.1): a step for each answer that comes."""
 
 from collections import defaultdict
+from math import sqrt
 from typing import NamedTuple
 
 import torch
@@ -48,15 +49,16 @@ class _Used:
 
 
 def rate_scale(staleness: int) -> float:
-    """What the learning rate of a step is multiplied by: 1 / (1 + s).
+    """What the learning rate of a step is multiplied by: 1 / √(1 + s).
 
-    With N workers that are equally fast s = N − 1, and N steps of b samples go as far as one step
-    of all N·b would.
+    With N workers that are equally fast s = N − 1, and a step has b samples instead of N·b: the
+    rate falls with the square root of a batch (Krizhevsky 2014). The older an answer, the less it
+    weighs.
 
     Args:
         staleness: s ≥ 0, how many steps G has taken since it made the batches.
     """
-    return 1 / (1 + staleness)
+    return 1 / sqrt(1 + staleness)
 
 
 class ArrivalServer(MDGANServer):

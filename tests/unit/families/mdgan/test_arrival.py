@@ -1,6 +1,7 @@
 """`--updates arrival`: the server steps with each answer when it comes."""
 
 import copy
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -65,9 +66,8 @@ def generator_by_arrival(
             judged = torch.stack([feedback_of(worker, asked), torch.zeros_like(x[1])])
             learner.put_gradients(torch.autograd.grad(x, list(module.parameters()), judged))
             staleness[-1][str(worker)].append(num_steps - made_at)
-            learner.optimizer.param_groups[0]["lr"] = policy.learning_rate / (
-                1 + num_steps - made_at
-            )
+            rate = policy.learning_rate * (1 / math.sqrt(1 + num_steps - made_at))
+            learner.optimizer.param_groups[0]["lr"] = rate
             learner.optimizer.step()
             num_steps += 1
             if i not in {1, *pauses} and place < len(workers):
@@ -243,7 +243,7 @@ def test_with_participation_only_some_workers_hold_discriminators(stage: MakeSta
 
 
 def test_the_rate_falls_with_staleness() -> None:
-    assert [rate_scale(staleness) for staleness in (0, 1, 3)] == [1.0, 0.5, 0.25]
+    assert [rate_scale(staleness) for staleness in (0, 3, 15)] == [1.0, 0.5, 0.25]
 
 
 def test_a_worker_may_train_on_the_batch_that_it_judges(stage: MakeStage) -> None:
