@@ -151,6 +151,11 @@ def _held(x: Any) -> Any:
     return _CPU if _is_on_gpu(x) else x
 
 
+def _unlocked(num_bytes: int) -> Tensor:
+    """What stands for memory that a GPU can write to: a driver would have to lock it."""
+    return torch.empty(num_bytes, dtype=torch.uint8)
+
+
 def _with_values(index: Any) -> Any:
     """An index without lists, which torch would put where no values are."""
     if isinstance(index, tuple):
@@ -185,6 +190,11 @@ def fake_cuda() -> Iterator[torch.device]:
             patch("torch.cuda.is_bf16_supported", return_value=True),
             patch("torch.cuda.device_count", return_value=1),
             patch("torch.cuda.synchronize"),
+            patch("torch.cuda.Stream"),
+            patch("torch.cuda.Event"),
+            patch("torch.cuda.stream"),
+            patch("torch.cuda.default_stream"),
+            patch("mdgan.storage.host_copies.page_locked", _unlocked),
             patch("mdgan.gan.randomness.default_generator", lambda device: torch.default_generator),
             patch.object(Thread, "run", run_on_it),
             _FakeCUDA(),

@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 from safetensors.torch import load_file
 from torch import Tensor
 
+from mdgan.storage.host_copies import bytes_on_host
 from mdgan.storage.whole_file import make_folder, whole_file
 
 # How safetensors calls the types that models, optimizers and random states consist of.
@@ -70,7 +71,7 @@ class StoredFile(Struct, frozen=True, forbid_unknown_fields=True):
 def write_state(folder: Path, name: str, state: Mapping[str, Tensor]) -> StoredFile:
     """Writes a state completely or not at all; once written, it survives a loss of power.
 
-    At most one tensor at a time is copied in memory.
+    At most one tensor at a time is copied in memory, and two where they come from a GPU.
 
     Args:
         folder: made if it does not exist.
@@ -141,6 +142,5 @@ def _pieces(state: Mapping[str, Tensor]) -> Iterator[memoryview | bytes]:
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
-    for name in names:
-        raw = state[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    for raw in bytes_on_host([state[name] for name in names]):
         yield np.asarray(raw).data

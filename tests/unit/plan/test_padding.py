@@ -105,15 +105,24 @@ def test_models_that_need_numbers_are_left_out() -> None:
     assert multiplications(models, [2]) is None
 
 
+@pytest.mark.slow
 def test_rows_name_what_wastes_less() -> None:
     digits = load("digits", None)
-    layers = [{"architecture": "dcgan", "width": 20, "batch_size": 10}]
+    layers = [{"architecture": "sngan", "width": 20, "batch_size": 10}]
     rows = {
         name: (share, note)
         for name, share, note in padding_rows(settings_with_defaults(layers, digits), digits)
     }
     assert rows.keys() == {processor.name for processor in PROCESSORS}
     share, note = rows["GPU from A100 on, 16 bits"]
-    assert "20 → 64 inputs" in note
+    assert "→ 128 outputs" in note
     assert "; with --width 32 " in note
     assert int(share.removesuffix("%")) > int(note.rpartition(" ")[2].removesuffix("%"))
+
+
+def test_batch_sizes_that_waste_less_are_named() -> None:
+    digits = load("digits", None)
+    rows = padding_rows(settings_with_defaults([{"batch_size": 10}], digits), digits)
+    assert (
+        "; with --batch-size 16 " in {name: note for name, _, note in rows}["GPU before, 16 bits"]
+    )
