@@ -109,10 +109,10 @@ class ServerPart(ABC):
         """Which workers an iteration cannot do without, in words for users, if they are gone.
 
         Args:
-            workers: that take part.
+            workers: that take part, or that have answered.
 
         Returns:
-            Empty if an iteration can begin.
+            Empty if these are enough for an iteration.
         """
         return "" if workers else "all workers"
 

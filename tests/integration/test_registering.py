@@ -117,6 +117,7 @@ def mine(shape, num_classes, width):
 
 def test_an_own_scaling_rule_that_equals_mdgans_gives_the_same_generator(folder: Path) -> None:
     flags = ["--algorithm", "paragan", "--reference-batch-size", "2", "--checkpoint-interval", "2"]
+    flags += ["--generator-warmup-iterations", "3"]
     theirs = _train(folder, "mdgans", *TRAIN, *flags, "--lr-scaling", "sqrt")
     ours = [*FROM_FILE, *flags, "--lr-scaling", "root"]
     assert _train(folder, "own", *ours, "--iterations", "2") != theirs

@@ -194,7 +194,7 @@ class Barrier:
             waited = time.monotonic() - begin
             if waited >= self._answer_seconds:
                 self._give_up_on(late)
-            elif waited >= limit and len(answers.losses) >= self._least(answers, asked):
+            elif waited >= limit and self._may_go_on(answers, asked):
                 live = self._members.hosts()
                 workers = [n for host in late for n in asked[host] if n in live[host]]
                 self._attendance.late(iteration, workers)
@@ -210,6 +210,11 @@ class Barrier:
                 else:  # to an earlier question, or to one of this iteration that was given up
                     self._attendance.back(self._members.iteration, answer.workers)
         return answers
+
+    def _may_go_on(self, answers: Answers, asked: Hosts) -> bool:
+        """Whether enough workers have answered, and among them those that it takes."""
+        enough = len(answers.losses) >= self._least(answers, asked)
+        return enough and not self._lacking(answers.losses)
 
     def _least(self, answers: Answers, asked: Hosts) -> int:
         """How many workers must answer: a share of those asked or busy; newcomers do not count."""

@@ -279,6 +279,18 @@ def test_training_ends_if_none_comes(make: Make) -> None:
     assert "generator (--generator-ranks 1..2) are gone at iteration 2" in str(stage.over())
 
 
+def test_a_deadline_leaves_no_group_behind(make: Make) -> None:
+    """Else a group that is slower than the other would be left behind in every iteration."""
+    stage = make(num_workers=2, generator_ranks="1..1", deadline=(0.001, 0.0))
+    generates, learns = (Apart(host) for host in stage.begin_with((1,), (2,)))
+    generates.answer(), learns.answer()
+    for _ in range(2):
+        learns.answer()
+        generates.answer()
+    stage.finished(generates.host, learns.host)
+    assert torch.equal(all_values(stage.reference.models), looped(1, *[([1], [2])] * 3))
+
+
 def test_broken_images_are_refused_with_their_gradient(make: Make) -> None:
     stage = make()
     first, *others = hosts = [Apart(host) for host in stage.begin_with(*FOUR)]

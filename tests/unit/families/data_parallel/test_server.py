@@ -23,8 +23,10 @@ from mdgan.families.data_parallel.replica import (
 from mdgan.families.data_parallel.server import DataParallelServer
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.weighted_mean import average
+from mdgan.interface import register
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
+from tests.registered import forget_registered  # noqa: F401 - a fixture for every test here
 from tests.unit.engine.played import Played
 from tests.unit.engine.stage import Stage
 from tests.unit.families.data_parallel.replicas import all_values, make_reference
@@ -123,11 +125,13 @@ def test_a_worker_that_dies_costs_its_share_of_one_iteration(stage: ReplicaStage
     assert torch.equal(all_values(stage.reference.models), expected(*steps))
 
 
-def test_learning_rates_follow_when_a_worker_goes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rule", "two_fold", "one_fold"), [("linear", 2, 1), ("tripled", 6, 3)])
+def test_learning_rates_follow_when_a_worker_goes(
+    tmp_path: Path, rule: str, two_fold: float, one_fold: float
+) -> None:
+    register.scaling_rule("tripled")(lambda ratio: 3 * ratio)
     b = small.BATCH_SIZE
-    stage = ReplicaStage(
-        tmp_path / "run", iterations=3, lr_scaling="linear", reference_batch_size=b
-    )
+    stage = ReplicaStage(tmp_path / "run", iterations=3, lr_scaling=rule, reference_batch_size=b)
     first, second = stage.begin_with((1,), (2,))
     for _ in range(2):
         answer(first), answer(second)
@@ -139,8 +143,9 @@ def test_learning_rates_follow_when_a_worker_goes(tmp_path: Path) -> None:
     two = [(reduction, (1, 2)) for reduction in reductions(0)]
     one = [(reduction, (1,)) for reduction in reductions(0)]
     ours = all_values(stage.reference.models)
-    assert torch.equal(ours, expected(*two, *one, *one, scales=[2, 2, 2, 2, 1, 1]))
-    assert not torch.equal(ours, expected(*two, *one, *one, scales=[2] * 6))
+    scales = [two_fold] * 4 + [one_fold] * 2
+    assert torch.equal(ours, expected(*two, *one, *one, scales=scales))
+    assert not torch.equal(ours, expected(*two, *one, *one, scales=[two_fold] * 6))
 
 
 def test_an_iteration_goes_on_with_newcomers_when_all_are_lost(stage: ReplicaStage) -> None:
