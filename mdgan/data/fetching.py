@@ -223,7 +223,7 @@ class Fetched:
 
 
 def check_buffer(settings: DataSettings, shape: Shape, workers: int) -> None:
-    """Checks that what is read ahead fits into this machine's memory.
+    """Checks that what is read ahead fits into the memory that this machine has left.
 
     Args:
         settings: of the run.
@@ -236,11 +236,11 @@ def check_buffer(settings: DataSettings, shape: Shape, workers: int) -> None:
     if settings.data_buffer == "auto":
         return
     needed = settings.data_buffer * workers * _bytes(shape)
-    if needed > (memory := psutil.virtual_memory().total):
+    if needed > (left := psutil.virtual_memory().available):
         raise BadInput(
             f"{flag('data_buffer')} {settings.data_buffer}: {workers} worker(s) here would "
             f"hold {needed / 1e9:,.1f} GB of samples read ahead, and this machine has "
-            f"{memory / 1e9:,.1f} GB of memory; give fewer"
+            f"{left / 1e9:,.1f} GB of memory left; give fewer, or auto"
         )
 
 

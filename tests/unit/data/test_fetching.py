@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
@@ -207,11 +208,15 @@ def test_waiting_is_told_with_what_reads_now(monkeypatch: pytest.MonkeyPatch) ->
     assert data_threads() == 0, "those of smaller pools have ended, too"
 
 
-def test_a_buffer_larger_than_memory_is_refused() -> None:
-    given = DataSettings(data_buffer=10**9)
-    with pytest.raises(BadInput, match=r"^--data-buffer 1000000000: 3 worker\(s\) .* give fewer$"):
-        check_buffer(given, (3, 64, 64), workers=3)
-    check_buffer(DataSettings(data_buffer=1000), (3, 64, 64), workers=3)
+def test_a_buffer_larger_than_the_memory_left_is_refused() -> None:
+    one = 4 * 3 * 64 * 64
+    with patch("psutil.virtual_memory", return_value=Mock(available=3000 * one)):
+        check_buffer(DataSettings(data_buffer=1000), (3, 64, 64), workers=3)
+        with pytest.raises(
+            BadInput,
+            match=r"^--data-buffer 1001: 3 worker\(s\) .* 0\.1 GB of memory left; give fewer",
+        ):
+            check_buffer(DataSettings(data_buffer=1001), (3, 64, 64), workers=3)
 
 
 def test_no_thread_at_all_is_refused() -> None:
