@@ -63,7 +63,15 @@ APART = ["--updates", "async", "--generator-ranks", "1..2", "--image-buffer", "2
 APART += ["--generator-batch-size", "12"]
 
 
-@pytest.mark.parametrize("flags", [[], FIRST_ASYNC, APART], ids=["sync", "async", "apart"])
+SPREAD = [
+    pytest.param([], id="sync"),
+    pytest.param(FIRST_ASYNC, id="async"),
+    pytest.param(APART, id="apart, lag 2"),
+    pytest.param(APART[:4], id="apart, lag 1", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("flags", SPREAD)
 def test_any_spread_and_any_stop_give_the_same_generator(tmp_path: Path, flags: list[str]) -> None:
     together = here(tmp_path, "memory", *flags)
     assert here(tmp_path, "apart", *flags, "--workers-per-host", "1") == together

@@ -115,6 +115,7 @@ def mine(shape, num_classes, width):
     assert sampled.status == 0, sampled
 
 
+@pytest.mark.slow
 def test_an_own_scaling_rule_that_equals_mdgans_gives_the_same_generator(folder: Path) -> None:
     flags = ["--algorithm", "paragan", "--reference-batch-size", "2", "--checkpoint-interval", "2"]
     flags += ["--generator-warmup-iterations", "3"]

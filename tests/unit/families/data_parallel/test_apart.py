@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
@@ -80,9 +80,9 @@ def make(tmp_path: Path) -> Iterator[Make]:
     made: list[ApartStage] = []
     numbers = count()
 
-    def stage(**settings: Any) -> ApartStage:
-        given = {"num_workers": 4, "iterations": 3, "return_seconds": 0.0, **settings}
-        made.append(ApartStage(tmp_path / f"run-{next(numbers)}", **given))
+    def stage(**own: Any) -> ApartStage:
+        usual = {"num_workers": 4, "iterations": 3, "return_seconds": 0.0}
+        made.append(ApartStage(tmp_path / f"run-{next(numbers)}", **{**usual, **own}))
         return made[-1]
 
     yield stage
@@ -195,9 +195,9 @@ def test_groups_equal_one_big_batch_each(make: Make, lag: int) -> None:
 def test_any_hosts_give_the_same_bits(make: Make) -> None:
     """Also where a global batch leaves a remainder, and a host adds up three workers' gradients."""
     own = {"generator_batch_size": None, "discriminator_batch_size": None}
-    given = {"num_workers": 5, "global_batch_size": 7, "networks": FULL, **own}
-    ours = trained(make(**given), [1, 2, 3, 4, 5])
-    assert torch.equal(trained(make(**given), [1], [2, 3], [4, 5]), ours)
+    uneven = {"num_workers": 5, "global_batch_size": 7, "networks": FULL, **own}
+    ours = trained(make(**uneven), [1, 2, 3, 4, 5])
+    assert torch.equal(trained(make(**uneven), [1], [2, 3], [4, 5]), ours)
 
 
 FOUR = (1,), (2,), (3,), (4,)
@@ -267,6 +267,7 @@ def test_training_waits_for_a_group_that_is_lost(
     assert near(all_values(stage.reference.models), loop.values())
 
 
+@pytest.mark.slow
 def test_training_ends_if_none_comes(make: Make) -> None:
     stage = make(patience=0.05)
     hosts = [Apart(host) for host in stage.begin_with(*FOUR)]
@@ -307,6 +308,7 @@ def test_broken_images_are_refused_with_their_gradient(make: Make) -> None:
     assert near(all_values(stage.reference.models), loop.values())
 
 
+@pytest.mark.slow
 def test_classes_travel_with_images(make: Make) -> None:
     ours = trained(make(label_prior="data", networks=CONDITIONAL), *FOUR)
     together = trained(make(label_prior="data", networks=CONDITIONAL), (1, 2, 3, 4))
@@ -322,6 +324,7 @@ def test_labels_of_a_stranger_are_classes() -> None:
     assert labels.tolist() == [0, 2]
 
 
+@settings(deadline=None, max_examples=30)
 @given(st.integers(1, 9), st.lists(st.integers(1, 7), min_size=1, max_size=5))
 def test_images_are_dealt_out_evenly(num_images: int, sizes: list[int]) -> None:
     images = Samples(torch.arange(float(num_images)))
