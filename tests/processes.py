@@ -131,6 +131,15 @@ def finish(process: Process, timeout: float = 90) -> Finished:
     return result
 
 
+def ended_well(result: Finished, folder: Path, iterations: int = 12) -> bytes:
+    """The generator of a run that has done all its iterations."""
+    assert result.status == 0, result
+    assert "Traceback" not in result.errors
+    status = read_status(folder)
+    assert (status["state"], status["iteration"]) == ("finished", iterations)
+    return generator_bytes(folder)
+
+
 def session_members(leader: int) -> list[int]:
     """The living processes of a session; dead ones that are not reaped yet do not count."""
     members = []

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from mdgan.models.settings import ARCHITECTURES
-from tests.integration.test_little_data import AVERAGE, check, whole_and_resumed
+from tests.integration.test_little_data import AVERAGE, whole_and_resumed
 from tests.integration.test_optimizers import FAMILIES, IN_MEMORY
-from tests.processes import QUICK, read_status, run, run_here
+from tests.processes import QUICK, ended_well, read_status, run, run_here
 
 SLOW = pytest.mark.slow
 SMALL = ["--width", "4", "--batch-size", "4"]
@@ -29,7 +29,8 @@ def flags(name: str) -> list[str]:
 )
 def test_resumed_equals_never_stopped(tmp_path: Path, family: str, name: str) -> None:
     """The run's folder alone says which models it has."""
-    whole_and_resumed(family, flags(name), tmp_path)
+    whole, resumed = whole_and_resumed(family, flags(name), tmp_path)
+    assert resumed == whole
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_one_worker_equals_a_single_process(tmp_path: Path, name: str) -> None:
     alone = run_here("standalone", *QUICK, *flags(name), "--out", "alone", cwd=tmp_path)
     one = ["train", *QUICK, *IN_MEMORY, "--world-size", "2", *flags(name)]
     worker = run_here(*one, "--out", "worker", cwd=tmp_path)
-    assert check(worker, tmp_path / "worker") == check(alone, tmp_path / "alone")
+    assert ended_well(worker, tmp_path / "worker") == ended_well(alone, tmp_path / "alone")
 
 
 @pytest.mark.slow
@@ -51,7 +52,7 @@ def test_one_worker_equals_a_single_process(tmp_path: Path, name: str) -> None:
 def test_any_spread_gives_the_same_generator(tmp_path: Path, name: str) -> None:
     spread = run(*SPREAD, *flags(name), "--workers-per-host", "2", "--out", "spread", cwd=tmp_path)
     here = run_here(*SPREAD, *flags(name), *IN_MEMORY, "--out", "here", cwd=tmp_path)
-    assert check(spread, tmp_path / "spread") == check(here, tmp_path / "here")
+    assert ended_well(spread, tmp_path / "spread") == ended_well(here, tmp_path / "here")
 
 
 WAYS = {

@@ -10,12 +10,11 @@ import mdgan
 from tests.processes import (
     MDGAN,
     REPOSITORY,
-    Finished,
+    ended_well,
     finish,
     generator_bytes,
     read_events,
     read_metrics,
-    read_status,
     run,
     run_here,
     start,
@@ -30,28 +29,19 @@ QUICK = [
 IN_MEMORY = [*QUICK, "--transport", "memory"]
 
 
-def check(result: Finished, folder: Path, iterations: int = 8) -> bytes:
-    """A run that has ended well; its generator."""
-    assert result.status == 0, result
-    assert "Traceback" not in result.errors
-    status = read_status(folder)
-    assert (status["state"], status["iteration"]) == ("finished", iterations)
-    return generator_bytes(folder)
-
-
 def here(folder: Path, name: str, *flags: str) -> bytes:
     """Trains in this process."""
-    return check(run_here(*IN_MEMORY, *flags, "--out", name, cwd=folder), folder / name)
+    return ended_well(run_here(*IN_MEMORY, *flags, "--out", name, cwd=folder), folder / name, 8)
 
 
 def spread(folder: Path, name: str, *flags: str) -> bytes:
     """Trains with processes."""
-    return check(run(*QUICK, *flags, "--out", name, cwd=folder), folder / name)
+    return ended_well(run(*QUICK, *flags, "--out", name, cwd=folder), folder / name, 8)
 
 
 def test_one_worker_equals_standalone(tmp_path: Path) -> None:
     alone = ["standalone", *QUICK[3:], "--local-steps", "2", "--out", "alone"]
-    theirs = check(run_here(*alone, cwd=tmp_path), tmp_path / "alone")
+    theirs = ended_well(run_here(*alone, cwd=tmp_path), tmp_path / "alone", 8)
     assert here(tmp_path, "ours", "--world-size", "2", "--local-steps", "2") == theirs
 
 
@@ -78,7 +68,7 @@ def test_any_spread_and_any_stop_give_the_same_generator(tmp_path: Path, flags: 
     stopped = [*IN_MEMORY, *flags, "--iterations", "3", "--out", "half"]
     assert run_here(*stopped, cwd=tmp_path).status == 0
     resumed = ["train", "--resume", "half", "--iterations", "8", "--transport", "memory"]
-    assert check(run_here(*resumed, cwd=tmp_path), tmp_path / "half") == together
+    assert ended_well(run_here(*resumed, cwd=tmp_path), tmp_path / "half", 8) == together
 
 
 def test_what_becomes_of_data_that_are_not_shared_is_said_once(tmp_path: Path) -> None:
@@ -160,9 +150,9 @@ def test_a_server_that_was_killed(tmp_path: Path) -> None:
     end = read_metrics(running.folder)[-1]["iteration"] + 7
     flags = ["--iterations", str(end), "--transport", "memory"]
     resumed = run_here("train", "--resume", "run", *flags, cwd=tmp_path)
-    ours = check(resumed, running.folder, end)
+    ours = ended_well(resumed, running.folder, end)
     whole = run_here(*QUICK, *flags, "--out", "whole", cwd=tmp_path)
-    assert check(whole, tmp_path / "whole", end) == ours
+    assert ended_well(whole, tmp_path / "whole", end) == ours
 
 
 @pytest.mark.slow

@@ -12,10 +12,8 @@ from tests.integration.test_optimizers import FAMILIES, IN_MEMORY
 from tests.processes import (
     QUICK,
     REPOSITORY,
-    Finished,
-    generator_bytes,
+    ended_well,
     read_events,
-    read_status,
     run,
     run_here,
 )
@@ -77,12 +75,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def check(result: Finished, path: Path) -> bytes:
-    assert result.status == 0, result
-    assert read_status(path)["iteration"] == 12
-    return generator_bytes(path)
-
-
 HELP = ["--r1", "1", "--augment", "diffaugment", "--label-prior", "data", "--ema", "4"]
 
 
@@ -92,7 +84,7 @@ def test_one_worker_equals_a_single_process(folder: Path, tmp_path: Path, name: 
     alone = run_here("standalone", *flags, "--out", str(tmp_path / "alone"), cwd=folder)
     one = ["train", *IN_MEMORY, "--world-size", "2", *flags]
     worker = run_here(*one, "--out", str(tmp_path / "worker"), cwd=folder)
-    assert check(worker, tmp_path / "worker") == check(alone, tmp_path / "alone")
+    assert ended_well(worker, tmp_path / "worker") == ended_well(alone, tmp_path / "alone")
 
 
 QUICK_ONES = {("mdgan", "auxiliary"), ("fl-gan", "projection")}
@@ -114,7 +106,7 @@ def test_resumed_equals_never_stopped(folder: Path, tmp_path: Path, family: str,
     assert run_here(*short, cwd=folder).status == 0
     more = ["--resume", str(tmp_path / "cut"), "--iterations", "12"]
     resumed = run_here(command[0], *more, cwd=folder)
-    assert check(resumed, tmp_path / "cut") == check(whole, tmp_path / "whole")
+    assert ended_well(resumed, tmp_path / "cut") == ended_well(whole, tmp_path / "whole")
 
 
 @pytest.mark.slow
@@ -124,14 +116,14 @@ def test_any_spread_gives_the_same_generator(folder: Path, tmp_path: Path, name:
     flags += ["--label-prior", "data"]
     spread = run(*flags, "--workers-per-host", "2", "--out", str(tmp_path / "spread"), cwd=folder)
     here = run_here(*flags, *IN_MEMORY, "--out", str(tmp_path / "here"), cwd=folder)
-    assert check(spread, tmp_path / "spread") == check(here, tmp_path / "here")
+    assert ended_well(spread, tmp_path / "spread") == ended_well(here, tmp_path / "here")
 
 
 @pytest.mark.slow
 def test_samples_of_a_run(folder: Path, tmp_path: Path) -> None:
     flags = ["standalone", *QUICK, *OWN, "auxiliary", "--eval-interval", "0"]
     flags += ["--class-weight", "0.5", "--out", str(tmp_path / "run")]
-    check(run_here(*flags, cwd=folder), tmp_path / "run")
+    ended_well(run_here(*flags, cwd=folder), tmp_path / "run")
 
     def drawn(*more: str, name: str = "grid.png") -> Path:
         file = tmp_path / name
@@ -160,7 +152,7 @@ def test_samples_of_a_run(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_is_told_of_a_run(folder: Path, tmp_path: Path) -> None:
     flags = ["standalone", *QUICK, *OWN, "auxiliary", "--label-prior", "data"]
-    check(run_here(*flags, "--out", str(tmp_path / "run"), cwd=folder), tmp_path / "run")
+    ended_well(run_here(*flags, "--out", str(tmp_path / "run"), cwd=folder), tmp_path / "run")
     told = run_here("evaluate", str(tmp_path / "run"), "-n", "100", cwd=folder)
     assert "right class" in told.output
     held = read_events(tmp_path / "run", "holdings")[0]["workers"]["1"]["classes"]
@@ -180,7 +172,7 @@ def test_what_is_told_of_a_run(folder: Path, tmp_path: Path) -> None:
 
 def test_a_run_without_classes_has_none(folder: Path, tmp_path: Path) -> None:
     plain = str(tmp_path / "plain")
-    check(run_here("standalone", *QUICK, "--out", plain, cwd=folder), tmp_path / "plain")
+    ended_well(run_here("standalone", *QUICK, "--out", plain, cwd=folder), tmp_path / "plain")
     asked = run_here("sample", plain, "--class", "3", cwd=folder)
     assert asked.status == 2
     assert "--class 3: the generator of" in asked.errors
@@ -215,14 +207,14 @@ def test_what_cannot_be_is_one_line(
 def test_conditional_workers_are_computed_at_once(folder: Path, tmp_path: Path) -> None:
     flags = ["train", *QUICK, *IN_MEMORY, *OWN, "auxiliary", "--world-size", "4", "--vectorize"]
     done = run_here(*flags, "--out", str(tmp_path / "run"), cwd=folder)
-    check(done, tmp_path / "run")
+    ended_well(done, tmp_path / "run")
     assert "one by one" not in done.errors
 
 
 @pytest.mark.slow
 def test_clients_measure_what_they_can(folder: Path, tmp_path: Path) -> None:
     command = [*FAMILIES["fegan"], *OWN, "auxiliary", "--training-load", "measured"]
-    check(run_here(*command, "--out", str(tmp_path / "run"), cwd=folder), tmp_path / "run")
+    ended_well(run_here(*command, "--out", str(tmp_path / "run"), cwd=folder), tmp_path / "run")
 
 
 @pytest.mark.slow
@@ -239,4 +231,4 @@ def test_the_models_of_the_page_can_be_trained(tmp_path: Path) -> None:
     assert found
     (tmp_path / f"{found[1]}.py").write_text(found[2])
     command = ["train", *QUICK, *IN_MEMORY, *OWN, found[1], "--world-size", "3", "--out", "run"]
-    check(run_here(*command, cwd=tmp_path), tmp_path / "run")
+    ended_well(run_here(*command, cwd=tmp_path), tmp_path / "run")

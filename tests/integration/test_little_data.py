@@ -7,10 +7,9 @@ import pytest
 from tests.integration.test_optimizers import FAMILIES, IN_MEMORY
 from tests.processes import (
     QUICK,
-    Finished,
+    ended_well,
     generator_bytes,
     read_events,
-    read_status,
     run,
     run_here,
 )
@@ -19,17 +18,11 @@ AVERAGE = "generator-average.safetensors"
 AVERAGED = ["standalone", *QUICK, "--ema", "4"]
 
 
-def check(result: Finished, folder: Path) -> bytes:
-    assert result.status == 0, result
-    assert read_status(folder)["iteration"] == 12
-    return generator_bytes(folder)
-
-
 def average_bytes(folder: Path) -> bytes:
     return (folder / AVERAGE).read_bytes()
 
 
-def whole_and_resumed(family: str, flags: list[str], cwd: Path) -> None:
+def whole_and_resumed(family: str, flags: list[str], cwd: Path) -> tuple[bytes, bytes]:
     """Runs to the end at once, and again with a stop; in the folders `whole` and `cut`."""
     command = [*FAMILIES[family], *flags]
     whole = run_here(*command, "--out", "whole", cwd=cwd)
@@ -37,7 +30,7 @@ def whole_and_resumed(family: str, flags: list[str], cwd: Path) -> None:
     assert cut.status == 0, cut
     resumed = run_here(command[0], "--resume", "cut", "--iterations", "12", cwd=cwd)
     assert "from iteration 8" in resumed.errors
-    assert check(resumed, cwd / "cut") == check(whole, cwd / "whole")
+    return ended_well(whole, cwd / "whole"), ended_well(resumed, cwd / "cut")
 
 
 WASSERSTEIN = ["--discriminator-loss", "wasserstein", "--generator-loss", "wasserstein"]
@@ -63,7 +56,8 @@ QUICK_ONES = {
     ],
 )
 def test_resumed_equals_never_stopped(tmp_path: Path, family: str, name: str) -> None:
-    whole_and_resumed(family, HELP[name], tmp_path)
+    whole, resumed = whole_and_resumed(family, HELP[name], tmp_path)
+    assert resumed == whole
 
 
 @pytest.mark.parametrize(
@@ -78,9 +72,9 @@ def test_one_worker_equals_a_single_process(tmp_path: Path, name: str) -> None:
     alone = run_here("standalone", *flags, "--out", "alone", cwd=tmp_path)
     one = ["train", *IN_MEMORY, "--world-size", "2", *flags]
     worker = run_here(*one, "--out", "worker", cwd=tmp_path)
-    assert check(worker, tmp_path / "worker") == check(alone, tmp_path / "alone")
+    assert ended_well(worker, tmp_path / "worker") == ended_well(alone, tmp_path / "alone")
     plain = run_here("standalone", *QUICK, "--local-steps", "2", "--out", "plain", cwd=tmp_path)
-    assert check(plain, tmp_path / "plain") != generator_bytes(tmp_path / "alone")
+    assert ended_well(plain, tmp_path / "plain") != generator_bytes(tmp_path / "alone")
 
 
 @pytest.mark.parametrize(
@@ -91,14 +85,14 @@ def test_any_spread_gives_the_same_generator(tmp_path: Path, name: str) -> None:
     flags = ["train", *QUICK, "--world-size", "5", "--swap-interval", "3", *HELP[name]]
     spread = run(*flags, "--workers-per-host", "2", "--out", "spread", cwd=tmp_path)
     here = run_here(*flags, *IN_MEMORY, "--out", "here", cwd=tmp_path)
-    assert check(spread, tmp_path / "spread") == check(here, tmp_path / "here")
+    assert ended_well(spread, tmp_path / "spread") == ended_well(here, tmp_path / "here")
 
 
 def test_spectral_norm_cannot_be_stacked(tmp_path: Path) -> None:
     flags = ["train", *QUICK, *IN_MEMORY, "--world-size", "3", "--spectral-norm", "--vectorize"]
     asked = run_here(*flags, "--out", "asked", cwd=tmp_path)
     assert "computes one by one: " in asked.errors
-    check(asked, tmp_path / "asked")
+    ended_well(asked, tmp_path / "asked")
 
 
 @pytest.mark.parametrize(
@@ -109,10 +103,11 @@ def test_spectral_norm_cannot_be_stacked(tmp_path: Path) -> None:
     ],
 )
 def test_an_average_changes_no_training_and_survives_a_stop(tmp_path: Path, family: str) -> None:
-    whole_and_resumed(family, ["--ema", "4"], tmp_path)
+    whole, resumed = whole_and_resumed(family, ["--ema", "4"], tmp_path)
+    assert resumed == whole
     plain = run_here(*FAMILIES[family], "--ema", "0", "--out", "plain", cwd=tmp_path)
     assert average_bytes(tmp_path / "cut") == average_bytes(tmp_path / "whole")
-    assert check(plain, tmp_path / "plain") == generator_bytes(tmp_path / "whole")
+    assert ended_well(plain, tmp_path / "plain") == generator_bytes(tmp_path / "whole")
     assert not (tmp_path / "plain" / AVERAGE).exists()
     assert average_bytes(tmp_path / "whole") != generator_bytes(tmp_path / "whole")
 
@@ -122,12 +117,12 @@ def test_one_worker_has_the_average_of_a_single_process(tmp_path: Path) -> None:
     alone = run_here("standalone", *flags, "--out", "alone", cwd=tmp_path)
     one = ["train", *IN_MEMORY, "--world-size", "2", *flags]
     worker = run_here(*one, "--out", "worker", cwd=tmp_path)
-    assert check(worker, tmp_path / "worker") == check(alone, tmp_path / "alone")
+    assert ended_well(worker, tmp_path / "worker") == ended_well(alone, tmp_path / "alone")
     assert average_bytes(tmp_path / "worker") == average_bytes(tmp_path / "alone")
 
 
 def test_the_average_is_what_is_sampled(tmp_path: Path) -> None:
-    check(run_here(*AVERAGED, "--out", "run", cwd=tmp_path), tmp_path / "run")
+    ended_well(run_here(*AVERAGED, "--out", "run", cwd=tmp_path), tmp_path / "run")
 
     def drawn(*flags: str) -> bytes:
         result = run_here("sample", "run", *flags, "-o", "drawn.png", cwd=tmp_path)
@@ -147,7 +142,7 @@ def test_the_average_is_what_is_sampled(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_average_is_what_is_scored(tmp_path: Path) -> None:
     flags = ["--eval-interval", "12", "--eval-samples", "80", "--out", "run"]
-    check(run_here(*AVERAGED, *flags, cwd=tmp_path), tmp_path / "run")
+    ended_well(run_here(*AVERAGED, *flags, cwd=tmp_path), tmp_path / "run")
     told = [run_here("evaluate", "run", "-n", "80", *raw, cwd=tmp_path) for raw in ([], ["--raw"])]
     assert all(result.status == 0 for result in told), told
     assert "warning" not in told[0].output

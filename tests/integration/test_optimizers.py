@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS
-from tests.processes import QUICK, Finished, generator_bytes, read_status, run, run_here
+from tests.processes import QUICK, ended_well, run, run_here
 
 IN_MEMORY = ["--transport", "memory"]
 FAMILIES = {
@@ -31,12 +31,6 @@ def with_optimizers(generator: str, discriminator: str) -> list[str]:
         *("--discriminator-optimizer", discriminator, "--discriminator-weight-decay", "0.01"),
         *("--discriminator-schedule", "linear", "--discriminator-warmup-iterations", "3"),
     ]
-
-
-def check(result: Finished, folder: Path) -> bytes:
-    assert result.status == 0, result
-    assert read_status(folder)["iteration"] == 12
-    return generator_bytes(folder)
 
 
 NAMES = [*OPTIMIZERS, *(LOOKAHEAD + name for name in OPTIMIZERS)]
@@ -67,7 +61,7 @@ def test_resumed_within_a_window_equals_never_stopped(
     assert cut.status == 0, cut
     resumed = run_here(command[0], "--resume", "cut", "--iterations", "12", cwd=tmp_path)
     assert "from iteration 8" in resumed.errors
-    assert check(resumed, tmp_path / "cut") == check(whole, tmp_path / "whole")
+    assert ended_well(resumed, tmp_path / "cut") == ended_well(whole, tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +80,7 @@ def test_one_worker_equals_a_single_process(
     worker = run_here(
         "train", *IN_MEMORY, "--world-size", "2", *flags, "--out", "worker", cwd=tmp_path
     )
-    assert check(worker, tmp_path / "worker") == check(alone, tmp_path / "alone")
+    assert ended_well(worker, tmp_path / "worker") == ended_well(alone, tmp_path / "alone")
 
 
 def test_rates_do_not_depend_on_how_rounds_are_cut(tmp_path: Path) -> None:
@@ -96,7 +90,7 @@ def test_rates_do_not_depend_on_how_rounds_are_cut(tmp_path: Path) -> None:
     found = set()
     for length in ("4", "12"):
         how = ["--round-iterations", length, "--out", length]
-        found.add(check(run_here(*one, *flags, *how, cwd=tmp_path), tmp_path / length))
+        found.add(ended_well(run_here(*one, *flags, *how, cwd=tmp_path), tmp_path / length))
     assert len(found) == 1
 
 
@@ -110,7 +104,7 @@ def test_any_spread_gives_the_same_generator(tmp_path: Path, name: str) -> None:
     for out, spread in spreads.items():
         start = run_here if spread == IN_MEMORY else run
         result = start("train", *flags, *spread, "--out", out, cwd=tmp_path)
-        found.add(check(result, tmp_path / out))
+        found.add(ended_well(result, tmp_path / out))
     assert len(found) == 1
 
 
@@ -121,4 +115,4 @@ def test_what_cannot_be_stacked_goes_one_by_one(tmp_path: Path) -> None:
     told = "computes one by one: Lamb steps one discriminator at a time"
     assert told in asked.errors
     assert told not in plain.errors
-    assert check(asked, tmp_path / "asked") == check(plain, tmp_path / "plain")
+    assert ended_well(asked, tmp_path / "asked") == ended_well(plain, tmp_path / "plain")

@@ -7,11 +7,9 @@ import pytest
 
 from tests.processes import (
     QUICK,
-    Finished,
+    ended_well,
     finish,
-    generator_bytes,
     read_events,
-    read_status,
     run,
     run_here,
     start,
@@ -40,13 +38,6 @@ DERANGEMENT = [
 ]
 
 
-def check(result: Finished, folder: Path, iterations: int = 12) -> bytes:
-    assert result.status == 0, result
-    assert read_status(folder)["state"] == "finished"
-    assert read_status(folder)["iteration"] == iterations
-    return generator_bytes(folder)
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -62,7 +53,7 @@ def test_any_spread_gives_the_same_generator(tmp_path: Path, settings: list[str]
         out = f"run-{len(generators)}"
         start_run = run_here if name in MEMORY else run
         arguments = ["train", "--world-size", "6", *QUICK, *settings, *flags, "--out", out]
-        generators[name] = check(start_run(*arguments, cwd=tmp_path), tmp_path / out)
+        generators[name] = ended_well(start_run(*arguments, cwd=tmp_path), tmp_path / out)
     assert len(set(generators.values())) == 1, {
         name: hash(generator) for name, generator in generators.items()
     }
@@ -75,7 +66,7 @@ def test_one_worker_equals_standalone(tmp_path: Path, flags: list[str]) -> None:
     same = [*QUICK, *flags]
     alone = run_here("standalone", *same, "--out", "alone", cwd=tmp_path)
     spread = run("train", "--world-size", "2", *same, "--out", "spread", cwd=tmp_path)
-    assert check(alone, tmp_path / "alone") == check(spread, tmp_path / "spread")
+    assert ended_well(alone, tmp_path / "alone") == ended_well(spread, tmp_path / "spread")
 
 
 @pytest.mark.slow
@@ -84,7 +75,7 @@ def test_profiled_runs_give_the_same_generator(tmp_path: Path, layout: list[str]
     flags = ["--world-size", "3", *QUICK, *layout]
     plain = run("train", *flags, "--out", "plain", cwd=tmp_path)
     found = run("train", *flags, "--profile", "4..6", "--out", "profiled", cwd=tmp_path)
-    assert check(plain, tmp_path / "plain") == check(found, tmp_path / "profiled")
+    assert ended_well(plain, tmp_path / "plain") == ended_well(found, tmp_path / "profiled")
     roles = {row["role"] for row in read_events(tmp_path / "profiled", "profile")}
     assert roles == ({"server"} if layout else {"server", "host-1", "host-2"})
     assert not read_events(tmp_path / "plain", "profile")
@@ -98,7 +89,7 @@ def test_one_worker_is_awaited_alone_by_both_policies(tmp_path: Path) -> None:
         arguments = [*QUICK, *flags, "--checkpoint-interval", "4", "--updates", updates]
         ended = run_here("train", *arguments, "--out", updates, cwd=tmp_path)
         average = tmp_path / updates / "generator-average.safetensors"
-        generators[updates] = check(ended, tmp_path / updates), average.read_bytes()
+        generators[updates] = ended_well(ended, tmp_path / updates), average.read_bytes()
     assert generators["sync"] == generators["arrival"]
 
 
@@ -106,7 +97,7 @@ def test_another_seed_gives_another_generator(tmp_path: Path) -> None:
     generators = set()
     for seed in ("0", "1"):
         flags = ["--transport", "memory", "--world-size", "3", "--seed", seed, "--out", seed]
-        generators.add(check(run_here("train", *QUICK, *flags, cwd=tmp_path), tmp_path / seed))
+        generators.add(ended_well(run_here("train", *QUICK, *flags, cwd=tmp_path), tmp_path / seed))
     assert len(generators) == 2
 
 
@@ -123,4 +114,4 @@ def test_torchrun_gives_the_same_generator(tmp_path: Path) -> None:
             tmp_path,
         )
     )
-    assert check(ours, tmp_path / "ours") == check(theirs, tmp_path / "theirs")
+    assert ended_well(ours, tmp_path / "ours") == ended_well(theirs, tmp_path / "theirs")
