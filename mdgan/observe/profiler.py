@@ -8,7 +8,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any, Protocol
 
 import psutil
@@ -110,6 +109,7 @@ class Profiler:
         self._ended = False
         self._first = self._last = 0
         self._ranges: list[tuple[str, Any]] = []
+        self._asks_gpu = device.type == "cuda"
         self._gpu: list[float] = []
         self._told: dict[str, Any] | None = None
 
@@ -195,9 +195,12 @@ class Profiler:
 
     def _look_at_gpu(self) -> None:
         """Notes how busy the GPU is, if nvidia-ml-py is there to tell."""
-        if self._device.type == "cuda":
-            with suppress(Exception):  # no package, no driver, no permission: it is left out
-                self._gpu.append(torch.cuda.utilization(self._device) / 100)
+        if not self._asks_gpu:
+            return
+        try:
+            self._gpu.append(torch.cuda.utilization(self._device) / 100)
+        except Exception:  # no package, no driver, no permission: it is left out
+            self._asks_gpu = False
 
 
 def _cpu_seconds() -> float:
