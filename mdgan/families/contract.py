@@ -83,6 +83,18 @@ class Algorithm(Generic[S]):
         host = self.host_phases + ("checkpoint", "write", "report") * saves
         return (_merged(server), _merged(host)) if settings.merge_halves else (server, host)
 
+    def opens_links(self, settings: S) -> str:
+        """The flag by which processes talk to each other without encryption, beside their links.
+
+        Args:
+            settings: of the run.
+
+        Returns:
+            The flag with its value; empty if they do not.
+        """
+        del settings
+        return ""
+
 
 def _merged(phases: tuple[str, ...]) -> tuple[str, ...]:
     """Phases in a run that merges the halves of a discriminator's step."""

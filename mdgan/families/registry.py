@@ -59,10 +59,11 @@ def all_phases() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The phases of all algorithms: the server's and a host's."""
     wings: tuple[dict[str, None], dict[str, None]] = ({}, {})
     for entry in _ALGORITHMS.values():
-        for merges in (False, True):
-            settings = entry.settings(merge_halves=merges)
-            for wing, phases in zip(wings, entry.phases(settings), strict=True):
-                wing.update(dict.fromkeys(phases))
+        every = [(entry.server_phases, entry.host_phases)]
+        every += [entry.phases(entry.settings(merge_halves=merges)) for merges in (False, True)]
+        for phases in every:
+            for wing, present in zip(wings, phases, strict=True):
+                wing.update(dict.fromkeys(present))
     return tuple(wings[0]), tuple(wings[1])
 
 

@@ -20,7 +20,7 @@ from mdgan.launch.sockets import Sockets
 from mdgan.launch.task import Task
 from mdgan.launch.torchrun_store import find_place, publish_place
 from mdgan.timeouts import Timeouts
-from mdgan.transport.base import Admit
+from mdgan.transport.base import LOOPBACK, Admit
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.server_end import ServerTransport
 from mdgan.transport.until import Until
@@ -102,6 +102,7 @@ def open_server(
         )
     except CannotListen as error:
         raise BadInput(f"{error}: cannot listen there any more; start again") from error
+    server.own_address = _own_address(prepared, alone=len(places) == 1 and _is_socket(places[0]))
     if task is not None and task.store_is_up:
         until = Until(timeouts.connect)
         publish_place(_store_of(task), _corner(task), server.places[0], until)
@@ -136,6 +137,7 @@ def connector(
     sizes = prepared.builder.message_sizes(prepared.settings, prepared.models)
     accepts = message_sizes.from_server(sizes, [len(prepared.holdings[w][1]) for w in workers])
     from_hosts = sizes.between_hosts(len(workers))
+    own_address = _own_address(prepared, alone=sockets is not None and sockets.alone)
 
     def connect(hello: Mapping[str, Any], timeout_seconds: float) -> HostTransport:
         from mdgan.launch.find import find_server
@@ -156,6 +158,7 @@ def connector(
                 settings.relay == "auto",
                 until,
             )
+            host.own_address = own_address
             return _of_generation(hello.get("generation", 0), host, place)
 
         found = places
@@ -195,13 +198,36 @@ def _place_of_parcels(prepared: Prepared, number: int, sockets: Sockets | None) 
         return None
     if sockets is not None:
         return sockets.host(number) if sockets.alone else None
-    settings = prepared.link_settings
+    towards = _towards_servers(prepared.link_settings)
+    for address in towards:
+        check_exposed(address, prepared.link_settings)
+    return joined(towards[0], 0)
+
+
+def _towards_servers(settings: LinkSettings) -> list[str]:
+    """The addresses of this machine from which servers are reached."""
     towards = [address_towards(*split(place)) for place in server_places(settings)]
     if settings.network_interface is not None:
-        towards = [address_of_interface(settings.network_interface, towards[0])]
-    for address in towards:
+        return [address_of_interface(settings.network_interface, towards[0])]
+    return towards
+
+
+def _own_address(prepared: Prepared, *, alone: bool) -> str:
+    """Where all processes of the run reach one of this machine.
+
+    Args:
+        prepared: the checked run.
+        alone: whether all of them are on this machine.
+    """
+    settings = prepared.link_settings
+    address = LOOPBACK if alone else _towards_servers(settings)[0]
+    if prepared.algorithm.opens_links(prepared.settings):
         check_exposed(address, settings)
-    return joined(towards[0], 0)
+    return address
+
+
+def _is_socket(place: str) -> bool:
+    return place.startswith("unix:")
 
 
 def _listen_place(listen: str, port: int) -> str:

@@ -177,6 +177,12 @@ def prepare(
     if not isinstance(launcher, RayCluster):
         _check_machine(launch, ranks, resolved.task)
     credentials = read_guards(launch, serves=ranks.serves)
+    opens = entry.opens_links(settings)
+    if opens and credentials is not None:
+        raise BadInput(
+            f"{opens}: processes send each other gradients without encryption, which certificates "
+            "ask for; leave it out, or in a network of your own give --insecure instead of them"
+        )
     check_trackers(settings.trackers() if ranks.serves else ())
     _check_dataset(dataset, settings, is_new=continues is None)
     models = tried_models(settings, dataset)

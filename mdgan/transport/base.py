@@ -43,6 +43,9 @@ Admit = Callable[[Mapping[str, Any]], Mapping[str, Any] | str]
 SERVER = 0
 """The server's number as a peer. Hosts are numbered by their first worker."""
 
+LOOPBACK = "127.0.0.1"
+"""The address of a machine for its own processes."""
+
 RELAY = "server"
 """Where parcels are fetched of a host that other hosts cannot reach."""
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from mdgan.messages import Message
-from mdgan.transport.base import SERVER, Asked, HostEvent, Lost, Received, Traffic
+from mdgan.transport.base import LOOPBACK, SERVER, Asked, HostEvent, Lost, Received, Traffic
 from mdgan.transport.frames import Frame, WireError, decode, encode, one_line
 from mdgan.transport.parcels import NothingThere
 from mdgan.transport.until import Inbox
@@ -22,10 +22,12 @@ class HostTransport(ABC):
         traffic: bytes moved so far.
         clock_offset_seconds: what to add to this machine's monotonic clock to get the server's.
         welcome: what the server told when it let this host in.
+        own_address: of this machine, where the server and other hosts can reach it besides.
     """
 
     def __init__(self, host: int) -> None:
         self.traffic = Traffic()
+        self.own_address = LOOPBACK
         self.clock_offset_seconds = 0.0
         self.welcome: Mapping[str, Any] = {}
         self.host = host

@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from mdgan.messages import Message
-from mdgan.transport.base import Admit, Asked, Joined, Lost, Received, Refused, ServerEvent, Traffic
+from mdgan.transport.base import (
+    LOOPBACK,
+    Admit,
+    Asked,
+    Joined,
+    Lost,
+    Received,
+    Refused,
+    ServerEvent,
+    Traffic,
+)
 from mdgan.transport.frames import Frame, decode, encode, one_line
 from mdgan.transport.until import Inbox, Until
 
@@ -75,10 +85,12 @@ class ServerTransport:
 
     Attributes:
         traffic: bytes moved so far.
+        own_address: of this machine, where hosts can reach it besides.
     """
 
     def __init__(self, admit: Admit) -> None:
         self.traffic = Traffic()
+        self.own_address = LOOPBACK
         self._admit = admit
         self._inbox: Inbox[tuple[ServerEvent, Guest | None]] = Inbox()
         self._lock = threading.Lock()

@@ -18,12 +18,12 @@ from mdgan.families.data_parallel.apart_messages import (
 from mdgan.families.data_parallel.groups import GeneratorRanks
 from mdgan.families.data_parallel.image_buffer import ImageBuffer, deal
 from mdgan.families.data_parallel.messages import Share
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import (
     ALONE,
     BUFFERS,
     DISCRIMINATOR,
     GENERATOR,
-    ReferenceReplica,
 )
 from mdgan.families.data_parallel.server import DataParallelServer
 from mdgan.families.data_parallel.settings import DataParallelSettings

@@ -6,7 +6,7 @@ from math import prod
 import torch
 
 from mdgan.data.shard import Shard
-from mdgan.engine.message_sizes import MessageSizes, small_bytes
+from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning
 from mdgan.families.data_parallel.apart_host import ApartHost
 from mdgan.families.data_parallel.apart_messages import apart_sizes
@@ -14,16 +14,19 @@ from mdgan.families.data_parallel.apart_server import ApartServer
 from mdgan.families.data_parallel.host import DataParallelHost
 from mdgan.families.data_parallel.messages import KINDS, TRAIN
 from mdgan.families.data_parallel.planning import planning
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import (
     ALONE,
     DISCRIMINATOR,
     GENERATOR,
-    ReferenceReplica,
     Replica,
     weight_vectors,
 )
+from mdgan.families.data_parallel.ring_host import RingMember
+from mdgan.families.data_parallel.ring_messages import with_ring
 from mdgan.families.data_parallel.server import DataParallelServer
-from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
+from mdgan.families.data_parallel.sums import Sums
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model
 from mdgan.gan.labels import num_classes_of
 from mdgan.gan.local_gan import resolve_kappa
@@ -57,8 +60,15 @@ class _DataParallel(Builder[DataParallelSettings]):
     def host(self, needs: HostNeeds[DataParallelSettings]) -> DataParallelHost:
         """The part of a host, with a replica for each of its shards."""
         replicas = {rank: make_replica(rank, needs) for rank in needs.shards}
-        kind = DataParallelHost if needs.settings.generator_ranks is None else ApartHost
-        return kind(replicas, needs.device, needs.tracer)
+        settings, tracer = needs.settings, needs.tracer
+        if settings.generator_ranks is not None:
+            return ApartHost(replicas, needs.device, tracer)
+        member = None
+        if settings.all_reduce != STAR:
+            policies = {name: settings.policy(name) for name in (GENERATOR, DISCRIMINATOR)}
+            sums = Sums(settings.all_reduce)
+            member = RingMember.of(list(replicas.values()), policies, sums, tracer)
+        return DataParallelHost(replicas, needs.device, tracer, member)
 
     def message_sizes(self, settings: DataParallelSettings, models: Models) -> MessageSizes:
         """Weights on the way out, gradients on the way back."""
@@ -73,14 +83,18 @@ class _DataParallel(Builder[DataParallelSettings]):
             counts = _LABEL_BYTES * (num_classes_of(networks[GENERATOR]) or 0)
             return apart_sizes(_STATE_BYTES, weights + counts, gradients, image_bytes)
         answers = {kind: 4 * prod(r.vector(networks).shape) for kind, r in KINDS.items()}
-        return MessageSizes(
+        # A sum is float64, but stands for three workers or more.
+        sizes = MessageSizes(
             _STATE_BYTES + settings.lag_at(1) * image_bytes[DISCRIMINATOR],
-            # A sum is float64, but stands for three workers or more.
             lambda count: {
                 kind: count * (size + 64) + small_bytes(count) for kind, size in answers.items()
             },
             lambda count: {TRAIN: weights + small_bytes(count)},
         )
+        if settings.all_reduce == STAR:
+            return sizes
+        whole = state_bytes(*((networks[name], settings.policy(name)) for name in networks))
+        return with_ring(sizes, whole, settings.num_workers)
 
     def planning(
         self, settings: DataParallelSettings, models: Models, shard_size: int | None

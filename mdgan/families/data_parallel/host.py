@@ -4,11 +4,22 @@ from collections.abc import Mapping
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from mdgan.engine.answers import pack_answers
 from mdgan.engine.parts import HostHandler, HostPart
-from mdgan.families.data_parallel.messages import TRAIN, gradient_form, read_train
-from mdgan.families.data_parallel.replica import Replica
+from mdgan.families.data_parallel.messages import (
+    TRAIN,
+    Share,
+    gradient_form,
+    is_again,
+    read_for_ring,
+    read_train,
+    read_weights,
+)
+from mdgan.families.data_parallel.replica import Reduction, Replica
+from mdgan.families.data_parallel.ring_host import RingMember
+from mdgan.families.data_parallel.ring_messages import norms
 from mdgan.gan.weighted_mean import weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
@@ -22,16 +33,24 @@ class DataParallelHost(HostPart):
         replicas: by rank.
         device: where they live.
         tracer: records what they do when.
+        member: the host's part in the ring, if gradients are added up in one.
     """
 
     begins = TRAIN
 
     def __init__(
-        self, replicas: Mapping[int, Replica], device: torch.device, tracer: Tracer
+        self,
+        replicas: Mapping[int, Replica],
+        device: torch.device,
+        tracer: Tracer,
+        member: RingMember | None = None,
     ) -> None:
         self._replicas = replicas
         self._device = device
         self._tracer = tracer
+        self._member = member
+        self._found: dict[int, Tensor] = {}
+        self._losses: dict[int, Tensor] = {}
 
     @property
     def learners(self) -> Mapping[int, Replica]:
@@ -40,27 +59,46 @@ class DataParallelHost(HostPart):
 
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
-        return {TRAIN: self._train}
+        of_ring = {} if self._member is None else self._member.handlers()
+        return {TRAIN: self._train, **of_ring}
 
     def _train(self, message: Message, transport: HostTransport) -> None:
         reduction, shares, lag = read_train(message)
-        weights = {name: vector.to(self._device) for name, vector in message.tensors.items()}
+        weights = {name: vector.to(self._device) for name, vector in read_weights(message).items()}
         for replica in self._replicas.values():  # also of workers that are not asked this time
             replica.take_over(weights)
+        if not (is_again(message) and shares.keys() <= self._found.keys()):
+            self._found, self._losses = self._find(reduction, shares, lag)
+        with self._tracer.span("send") as span:
+            span.num_bytes = transport.send(self._answer(message, reduction, shares))
+
+    def _find(
+        self, reduction: Reduction, shares: Mapping[int, Share], lag: int
+    ) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+        """Gradients and losses by worker."""
         found, losses = {}, {}
         for rank, share in shares.items():
             found[rank], losses[rank] = self._replicas[rank].gradients(
                 reduction, share.batch_sizes, lag, self._tracer.of_worker(rank)
             )
-        with self._tracer.span("send") as span:
-            answer = pack_answers(
-                message.iteration,
-                found,
-                losses,
-                dict.fromkeys(found, 0),  # three or more are added up
-                gradient_form(reduction, next(iter(found.values())).shape),
-                add_up=partial(
-                    weighted_sum, weights={rank: share.weight for rank, share in shares.items()}
-                ),
-            )
-            span.num_bytes = transport.send(answer)
+        return found, losses
+
+    def _answer(
+        self, message: Message, reduction: Reduction, shares: Mapping[int, Share]
+    ) -> Message:
+        found = {rank: self._found[rank] for rank in shares}
+        losses = {rank: self._losses[rank] for rank in shares}
+        given = read_for_ring(message)
+        if self._member is not None and given is not None:
+            self._member.keep(given, reduction, found)
+            return norms(message.iteration, reduction, found, losses)
+        return pack_answers(
+            message.iteration,
+            found,
+            losses,
+            dict.fromkeys(found, 0),  # three or more are added up
+            gradient_form(reduction, next(iter(found.values())).shape),
+            add_up=partial(
+                weighted_sum, weights={rank: share.weight for rank, share in shares.items()}
+            ),
+        )

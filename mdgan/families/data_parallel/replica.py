@@ -1,8 +1,9 @@
 """What workers and the server compute in data-parallel training (ParaGAN, section 2).
 
 All replicas of a network are equal whenever a gradient is taken, and all take the same step: with
-the mean of the gradients that workers find on their own batches. Only the server has optimizers.
-What it steps is its reference replica, whose weights are then the workers'.
+the mean of the gradients that workers find on their own batches. Only the server has optimizers: what
+it steps is its reference replica, whose weights are then the workers'. In a ring hosts have
+optimizers, too, and step as the server does.
 
 Synchronous updates take one step after the other: θ' = opt_D(θ; x, G_w(z)), then
 w' = opt_G(w; D_θ'(G_w(z'))). Asynchronous ones (section 5.1, figure 5) take both at once, and
@@ -15,7 +16,6 @@ reads, and all other buffers are averaged when an iteration ends.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -25,10 +25,12 @@ from mdgan.families.data_parallel.scaling import BatchSizes
 from mdgan.gan.discriminator_learner import Stage, unobserved
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.local_gan import Generated, LocalGAN
-from mdgan.gan.model_state import check_names, load_model, optimizer_tensors, part_of, under
+from mdgan.gan.model_state import (
+    check_names,
+    part_of,
+    under,
+)
 from mdgan.gan.model_vector import TensorVector, buffers_of, gradients_of, weights_of
-from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.optimizers import clip, make_optimizer, use_rate_of
 
 GENERATOR, DISCRIMINATOR, BUFFERS = "generator", "discriminator", "buffers"
 _WHOLE = 2.0**24
@@ -53,6 +55,11 @@ class Reduction:
     def last(self) -> bool:
         """Whether the iteration ends with it."""
         return bool(self.buffered)
+
+    @property
+    def changed(self) -> set[str]:
+        """What has other values after the step, by the names of `weight_vectors`."""
+        return {*self.networks, *([BUFFERS] if self.last else [])}
 
     def vector(self, models: Mapping[str, nn.Module]) -> "GradientVector":
         """What is averaged, as one tensor.
@@ -93,10 +100,14 @@ class GradientVector(TensorVector):
     Args:
         trained: the models whose gradients are in it.
         buffered: those whose buffers are in it.
+
+    Attributes:
+        num_gradient_blocks: how many blocks are gradients; those of buffers follow.
     """
 
     def __init__(self, trained: list[nn.Module], buffered: list[nn.Module]) -> None:
         super().__init__(lambda: [gradients_of(*trained), *buffers_of(*buffered)])
+        self.num_gradient_blocks, _ = TensorVector(lambda: [gradients_of(*trained)]).shape
         _, whole = buffers_of(*buffered)
         num_whole_blocks, _ = TensorVector(lambda: [whole]).shape
         self._first_whole = self.shape[0] - num_whole_blocks
@@ -136,14 +147,17 @@ class Replica:
     Args:
         gan: both networks, and the worker's data.
         shape: of a sample, (C, H, W).
+
+    Attributes:
+        models: both networks, by name.
     """
 
     def __init__(self, gan: LocalGAN, shape: Sequence[int]) -> None:
         self._gan = gan
         self._shape = shape
         self._images = self._no_images()
-        self._models = {GENERATOR: gan.generator, DISCRIMINATOR: gan.discriminator}
-        self._vectors = weight_vectors(self._models)
+        self.models = {GENERATOR: gan.generator, DISCRIMINATOR: gan.discriminator}
+        self._vectors = weight_vectors(self.models)
         self._answers: dict[Reduction, GradientVector] = {}
         self._generated: Generated | None = None
         self._device = next(gan.generator.parameters()).device
@@ -234,7 +248,7 @@ class Replica:
         return self._found(ALONE[DISCRIMINATOR]), loss
 
     def _found(self, reduction: Reduction) -> Tensor:
-        return self._answers.setdefault(reduction, reduction.vector(self._models)).read()
+        return self._answers.setdefault(reduction, reduction.vector(self.models)).read()
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the worker's next answer depends on, besides the networks."""
@@ -263,99 +277,3 @@ class Replica:
 
     def _no_images(self) -> ImageBuffer:
         return ImageBuffer(self._shape, num_classes_of(self._gan.discriminator))
-
-
-class _Network:
-    """A network and its optimizer."""
-
-    def __init__(self, model: nn.Module, policy: Policy) -> None:
-        self.model = model
-        self.optimizer = make_optimizer(model, policy)
-        self.policy = policy
-
-    def step(self) -> None:
-        clip([p for p in self.model.parameters() if p.requires_grad], self.policy)
-        self.optimizer.step()
-
-
-class ReferenceReplica:
-    """The server's replica, which takes the steps.
-
-    Args:
-        models: both networks, by name.
-        policies: how each is optimized.
-
-    Attributes:
-        models: both networks, by name.
-    """
-
-    def __init__(self, models: Mapping[str, nn.Module], policies: Mapping[str, Policy]) -> None:
-        self.models = models
-        self._networks = {name: _Network(models[name], policies[name]) for name in models}
-        self._weights = weight_vectors(models)
-        self._answers: dict[Reduction, GradientVector] = {}
-
-    @property
-    def device(self) -> torch.device:
-        """Where it lives."""
-        return next(self.models[GENERATOR].parameters()).device
-
-    def vector(self, reduction: Reduction) -> GradientVector:
-        """What a reduction averages."""
-        return self._answers.setdefault(reduction, reduction.vector(self.models))
-
-    def weights(self, name: str) -> Tensor:
-        """The present weights of a network, or the buffers of both, as they travel."""
-        return self._weights[name].read()
-
-    def at(self, iteration: int, scales: Mapping[str, float]) -> None:
-        """Learning rates become those of an iteration.
-
-        Args:
-            iteration: i; the first is 1.
-            scales: what that of each network is multiplied by besides.
-        """
-        for name, network in self._networks.items():
-            use_rate_of(iteration, network.optimizer, network.policy, scales[name])
-
-    def put(self, reduction: Reduction, mean: Tensor) -> None:
-        """Puts the mean of all workers' gradients in place, and that of their buffers.
-
-        Args:
-            reduction: which gradients.
-            mean: float64 of `GradientVector.shape`.
-        """
-        self.vector(reduction).write(mean)
-
-    def step(self, reduction: Reduction) -> None:
-        """One optimizer step of each network in a reduction."""
-        for name in reduction.networks:
-            self._networks[name].step()
-
-    def state(self) -> dict[str, Tensor]:
-        """A copy of everything that the next iteration depends on.
-
-        Returns:
-            `generator.…` and `discriminator.…`: weights and buffers; `generator_moments.…` and
-            `discriminator_moments.…`: what the optimizers keep.
-        """
-        parts = chain.from_iterable(
-            (
-                under(f"{name}.", network.model.state_dict()),
-                under(f"{name}_moments.", optimizer_tensors(network.model, network.optimizer)),
-            )
-            for name, network in self._networks.items()
-        )
-        return {name: t.detach().clone() for part in parts for name, t in part.items()}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restores what `state` returned.
-
-        Raises:
-            KeyError, RuntimeError: the state does not fit these networks.
-        """
-        prefixes = [f"{name}{end}" for name in self._networks for end in (".", "_moments.")]
-        check_names(state, *prefixes)
-        for name, network in self._networks.items():
-            weights, moments = part_of(state, f"{name}."), part_of(state, f"{name}_moments.")
-            load_model(network.model, network.optimizer, weights, moments)

@@ -1,23 +1,35 @@
 """The server's share of data-parallel training: it averages gradients and takes the steps."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm, Answers
-from mdgan.engine.parts import Advance, ServerPart
+from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.barrier import Hosts, workers_of
+from mdgan.engine.server.desk import in_words
 from mdgan.engine.server.engine import Engine
-from mdgan.families.data_parallel.messages import KINDS, Share, gradient_form, train
+from mdgan.families.data_parallel.messages import (
+    KINDS,
+    ForRing,
+    Share,
+    gradient_form,
+    train,
+)
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import (
     BUFFERS,
     DISCRIMINATOR,
     GENERATOR,
     Reduction,
-    ReferenceReplica,
     reductions,
 )
-from mdgan.families.data_parallel.settings import DataParallelSettings
+from mdgan.families.data_parallel.ring_messages import norm_form
+from mdgan.families.data_parallel.ring_server import Ring
+from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
+from mdgan.families.data_parallel.sums import Sums
 from mdgan.gan.weighted_mean import average
 
 _NUM_REDUCED = "num_reduced"
@@ -44,11 +56,19 @@ class DataParallelServer(ServerPart):
         self._scaling = settings.scaling()
         self._num_reduced = 0
         self._sent = _Sent(replica)
+        self._ring = None
+        if settings.all_reduce != STAR:
+            self._ring = Ring(replica, Sums(settings.all_reduce))
 
     @property
     def forms(self) -> Sequence[AnswerForm]:
         """See `ServerPart`."""
-        return tuple(self._forms.values())
+        of_ring = () if self._ring is None else self._ring.forms
+        return (*self._forms.values(), *of_ring)
+
+    def handlers(self) -> Mapping[str, ServerHandler]:
+        """See `ServerPart`."""
+        return {} if self._ring is None else self._ring.handlers()
 
     @property
     def generator(self) -> nn.Module:
@@ -81,24 +101,27 @@ class DataParallelServer(ServerPart):
         # 1. Share out the samples of the iteration.
         with engine.span("scale"):
             shares = self._shares(workers_of(hosts), DISCRIMINATOR)
-            self._replica.at(
-                i, self._rate_factors(dict.fromkeys((DISCRIMINATOR, GENERATOR), shares))
-            )
+            rates = self._rate_factors(dict.fromkeys((DISCRIMINATOR, GENERATOR), shares))
+            self._replica.at(i, rates)
+        if self._ring is not None:
+            self._ring.build(i, _asked(hosts, shares, engine), engine)
 
         # 2. Average each gradient as soon as all workers have found it, and step with the mean.
         for reduction in reductions(lag, self._settings.local_steps)[self._num_reduced :]:
-            answers = self._ask(i, hosts, reduction, shares, lag, engine)
-            if not answers.losses:  # goes on with this reduction once there are workers again
+            question = _Question(i, reduction, shares, rates, lag)
+            found = self._average(question, hosts, engine)
+            if found is None:  # goes on with this reduction once there are workers again
                 return None
+            mean, answers, stepped = found
             with engine.span("aggregate"):
-                weights = {worker: share.weight for worker, share in shares.items()}
-                mean = average(answers.singles, answers.sums, weights)
                 self._replica.put(reduction, mean)
             with engine.span("step" if reduction.last else "local step"):
                 self._replica.step(reduction)
-            self._sent.note_step(reduction)
+            self._sent.note_step(reduction, stepped)
             self._num_reduced += 1
         self._num_reduced = 0
+        if stepped and engine.checkpoints.due(done, i):
+            self._compare_replicas(i, engine)
         return Advance(i, answers.mean_losses(), sorted(answers.losses))
 
     def progress(self) -> dict[str, int]:
@@ -121,6 +144,8 @@ class DataParallelServer(ServerPart):
     def settle(self, engine: Engine) -> None:
         """Hosts that are gone have nothing any more when they come back."""
         self._sent.keep_only(engine.members.hosts())
+        if self._ring is not None:
+            self._ring.settle(engine.members.hosts())
 
     def _shares(self, workers: Sequence[int], network: str) -> dict[int, Share]:
         """The shares of workers, which weigh as much as a network's samples."""
@@ -137,20 +162,35 @@ class DataParallelServer(ServerPart):
             for network, group in shares.items()
         }
 
+    def _average(self, question: "_Question", hosts: Hosts, engine: Engine) -> "_Average | None":
+        """The mean of a gradient, by the ring if there is one; None without any answer."""
+        asked = _asked(hosts, question.shares, engine)
+        if self._ring is not None and self._ring.stands(asked):
+            told = self._ask(question, asked, engine, by_ring=True)
+            mean = self._ring.mean(
+                question.i,
+                question.reduction,
+                told,
+                question.weights,
+                engine,
+                wants_digest=self._compares_after(question, engine),
+            )
+            if mean is not None:
+                return _Average(mean, told, self._ring.stepped())
+            question = question.again(told.losses)
+            asked = _asked(hosts, question.shares, engine)
+        answers = self._ask(question, asked, engine)
+        if not answers.losses:
+            return None
+        with engine.span("aggregate"):
+            mean = average(answers.singles, answers.sums, question.weights)
+        return _Average(mean, answers, set())
+
     def _ask(
-        self,
-        i: int,
-        hosts: Hosts,
-        reduction: Reduction,
-        shares: Mapping[int, Share],
-        lag: int,
-        engine: Engine,
+        self, question: "_Question", asked: Hosts, engine: Engine, *, by_ring: bool = False
     ) -> Answers:
-        """Asks the hosts that have kept up in this iteration for their share of a reduction."""
-        free = engine.members.free()
-        here = {host: free.get(host, ()) for host in hosts}
-        asked = {host: [n for n in carried if n in shares] for host, carried in here.items()}
-        asked = {host: carried for host, carried in asked.items() if carried}
+        """Asks hosts for their share of a reduction: their gradients, or how long these are."""
+        i, reduction, shares = question.i, question.reduction, question.shares
         engine.ask(
             i,
             asked,
@@ -159,16 +199,90 @@ class DataParallelServer(ServerPart):
                 reduction,
                 {n: shares[n] for n in asked[host]},
                 self._sent.missing(host, _ALL),
-                lag,
+                question.lag,
+                ForRing(question.rates, self._sent.moments(host)) if by_ring else None,
+                again=question.is_again,
             ),
         )
-        return engine.barrier.collect(
-            i, asked, {n: share.weight for n, share in shares.items()}, self._forms[reduction]
-        )
+        form = norm_form(reduction) if by_ring else self._forms[reduction]
+        return engine.barrier.collect(i, asked, question.weights, form)
+
+    def _compares_after(self, question: "_Question", engine: Engine) -> bool:
+        return question.reduction.last and engine.checkpoints.due(question.i - 1, question.i)
+
+    def _compare_replicas(self, i: int, engine: Engine) -> None:
+        """Names hosts whose replica is another than the server's; they get the server's again."""
+        assert self._ring is not None, "only members of a ring step"
+        for host in sorted(self._ring.different(self._replica.digest())):
+            self._sent.forget(host)
+            workers = engine.members.hosts().get(host, [])
+            engine.observer.event("replica", i, workers=workers)
+            engine.observer.note(
+                f"the replica of rank(s) {in_words(workers)} is not the server's any more (broken "
+                "memory, or another kind of machine?); it gets the server's again"
+            )
+
+
+def _asked(hosts: Hosts, shares: Mapping[int, Share], engine: Engine) -> dict[int, list[int]]:
+    """The hosts that have kept up in this iteration, with those of their workers that have a share.
+
+    Args:
+        hosts: those that the iteration began with.
+        shares: by worker.
+        engine: knows which hosts are free.
+    """
+    free = engine.members.free()
+    here = {host: [n for n in free.get(host, ()) if n in shares] for host in hosts}
+    return {host: carried for host, carried in here.items() if carried}
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A reduction that hosts are asked to take part in.
+
+    Attributes:
+        i: the iteration.
+        reduction: which gradients.
+        shares: of all workers that take part.
+        rates: what the learning rate of each network is multiplied by.
+        lag: see `train`.
+        is_again: whether hosts have found their gradients already.
+    """
+
+    i: int
+    reduction: Reduction
+    shares: Mapping[int, Share]
+    rates: Mapping[str, float]
+    lag: int
+    is_again: bool = False
+
+    @property
+    def weights(self) -> dict[int, float]:
+        """Of each worker in the mean."""
+        return {worker: share.weight for worker, share in self.shares.items()}
+
+    def again(self, workers: Collection[int]) -> "_Question":
+        """The same, for those workers whose gradients can be used."""
+        shares = {n: share for n, share in self.shares.items() if n in workers}
+        return replace(self, shares=shares, is_again=True)
+
+
+class _Average(NamedTuple):
+    """A mean gradient.
+
+    Attributes:
+        mean: float64 of `GradientVector.shape`.
+        answers: of the workers whose gradients are in it.
+        stepped: the hosts that have stepped with it already.
+    """
+
+    mean: Tensor
+    answers: Answers
+    stepped: set[int]
 
 
 class _Sent:
-    """Which weights every host has, so that none is sent twice.
+    """Which weights every host has, so that none is sent twice; in a ring also which moments.
 
     Args:
         replica: whose weights they are.
@@ -189,14 +303,35 @@ class _Sent:
                 self._read[name] = self._replica.weights(name)
         return {name: self._read[name] for name in lacking}
 
-    def note_step(self, reduction: Reduction) -> None:
-        """The weights of the networks in a reduction are others now."""
-        changed = {*reduction.networks, *([BUFFERS] if reduction.last else [])}
+    def moments(self, host: int) -> dict[str, dict[str, Tensor]]:
+        """What the optimizers keep whose networks a host could not step with yet, by network."""
+        has = self._has.setdefault(host, set())
+        lacking = [name for name in (GENERATOR, DISCRIMINATOR) if _moments_of(name) not in has]
+        has.update(map(_moments_of, lacking))
+        return {name: self._replica.moments(name) for name in lacking}
+
+    def note_step(self, reduction: Reduction, stepped: Collection[int] = ()) -> None:
+        """The networks in a reduction are others now.
+
+        Args:
+            reduction: which.
+            stepped: the hosts whose replicas have taken the same step.
+        """
+        changed = reduction.changed
         for name in changed:
             self._read.pop(name, None)
-        for has in self._has.values():
-            has -= changed
+        for host, has in self._has.items():
+            if host not in stepped:
+                has -= {*changed, *map(_moments_of, reduction.networks)}
+
+    def forget(self, host: int) -> None:
+        """A host has nothing any more."""
+        self._has.pop(host, None)
 
     def keep_only(self, hosts: Collection[int]) -> None:
         """Forgets hosts that are gone."""
         self._has = {host: has for host, has in self._has.items() if host in hosts}
+
+
+def _moments_of(network: str) -> str:
+    return f"moments of the {network}"

@@ -8,9 +8,14 @@ from mdgan.families.contract import Algorithm, updates_setting
 from mdgan.families.data_parallel.groups import GeneratorRanks, parse_generator_ranks
 from mdgan.families.data_parallel.scaling import BatchSizes, Scaling
 from mdgan.gan.rate_scaling import SCALING_RULE_NAMES
-from mdgan.settings.declare import flag, parsed, setting, text, whole
+from mdgan.settings.declare import flag, one_of, parsed, setting, text, whole
 
 NAME = "paragan"
+STAR = "star"
+ROUGH = ("fast", "fast-bf16")
+"""The values of `--all-reduce` that give up exact sums of gradients."""
+_BUILD, _REDUCE, _STEP = "ring", "reduce", "step"
+"""Phases of a run with a ring; its hosts take steps, too."""
 _MOST_BATCHES = 2
 _ALONE = "local-step"
 _MOST_BUFFERED = 1000
@@ -83,6 +88,15 @@ class DataParallelSettings(RunSettings):
         default_text="--batch-size",
     )
 
+    all_reduce: str = setting(
+        STAR,
+        "How gradients are added up. star: by the server. ring: by all processes among themselves, "
+        "with the same bits. fast, fast-bf16: likewise, rounded to fp32 or bf16, so that results "
+        "depend on how workers are spread. Connections between hosts are not encrypted then.",
+        one_of(STAR, "ring", *ROUGH),
+        metavar="HOW",
+    )
+
     def check(self) -> None:
         """Refuses what makes no sense where every worker trains in every iteration."""
         super().check()
@@ -110,6 +124,7 @@ class DataParallelSettings(RunSettings):
         self._check_updates()
         if self.generator_ranks is not None:
             self._check_apart(self.generator_ranks)
+        self._check_all_reduce()
         if self.lr_scaling in SCALING_RULE_NAMES.registered:
             self._try_scaling()
 
@@ -177,6 +192,25 @@ class DataParallelSettings(RunSettings):
         """See `RunSettings`; the generator alone needs no data."""
         return self.generator_ranks is None or worker not in self.generator_ranks
 
+    def _check_all_reduce(self) -> None:
+        if self.all_reduce == STAR:
+            return
+        if self.generator_ranks is not None:
+            raise BadInput(
+                f"--all-reduce {self.all_reduce}: with --generator-ranks {self.generator_ranks} "
+                "the server adds up the gradients of each group; leave one of them out"
+            )
+        if self.num_workers == 1:
+            raise BadInput(
+                f"--all-reduce {self.all_reduce}: a single worker has nothing to add up; leave it "
+                "out, or use more workers"
+            )
+        if self.deadline is not None:
+            raise BadInput(
+                f"--deadline {self.deadline}: with --all-reduce {self.all_reduce} every worker "
+                f"waits for all others; leave it out, or use --all-reduce {STAR}"
+            )
+
     def lag_at(self, iteration: int) -> int:
         """How many iterations ago the images were made that discriminators learn from.
 
@@ -207,10 +241,20 @@ class DataParallelSettings(RunSettings):
 @dataclass(frozen=True)
 class _ParaGAN(Algorithm[DataParallelSettings]):
     def phases(self, settings: DataParallelSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Without steps of the discriminators alone, as long as both networks step at once."""
+        """Without steps of the discriminators alone, as long as both networks step at once.
+
+        Where the server adds up gradients, there is no ring, and hosts do not step.
+        """
         server, host = super().phases(settings)
-        alone = (_ALONE,) if settings.lag_at(settings.iterations) else ()
-        return tuple(phase for phase in server if phase not in alone), host
+        unused = {_ALONE} if settings.lag_at(settings.iterations) else set()
+        if settings.all_reduce == STAR:
+            unused |= {_BUILD, _REDUCE}
+            host = tuple(phase for phase in host if phase not in (_REDUCE, _STEP))
+        return tuple(phase for phase in server if phase not in unused), host
+
+    def opens_links(self, settings: DataParallelSettings) -> str:
+        """Members of a ring are connected by gloo, which does not encrypt."""
+        return "" if settings.all_reduce == STAR else f"--all-reduce {settings.all_reduce}"
 
 
 PARAGAN = _ParaGAN(
@@ -218,7 +262,10 @@ PARAGAN = _ParaGAN(
     "workers train both models on their own data, and every gradient is averaged",
     DataParallelSettings,
     "mdgan.families.data_parallel.build:BUILDER",
-    server_phases=("scale", "send", "wait", "aggregate", _ALONE, "step"),
-    host_phases=("receive", "generate", "real-half", "fake-half", "aggregate", "send"),
+    server_phases=("scale", _BUILD, "send", "wait", _REDUCE, "aggregate", _ALONE, "step"),
+    host_phases=(
+        *("receive", "generate", "real-half", "fake-half", "aggregate", "send"),
+        *(_REDUCE, _STEP),
+    ),
 )
 """Shi et al. 2024."""

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import (
     DISCRIMINATOR,
     GENERATOR,
-    ReferenceReplica,
     Replica,
 )
 from mdgan.gan.discriminator import Discriminator

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mdgan.families.data_parallel.image_buffer import ImageBuffer
+from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import (
     BUFFERS,
     DISCRIMINATOR,
     GENERATOR,
-    ReferenceReplica,
     Replica,
     reductions,
 )

@@ -1,0 +1,131 @@
+"""The messages of a ring: hosts and the server add gradients up among themselves."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mdgan.engine.answers import AnswerForm, pack_answers
+from mdgan.engine.message_sizes import MessageSizes, small_bytes
+from mdgan.families.data_parallel.messages import KINDS, TRAIN
+from mdgan.families.data_parallel.replica import Reduction
+from mdgan.messages import Message
+from mdgan.transport.collective import most_place_bytes
+
+RING, PLACES, SUM, MEMBER = "RING", "PLACES", "SUM", "MEMBER"
+LARGEST = "largest"
+NORMS = {reduction: kind.replace("GRADIENT", "NORM") for kind, reduction in KINDS.items()}
+"""The kinds of answer that tell how long gradients are."""
+
+DONE = AnswerForm("DONE", (1,), sums=False)
+"""A host has done what it was asked for; it asks nothing of any worker."""
+
+
+def norm_form(reduction: Reduction) -> AnswerForm:
+    """How hosts tell of the gradients that they would add up."""
+    return AnswerForm(NORMS[reduction], (1,), sums=False, beside={LARGEST: (1,)})
+
+
+def norms(
+    iteration: int,
+    reduction: Reduction,
+    found: Mapping[int, Tensor],
+    losses: Mapping[int, Tensor],
+) -> Message:
+    """Host → server: how long the gradients of its workers are, and what is largest in each.
+
+    Args:
+        iteration: i.
+        reduction: which gradients.
+        found: by worker, float32 of `GradientVector.shape`.
+        losses: J_disc and J_gen by worker, float32 [2].
+
+    Returns:
+        As `pack_answers`: the norm, and beside it `largest`, the largest absolute value; 0 where
+        that is not finite, since the norm says it.
+    """
+    largest = {n: vector.abs().max().nan_to_num(0, 0, 0).view(1) for n, vector in found.items()}
+    return pack_answers(
+        iteration,
+        {n: torch.linalg.vector_norm(vector).view(1) for n, vector in found.items()},
+        losses,
+        {},
+        norm_form(reduction),
+        {LARGEST: largest},
+    )
+
+
+def ring(iteration: int, rank: int, size: int, num_threads: int) -> Message:
+    """Server → host: be a member of a ring.
+
+    Args:
+        iteration: i.
+        rank: of the host in it; the server is 0.
+        size: the number of members.
+        num_threads: with which the server computes. Hosts step with as many: sums over a whole
+            tensor, as in clipping, depend on it.
+    """
+    return Message(RING, iteration, {"rank": rank, "size": size, "threads": num_threads})
+
+
+def places(iteration: int, found: Sequence[bytes]) -> Message:
+    """Server → host: where the members listen, by rank; connect with them."""
+    return Message(PLACES, iteration, {"places": [place.hex() for place in found]})
+
+
+def add_up(iteration: int, weights: Mapping[int, float], *, wants_digest: bool) -> Message:
+    """Server → host: add up the gradients that you have found, and step with the mean.
+
+    Args:
+        iteration: i.
+        weights: of the workers whose gradients count, all hosts' together.
+        wants_digest: whether to tell the digest of the replica after the step.
+    """
+    told = {str(worker): weight for worker, weight in weights.items()}
+    return Message(SUM, iteration, {"weights": told, "digest": wants_digest})
+
+
+def member(iteration: int, **told: Any) -> Message:
+    """Host → server, before DONE: what became of it.
+
+    Args:
+        iteration: i.
+        told: `place`, where it listens, in hexadecimal digits; or `connected`; or `stepped`, and
+            the `digest` of its replica if that was asked for.
+    """
+    return Message(MEMBER, iteration, told)
+
+
+def done(iteration: int) -> Message:
+    """Host → server: it is ready for the next question."""
+    return Message(DONE.kind, iteration, {"workers": []})
+
+
+def with_ring(sizes: MessageSizes, replica_bytes: int, num_workers: int) -> MessageSizes:
+    """The message sizes of a run whose hosts add gradients up in a ring.
+
+    Args:
+        sizes: those of a star.
+        replica_bytes: of the whole replica in a message.
+        num_workers: N at the start; twice as many may have come.
+    """
+    most = 2 * num_workers + 2
+    a_place = 2 * most_place_bytes(most) + 8
+
+    def from_host(count: int) -> dict[str, int]:
+        kinds = dict.fromkeys((*NORMS.values(), DONE.kind), small_bytes(count))
+        return {**sizes.from_host(count), **kinds, MEMBER: small_bytes(0) + a_place}
+
+    def from_server(count: int) -> dict[str, int]:
+        question = sizes.from_server(count)
+        return {
+            **question,
+            TRAIN: question[TRAIN] + replica_bytes,
+            RING: small_bytes(count),
+            PLACES: small_bytes(0) + most * a_place,
+            SUM: small_bytes(most),
+        }
+
+    return replace(sizes, from_host=from_host, from_server=from_server)

@@ -1,0 +1,67 @@
+"""What members of a ring add up, and how it becomes the mean: exactly, or rounded.
+
+Exact sums are those of `weighted_mean.py`, in whole steps. Rough ones are of gradients alone;
+buffers are averaged exactly whatever becomes of gradients.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from mdgan.families.data_parallel.replica import GradientVector
+from mdgan.families.data_parallel.settings import ROUGH
+from mdgan.gan.weighted_mean import mean_of_steps, sum_in_steps, total_weight, weighted_sum
+
+_ROUGH = dict(zip(ROUGH, (torch.float32, torch.bfloat16), strict=True))
+"""What is added up instead of whole steps."""
+
+
+class Sums:
+    """How the vectors of all members are added up.
+
+    Args:
+        all_reduce: the value of `--all-reduce`.
+    """
+
+    def __init__(self, all_reduce: str) -> None:
+        self._rough = _ROUGH.get(all_reduce)
+
+    def addends(
+        self, like: GradientVector, found: Mapping[int, Tensor], weights: Mapping[int, float]
+    ) -> list[Tensor]:
+        """What one member adds.
+
+        Args:
+            like: what is averaged.
+            found: of the member's workers, float32 of its shape; the server has none.
+            weights: of each worker in the mean.
+
+        Returns:
+            On the CPU: the rough part, float32 or bfloat16, which may be empty; the exact one,
+            int64, which may be empty, too.
+        """
+        cut = 0 if self._rough is None else like.num_gradient_blocks
+        dtype = self._rough or torch.float32
+        blocks, width = like.shape
+        if not found:
+            exact = torch.zeros(blocks - cut, width, dtype=torch.int64)
+            return [torch.zeros(cut, width, dtype=dtype), exact]
+        rough = weighted_sum({n: vector[:cut] for n, vector in found.items()}, weights)
+        exact = sum_in_steps({n: vector[cut:] for n, vector in found.items()}, weights)
+        return [rough.to(dtype).cpu(), exact.cpu()]
+
+    def mean(self, sums: Sequence[Tensor], weights: Mapping[int, float]) -> Tensor | None:
+        """The mean over all workers.
+
+        Args:
+            sums: of what `addends` gives.
+            weights: of all workers whose vectors are in it.
+
+        Returns:
+            float64 of the vector's shape, on the CPU; None if a rough sum is beyond its type.
+        """
+        rough, exact = sums
+        total = total_weight(weights)
+        mean = torch.cat([rough.double() / total, mean_of_steps(exact, total)])
+        return mean if mean.isfinite().all() else None
