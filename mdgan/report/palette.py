@@ -45,7 +45,7 @@ OPERATIONS = {
     "aggregate": Colour("#c0669a", "#d98fbd"), "step": Colour("#cf5a00", "#ee7d2b"),
     "real half": Colour("#00679f", "#3f93cb"), "fake half": Colour("#7a62b0", "#a48fd6"),
     "both halves": Colour("#3f6fb5", "#6b9fe6"), "local step": Colour("#8f3b00", "#b0683c"),
-    "feedback": Colour("#00805d", "#23b98c"),
+    "feedback": Colour("#00805d", "#23b98c"), "reduce": Colour("#94603f", "#c9987a"),
     "train": Colour("#4b4fb8", "#8f94ec"), "swap": Colour("#8d8400", "#f0e442"),
     "evaluate": Colour("#3e7a1e", "#8cc96a"), "checkpoint": Colour("#7a6652", "#b39d86"),
 }

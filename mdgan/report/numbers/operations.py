@@ -9,13 +9,13 @@ Key = TypeVar("Key", bound=Hashable)
 
 SERVER_ORDER = (
     *("generate", "real half", "fake half", "both halves", "local step", "send", "wait"),
-    *("aggregate", "step", "swap", "evaluate", "checkpoint"),
+    *("reduce", "aggregate", "step", "swap", "evaluate", "checkpoint"),
 )
 """On the server, or on the only role of a run without hosts."""
 
 WORKER_ORDER = (
     *("receive", "train", "real half", "fake half", "both halves", "local step", "feedback"),
-    *("send", "swap", "checkpoint"),
+    *("reduce", "step", "send", "swap", "checkpoint"),
 )
 _WAITING = "receive"
 
