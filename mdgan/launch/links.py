@@ -136,7 +136,6 @@ def connector(
     parcels_at = _place_of_parcels(prepared, workers[0], sockets)
     sizes = prepared.builder.message_sizes(prepared.settings, prepared.models)
     accepts = message_sizes.from_server(sizes, [len(prepared.holdings[w][1]) for w in workers])
-    from_hosts = sizes.between_hosts(len(workers))
     own_address = _own_address(prepared, alone=sockets is not None and sockets.alone)
 
     def connect(hello: Mapping[str, Any], timeout_seconds: float) -> HostTransport:
@@ -152,14 +151,13 @@ def connector(
                 prepared.credentials,
                 hello,
                 accepts,
-                from_hosts,
+                sizes.between_hosts(len(workers)),
                 timeouts,
                 parcels_at,
                 settings.relay == "auto",
                 until,
             )
-            host.own_address = own_address
-            return _of_generation(hello.get("generation", 0), host, place)
+            return _checked(host, hello.get("generation", 0), place, own_address)
 
         found = places
         if task is not None and task.store_is_up:
@@ -173,10 +171,11 @@ def connector(
     return connect
 
 
-def _of_generation(known: Any, host: HostTransport, place: str) -> HostTransport:
+def _checked(host: HostTransport, known: Any, place: str, own_address: str) -> HostTransport:
     """Keeps a link unless another server has replaced the one at its end."""
     from mdgan.launch.find import check_generation
 
+    host.own_address = own_address
     try:
         check_generation(host.welcome, known, place)
     except BaseException:

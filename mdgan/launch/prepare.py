@@ -176,13 +176,7 @@ def prepare(
     ranks = _ranks_here(entry, resolved, settings, launcher, joins_as)
     if not isinstance(launcher, RayCluster):
         _check_machine(launch, ranks, resolved.task)
-    credentials = read_guards(launch, serves=ranks.serves)
-    opens = entry.opens_links(settings)
-    if opens and credentials is not None:
-        raise BadInput(
-            f"{opens}: processes send each other gradients without encryption, which certificates "
-            "ask for; leave it out, or in a network of your own give --insecure instead of them"
-        )
+    credentials = _credentials(entry, settings, launch, ranks)
     check_trackers(settings.trackers() if ranks.serves else ())
     _check_dataset(dataset, settings, is_new=continues is None)
     models = tried_models(settings, dataset)
@@ -208,6 +202,19 @@ def prepare(
         credentials,
         beginning,
     )
+
+
+def _credentials(
+    entry: Algorithm[Any], settings: RunSettings, launch: LaunchSettings, ranks: LocalRanks
+) -> Identity | None:
+    """What this machine shows to others; None without TLS."""
+    credentials, opens = read_guards(launch, serves=ranks.serves), entry.opens_links(settings)
+    if opens and credentials is not None:
+        raise BadInput(
+            f"{opens}: processes send each other gradients without encryption, which certificates "
+            "ask for; leave it out, or in a network of your own give --insecure instead of them"
+        )
+    return credentials
 
 
 def _ranks_here(

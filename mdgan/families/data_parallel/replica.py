@@ -1,8 +1,8 @@
 """What workers and the server compute in data-parallel training (ParaGAN, section 2).
 
 All replicas of a network are equal whenever a gradient is taken, and all take the same step: with
-the mean of the gradients that workers find on their own batches. Only the server has optimizers: what
-it steps is its reference replica, whose weights are then the workers'. In a ring hosts have
+the mean of the gradients that workers find on their own batches. Only the server has optimizers:
+what it steps is its reference replica, whose weights are then the workers'. In a ring hosts have
 optimizers, too, and step as the server does.
 
 Synchronous updates take one step after the other: θ' = opt_D(θ; x, G_w(z)), then

@@ -87,12 +87,11 @@ class DataParallelSettings(RunSettings):
         metavar="b",
         default_text="--batch-size",
     )
-
     all_reduce: str = setting(
         STAR,
         "How gradients are added up. star: by the server. ring: by all processes among themselves, "
-        "with the same bits. fast, fast-bf16: likewise, rounded to fp32 or bf16, so that results "
-        "depend on how workers are spread. Connections between hosts are not encrypted then.",
+        "with the same bits. fast, fast-bf16: as ring, rounded to fp32 or bf16, so that results "
+        "depend on how workers are spread. All but star connect hosts without encryption.",
         one_of(STAR, "ring", *ROUGH),
         metavar="HOW",
     )
