@@ -29,6 +29,7 @@ SLOW_RUNS = {
     "--augment diffaugment",
     "scores": "--world-size 3 --eval-interval 2 --sample-interval 2 --checkpoint-interval 1",
     "stale": "--world-size 3 --stale 1",
+    "arrival": "--world-size 3 --updates arrival --architecture acgan --width 4 --ema 2",
     "fegan": "--algorithm fegan --world-size 3 --round-iterations 2 --wire-models int8",
     "standalone": "--algorithm standalone --local-steps 2",
     "paragan": "--algorithm paragan --world-size 3",

@@ -82,6 +82,20 @@ def test_who_was_sent_batches_is_busy_until_it_has_answered() -> None:
     assert members.late() == set()
 
 
+def test_a_host_answers_several_questions_of_an_iteration_in_their_order() -> None:
+    members = make_members()
+    join(members, 1, 2)
+    members.owe({1: [2]}, 5)
+    members.owe({1: [1]}, 5)
+    assert members.busy() == {1: [1, 2]}
+    assert members.paid(1, 5) == [2]
+    assert members.busy() == {1: [1]}
+    assert members.free() == {}
+    assert members.paid(1, 5) == [1]
+    assert members.paid(1, 5) is None
+    assert members.busy() == {}
+
+
 def test_who_comes_back_owes_nothing() -> None:
     members = make_members()
     join(members, 1)

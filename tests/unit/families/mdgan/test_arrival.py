@@ -112,6 +112,18 @@ def test_the_order_in_which_answers_come_decides_every_bit(stage: MakeStage, see
     assert {n: counts["answered"] for n, counts in attended.items()} == count
 
 
+def test_a_host_with_two_workers_is_asked_for_each_by_itself(stage: MakeStage) -> None:
+    made = by_arrival(stage, iterations=3)
+    one, both = made.begin_with((1,), (2, 3))
+    for host in (both, one, both, both, both, one, both, one, both):
+        host.answer()
+    made.finished(one, both)
+    judges = [m.fields["judge"].keys() for m in both.seen if m.kind == BATCHES]
+    assert judges == [{"2"}, {"3"}] * 3
+    used = [WORKERS, (2, 3, 1), (2, 1, 3)]
+    assert made.has_learnt(generator_by_arrival(used, {3}, policy_of(made))[0])
+
+
 def test_nothing_is_under_way_at_a_swap_or_a_checkpoint(stage: MakeStage) -> None:
     made = by_arrival(stage, num_workers=2, iterations=7, swap_interval=2, checkpoints=5)
     hosts = made.begin_with((1,), (2,))
