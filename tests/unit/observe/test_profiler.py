@@ -36,6 +36,7 @@ class Ran:
         ("aten::mul", "elementwise and others"),
         ("Optimizer.step#Adam.step", "optimizer"),
         ("mdgan:send", "sending"),
+        ("mdgan:reduce", "sending"),
         ("mdgan:receive", "waiting"),
     ],
 )

@@ -14,7 +14,7 @@ from tests.unit.report.parsed_page import ParsedPage
 
 NAMES = [entry.name for section in SECTIONS for entry in section.entries]
 ROUNDS = {"rounds", "rounds-seen"}
-NEW = {"neighbours", "memory", "fetching", "operators", "by-class"}
+NEW = {"neighbours", "memory", "fetching", "operators", "staleness", "by-class"}
 """Runs of versions before 0.7 did not record them."""
 HOSTILE = "<script>alert('é $x^2$ \"quoted\"')</script> &amp; </style>]]>"
 
