@@ -49,8 +49,7 @@ class DataParallelHost(HostPart):
         self._device = device
         self._tracer = tracer
         self._member = member
-        self._found: dict[int, Tensor] = {}
-        self._losses: dict[int, Tensor] = {}
+        self._kept: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property
     def learners(self) -> Mapping[int, Replica]:
@@ -67,37 +66,38 @@ class DataParallelHost(HostPart):
         weights = {name: vector.to(self._device) for name, vector in read_weights(message).items()}
         for replica in self._replicas.values():  # also of workers that are not asked this time
             replica.take_over(weights)
-        if not (is_again(message) and shares.keys() <= self._found.keys()):
-            self._found, self._losses = self._find(reduction, shares, lag)
+        found = self._kept
+        if not (is_again(message) and shares.keys() <= found.keys()):
+            found = self._find(reduction, shares, lag)
+        self._kept = {} if self._member is None else found
         with self._tracer.span("send") as span:
-            span.num_bytes = transport.send(self._answer(message, reduction, shares))
+            span.num_bytes = transport.send(self._answer(message, found))
 
     def _find(
         self, reduction: Reduction, shares: Mapping[int, Share], lag: int
-    ) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+    ) -> dict[int, tuple[Tensor, Tensor]]:
         """Gradients and losses by worker."""
-        found, losses = {}, {}
-        for rank, share in shares.items():
-            found[rank], losses[rank] = self._replicas[rank].gradients(
+        return {
+            rank: self._replicas[rank].gradients(
                 reduction, share.batch_sizes, lag, self._tracer.of_worker(rank)
             )
-        return found, losses
+            for rank, share in shares.items()
+        }
 
-    def _answer(
-        self, message: Message, reduction: Reduction, shares: Mapping[int, Share]
-    ) -> Message:
-        found = {rank: self._found[rank] for rank in shares}
-        losses = {rank: self._losses[rank] for rank in shares}
+    def _answer(self, message: Message, found: Mapping[int, tuple[Tensor, Tensor]]) -> Message:
+        reduction, shares, _ = read_train(message)
+        gradients = {rank: found[rank][0] for rank in shares}
+        losses = {rank: found[rank][1] for rank in shares}
         given = read_for_ring(message)
         if self._member is not None and given is not None:
-            self._member.keep(given, reduction, found)
-            return norms(message.iteration, reduction, found, losses)
+            self._member.keep(given, reduction, gradients)
+            return norms(message.iteration, reduction, gradients, losses)
         return pack_answers(
             message.iteration,
-            found,
+            gradients,
             losses,
-            dict.fromkeys(found, 0),  # three or more are added up
-            gradient_form(reduction, next(iter(found.values())).shape),
+            dict.fromkeys(gradients, 0),  # three or more are added up
+            gradient_form(reduction, next(iter(gradients.values())).shape),
             add_up=partial(
                 weighted_sum, weights={rank: share.weight for rank, share in shares.items()}
             ),
