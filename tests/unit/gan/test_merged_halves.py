@@ -75,7 +75,7 @@ def _learnt(worker: Worker, fakes: list[Samples]) -> tuple[list[Tensor], list[Te
             {"gradient_penalty": 10.0, "discriminator_loss": DISCRIMINATOR_LOSSES["wasserstein"]},
         ),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "-".join(value) or "nothing",
 )
 def test_one_pass_gives_the_gradients_of_two(
     kind: str, given: dict[str, Any], num_fake: int
