@@ -100,6 +100,7 @@ def test_halts_shorter_than_the_deadline_longer_and_longer_than_liveness(tmp_pat
     assert staged.steps(3) <= 800 - (again["iteration"] - gone["iteration"])
 
 
+@pytest.mark.slow
 def test_a_worker_joins_while_a_swap_hangs(tmp_path: Path) -> None:
     """Worker 1 halts in the middle of a swap, and its partner waits for it, until another came."""
     flags = ["--world-size", "5", "--iterations", "60", "--swap-interval", "1", *QUIET]

@@ -174,6 +174,7 @@ def test_a_standby_that_no_host_would_find(
     assert "names no standby" in line or "none is an address of this machine" in line
 
 
+@pytest.mark.slow
 def test_joining_where_there_is_no_server(empty_folder: Path, port: int) -> None:
     where = ["--master-port", str(port), "--connect-timeout", "0.5"]
     told, line = refused_guest(empty_folder, *where)

@@ -46,6 +46,7 @@ def test_one_process_alone_reads_ahead(tmp_path: Path) -> None:
     assert (told["role"], told["threads"]) == ("standalone", 3)
 
 
+@pytest.mark.slow
 def test_every_rank_has_a_folder_of_its_own(tmp_path: Path) -> None:
     for rank in (1, 2):
         folder = tmp_path / f"hospital-{rank}"

@@ -6,6 +6,8 @@ import socket
 import threading
 from pathlib import Path
 
+import pytest
+
 from tests.processes import (
     MDGAN,
     Training,
@@ -49,6 +51,7 @@ def stop(running: Training) -> str:
     return result.errors
 
 
+@pytest.mark.slow
 def test_one_comes_one_leaves_and_one_comes_back(tmp_path: Path) -> None:
     flags = ["--iterations", "100000", "--liveness-timeout", "5", "--world-size", "4"]
     running = training(tmp_path, *FLAGS, *flags)

@@ -29,6 +29,7 @@ NOT_OURS = {
     *("--nnodes", "--max-restarts", "--rdzv-backend", "--rdzv-endpoint", "--head"),
     # Of benchmarks:
     *("--attacks", "--before", "--first-seed", "--rules", "--clients", "--fraction", "--rounds"),
+    *("--batch-sizes", "--megabits"),
     "--backend",  # the changelog says that it is gone
 }
 

@@ -46,6 +46,7 @@ def test_standalone_from_any_folder(tmp_path: Path) -> None:
     assert config_of(tmp_path / "alone")["generator_lr"] == 0.001
 
 
+@pytest.mark.slow
 def test_exit_status_is_passed_on(tmp_path: Path) -> None:
     refused = script("run-distributed.sh", "0..9", cwd=tmp_path, world_size="4")
     assert refused.status == 2

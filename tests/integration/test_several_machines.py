@@ -43,6 +43,7 @@ def arguments(world_size: str, first: namespaces.Machine) -> dict[str, str]:
     return {"world_size": world_size, "master_addr": first.address, "python": sys.executable}
 
 
+@pytest.mark.slow
 def test_three_machines_give_the_generator_of_one(tmp_path: Path) -> None:
     with namespaces.machines(3) as (first, second, third):
         rank_0 = arguments("6", first)

@@ -86,6 +86,7 @@ def test_it_goes_on_when_a_worker_dies_and_a_newcomer_joins(tmp_path: Path) -> N
     assert "Traceback" not in finish(newcomer).errors
 
 
+@pytest.mark.slow
 def test_a_setting_of_its_own_is_a_flag_and_no_other_algorithm_takes_it(tmp_path: Path) -> None:
     planned = toy(*FLAGS, "--toy-steps", "3", "--dry-run", cwd=tmp_path)
     assert planned.status == 0, planned

@@ -76,7 +76,7 @@ def count(
 @pytest.mark.parametrize(
     ("num_workers", "carried", "changes"),
     [
-        (5, 1, {}),
+        pytest.param(5, 1, {}, marks=pytest.mark.slow),
         (9, 2, {"wire_images": "int8", "wire_feedback": "topk:0.1"}),
         (8, 4, {"aggregation": "f2u"}),
         (40, 40, {"kappa": 2, "batch_size": 64}),
