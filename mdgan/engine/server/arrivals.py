@@ -6,50 +6,21 @@
 import time
 
 from mdgan.engine.answers import Answers
-from mdgan.engine.server.attendance import Attendance
 from mdgan.engine.server.barrier import Barrier
-from mdgan.engine.server.desk import Desk
-from mdgan.engine.server.inbox import AnswerInbox
-from mdgan.engine.server.intake import Intake
-from mdgan.engine.server.membership import Membership
-from mdgan.observe.tracer import Tracer
+from mdgan.engine.server.reception import Reception
 
 
 class Arrivals:
     """Gives one answer after another as they come.
 
     Args:
-        inbox: gives answers.
-        members: the hosts and workers that take part.
-        desk: is told of hosts that are given up.
-        attendance: counts answers.
-        tracer: records how long the server waits.
-        intake: accepts what can be used of answers.
+        reception: where answers come in.
         barrier: waits for the first answers.
-        answer_seconds: a host that owes answers and sends none for so long counts as lost, even if
-            it lives.
     """
 
-    def __init__(
-        self,
-        inbox: AnswerInbox,
-        members: Membership,
-        desk: Desk,
-        attendance: Attendance,
-        tracer: Tracer,
-        intake: Intake,
-        barrier: Barrier,
-        *,
-        answer_seconds: float,
-    ) -> None:
-        self._inbox = inbox
+    def __init__(self, reception: Reception, barrier: Barrier) -> None:
+        self._reception = reception
         self._barrier = barrier
-        self._members = members
-        self._desk = desk
-        self._attendance = attendance
-        self._tracer = tracer
-        self._intake = intake
-        self._answer_seconds = answer_seconds
         self._since: dict[int, float] = {}
         self._has_first = False
 
@@ -68,24 +39,23 @@ class Arrivals:
         """
         if not self._has_first:
             self._has_first = True
-            return self._barrier.collect(iteration, self._members.busy())
+            return self._barrier.collect(iteration, self._reception.members.busy())
         answers = Answers()
-        with self._tracer.span("wait") as waiting:
-            answer = self._inbox.next(self._seconds_left(), 0)
+        with self._reception.tracer.span("wait") as waiting:
+            answer = self._reception.inbox.next(self._seconds_left(), 0)
             if answer is not None:
                 self._since.pop(answer.host, None)
-                self._intake.begin()
-                self._intake.take_in(answer, answers)
-                self._attendance.answered(answers.losses)
+                self._reception.intake.begin()
+                self._reception.intake.take_in(answer, answers)
+                self._reception.attendance.answered(answers.losses)
                 waiting.num_bytes = answer.num_bytes
         return answers
 
     def _seconds_left(self) -> float:
         """How long to wait for the next event; lets go of hosts that have taken too long."""
-        now, owing = time.monotonic(), self._members.busy()
+        now, owing = time.monotonic(), self._reception.members.busy()
         self._since = {host: self._since.get(host, now) for host in owing}
-        ends = {host: since + self._answer_seconds for host, since in self._since.items()}
+        ends = {host: since + self._reception.answer_seconds for host, since in self._since.items()}
         silent = [host for host, end in ends.items() if end <= now]
-        for host in silent:
-            self._desk.drop(host, f"no answer in {self._answer_seconds:g} s")
+        self._reception.give_up_on(silent)
         return 0.0 if silent else min(ends.values(), default=now) - now

@@ -11,13 +11,8 @@ from math import ceil, inf
 from statistics import median
 
 from mdgan.engine.answers import AnswerForm, Answers
-from mdgan.engine.server.attendance import Attendance
-from mdgan.engine.server.desk import Desk
-from mdgan.engine.server.inbox import AnswerInbox
-from mdgan.engine.server.intake import Intake
-from mdgan.engine.server.membership import Membership
+from mdgan.engine.server.reception import Reception
 from mdgan.engine.settings import DeadlineRule
-from mdgan.observe.tracer import Tracer
 from mdgan.transport.server_end import ServerTransport
 
 _REMEMBERED = 200
@@ -72,15 +67,9 @@ class Barrier:
     """Waits for answers as long as it is worth waiting.
 
     Args:
-        inbox: gives answers.
-        members: the hosts and workers that take part.
-        desk: is told of hosts that are given up.
-        attendance: counts answers.
-        tracer: records how long the server waits.
-        intake: accepts what can be used of answers.
+        reception: where answers come in.
         transport: the server's end.
         deadline: when to go on without the answers that are missing.
-        answer_seconds: after this long without its answer a host counts as lost, even if it lives.
         counts_busy: whether workers that are busy with an earlier question count where a quorum
             must answer.
         lacking: tells which workers an iteration cannot do without; see `ServerPart`.
@@ -88,28 +77,18 @@ class Barrier:
 
     def __init__(
         self,
-        inbox: AnswerInbox,
-        members: Membership,
-        desk: Desk,
-        attendance: Attendance,
-        tracer: Tracer,
-        intake: Intake,
+        reception: Reception,
         transport: ServerTransport,
         deadline: Deadline,
         *,
-        answer_seconds: float,
         counts_busy: bool,
         lacking: Callable[[Collection[int]], str],
     ) -> None:
-        self._inbox = inbox
+        self._reception = reception
         self._transport = transport
-        self._members = members
-        self._desk = desk
-        self._attendance = attendance
-        self._tracer = tracer
+        self._members = reception.members
+        self._attendance = reception.attendance
         self._deadline = deadline
-        self._intake = intake
-        self._answer_seconds = answer_seconds
         self._counts_busy = counts_busy
         self._lacking = lacking
 
@@ -124,7 +103,7 @@ class Barrier:
             or if the user has asked the server to stop.
         """
         begin = time.monotonic()
-        while self._inbox.has_kept():
+        while self._reception.inbox.has_kept():
             self._take_late(0.0)
         while True:
             free, live = self._members.free(), self._members.taking_part()
@@ -134,20 +113,20 @@ class Barrier:
                 workers_of(free)
             ):
                 return free
-            if self._desk.stop_asked:
+            if self._reception.desk.stop_asked:
                 return {}
             now = time.monotonic()
             if lacks and now >= patience_end:
                 return {}
-            if not lacks and now - begin > self._answer_seconds:
-                self._give_up_on(set(live) - set(free))
+            if not lacks and now - begin > self._reception.answer_seconds:
+                self._reception.give_up_on(set(live) - set(free))
                 continue
-            until = patience_end if lacks else begin + self._answer_seconds
+            until = patience_end if lacks else begin + self._reception.answer_seconds
             self._take_late(max(0.0, min(until - now, 1.0)))
 
     def _take_late(self, timeout_seconds: float) -> None:
         """Takes in one event; an answer that comes now is to an earlier question: discards it."""
-        late = self._inbox.next(timeout_seconds, 0)
+        late = self._reception.inbox.next(timeout_seconds, 0)
         if late is not None:
             self._attendance.back(self._members.iteration, late.workers)
 
@@ -178,11 +157,11 @@ class Barrier:
             The answers that came: all of them, or those of at least a quorum within the deadline.
         """
         received = self._transport.traffic.received
-        self._intake.begin(form, forms)
-        with self._tracer.span("wait") as waiting:
+        self._reception.intake.begin(form, forms)
+        with self._reception.tracer.span("wait") as waiting:
             before = received.total()
             answers = self._await_answers(iteration, asked, weights or {})
-            self._intake.look_back(answers)
+            self._reception.intake.look_back(answers)
             self._attendance.answered(answers.losses)
             waiting.num_bytes = received.total() - before
         return answers
@@ -192,20 +171,20 @@ class Barrier:
         limit = self._deadline.limit_seconds()
         while late := self._late(iteration, asked):
             waited = time.monotonic() - begin
-            if waited >= self._answer_seconds:
-                self._give_up_on(late)
+            if waited >= self._reception.answer_seconds:
+                self._reception.give_up_on(late)
             elif waited >= limit and self._may_go_on(answers, asked):
                 live = self._members.hosts()
                 workers = [n for host in late for n in asked[host] if n in live[host]]
                 self._attendance.late(iteration, workers)
                 break
             else:
-                until = min(self._answer_seconds, limit if waited < limit else inf)
-                answer = self._inbox.next(until - waited, iteration)
+                until = min(self._reception.answer_seconds, limit if waited < limit else inf)
+                answer = self._reception.inbox.next(until - waited, iteration)
                 if answer is None:
                     continue
                 if answer.message.iteration == iteration and answer.host in asked:
-                    self._intake.take_in(answer, answers, weights)
+                    self._reception.intake.take_in(answer, answers, weights)
                     self._deadline.learn([time.monotonic() - begin])
                 else:  # to an earlier question, or to one of this iteration that was given up
                     self._attendance.back(self._members.iteration, answer.workers)
@@ -229,7 +208,3 @@ class Barrier:
         """The live hosts among those asked that have not answered."""
         members = {host: self._members.member(host) for host in asked}
         return [host for host, m in members.items() if m is not None and iteration in m.owes]
-
-    def _give_up_on(self, hosts: Collection[int]) -> None:
-        for host in hosts:
-            self._desk.drop(host, f"no answer in {self._answer_seconds:g} s")

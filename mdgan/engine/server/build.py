@@ -16,6 +16,7 @@ from mdgan.engine.server.intake import Intake
 from mdgan.engine.server.loop import Server
 from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.newcomers import Newcomers
+from mdgan.engine.server.reception import Reception
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.server.screening import Screening
 from mdgan.engine.settings import RunSettings
@@ -93,17 +94,17 @@ def _waiting(
     kinds += [ANSWERS] if len(kinds) > 1 else []
     inbox = AnswerInbox(transport, members, desk, kinds)
     intake = Intake(screenings, members, desk, attendance, part.device)
-    shared = inbox, members, desk, attendance, observer.tracer, intake
-    deadline = Deadline(settings.deadline, settings.quorum)
+    reception = Reception(
+        inbox, intake, members, desk, attendance, observer.tracer, timeouts.answer
+    )
     barrier = Barrier(
-        *shared,
+        reception,
         transport,
-        deadline,
-        answer_seconds=timeouts.answer,
+        Deadline(settings.deadline, settings.quorum),
         counts_busy=part.counts_busy,
         lacking=part.lacking,
     )
-    return barrier, Arrivals(*shared, barrier, answer_seconds=timeouts.answer)
+    return barrier, Arrivals(reception, barrier)
 
 
 def _note_state(

@@ -25,7 +25,7 @@ from mdgan.families.data_parallel.replica import (
     DISCRIMINATOR,
     GENERATOR,
 )
-from mdgan.families.data_parallel.server import DataParallelServer
+from mdgan.families.data_parallel.server import DataParallelServer, keeping_up
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.labels import Samples, label_counts, num_classes_of
 from mdgan.gan.model_state import part_of, under
@@ -148,10 +148,8 @@ class ApartServer(DataParallelServer):
         Returns:
             The answers of each group that was asked.
         """
-        free = engine.members.free()
         every = {n: share for group in shares.values() for n, share in group.items()}
-        here = {host: [n for n in free.get(host, ()) if n in every] for host in hosts}
-        asked = {host: workers for host, workers in here.items() if workers}
+        asked = keeping_up(hosts, every, engine)
         sizes = {n: s.batch_sizes.discriminator for n, s in shares.get(DISCRIMINATOR, {}).items()}
         cards = {} if fake is None else deal(fake, sizes)
         generated = {n: s.batch_sizes.generator for n, s in shares.get(GENERATOR, {}).items()}

@@ -104,7 +104,7 @@ class DataParallelServer(ServerPart):
             rates = self._rate_factors(dict.fromkeys((DISCRIMINATOR, GENERATOR), shares))
             self._replica.at(i, rates)
         if self._ring is not None:
-            self._ring.build(i, _asked(hosts, shares, engine), engine)
+            self._ring.build(i, keeping_up(hosts, shares, engine), engine)
 
         # 2. Average each gradient as soon as all workers have found it, and step with the mean.
         for reduction in reductions(lag, self._settings.local_steps)[self._num_reduced :]:
@@ -164,7 +164,7 @@ class DataParallelServer(ServerPart):
 
     def _average(self, question: "_Question", hosts: Hosts, engine: Engine) -> "_Average | None":
         """The mean of a gradient, by the ring if there is one; None without any answer."""
-        asked = _asked(hosts, question.shares, engine)
+        asked = keeping_up(hosts, question.shares, engine)
         if self._ring is not None and self._ring.stands(asked):
             told = self._ask(question, asked, engine, by_ring=True)
             mean = self._ring.mean(
@@ -178,7 +178,7 @@ class DataParallelServer(ServerPart):
             if mean is not None:
                 return _Average(mean, told, self._ring.stepped())
             question = question.again(told.losses)
-            asked = _asked(hosts, question.shares, engine)
+            asked = keeping_up(hosts, question.shares, engine)
         answers = self._ask(question, asked, engine)
         if not answers.losses:
             return None
@@ -223,12 +223,12 @@ class DataParallelServer(ServerPart):
             )
 
 
-def _asked(hosts: Hosts, shares: Mapping[int, Share], engine: Engine) -> dict[int, list[int]]:
+def keeping_up(hosts: Hosts, shares: Collection[int], engine: Engine) -> dict[int, list[int]]:
     """The hosts that have kept up in this iteration, with those of their workers that have a share.
 
     Args:
         hosts: those that the iteration began with.
-        shares: by worker.
+        shares: the workers that have one.
         engine: knows which hosts are free.
     """
     free = engine.members.free()

@@ -1,7 +1,6 @@
 """What of Ray needs no Ray: its flags, and the process that an actor minds."""
 
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from mdgan.errors import BadInput
 from mdgan.launch import minder
 from mdgan.launch.minder import Minder
 from mdgan.launch.task import read_resources
-from tests.processes import REPOSITORY, run_here
+from tests.processes import REPOSITORY, run_here, wait_until
 
 
 @pytest.mark.parametrize(
@@ -105,7 +104,5 @@ def test_a_process_that_no_driver_asks_for_ends(
     monkeypatch.setattr(minder, "_UNASKED_SECONDS", 0.5)
     flags = ["--connect-timeout", "60", "--ranks", "1", "--master-port", "9"]
     mind.start(flags, str(tmp_path), '{"credentials": null}')
-    deadline = time.monotonic() + 60
-    while mind._process is not None and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: mind._process is None, "it ends")
     assert mind.poll() is None
