@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from mdgan.records.diagnosis import Finding, diagnose
 from mdgan.records.happenings import KINDS, Happening
+from mdgan.records.placements import PLACEMENT, Placed
 from mdgan.records.roles import first_worker
 from mdgan.records.rows import (
     Attended,
@@ -25,11 +26,14 @@ from mdgan.records.rows import (
     Unsaved,
     Unscored,
     json_object,
+    presentable,
     typed,
 )
 from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory, Status
 
 _LONGEST_NUMBER = 19
+_MAY_BE_NO_TEXT = (b"\\u", b"\xed", b"\xef\xbf")
+"""Lines without these hold no characters that `presentable` replaces."""
 
 
 class RecordedSpan(NamedTuple):
@@ -240,6 +244,7 @@ _KINDS: dict[str, type[Row]] = {
     "attendance": Attended,
     "fetching": Fetching,
     "profile": Profile,
+    PLACEMENT: Placed,
     "unsaved": Unsaved,
     "unscored": Unscored,
 }
@@ -271,7 +276,9 @@ def _read(path: Path, take: Callable[[dict[str, Any]], None], damage: list[str])
     for line in lines:
         try:
             record = json_object(line)
-        except ValueError:
+            if any(mark in line for mark in _MAY_BE_NO_TEXT):
+                record = presentable(record)
+        except (ValueError, RecursionError):
             damaged += 1
             continue
         try:

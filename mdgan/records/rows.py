@@ -5,6 +5,7 @@ is ignored, and a row with an impossible value is left out as a whole.
 """
 
 import json
+import re
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -16,6 +17,9 @@ Rank = Annotated[int, Meta(gt=0, lt=10**9)]
 Seconds = Annotated[float, Meta(ge=0, lt=1e12)]
 
 Kind = TypeVar("Kind")
+
+_NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+"""Characters that XML does not allow, or that are halves of a character."""
 
 
 def json_object(text: bytes) -> dict[str, Any]:
@@ -31,6 +35,15 @@ def json_object(text: bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("not a JSON object")
     return content
+
+
+def presentable(value: Any) -> Any:
+    """JSON values whose texts any page, drawing or file can hold."""
+    if isinstance(value, str):
+        return _NO_TEXT.sub("\N{REPLACEMENT CHARACTER}", value)
+    if isinstance(value, dict):
+        return {presentable(name): presentable(each) for name, each in value.items()}
+    return [presentable(each) for each in value] if isinstance(value, list) else value
 
 
 def typed(record: object, kind: type[Kind]) -> Kind:

@@ -1,10 +1,12 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mdgan.errors import BadInput
 from mdgan.records.happenings import Happening
+from mdgan.records.placements import Place, Placed, Trained
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
 from mdgan.records.roles import is_alone, leader
 from mdgan.records.rows import Losses, Round, Scores, Swap
@@ -148,6 +150,58 @@ def test_rows_that_make_no_sense_are_counted_and_left_out(tmp_path: Path) -> Non
     assert run.rows == whole
     metrics = run.path / "metrics.jsonl"
     assert run.damage == (f"{metrics}: 4 line(s) make no sense and are left out",)
+
+
+def test_texts_hold_only_what_a_page_can_hold(tmp_path: Path) -> None:
+    """Halves of characters cannot be written, and XML has no control characters."""
+    reasons = ("a\x00b", "a\x1bb", "a\ud800b", "a\uffffb", "\x1b\n\N{GRINNING FACE}")
+    rows = [{"event": "lost", "iteration": 4, "workers": [1], "reason": text} for text in reasons]
+    escaped = [json.dumps(row) for row in rows]
+    run = RecordedRun.read(with_rows(tmp_path, *escaped, '{"x": "\uffff", "iteration": 30}'))
+    told = [row.reason for row in run.of(Happening) if row.reason]
+    assert told == [*["a\ufffdb"] * 4, "\ufffd\n\N{GRINNING FACE}"]
+    assert run.iterations[-1]["x"] == "\ufffd"
+
+
+PLACED = {
+    "event": "placement", "iteration": 5, "number": 0, "strategy": "lb", "makespan": 3.0,
+    "num_slots": {"1": 1}, "fits": {"cpu": [0.5, 0, 0.1]},
+}  # fmt: skip
+IN_SLOT = {
+    "host": 1, "slot": 0, "kind": "cpu", "busy": 2.5, "work": 5, "clients": [7, 3, 9],
+    "batches": [2, 3, 1], "begin": [0, 1.5, None], "seconds": [1.5, 1, 2],
+    "predicted": [1, None, 3],
+}  # fmt: skip
+
+
+def test_where_clients_trained_is_typed(tmp_path: Path) -> None:
+    whole, brief = {**IN_SLOT}, {"host": 2, "slot": 1, "busy": 1}
+    row = json.dumps({**PLACED, "slots": [whole, brief]})
+    (placed,) = RecordedRun.read(with_rows(tmp_path, row)).of(Placed)
+    assert placed.fits == {"cpu": (0.5, 0, 0.1)}
+    assert [slot.place for slot in placed.slots] == [Place("cpu", 1, 0), Place("", 2, 1)]
+    assert placed.slots[0].trained == [Trained(7, 2, 0, 1.5, 1), Trained(3, 3, 1.5, 1, None)]
+    assert placed.slots[1].trained == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"busy": -1},
+        {"host": 0},
+        {"clients": [7]},
+        {"predicted": [1]},
+        {"seconds": [1, 2, float("nan")]},
+        {"begin": [0, 1, float("inf")]},
+        {"batches": [-1, 2, 3]},
+        {"kind": 3},
+    ],
+)
+def test_slots_that_make_no_sense_are_left_out(tmp_path: Path, change: dict[str, Any]) -> None:
+    row = json.dumps({**PLACED, "slots": [{**IN_SLOT, **change}]})
+    run = RecordedRun.read(with_rows(tmp_path, row))
+    assert run.of(Placed) == []
+    assert "1 line(s) make no sense" in run.damage[0]
 
 
 def test_a_run_is_counted_in_what_it_says_or_in_rounds_if_it_has_some(tmp_path: Path) -> None:

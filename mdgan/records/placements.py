@@ -1,0 +1,125 @@
+"""What a run with slots records of where its clients trained."""
+
+from functools import cached_property
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta, Struct, field
+
+from mdgan.records.rows import Count, Rank, Row, Seconds
+
+PLACEMENT = "placement"
+
+
+class Place(NamedTuple):
+    """A slot, and what it is: slots sort by kind, then by host and number.
+
+    Attributes:
+        kind: such as "Xeon @ 2.5 GHz, 2 slots on 1 core".
+        host: the rank of its process.
+        number: among the slots of its host, from 0.
+    """
+
+    kind: str
+    host: int
+    number: int
+
+
+class Trained(NamedTuple):
+    """One client in one slot.
+
+    Attributes:
+        client: its number.
+        batches: x, how many it trained.
+        begin: seconds since the round began.
+        seconds: how long it took, as its host says.
+        predicted: how long it was expected to take; None without a prediction.
+    """
+
+    client: int
+    batches: float
+    begin: float
+    seconds: float
+    predicted: float | None
+
+
+class InSlot(Struct, frozen=True, kw_only=True, dict=True):
+    """What one slot did in a round.
+
+    The lists are as long as one another, or empty in rounds that are recorded in brief.
+
+    Attributes:
+        host: the rank of its process.
+        slot: its number among those of the host, from 0.
+        kind: of the slot.
+        busy: seconds that it trained.
+        work: batches of all its clients.
+        clients: in the order in which they trained.
+        batches: of each.
+        begin: seconds since the round began; None where it is not known.
+        seconds: how long each took; None where it is not known.
+        predicted: how long each was expected to take; None without a prediction.
+    """
+
+    host: Rank
+    slot: Count
+    kind: str = ""
+    busy: Seconds
+    work: Count = 0
+    clients: list[Count] = []
+    batches: list[Count] = []
+    begin: list[Seconds | None] = []
+    seconds: list[Seconds | None] = []
+    predicted: list[Seconds | None] = []
+
+    def __post_init__(self) -> None:
+        """Raises ValueError unless all lists belong to the same clients."""
+        lengths = {len(each) for each in (self.clients, self.batches, self.begin, self.seconds)}
+        if len(lengths) > 1 or len(self.predicted) not in (0, *lengths):
+            raise ValueError("as many numbers as clients")
+
+    @property
+    def place(self) -> Place:
+        """Which slot it is."""
+        return Place(self.kind, self.host, self.slot)
+
+    @cached_property
+    def trained(self) -> list[Trained]:
+        """Its clients whose times are known."""
+        predicted = self.predicted or [None] * len(self.clients)
+        told = zip(
+            self.clients, self.batches, self.begin, self.seconds, predicted, strict=True
+        )  # fmt: skip
+        return [
+            Trained(client, x, begin, seconds, expected)
+            for client, x, begin, seconds, expected in told
+            if begin is not None and seconds is not None
+        ]
+
+
+_Part = Annotated[float, Meta(ge=0, lt=1e12)]
+
+
+class Placed(Row, frozen=True):
+    """Where the clients of one round trained.
+
+    Attributes:
+        number: of the round, from 0.
+        strategy: by which they were placed: `rr`, `bb`, `lb` or `pull`.
+        makespan: seconds from the beginning of the round until the last slot was done.
+        slots: all slots that were there, also those without a client.
+        num_slots: host → how many slots it used.
+        fits: kind of slot → a, b, d of f(x) = a·x + b·log(x) + d seconds (Sani et al. 2024,
+            equation 3), by which the round was placed.
+    """
+
+    number: Count
+    strategy: str
+    makespan: Seconds
+    slots: list[InSlot] = field(default_factory=list)
+    num_slots: dict[Rank, Count] = field(default_factory=dict)
+    fits: dict[str, tuple[_Part, _Part, _Part]] = field(default_factory=dict)
+
+    @property
+    def detailed(self) -> bool:
+        """Whether it says which client trained when."""
+        return any(slot.trained for slot in self.slots)
