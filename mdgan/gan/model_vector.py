@@ -64,10 +64,14 @@ class ModelVector(TensorVector):
 
     Args:
         models: all have float32 weights.
+
+    Attributes:
+        num_weight_blocks: how many of the first blocks hold weights; the others hold buffers.
     """
 
     def __init__(self, *models: nn.Module) -> None:
         super().__init__(lambda: [weights_of(*models), *buffers_of(*models)])
+        self.num_weight_blocks = _num_blocks(weights_of(*models))
 
 
 def weights_of(*models: nn.Module) -> list[Tensor]:

@@ -76,12 +76,21 @@ def test_any_spread_gives_the_same_generator(tmp_path: Path, whole: Path, name: 
     assert start_run(tmp_path, "run", *flags) == generator_bytes(whole)
 
 
+def test_rules_do_not_depend_on_who_shares_a_host(tmp_path: Path) -> None:
+    flags = ["--algorithm", "fl-gan", "--aggregation", "trimmed-mean:1"]
+    together = here(tmp_path, "together", *flags)
+    assert here(tmp_path, "alone", *flags, *LAYOUTS[ALONE]) == together
+    assert here(tmp_path, "mean", *flags[:2]) != together
+
+
 WEAK = ["--training-load", "weak:0.5,memory", "--partition", "sorted"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "settings", [FEGAN, ["--algorithm", "fl-gan", *WEAK]], ids=["fegan", "weak"]
+    "settings",
+    [FEGAN, ["--algorithm", "fl-gan", *WEAK], ["--algorithm", "fl-gan", "--aggregation", "median"]],
+    ids=["fegan", "weak", "median"],
 )
 def test_any_spread_of_other_settings(tmp_path: Path, settings: list[str]) -> None:
     alone = spread(tmp_path, "alone", *settings)

@@ -59,7 +59,7 @@ CASES: list[tuple[str, list[str]]] = [
     ("--swap-interval 3", ["--swap-interval 3: fegan has no use", "--algorithm mdgan"]),
     ("--swap-epochs 2", ["--swap-epochs 2.0: fegan has no use"]),
     ("--swap derangement", ["--swap derangement: fegan has no use"]),
-    ("--aggregation median", ["--aggregation median: fegan has no use"]),
+    ("--aggregation median", ["--weighting kl", "add --weighting uniform"]),
     ("--stale 1", ["--stale 1: fegan has no use"]),
     ("--wire-images bf16", ["--wire-images bf16: fegan has no use"]),
     ("--wire-feedback int8", ["--wire-feedback int8: fegan has no use"]),

@@ -51,7 +51,7 @@ class _Federated(Builder[FederatedSettings]):
             rank: make_client(rank, settings, models, shard, needs.device)
             for rank, shard in needs.shards.items()
         }
-        form = update_form(settings.wire_models, next(iter(clients.values())).vector)
+        form = update_form(settings, next(iter(clients.values())).vector)
         tell = partial(tell_capabilities, clients, settings, models, needs.num_workers_here)
         return FederatedHost(clients, needs.device, form, needs.tracer, tell)
 

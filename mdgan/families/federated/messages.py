@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
+from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load
-from mdgan.gan.codec_form import CodecForm
 from mdgan.gan.codecs import Codec
 from mdgan.gan.model_vector import ModelVector
 from mdgan.messages import Message
@@ -15,14 +15,15 @@ ROUND = "ROUND"
 UPDATE = "UPDATE"
 
 
-def update_form(codec: CodecForm, vector: ModelVector) -> AnswerForm:
+def update_form(settings: FederatedSettings, vector: ModelVector) -> AnswerForm:
     """How models travel back.
 
     Args:
-        codec: how they are written.
+        settings: of the run. A rule that outvotes liars must see each worker's models.
         vector: of both models.
     """
-    return AnswerForm(UPDATE, vector.shape, Codec.of(codec))
+    sums = settings.aggregation.name == "mean"
+    return AnswerForm(UPDATE, vector.shape, Codec.of(settings.wire_models), sums)
 
 
 def order(

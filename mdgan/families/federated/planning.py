@@ -35,6 +35,7 @@ def planning(
     fewer_bytes = [{"wire_models": "int8"}] if str(settings.wire_models) == "fp32" else []
     return Planning(
         short,
+        enough_workers=settings.aggregation.needs_answers,
         iterations=length,
         played_iterations=played,
         worker_bytes=training_bytes(

@@ -5,17 +5,16 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor, nn
 
-from mdgan.engine.answers import Answers
 from mdgan.engine.parts import Advance, ServerPart
 from mdgan.engine.server.barrier import Hosts
 from mdgan.engine.server.engine import Engine
+from mdgan.families.federated.aggregation import combine_models
 from mdgan.families.federated.fegan import Sampling, check_classes, participant_weights
 from mdgan.families.federated.fl_gan import GlobalModels
 from mdgan.families.federated.messages import order, update_form
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load, choose_loads, load_share
 from mdgan.gan.model_state import part_of, under
-from mdgan.gan.weighted_mean import average
 
 _MODELS, _SAMPLING = "models.", "sampling."
 _RHYTHM = {
@@ -44,7 +43,7 @@ class FederatedServer(ServerPart):
         settings: FederatedSettings,
         device: torch.device,
     ) -> None:
-        self.form = update_form(settings.wire_models, models.vector)
+        self.form = update_form(settings, models.vector)
         self.device = device
         self._models = models
         self._sampling = sampling
@@ -110,11 +109,18 @@ class FederatedServer(ServerPart):
         if aborted or not took_part:
             return None
 
-        # 4. The mean of their models is the next round's.
+        # 4. Their models become the next round's: the mean, or what the rule makes of them.
         with engine.span("aggregate"):
-            mean = self._mean(sent, answers, weights)
+            combined = combine_models(
+                self._settings.aggregation,
+                sent,
+                answers,
+                weights,
+                self._models.vector,
+                as_differences=not self.form.codec.is_exact,
+            )
         with engine.span("step"):  # by which reports know that a round is complete
-            self._models.vector.write(mean)
+            self._models.vector.write(combined)
         self._sampling.took_part(number, took_part)
         return Advance(i, answers.mean_losses(), sorted(answers.losses))
 
@@ -157,10 +163,6 @@ class FederatedServer(ServerPart):
         weights = participant_weights(self._settings.weighting, chosen, counts, shares)
         total = sum(weights.values())
         return {worker: weight / total for worker, weight in weights.items()}
-
-    def _mean(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
-        mean = average(answers.singles, answers.sums, weights)
-        return mean if self.form.codec.is_exact else sent.double() + mean
 
     def _record(
         self,

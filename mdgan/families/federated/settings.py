@@ -8,9 +8,10 @@ import re
 from dataclasses import dataclass
 from math import inf
 
-from mdgan.engine.settings import RunSettings
+from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm
+from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, parse_robust_rule
 from mdgan.gan.codec_form import CODEC_FORMS, CodecForm, codec_kind
 from mdgan.settings.declare import (
     number,
@@ -138,6 +139,13 @@ class FederatedSettings(RunSettings):
         symbol="w",
         is_choice=True,
     )
+    aggregation: RobustRule = setting(
+        "mean",
+        "How the workers' models are combined: mean, or, where up to F of a round's workers may "
+        f"lie: {ROBUST_FORMS}.",
+        parsed(parse_robust_rule),
+        metavar="RULE",
+    )
     training_load: LoadForm = setting(
         "equal",
         "How much a worker trains in a round: all the same; less if it measures that it is "
@@ -177,6 +185,19 @@ class FederatedSettings(RunSettings):
                 "--label-prior data: with --clusters workers tell groups, not classes; leave one "
                 "of the two out"
             )
+        if self.aggregation.outvotes:
+            self._check_votes()
+
+    def _check_votes(self) -> None:
+        """Checks that workers have equal votes, and that a round has enough of them."""
+        if self.weighting != "uniform":
+            raise BadInput(
+                f"--aggregation {self.aggregation}: every worker has one vote, and --weighting "
+                f"{self.weighting} follows what workers say that they hold; add --weighting uniform"
+            )
+        in_a_round = num_participants(self.participation, self.num_workers)
+        more = "more (--world-size, --participation)"
+        self.aggregation.check_enough(in_a_round, of="workers a round", more=more)
 
     def round_length(self, mean_shard_size: float) -> int:
         """The number of iterations in a round.

@@ -1,7 +1,8 @@
 """How the feedback of all workers becomes one gradient of the generator, even if some workers lie.
 
 `mean` is MD-GAN's own rule and takes one backward pass. So do `f2u` and `f2a`, which weigh the
-judges and outvote none. The other rules come in two forms. All stand in `aggregation_rules.py`.
+judges and outvote none (`forgiving.py`). The other rules (`gan/aggregation_rules.py`) come in two
+forms.
 
 Per sample: the answers to one batch are combined sample by sample, and one backward pass follows.
 On gradients: every worker's feedback becomes a gradient of w by a backward pass of its own, and the
@@ -28,10 +29,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mdgan.families.mdgan.aggregation_rules import LEAST_TO_VOTE, combine, mean_of_trusted, weighted
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner
+from mdgan.families.mdgan.forgiving import weighted
 from mdgan.families.mdgan.settings import AggregationRule
 from mdgan.families.mdgan.track_record import TrackRecord
+from mdgan.gan.aggregation_rules import LEAST_TO_VOTE, combine, mean_of_trusted
 from mdgan.gan.exact_sum import PartialSum, put_together
 
 

@@ -48,7 +48,7 @@ def planning(
     )
     return Planning(
         short,
-        enough_workers=max(min(kappa, num_judges), settings.aggregation.needs_workers),
+        enough_workers=max(min(kappa, num_judges), settings.aggregation.needs_answers),
         enough_in_a_host=LEAST_TO_SUM * kappa,  # then feedback on any batch is added up
         worker_bytes=training_bytes((discriminator, settings.policy("discriminator"))),
         overlaps=settings.stale > 0,

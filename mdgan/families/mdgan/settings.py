@@ -3,12 +3,17 @@
 import re
 from dataclasses import dataclass, replace
 from math import inf
-from typing import NamedTuple
 
 from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, ClassCounts, updates_setting
 from mdgan.families.mdgan.swap_rhythm import are_uneven, interval_for
+from mdgan.gan.aggregation_form import (
+    ROBUST_FORMS,
+    RobustRule,
+    number_above_0,
+    parse_robust_rule,
+)
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, CodecForm, codec_kind
 from mdgan.settings.declare import (
     number,
@@ -23,14 +28,12 @@ from mdgan.settings.declare import (
 )
 
 NAME = "mdgan"
-AGGREGATION_FORMS = "mean, median, trimmed-mean:F, krum:F, clip:C, f2u, f2a, f2a:LAMBDA"
+AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
 _ONES_OWN = 2
-_FORM = re.compile(
-    r"mean|median|(?:trimmed-mean|krum):[0-9]{1,9}|clip:[0-9.eE+-]+|f2u|f2a(?::[0-9.eE+-]+)?"
-)
+_FORGIVING = re.compile(r"f2u|f2a(?::[0-9.eE+-]+)?")
 
 
-class AggregationRule(NamedTuple):
+class AggregationRule(RobustRule):
     """One rule.
 
     Attributes:
@@ -38,35 +41,14 @@ class AggregationRule(NamedTuple):
         parameter: F of trimmed-mean and krum, C of clip, λ of f2a; 0 for the others.
     """
 
-    name: str
-    parameter: float = 0.0
-
     def __str__(self) -> str:
         """As the command line has it."""
-        plain = self.name in ("mean", "median", "f2u") or self == ("f2a", 1.0)
-        return self.name if plain else f"{self.name}:{shortest(self.parameter)}"
+        return self.name if self == ("f2a", 1.0) else super().__str__()
 
     @property
     def needs_verdicts(self) -> bool:
         """Whether workers must also send their logits of every sample."""
         return self.name in ("f2u", "f2a")
-
-    @property
-    def needs_workers(self) -> int:
-        """How many workers there must be at the start for the rule to keep its promise."""
-        if self.name == "mean" or self.needs_verdicts:
-            return 1
-        num_hostile = int(self.parameter) if self.name in ("trimmed-mean", "krum") else 1
-        return 2 * num_hostile + (3 if self.name == "krum" else 1)
-
-    def withstands(self, num_answers: int) -> int:
-        """How many hostile answers among m the rule is made for, at most its F."""
-        if self.name == "mean" or self.needs_verdicts:
-            return 0
-        most = (num_answers - (3 if self.name == "krum" else 1)) // 2
-        if self.name in ("trimmed-mean", "krum"):
-            most = min(most, int(self.parameter))
-        return max(most, 0)
 
 
 def parse_aggregation(text: str) -> AggregationRule:
@@ -78,21 +60,13 @@ def parse_aggregation(text: str) -> AggregationRule:
     Raises:
         ValueError: none of these, or a number out of range.
     """
-    if not _FORM.fullmatch(text):
-        raise ValueError(f"not one of {AGGREGATION_FORMS}")
-    name, _, given = text.partition(":")
-    try:
-        parameter = float(given or (name == "f2a"))
-    except ValueError:
-        parameter = 0.0
-    above_0 = 0 < parameter < inf
-    if name == "clip" and not above_0:
-        raise ValueError("C must be a number above 0")
-    if name == "f2a" and not above_0:
-        raise ValueError("LAMBDA must be a number above 0; at 0 it is mean")
-    if name in ("trimmed-mean", "krum") and parameter < 1:
-        raise ValueError("F must be at least 1; if no worker lies, use mean")
-    return AggregationRule(name, parameter)
+    if not _FORGIVING.fullmatch(text):
+        return AggregationRule(*parse_robust_rule(text, AGGREGATION_FORMS))
+    name, has_number, given = text.partition(":")
+    if not has_number:
+        return AggregationRule(name, float(name == "f2a"))
+    otherwise = "LAMBDA must be a number above 0; at 0 it is mean"
+    return AggregationRule(name, number_above_0(given, otherwise))
 
 
 @dataclass(frozen=True)
@@ -124,10 +98,10 @@ class MDGANSettings(RunSettings):
     )
     aggregation: AggregationRule = setting(
         "mean",
-        "How the workers' feedback is combined: mean, or, where up to F of them may lie, "
-        "median, trimmed-mean:F, krum:F, clip:C; or, sample by sample, of the most forgiving "
-        "discriminator alone (f2u) or weighed by softmax(LAMBDA × logit) (f2a, f2a:LAMBDA), which "
-        "a single liar can take over.",
+        "How the workers' feedback, or their models, are combined: mean, or, where up to F of them "
+        "may lie, median, trimmed-mean:F, krum:F, clip:C; or feedback, sample by sample, of the "
+        "most forgiving discriminator alone (f2u) or weighed by softmax(LAMBDA × logit) (f2a, "
+        "f2a:LAMBDA), which a single liar can take over.",
         parsed(parse_aggregation),
         metavar="RULE",
         symbol="C",
@@ -177,13 +151,7 @@ class MDGANSettings(RunSettings):
     def check(self) -> None:
         """Checks that there are enough workers for what the aggregation rule promises."""
         super().check()
-        rule, needed = self.aggregation, self.aggregation.needs_workers
-        if self.num_workers < needed:
-            hostile = int(rule.parameter) if rule.name in ("trimmed-mean", "krum") else 1
-            raise BadInput(
-                f"--aggregation {rule}: needs at least {needed} workers to outvote {hostile}, not "
-                f"{self.num_workers}; use more, a smaller F, or mean"
-            )
+        self.aggregation.check_enough(self.num_workers)
         for name in ("vectorize", "tune"):
             if getattr(self, name) and self.updates == "async":
                 raise BadInput(

@@ -134,7 +134,7 @@ def test_models_of_a_federated_round_fit(num_workers: int, codec: str) -> None:
     settings = FederatedSettings.read({"wire_models": codec})
     sizes = registry.algorithm(settings.algorithm).build().message_sizes(settings, MODELS)
     vector = ModelVector(generator(), model())
-    form = update_form(settings.wire_models, vector)
+    form = update_form(settings, vector)
     workers = range(10**6, 10**6 + num_workers)
     answers = {worker: vector.read() for worker in workers}
     losses = {worker: torch.zeros(2) for worker in workers}

@@ -36,3 +36,8 @@ def test_table_iii_counts_the_workers_of_a_round() -> None:
     settings = FederatedSettings(world_size=11, participation=0.4, round_iterations=1)
     notes = planning(settings, DIGITS, None).notes
     assert notes["server sends"][1] == 4 * notes["host sends"][1] > 0
+
+
+def test_a_short_run_has_as_many_workers_as_its_rule_needs() -> None:
+    given = {"world_size": 41, "round_iterations": 1, "aggregation": "krum:2"}
+    assert planning(FederatedSettings.read(given), DIGITS, None).enough_workers == 7

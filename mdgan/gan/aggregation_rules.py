@@ -1,6 +1,6 @@
-"""The rules of `--aggregation`, as functions of plain tensors.
+"""Rules that combine what several workers answer, as functions of plain tensors.
 
-`mean` is MD-GAN's own rule. The others bound what a few hostile workers can do:
+`mean` is the plain one. The others bound what a few hostile workers can do:
 
     median             of each element (Yin et al. 2018)
     trimmed-mean:F     of each element, without its F least and F greatest values (Yin et al. 2018)
@@ -8,44 +8,14 @@
                        2017)
     clip:C             the mean, after answers longer than C times the median length are shortened
 
-Two more weigh the judges of each sample, and trust them all:
-
-    f2u                the feedback of the most forgiving judge alone
-    f2a, f2a:LAMBDA    all of it, weighed with softmax(λ D_n(x)) over the judges; λ is 1, or LAMBDA
-
 Workers leave, so F may become too large for the number of answers. Then the largest F that fits is
 used. With fewer than three answers no rule can tell which one lies, and the mean is used.
-
-F2U and F2A let the generator listen to the judges that a sample comes closest to fooling. A
-discriminator calls generated what its own data do not hold. Where data differ between workers,
-the mean of all judges therefore punishes a sample for being unlike the data of most, even if it is
-exactly what one worker holds. Yonetani et al. 2019 ("Decentralized Learning of Generative
-Adversarial Networks from Non-iid Data") ask the most forgiving judge of each sample (Forgiver-First
-Update, F2U), or weigh all judges with softmax(λ D_n(x)) (Forgiver-First Aggregation, F2A).
-
-A verdict is a logit D_n(x); high means that D_n calls x real. The weights multiply F_n, the
-gradient of every judge's own loss, so that it does not matter which loss that is. λ is a setting.
-
-Weights count as constants: no gradient goes through them. For F2U that is exact, since its choice
-changes only where two verdicts are equal. For F2A it leaves out how x moves the weights. A worker
-cannot compute that term, which depends on the verdicts of the others, and the server could only by
-dividing F_n by J'(D_n(x)), which vanishes where a judge is fooled. The direction that is left is
-the intended one: to fool those judges better, not to change which judges count.
-
-A discriminator with BatchNorm in training sees all samples of a batch at once. F_n of a sample then
-contains its effect on the verdicts on the others, but the weights are those of this sample.
-
-Neither rule withstands liars. Under F2U a worker that always claims the highest verdict decides
-alone what the generator learns from the batches that it judges.
 """
 
-from collections.abc import Sequence
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from mdgan.families.mdgan.settings import AggregationRule
+from mdgan.gan.aggregation_form import RobustRule
 
 LEAST_TO_VOTE = 3
 """Among fewer answers no rule can tell which one lies."""
@@ -55,12 +25,11 @@ _MOST_TO_EXCHANGE = 32
 `Tensor.sort`, which is slow across rows; measured on one core with 63,000 elements."""
 
 
-def combine(rule: AggregationRule, answers: Tensor) -> Tensor:
+def combine(rule: RobustRule, answers: Tensor) -> Tensor:
     """Combines m answers, separately for each of s samples.
 
     Args:
-        rule: any that needs no verdicts. If m answers are too few for its F, the largest F that
-            fits is used.
+        rule: if m answers are too few for its F, the largest F that fits is used.
         answers: [m, s, d], in worker order.
 
     Returns:
@@ -96,7 +65,7 @@ def _sorted(answers: Tensor) -> list[Tensor]:
     return rows
 
 
-def mean_of_trusted(rule: AggregationRule, answers: Tensor, records: Tensor) -> Tensor:
+def mean_of_trusted(rule: RobustRule, answers: Tensor, records: Tensor) -> Tensor:
     """Krum, with the workers chosen by their records and not by their answers.
 
     Args:
@@ -149,41 +118,3 @@ def _shortened(answers: Tensor, factor: float) -> Tensor:
     norms = torch.linalg.vector_norm(answers, dim=2, keepdim=True)
     limit = factor * _trimmed_mean(norms, (len(answers) - 1) // 2)
     return torch.where(norms > limit, answers * (limit / norms), answers)
-
-
-def weights(rule: AggregationRule, verdicts: Tensor) -> Tensor:
-    """How much each judge's feedback on each sample counts.
-
-    Args:
-        rule: f2u or f2a; the parameter of f2a is λ.
-        verdicts: D_n(x) of m judges of the same b samples, [m, b], finite, in worker order.
-
-    Returns:
-        float64 [m, b]; the sum over the judges is 1. Of several equally
-        forgiving judges f2u takes the first.
-    """
-    if rule.name == "f2u":
-        return F.one_hot(verdicts.argmax(0), len(verdicts)).T.double()
-    # Subtract first: λ D_n may exceed float64, and one of the differences is always 0.
-    behind = verdicts.double() - verdicts.double().amax(0)
-    return torch.softmax(rule.parameter * behind, 0)
-
-
-def weighted(
-    rule: AggregationRule, feedbacks: Sequence[Tensor], verdicts: Sequence[Tensor]
-) -> Tensor:
-    """The feedback of all judges of one batch, weighed and summed.
-
-    Args:
-        rule: f2u or f2a.
-        feedbacks: F_n of each, float32 [b, C, H, W], in worker order.
-        verdicts: D_n(X) of each, float32 [b], finite.
-
-    Returns:
-        float64 [b, C, H, W], a new tensor; with a single judge exactly its F_n.
-    """
-    shares = weights(rule, torch.stack(list(verdicts)))[:, :, None, None, None]
-    total = shares[0] * feedbacks[0]
-    for share, feedback in zip(shares[1:], feedbacks[1:], strict=True):
-        total += share * feedback
-    return total

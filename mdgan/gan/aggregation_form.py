@@ -1,0 +1,109 @@
+"""How users name the rules of `aggregation_rules.py`, and what each of them promises."""
+
+import re
+from math import inf
+from typing import NamedTuple
+
+from mdgan.errors import BadInput
+from mdgan.settings.declare import shortest
+
+ROBUST_FORMS = "mean, median, trimmed-mean:F, krum:F, clip:C"
+_FORM = re.compile(r"mean|median|(?:trimmed-mean|krum):[0-9]{1,9}|clip:[0-9.eE+-]+")
+
+
+class RobustRule(NamedTuple):
+    """One rule.
+
+    Attributes:
+        name: mean, median, trimmed-mean, krum or clip; an algorithm may have others, which trust
+            all workers.
+        parameter: F of trimmed-mean and krum, C of clip; 0 for the others.
+    """
+
+    name: str
+    parameter: float = 0.0
+
+    def __str__(self) -> str:
+        """As the command line has it."""
+        return f"{self.name}:{shortest(self.parameter)}" if self.parameter else self.name
+
+    @property
+    def outvotes(self) -> int:
+        """How many hostile answers it outvotes at least, where there are enough answers."""
+        if self.name in ("trimmed-mean", "krum"):
+            return int(self.parameter)
+        return int(self.name in ("median", "clip"))
+
+    @property
+    def needs_answers(self) -> int:
+        """How many answers there must be for the rule to keep its promise."""
+        return 2 * self.outvotes + (3 if self.name == "krum" else 1)
+
+    def withstands(self, num_answers: int) -> int:
+        """How many hostile answers among m the rule is made for, at most its F."""
+        if not self.outvotes:
+            return 0
+        most = (num_answers - (3 if self.name == "krum" else 1)) // 2
+        if self.name in ("trimmed-mean", "krum"):
+            most = min(most, int(self.parameter))
+        return max(most, 0)
+
+    def check_enough(self, num_answers: int, *, of: str = "workers", more: str = "more") -> None:
+        """Checks that a run begins with enough answers for what the rule promises.
+
+        Args:
+            num_answers: that are combined, if no worker is lost.
+            of: what they are of.
+            more: what the user can do about it.
+
+        Raises:
+            BadInput: they are too few.
+        """
+        if num_answers < self.needs_answers:
+            raise BadInput(
+                f"--aggregation {self}: needs at least {self.needs_answers} {of} to outvote "
+                f"{self.outvotes}, not {num_answers}; use {more}, a smaller F, or mean"
+            )
+
+
+MEDIAN = RobustRule("median")
+
+
+def parse_robust_rule(text: str, forms: str = ROBUST_FORMS) -> RobustRule:
+    """Reads a rule.
+
+    Args:
+        text: one of `ROBUST_FORMS`.
+        forms: those that the algorithm has, for the message.
+
+    Raises:
+        ValueError: none of these, or a number out of range.
+    """
+    if not _FORM.fullmatch(text):
+        raise ValueError(f"not one of {forms}")
+    name, _, given = text.partition(":")
+    parameter = number_above_0(given, "C must be a number above 0") if name == "clip" else 0.0
+    if name in ("trimmed-mean", "krum"):
+        parameter = float(given)
+        if parameter < 1:
+            raise ValueError("F must be at least 1; if no worker lies, use mean")
+    return RobustRule(name, parameter)
+
+
+def number_above_0(text: str, otherwise: str) -> float:
+    """Reads a number.
+
+    Args:
+        text: of a rule's parameter.
+        otherwise: the message for anything but a finite number above 0.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < inf:
+        raise ValueError(otherwise)
+    return number

@@ -1,0 +1,222 @@
+"""Rules that combine models: against numpy, and against workers that lie."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mdgan.engine.answers import Answers
+from mdgan.errors import BadInput
+from mdgan.families.federated.aggregation import combine_models
+from mdgan.families.federated.messages import ROUND, UPDATE
+from mdgan.families.federated.settings import FederatedSettings
+from mdgan.gan.aggregation_form import RobustRule, parse_robust_rule
+from mdgan.gan.model_vector import BLOCK, ModelVector
+from mdgan.gan.randomness import generator_for
+from mdgan.gan.weighted_mean import average
+from mdgan.messages import Message
+from tests.unit.families.federated.rounds import (
+    E,
+    RoundStage,
+    generator_of,
+    make_models,
+    mean_of,
+    models_of,
+)
+
+Array = NDArray[np.float64]
+MakeRounds = Callable[..., RoundStage]
+
+VECTOR = ModelVector(nn.Linear(40, 40), nn.BatchNorm1d(700))
+"""Three blocks of weights, two of BatchNorm's statistics, one of its count."""
+NUM_WEIGHTS = 3 * BLOCK
+RULES = ["median", "trimmed-mean:1", "trimmed-mean:2", "krum:1", "krum:2", "clip:1"]
+
+
+def sent_and_back(seed: int, num_workers: int) -> tuple[Tensor, dict[int, Tensor]]:
+    """Models, and what honest workers make of them."""
+    generator = generator_for(seed, "models")
+    sent = torch.randn(VECTOR.shape, generator=generator)
+    changes = torch.randn(num_workers, *VECTOR.shape, generator=generator) / 16
+    return sent, {n + 1: sent + change for n, change in enumerate(changes)}
+
+
+def combined(
+    rule: RobustRule, sent: Tensor, back: Mapping[int, Tensor], *, as_differences: bool = False
+) -> Tensor:
+    answers = Answers(dict(back))
+    weights = dict.fromkeys(back, 1 / len(back))
+    return combine_models(rule, sent, answers, weights, VECTOR, as_differences=as_differences)
+
+
+def median(rows: Array) -> Array:
+    return np.asarray(np.median(rows, axis=0))
+
+
+def trimmed(rows: Array, num_hostile: int) -> Array:
+    return np.asarray(np.sort(rows, axis=0)[num_hostile : len(rows) - num_hostile].mean(0))
+
+
+def krum(rows: Array, num_hostile: int) -> Array:
+    """Multi-Krum (Blanchard et al. 2017), the mean of the m − F with the least scores."""
+    squares = ((rows[:, None] - rows[None, :]) ** 2).sum(2)
+    np.fill_diagonal(squares, np.inf)
+    scores = np.sort(squares, axis=1)[:, : len(rows) - num_hostile - 2].sum(1)
+    return np.asarray(rows[np.argsort(scores)[: len(rows) - num_hostile]].mean(0))
+
+
+def clipped(rows: Array, factor: float) -> Array:
+    norms = np.sqrt((rows**2).sum(1))
+    limit = factor * np.median(norms)
+    return np.asarray((rows * np.minimum(1, limit / norms)[:, None]).mean(0))
+
+
+def reference(rule: RobustRule, sent: Tensor, back: Mapping[int, Tensor]) -> Array:
+    """The rule on weights and the median of buffers, written apart from torch."""
+    rows = np.stack([(back[n].double() - sent.double()).flatten().numpy() for n in sorted(back)])
+    of_rule = {
+        "median": lambda: median(rows[:, :NUM_WEIGHTS]),
+        "trimmed-mean": lambda: trimmed(rows[:, :NUM_WEIGHTS], int(rule.parameter)),
+        "krum": lambda: krum(rows[:, :NUM_WEIGHTS], int(rule.parameter)),
+        "clip": lambda: clipped(rows[:, :NUM_WEIGHTS], rule.parameter),
+    }
+    change = np.concatenate([of_rule[rule.name](), median(rows[:, NUM_WEIGHTS:])])
+    return np.asarray(sent.double().flatten().numpy() + change)
+
+
+@given(st.integers(0, 2**32), st.integers(7, 9), st.sampled_from(RULES), st.booleans())
+def test_models_are_combined_as_the_rule_says(
+    seed: int, num_workers: int, text: str, as_differences: bool
+) -> None:
+    rule = parse_robust_rule(text)
+    sent, back = sent_and_back(seed, num_workers)
+    travel = {n: models - sent for n, models in back.items()} if as_differences else back
+    found = combined(rule, sent, travel, as_differences=as_differences)
+    assert found.dtype == torch.float64
+    wanted = reference(rule, sent, back)
+    np.testing.assert_allclose(found.flatten().numpy(), wanted, rtol=0, atol=1e-6)
+
+
+LIES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "huge": lambda _sent, honest: honest * 500,
+    "random": lambda _sent, honest: torch.randn(
+        honest.shape, generator=generator_for(1, "lie")
+    ).mul_(30),
+    "flipped": lambda sent, honest: sent - 20 * (honest - sent),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("text", ["median", "trimmed-mean:2", "krum:2"])
+def test_two_liars_do_not_move_models_beyond_those_of_honest_workers(text: str, lie: str) -> None:
+    sent, back = sent_and_back(3, 7)
+    honest = torch.stack(list(back.values())[2:])
+    liars = {n: LIES[lie](sent, back[n]) for n in (1, 2)}
+    found = combined(parse_robust_rule(text), sent, {**back, **liars})
+    assert (found >= honest.amin(0) - 1e-6).all()
+    assert (found <= honest.amax(0) + 1e-6).all()
+    mean = combined(parse_robust_rule("mean"), sent, {**back, **liars})
+    assert not (mean <= honest.amax(0) + 1e-6).all()
+
+
+@pytest.mark.parametrize("text", RULES)
+def test_lies_about_statistics_alone_are_outvoted(text: str) -> None:
+    sent, back = sent_and_back(4, 7)
+    for worker in (1, 2):
+        back[worker][3:] += 1e6
+    honest = torch.stack(list(back.values())[2:])[:, 3:]
+    found = combined(parse_robust_rule(text), sent, back)[3:]
+    assert (found >= honest.amin(0) - 1e-6).all()
+    assert (found <= honest.amax(0) + 1e-6).all()
+
+
+def test_krum_does_not_judge_workers_by_how_many_batches_they_counted() -> None:
+    """Weak workers train fewer iterations; a liar that counts like the strong ones is found."""
+    sent, back = sent_and_back(5, 5)
+    for worker, models in back.items():
+        models[-1, 1::2] = 30 if worker <= 3 else 15
+    back[1][:3] = sent[:3] - 3 * (back[1][:3] - sent[:3])
+    found = combined(parse_robust_rule("krum:1"), sent, back)
+    wanted = average({n: back[n] for n in (2, 3, 4, 5)}, [], dict.fromkeys((2, 3, 4, 5), 0.25))
+    torch.testing.assert_close(found[:3], wanted[:3], rtol=0, atol=1e-6)
+    assert (found[-1, 1::2].round() == 30).all()
+
+
+@pytest.mark.parametrize("text", RULES)
+def test_models_on_which_all_agree_are_the_next_ones(text: str) -> None:
+    sent, back = sent_and_back(0, 5)
+    found = combined(parse_robust_rule(text), sent, dict.fromkeys(back, back[1]))
+    torch.testing.assert_close(found.float(), back[1], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("text", RULES)
+def test_two_answers_have_a_mean_alone(text: str) -> None:
+    sent, back = sent_and_back(0, 2)
+    found = combined(parse_robust_rule(text), sent, back)
+    assert torch.equal(found, average(back, [], dict.fromkeys(back, 0.5)))
+
+
+# ----- rounds
+
+
+def test_a_liar_is_outvoted_in_a_round(rounds: MakeRounds) -> None:
+    made = rounds(num_workers=5, iterations=E, aggregation="krum:1")
+    one, many = made.begin_playing((1,), (2, 3, 4, 5))
+    begin, last = make_models().vector.read(), models_of(9, E)
+    honest = {n: begin.lerp(last, 0.1 + 0.01 * n) for n in (2, 3, 4, 5)}
+    one.answer_round(E, {1: -100 * last})
+    order = many.take(ROUND, E)
+    answer = many.answer_to(order, honest)
+    assert answer.fields["summed"] == [], "every model travels"
+    many.send(answer)
+    made.finished(one, many)
+    wanted = mean_of({n: (0.25, models) for n, models in honest.items()})
+    torch.testing.assert_close(generator_of(made.vector()), generator_of(wanted), rtol=0, atol=1e-6)
+
+
+def test_a_sum_is_refused_where_models_are_compared(rounds: MakeRounds) -> None:
+    """It could hide a lie among honest answers."""
+    made = rounds(num_workers=4, iterations=E, aggregation="median", strikes=1)
+    hosts = made.begin_playing((1,), (2,), (3,), (4,))
+    for host in hosts[1:]:
+        host.answer_round(E, {host.workers[0]: models_of(2, E)})
+    answer = hosts[0].answer_to(hosts[0].take(ROUND, E))
+    forged = {
+        "losses": answer.tensors["losses"],
+        "sums.values": answer.tensors["answers.values"].double(),
+    }
+    hosts[0].send(Message(UPDATE, E, {"workers": [1], "summed": [[1]]}, forged))
+    made.finished(*hosts[1:])
+    torch.testing.assert_close(made.vector(), models_of(2, E), rtol=0, atol=1e-6)
+
+
+# ----- what is refused
+
+
+@pytest.mark.parametrize(
+    ("given_settings", "reason"),
+    [
+        ({"aggregation": "f2u"}, "--aggregation f2u: not one of mean, median, trimmed-mean:F"),
+        ({"aggregation": "krum"}, "--aggregation krum: not one of mean, median"),
+        ({"aggregation": "krum:0"}, "--aggregation krum:0: F must be at least 1"),
+        ({"world_size": 5, "aggregation": "krum:1"}, "at least 5 workers a round to outvote 1"),
+        (
+            {"world_size": 21, "participation": 0.1, "aggregation": "median"},
+            "needs at least 3 workers a round to outvote 1, not 2; use more (--world-size, ",
+        ),
+        (
+            {"world_size": 8, "aggregation": "median", "weighting": "kl"},
+            "--aggregation median: every worker has one vote, and --weighting kl follows what",
+        ),
+        ({"world_size": 8, "aggregation": "clip:2", "weighting": "samples"}, "one vote"),
+    ],
+)
+def test_what_cannot_work_is_refused(given_settings: dict[str, object], reason: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        FederatedSettings.read({"algorithm": "fl-gan", **given_settings})
+    assert reason in str(caught.value)
