@@ -149,6 +149,10 @@ class Exchange(Generic[S]):
     moved: Callable[[Sequence[Sequence[int]]], float]
 
 
+def _as_they_are(settings: S, _counts: Sequence[int]) -> S:
+    return settings
+
+
 @dataclass(frozen=True)
 class Planning(Generic[S]):
     """What `mdgan plan` must know besides what it measures in a short run on noise.
@@ -168,6 +172,11 @@ class Planning(Generic[S]):
             `MessageSizes.state_bytes` is known.
         questions: how many times the server asks hosts in a step, each after the last answer.
         overlaps: whether hosts work on the next question while the server works on an answer.
+        by_arrival: whether the server asks and goes on from each worker by itself. A step is then
+            as many answers as there are workers.
+        groups: the workers that do the same, by what people call one of them; empty if all do.
+        with_groups: settings, of which only those workers take part that are given: so many of each
+            group, numbered group by group.
         exchange: what hosts hand to each other; None if nothing.
         remedies: by bottleneck (`link`, `latency`, `server`, `workers`, `cores`), changes of
             settings that may help.
@@ -184,6 +193,9 @@ class Planning(Generic[S]):
     worker_bytes: int = 0
     questions: int = 1
     overlaps: bool = False
+    by_arrival: bool = False
+    groups: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    with_groups: Callable[[S, Sequence[int]], S] = _as_they_are
     exchange: Exchange[S] | None = None
     remedies: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -45,6 +45,7 @@ class Question:
             self.traffic,
             questions=self.planning.questions,
             overlaps=self.planning.overlaps,
+            by_arrival=self.planning.by_arrival,
             exchange_every=(exchange.every or 0) if exchange else 0,
         )
 

@@ -5,7 +5,7 @@ processes that share cores cost each other is measured, too; in the other, each 
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from mdgan.data.dataset_file import DatasetFile
+from mdgan.engine.settings import RunSettings
 from mdgan.families.contract import Algorithm, Planning
 from mdgan.launch.models import models_of
 from mdgan.plan.layout import Layout, consecutive
@@ -27,6 +28,7 @@ from mdgan.plan.phases import (
 )
 from mdgan.plan.prediction import Costs, Traffic, friction
 from mdgan.plan.short_run import Role, play
+from mdgan.plan.stages import Counts, Stages, times
 
 _log = logging.getLogger(__name__)
 
@@ -43,9 +45,10 @@ class Measured(NamedTuple):
     """What was found.
 
     Attributes:
-        costs: seconds, of workers as long as a step of the planned run is.
-        server: by phase, seconds of the server alone.
-        worker: by phase, seconds of a worker.
+        costs: seconds of a step of the planned run.
+        server: by phase, seconds of the server alone in such a step; messages where it shares cores
+            with hosts, if it does.
+        workers: by group, seconds of a worker.
         traffic: bytes of a step.
         shared_bytes: memory of every process: Python, torch, mdgan.
         server_bytes: what the server has besides.
@@ -55,12 +58,20 @@ class Measured(NamedTuple):
 
     costs: Costs
     server: Seconds
-    worker: HostStages
+    workers: Mapping[str, HostStages]
     traffic: Traffic
     shared_bytes: int
     server_bytes: int
     host_bytes: int
     worker_bytes: int
+
+
+class _Played(NamedTuple):
+    """A short run, whose hosts carry workers of one group each."""
+
+    hosts: Sequence[Counts]
+    server: Role
+    roles: Sequence[Role]
 
 
 @dataclass(frozen=True)
@@ -84,80 +95,170 @@ class Measurement:
         import torch._dynamo  # noqa: F401 - as the launcher: else every fork does in its first step
 
         shared_bytes = psutil.Process().memory_info().rss
-        planning, first = self.planning, self.entry.server_phases[0]
+        planning = self.planning
         _tell("measuring the server and a few hosts at the same time, on noise (step 1 of 2)")
-        sizes, (server, *hosts), traffic = self._together(_TOGETHER)
+        together = self._together(_TOGETHER)
         _tell("measuring the server and two hosts in turns (step 2 of 2)")
-        (server_alone, *workers), special = self._in_turns()
-        found = stages([server_alone.charges], first, busy=False)
-        alone = {phase: seconds for phase, seconds in found.items() if phase not in special}
-        charges = [host.charges for host in workers]
-        exchange = sum(host_stages(charges, special, busy=True).special.values())
+        in_turns, special = self._in_turns()
+
+        hosts, traffic = self._asked(), self._traffic(together)
+        found = self._stages(together, in_turns, special)
+        factor = 1.0
+        if self.layout.shared:
+            few = replace(self.layout, hosts=consecutive([*map(sum, together.hosts)]))
+            seconds = self._step_seconds(together)
+            costs = found.costs(together.hosts)
+            factor = friction(few, costs, seconds, by_arrival=planning.by_arrival)
         if planning.exchange is not None:
-            thing = max(host.moved_bytes(special) for host in workers) / 2  # one given, one taken
+            moved_bytes = [role.moved_bytes(special) for role in in_turns.roles]
+            thing = max(moved_bytes) / 2  # one given, one taken
             moved = planning.exchange.moved(self.layout.hosts)
             traffic = replace(traffic, thing=thing, moved=moved)
-        if self.layout.shared:
-            busy = stages([server.charges], first, busy=True)
-            each = [per_worker(h.charges, size) for h, size in zip(hosts, sizes, strict=True)]
-            worker = host_stages(each, (), busy=True)
-            costs = _costs(worker, exchange, alone, busy, len(hosts), planning.questions)
-            few = replace(self.layout, hosts=consecutive(sizes))
-            factor = friction(few, costs, step_seconds(server.charges, first))
-            costs = replace(costs, friction=factor)
-        else:
-            worker = host_stages(charges, special, busy=False)
-            costs = _costs(worker, exchange, alone, alone, len(workers), planning.questions)
         longer = planning.iterations / planning.played_iterations
+        workers = [
+            each._replace(asked={phase: longer * s for phase, s in each.asked.items()})
+            for each in found.workers
+        ]
         limits = self.entry.build().message_sizes(
             planning.settings, models_of(planning.settings, self.dataset)
         )
         worker_bytes = planning.worker_bytes or limits.state_bytes
+        own_bytes = [
+            role.own_bytes - (sum(counts) - 1) * worker_bytes
+            for counts, role in zip(together.hosts, together.roles, strict=True)
+        ]
         return Measured(
-            replace(costs, answer=longer * costs.answer),
-            alone,
-            worker._replace(asked={phase: longer * s for phase, s in worker.asked.items()}),
+            replace(found, workers=workers).costs(hosts).times(factor),
+            found.of_server(found.server, hosts),
+            dict(zip(self._groups(), workers, strict=True)),
             traffic,
             shared_bytes,
-            server.own_bytes,
-            max(0, hosts[0].own_bytes - (sizes[0] - 1) * worker_bytes),
+            together.server.own_bytes,
+            max(0, *own_bytes),
             worker_bytes,
         )
 
     def count(self) -> Traffic:
         """Counts the bytes of a step, and none of an exchange."""
         _tell("counting the bytes that a remedy would leave")
-        return self._together(_SHORTEST)[2]
+        return self._traffic(self._together(_SHORTEST))
 
-    def _together(self, least: tuple[int, float]) -> tuple[list[int], list[Role], Traffic]:
-        """Plays with hosts of some sizes, which it gives, and tells what all send in a step."""
-        planning = self.planning
-        asked = self.layout.asked(planning.settings.participation).sizes
+    def _together(self, least: tuple[int, float]) -> _Played:
+        """Plays with hosts of some sizes."""
+        planning, asked = self.planning, self._asked()
         carried = max(_CARRIED, planning.enough_in_a_host + 1)
         most = _HOSTS_A_CORE * self.layout.slots
-        sizes = hosts_to_play(asked, carried, planning.enough_workers, most)
-        if max(asked) > carried:  # a host of the size below shows what one more worker adds
-            sizes.append(carried - 1)
-        few = replace(self.layout, hosts=consecutive(sizes))
-        roles = play(self.dataset, planning.settings, few, least)
-        out, back = (
-            bytes_of_hosts(sizes, [host.moved_bytes([phase]) for host in roles[1:]], asked)
-            for phase in ("receive", "send")
-        )
-        return sizes, roles, Traffic(out, back)
+        sizes = []
+        for group in zip(*asked, strict=True):
+            sizes_asked = [size for size in group if size]
+            share = max(1, round(most * len(sizes_asked) / len(asked)))
+            sizes.append(hosts_to_play(sizes_asked, carried, planning.enough_workers, share))
+            if max(sizes_asked) > carried:  # a host of the size below shows what one worker adds
+                sizes[-1].append(carried - 1)
+        return self._play(sizes, planning.settings, least)
 
-    def _in_turns(self) -> tuple[list[Role], set[str]]:
+    def _in_turns(self) -> tuple[_Played, set[str]]:
         """Plays with hosts of one worker, each process alone; also gives exchanges' phases."""
-        planning, entry = self.planning, self.entry
-        count = max(min(2, self.layout.num_workers), planning.enough_workers)
-        single = replace(self.layout, hosts=consecutive([1] * count))
+        planning, entry, groups = self.planning, self.entry, self._groups()
         settings, special = planning.settings, set()
         if planning.exchange is not None:
             settings = planning.exchange.settings
             usual = set(chain(*entry.phases(planning.settings)))
             special = set(chain(*entry.phases(settings))) - usual
-        roles = play(self.dataset, settings, single, _IN_TURNS, special=special, in_turns=True)
-        return roles, special
+        count = max(min(2 // len(groups), self.layout.num_workers), planning.enough_workers)
+        sizes = [[1] * count] * len(groups)
+        return self._play(sizes, settings, _IN_TURNS, special=special, in_turns=True), special
+
+    def _play(
+        self,
+        sizes: Sequence[Sequence[int]],
+        settings: RunSettings,
+        least: tuple[int, float],
+        *,
+        special: Collection[str] = (),
+        in_turns: bool = False,
+    ) -> _Played:
+        """Plays with hosts of so many workers, group by group."""
+        hosts = [
+            tuple(size if place == group else 0 for place in range(len(sizes)))
+            for group, each in enumerate(sizes)
+            for size in each
+        ]
+        few = replace(self.layout, hosts=consecutive([*map(sum, hosts)]))
+        chosen = self.planning.with_groups(settings, [*map(sum, sizes)])
+        steps, seconds = least
+        least = steps * self._times("", hosts), seconds
+        server, *roles = play(self.dataset, chosen, few, least, special=special, in_turns=in_turns)
+        return _Played(hosts, server, roles)
+
+    def _groups(self) -> Mapping[str, Sequence[int]]:
+        """The workers of the planned run that do the same, by what people call one of them."""
+        return self.planning.groups or {"worker": range(1, 1 + self.planning.settings.num_workers)}
+
+    def _asked(self) -> list[Counts]:
+        """The hosts that are asked in a step."""
+        layout = self.layout.asked(self.planning.settings.participation)
+        groups = [set(workers) for workers in self._groups().values()]
+        return [tuple(len(g.intersection(carried)) for g in groups) for carried in layout.hosts]
+
+    def _stages(self, together: _Played, in_turns: _Played, special: Collection[str]) -> Stages:
+        """What the server and a worker of each group do, where they share cores if they will."""
+        shared, planning = self.layout.shared, self.planning
+        alone = self._server(in_turns, special, busy=False)
+        busy = self._server(together, (), busy=True) if shared else alone
+        messages = {phase: seconds for phase, seconds in busy.items() if phase in MESSAGES}
+        played = together if shared else in_turns
+        workers = [
+            host_stages(
+                [
+                    per_worker(role.charges, 1 if planning.by_arrival else counts[group])
+                    for counts, role in zip(played.hosts, played.roles, strict=True)
+                    if counts[group]
+                ],
+                special,
+                busy=shared,
+            )
+            for group in range(len(self._groups()))
+        ]
+        charges = [role.charges for role in in_turns.roles]
+        exchange = sum(host_stages(charges, special, busy=True).special.values())
+        told = planning.questions, planning.by_arrival
+        return Stages(alone | messages, busy, workers, exchange, *told)
+
+    def _times(self, phase: str, hosts: Sequence[Counts]) -> int:
+        return times(phase, hosts, by_arrival=self.planning.by_arrival)
+
+    def _server(self, played: _Played, special: Collection[str], *, busy: bool) -> Seconds:
+        """By phase, each time that the server comes to it."""
+        begins = self._times("", played.hosts)
+        charges, first = played.server.charges, self.entry.server_phases[0]
+        found = stages([charges], first, busy=busy, times=begins)
+        return {
+            phase: seconds / self._times(phase, played.hosts)
+            for phase, seconds in found.items()
+            if phase not in special
+        }
+
+    def _step_seconds(self, played: _Played) -> float:
+        first, begins = self.entry.server_phases[0], self._times("", played.hosts)
+        return step_seconds(played.server.charges, first, begins)
+
+    def _traffic(self, played: _Played) -> Traffic:
+        """Bytes of a step, and none of an exchange."""
+        out, back = (self._bytes(played, phase) for phase in ("receive", "send"))
+        return Traffic(out, back)
+
+    def _bytes(self, played: _Played, phase: str) -> tuple[float, ...]:
+        """Of each host that is asked; of one with workers of several groups, as if it were more."""
+        moved = [role.moved_bytes([phase]) for role in played.roles]
+        sums = []
+        for asked, played_sizes in zip(
+            zip(*self._asked(), strict=True), zip(*played.hosts, strict=True), strict=True
+        ):
+            known = {n: each for n, each in zip(played_sizes, moved, strict=True) if n}
+            found = iter(bytes_of_hosts(known, filter(None, asked)))
+            sums.append([next(found) if size else 0.0 for size in asked])
+        return tuple(map(sum, zip(*sums, strict=True)))
 
 
 def _tell(text: str) -> None:
@@ -185,42 +286,13 @@ def hosts_to_play(asked: Sequence[int], carried: int, enough: int, most: int) ->
     return sizes
 
 
-def bytes_of_hosts(
-    sizes: Sequence[int], counted: Sequence[float], asked: Iterable[int]
-) -> tuple[float, ...]:
+def bytes_of_hosts(known: Mapping[int, float], asked: Iterable[int]) -> tuple[float, ...]:
     """The bytes of hosts of any size; above the largest that was counted they grow evenly.
 
     Args:
-        sizes: of hosts.
-        counted: their bytes.
+        known: by how many workers a host has, those that were counted.
         asked: the sizes that are wanted.
     """
-    known = dict(zip(sizes, counted, strict=True))
     largest = max(known)
     growth = known[largest] - known.get(largest - 1, 0.0)
     return tuple(known.get(n, known[largest] + growth * (n - largest)) for n in asked)
-
-
-def _costs(
-    worker: HostStages,
-    exchange: float,
-    alone: Seconds,
-    busy: Seconds,
-    num_hosts: int,
-    questions: int,
-) -> Costs:
-    def parts(seconds: Seconds) -> tuple[float, float]:
-        messages = sum(seconds.get(phase, 0.0) for phase in MESSAGES)
-        return sum(seconds.values()) - messages, messages
-
-    answer, messages_once = parts(worker.asked)  # in a usual question
-    server_busy, messages = parts(busy)
-    return Costs(
-        answer,
-        sum(worker.ahead.values()),
-        exchange,
-        questions * messages_once,
-        parts(alone)[0],
-        server_busy,
-        messages / num_hosts,
-    )

@@ -7,8 +7,9 @@ the latter say what a phase costs; what a phase gains by threads, only the forme
 import signal
 import time
 from collections.abc import Collection, Iterable
+from itertools import chain
 from multiprocessing.synchronize import Semaphore
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
 MESSAGES = ("wait", "receive", "send")
@@ -141,16 +142,17 @@ def host_stages(
     )
 
 
-def stages(roles: Iterable[Iterable[Charge]], first: str, *, busy: bool) -> Seconds:
+def stages(roles: Iterable[Iterable[Charge]], first: str, *, busy: bool, times: int = 1) -> Seconds:
     """What a role does in a usual step.
 
     Args:
         roles: charges of each of some roles that do the same.
         first: the phase that a step begins with.
         busy: whether computed seconds are wanted; by the clock if not, but for messages.
+        times: how many times a step comes to that phase.
     """
     sums: dict[str, list[float]] = {}
-    for step in (step for charges in roles for step in _steps(charges, first)):
+    for step in (step for charges in roles for step in _steps(charges, first, times)):
         for phase in dict.fromkeys(charge.phase for charge in step):
             computed = busy or phase.split()[-1] in MESSAGES
             those = (c.busy_seconds if computed else c.seconds for c in step if c.phase == phase)
@@ -158,18 +160,20 @@ def stages(roles: Iterable[Iterable[Charge]], first: str, *, busy: bool) -> Seco
     return {phase: median(seconds) for phase, seconds in sums.items()}
 
 
-def step_seconds(charges: Iterable[Charge], first: str) -> float:
-    """What a usual step takes by the clock."""
-    return median(sum(charge.seconds for charge in step) for step in _steps(charges, first))
+def step_seconds(charges: Iterable[Charge], first: str, times: int = 1) -> float:
+    """What a step takes by the clock, on average: hiccups count, as in a run; see `stages`."""
+    return fmean(sum(charge.seconds for charge in step) for step in _steps(charges, first, times))
 
 
-def _steps(charges: Iterable[Charge], first: str) -> list[list[Charge]]:
+def _steps(charges: Iterable[Charge], first: str, times: int) -> list[list[Charge]]:
     """Charges by step, without those of warming up and the last, which may be cut off."""
-    steps: list[list[Charge]] = [[]]
+    parts: list[list[Charge]] = [[]]
     before = ""
     for charge in charges:
         if charge.phase == first != before:
-            steps.append([])
-        steps[-1].append(charge)
+            parts.append([])
+        parts[-1].append(charge)
         before = charge.phase
-    return steps[1 + _WARM_UP : -1]
+    usual = parts[1 + _WARM_UP * times : -1]
+    ends = range(times, len(usual) + 1, times)
+    return [list(chain(*usual[end - times : end])) for end in ends]

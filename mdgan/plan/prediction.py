@@ -4,10 +4,14 @@ A step, an iteration or a round, is a chain: the server makes questions, they go
 compute answers, these come back, the server goes on from them. What a worker can do ahead of the
 next question it does while it would wait for the server and the network. Where all processes share
 a machine, no schedule is faster than all the work divided by its cores.
+
+Where no worker waits for another, each has a chain of its own, and the server answers one after the
+other. A step is then as many answers as there are workers.
 """
 
 import heapq
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from mdgan.plan.layout import Layout, Link
 
@@ -31,32 +35,29 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of a step. Of hosts, where cores are shared: of all their cores together.
+    """Seconds of a step, with messages. Of hosts, where cores are shared: of all cores together.
 
     Attributes:
-        answer: a worker, from a question to its answer.
-        ahead: a worker, with what does not wait for the next question.
+        answers: of each host, from a question to its answer; by arrival, of all its workers.
+        ahead: of each host, with what does not wait for the next question.
         exchange: a worker, in an exchange with other hosts.
-        host_messages: a host, reading a question and writing an answer.
-        server: the server alone, without messages.
+        server: the server alone.
         server_busy: likewise of all its cores together, while hosts compute.
-        server_messages: the server, writing a question and reading an answer, for one host.
-        friction: how many times longer all together take than the formulas say: for taking turns
-            on cores, and for waking up.
     """
 
-    answer: float
-    ahead: float
+    answers: tuple[float, ...]
+    ahead: tuple[float, ...]
     exchange: float
-    host_messages: float
     server: float
     server_busy: float
-    server_messages: float
-    friction: float = 1.0
 
-    def with_friction(self) -> "Costs":
-        """All seconds as they are when all processes work."""
-        return replace(Costs(*(self.friction * each for each in astuple(self))), friction=1.0)
+    def times(self, factor: float) -> "Costs":
+        """All seconds, so many times longer."""
+        return Costs(
+            tuple(factor * each for each in self.answers),
+            tuple(factor * each for each in self.ahead),
+            *(factor * each for each in (self.exchange, self.server, self.server_busy)),
+        )
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ def predict(
     *,
     questions: int = 1,
     overlaps: bool = False,
+    by_arrival: bool = False,
     exchange_every: int = 0,
 ) -> Forecast:
     """Predicts the seconds of a step.
@@ -106,32 +108,26 @@ def predict(
         traffic: bytes of a step.
         questions: how many times the server asks in a step, each after the last answer.
         overlaps: whether two steps are under way at a time, so that their stages overlap.
+        by_arrival: whether the server goes on from each answer by itself.
         exchange_every: steps between two exchanges; 0 for none, or if that is not known.
     """
-    costs = costs.with_friction()
-    messages = len(layout.hosts) * costs.server_messages
-    server, busy_server = costs.server + messages, costs.server_busy + messages
-    critical = [costs.host_messages + size * costs.answer for size in layout.sizes]
-    ahead = [size * costs.ahead for size in layout.sizes]
+    server, work = costs.server, 0.0
+    workers = max(map(sum, zip(costs.answers, costs.ahead, strict=True)))
+    if layout.shared:
+        computed = sum(costs.answers) + sum(costs.ahead)
+        server = max(server, costs.server_busy / layout.cores)
+        alone = (max(costs.answers) + max(costs.ahead)) / layout.host_threads
+        workers = max(alone, computed / layout.cores)
+        work = (computed + costs.server_busy) / layout.cores
     out, back = link.seconds(sum(traffic.out)), link.seconds(sum(traffic.back))
     latency = 2 * questions * link.latency_seconds
-    if layout.shared:
-        server = max(server, busy_server / layout.cores)
-        alone = (max(critical) + max(ahead)) / layout.host_threads
-        workers = max(alone, (sum(critical) + sum(ahead)) / layout.cores)
-        work = (sum(critical) + sum(ahead) + busy_server) / layout.cores
-        answered = _last_answer(layout, link, critical, traffic)
-        # A host that has answered computes ahead while others still wait for a core.
-        idle = layout.cores * answered - sum(critical)
-        done = min(idle, sum(ahead) * _part_done(layout))
-        stepped = _beside_hosts(layout, sum(ahead) - done, server, busy_server)
-        chain = max(answered + stepped, workers)
+    if by_arrival:
+        seconds = max(_own_chains(layout, link, costs, traffic), work, server, out, back)
     else:
-        workers, work = max(map(sum, zip(critical, ahead, strict=True))), 0.0
-        chain = max(_last_answer(layout, link, critical, traffic) + server, workers)
-    seconds = max(chain + (questions - 1) * 2 * link.latency_seconds, work)
-    if overlaps:
-        seconds = max(chain / 2, work, workers, server, out, back)
+        chain = max(_chain(layout, link, costs, traffic, server), workers)
+        seconds = max(chain + (questions - 1) * 2 * link.latency_seconds, work)
+        if overlaps:
+            seconds = max(chain / 2, work, workers, server, out, back)
     exchange = _exchange(layout, link, costs, traffic)
     if exchange_every:
         seconds += exchange / exchange_every
@@ -139,19 +135,48 @@ def predict(
     return Forecast(seconds, exchange, server, workers, out, back, latency, work, bottleneck)
 
 
-def friction(layout: Layout, costs: Costs, seconds: float) -> float:
+def friction(layout: Layout, costs: Costs, seconds: float, *, by_arrival: bool = False) -> float:
     """How many times longer a step took than the formulas say.
+
+    All together take longer than the formulas say: for taking turns on cores, and for waking up.
 
     Args:
         layout: of the short run.
         costs: what each process took.
         seconds: what a step took, without a limit of the network.
+        by_arrival: see `predict`.
     """
     none = (0,) * len(layout.hosts)
-    return seconds / predict(layout, Link(), costs, Traffic(none, none)).step
+    return seconds / predict(layout, Link(), costs, Traffic(none, none), by_arrival=by_arrival).step
 
 
-def _last_answer(layout: Layout, link: Link, critical: list[float], traffic: Traffic) -> float:
+def _own_chains(layout: Layout, link: Link, costs: Costs, traffic: Traffic) -> float:
+    """How long as many answers as there are workers take, if no host and no message is in the way.
+
+    A worker computes its answer and waits until the server has stepped and new batches have come;
+    meanwhile its host computes ahead, and what its other workers were asked.
+    """
+    threads, count = layout.host_threads if layout.shared else 1, layout.num_workers
+    away = costs.server / count + 2 * link.latency_seconds
+    away += link.seconds((sum(traffic.out) + sum(traffic.back)) / count)
+    rate = 0.0  # answers a second
+    for size, answers, ahead in zip(layout.sizes, costs.answers, costs.ahead, strict=True):
+        rate += size / max((answers + ahead) / threads, answers / size / threads + away)
+    return count / rate
+
+
+def _chain(layout: Layout, link: Link, costs: Costs, traffic: Traffic, server: float) -> float:
+    """From the first question of a step to the server's last stage, work ahead beside it."""
+    answered = _last_answer(layout, link, costs.answers, traffic)
+    if not layout.shared:
+        return answered + server
+    # A host that has answered computes ahead while others still wait for a core.
+    idle = layout.cores * answered - sum(costs.answers)
+    done = min(idle, sum(costs.ahead) * _part_done(layout))
+    return answered + _beside_hosts(layout, sum(costs.ahead) - done, server, costs.server_busy)
+
+
+def _last_answer(layout: Layout, link: Link, critical: Sequence[float], traffic: Traffic) -> float:
     """When the last answer is in, counted from when the server sends the first question.
 
     Questions leave one after the other, so that the first host computes while the last still waits
@@ -206,7 +231,7 @@ def _exchange(layout: Layout, link: Link, costs: Costs, traffic: Traffic) -> flo
     if layout.shared:
         alone, all_hosts = largest / layout.host_threads, layout.num_workers / layout.cores
         return journey + costs.exchange * max(alone, all_hosts)
-    return journey + largest * (costs.exchange + costs.ahead)
+    return journey + largest * costs.exchange + max(costs.ahead)
 
 
 def _bottleneck(

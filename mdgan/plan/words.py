@@ -81,17 +81,22 @@ def _step(page: Page) -> list[Row]:
 
 def _stages(page: Page) -> list[Row]:
     labels, measured = page.question.planning.labels, page.measured
-    server = _by_label(measured.server, labels)
-    asked, ahead = _by_label(measured.worker.asked, labels), _by_label(measured.worker.ahead, {})
-    hosts, costs = len(page.question.asked.hosts), page.question.costs
-    messages = hosts * costs.server_messages
-    return [
-        *((f"server: {name}", brief_seconds(seconds), "") for name, seconds in server.items()),
-        ("server: messages", brief_seconds(messages), f"{hosts} hosts"),
-        *((f"worker: {n}", brief_seconds(s), "while it would wait") for n, s in ahead.items()),
-        *((f"worker: {name}", brief_seconds(seconds), "") for name, seconds in asked.items()),
-        ("host: messages", brief_seconds(costs.host_messages), ""),
-    ]
+    server, hosts = _by_label(measured.server, labels), len(page.question.asked.hosts)
+    rows = [(f"server: {name}", brief_seconds(seconds), "") for name, seconds in server.items()]
+    rows.append(("server: messages", _messages(measured.server), f"{hosts} hosts"))
+    for worker, stages in measured.workers.items():
+        for labelled, note in (
+            (_by_label(stages.ahead, {}), "while it would wait"),
+            (_by_label(stages.asked, labels), ""),
+        ):
+            rows += [(f"{worker}: {n}", brief_seconds(s), note) for n, s in labelled.items()]
+        host = worker.replace("worker", "host")
+        rows.append((f"{host}: messages", _messages(stages.asked), ""))
+    return rows
+
+
+def _messages(stages: Mapping[str, float]) -> str:
+    return brief_seconds(sum(stages.get(phase, 0.0) for phase in MESSAGES))
 
 
 def _by_label(stages: Mapping[str, float], labels: Mapping[str, str]) -> dict[str, float]:
@@ -163,9 +168,7 @@ def _bottleneck(page: Page) -> str:
 
 def _cores(page: Page) -> str:
     layout, work = page.question.asked, page.forecast.work
-    costs = page.question.costs.with_friction()
-    server = costs.server_busy + len(layout.hosts) * costs.server_messages
-    part = 1 - server / (layout.cores * work)
+    part = 1 - page.question.costs.server_busy / (layout.cores * work)
     return (
         f"the {layout.cores} core(s) that all processes share take {brief_seconds(work)} "
         f"{page.a_step}, {part:.0%} of it for the workers"

@@ -46,7 +46,6 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
         (["--config", "none.json"], ["none.json", "cannot read"]),
         (["--out", "run"], ["--out"]),
         (["--algorithm", "standalone"], ["--algorithm standalone", "nothing to plan"]),
-        (["--updates", "arrival"], ["--updates arrival", "plan with --updates sync"]),
         (["--algorithm", "fl-gan"], ["--round-epochs 1", "--shard-size or --round-iterations"]),
     ],
     ids=" ".join,
@@ -141,6 +140,39 @@ def test_a_machine_each(tmp_path: Path) -> None:
     assert found["all of it"] >= max(found["the workers"], found["the server"]) * 0.99
     assert "all together" not in found
     assert re.search(r"every +\? +not part of the time above", result.output)
+
+
+@pytest.mark.slow
+def test_no_barrier(tmp_path: Path) -> None:
+    """By arrival bytes are those of as many answers as there are workers, and the server's work."""
+    flags = ["--world-size", "5", "--workers-per-host", "2", "--threads", "1"]
+    result = run("plan", *flags, "--updates", "arrival", "--kappa", "1", cwd=tmp_path)
+    assert result.status == 0, result
+    found = figures(result.output)
+    batch = 4 * 64 * 64
+    assert found["server sends"] == pytest.approx(4 * batch, rel=0.1)
+    assert found["server receives"] == pytest.approx(4 * batch, rel=0.15)
+    stages = sum(found[f"server: {name}"] for name in ("generate", "backward and step", "messages"))
+    assert found["all of it"] > 0.5 * stages
+
+
+@pytest.mark.slow
+def test_groups_of_workers(tmp_path: Path) -> None:
+    """The first of two hosts carries workers of both groups."""
+    flags = ["--algorithm", "paragan", "--updates", "async", "--generator-ranks", "1..1"]
+    flags += ["--world-size", "5", "--workers-per-host", "2", "--generator-batch-size", "16"]
+    result = run("plan", *flags, "--machines", "each", cwd=tmp_path)
+    assert result.status == 0, result
+    found = figures(result.output)
+    told = re.findall(r"server (?:sends|receives) .* ([\d.]+) ([kM]B), g\(\|", result.output)
+    sent, received = (float(value) * UNITS[unit] for value, unit in told)
+    assert found["server sends"] <= sent * 1.1  # workers of a host share weights
+    assert found["server receives"] == pytest.approx(received, rel=0.1)
+    of_g = found["G's worker: generate"] + found["G's worker: aggregate"]
+    of_d = found["D's worker: real half"] + found["D's worker: fake half"]
+    messages = max(found["G's host: messages"], found["D's host: messages"])
+    longest = max(of_g + of_d, 2 * of_d)
+    assert 0.95 * longest < found["the workers"] < 1.05 * (longest + messages)
 
 
 @pytest.mark.slow

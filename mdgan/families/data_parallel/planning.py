@@ -1,10 +1,12 @@
 """What `mdgan plan` must know of ParaGAN."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 from mdgan.engine.answers import LEAST_TO_SUM
-from mdgan.errors import BadInput
 from mdgan.families.contract import Planning
+from mdgan.families.data_parallel.groups import GeneratorRanks
 from mdgan.families.data_parallel.replica import reductions
 from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
 from mdgan.gan.build import Models, build_model, num_parameters
@@ -18,15 +20,38 @@ _ADDEND_BYTES = {"ring": 8, "fast": 4, "fast-bf16": 2}
 
 def planning(settings: DataParallelSettings, models: Models) -> Planning[DataParallelSettings]:
     """See `Builder.planning`; a short run has the updates that most iterations have, in a star."""
-    if settings.generator_ranks is not None:
-        raise BadInput(
-            f"--generator-ranks {settings.generator_ranks}: mdgan plan foretells runs whose "
-            "workers all do the same; leave it out to plan one in which each trains both networks"
-        )
     networks = [build_model(make, 0) for make in (models.generator, models.discriminator)]
-    both = _FLOAT_BYTES * sum(map(num_parameters, networks))
+    weights = [_FLOAT_BYTES * num_parameters(network) for network in networks]
+    is_async = settings.lag_at(settings.iterations // 2 + 1) > 0
+    short = replace(settings, sync_after=None, all_reduce=STAR)
+    if not is_async:
+        short = replace(short, updates="sync", image_buffer=None)
+    usual = Planning(
+        short,
+        questions=len(reductions(int(is_async), settings.local_steps)),
+        enough_in_a_host=LEAST_TO_SUM,
+        worker_bytes=_COPIES * sum(weights),
+        notes=_notes(settings, sum(weights)),
+    )
+    if settings.generator_ranks is None:
+        return usual
+    batch = _FLOAT_BYTES * prod(models.shape)
+    return replace(
+        usual,
+        groups=dict(zip(("G's worker", "D's worker"), settings.groups(), strict=True)),
+        with_groups=_with_groups,
+        notes=_notes_apart(settings, (weights[0], weights[1]), batch),
+    )
+
+
+def _with_groups(settings: DataParallelSettings, counts: Sequence[int]) -> DataParallelSettings:
+    return replace(settings, generator_ranks=GeneratorRanks(1, counts[0]))
+
+
+def _notes(settings: DataParallelSettings, both: int) -> dict[str, tuple[str, float]]:
+    """In the terms of the other papers' tables, four bytes to a number."""
     everyone, each = "{}, N(|θ| + |w|)", "{}, |θ| + |w|"
-    notes = {
+    notes: dict[str, tuple[str, float]] = {
         "server sends": (everyone, both * settings.num_workers),
         "server receives": (everyone, both * settings.num_workers),
         "host receives": (each, both),
@@ -36,14 +61,20 @@ def planning(settings: DataParallelSettings, models: Models) -> Planning[DataPar
         size = _ADDEND_BYTES[settings.all_reduce]
         told = f"of a star; by {settings.all_reduce} up to {{}}, 2·{size} bytes·(|θ| + |w|)"
         notes = dict.fromkeys(notes, (told, 2 * size * (both // _FLOAT_BYTES)))
-    is_async = settings.lag_at(settings.iterations // 2 + 1) > 0
-    short = replace(settings, sync_after=None, all_reduce=STAR)
-    if not is_async:
-        short = replace(short, updates="sync", image_buffer=None)
-    return Planning(
-        short,
-        questions=len(reductions(int(is_async), settings.local_steps)),
-        enough_in_a_host=LEAST_TO_SUM,
-        worker_bytes=_COPIES * both,
-        notes=notes,
-    )
+    return notes
+
+
+def _notes_apart(
+    settings: DataParallelSettings, weights: tuple[int, int], image: int
+) -> dict[str, tuple[str, float]]:
+    """Bytes of g workers that train G with b_G images each, and of h that train D with b_D."""
+    (generator, discriminator), (makers, learners) = weights, settings.groups()
+    own = settings.scaling()
+    made = image * sum(size.generator for size in own.batch_sizes(makers).values())
+    learnt = image * sum(size.discriminator for size in own.batch_sizes(learners).values())
+    g, h = len(makers), len(learners)
+    sent = (g + h) * discriminator + g * generator + learnt
+    return {
+        "server sends": ("{}, g(|θ| + |w|) + h(|θ| + b_D·d)", sent),
+        "server receives": ("{}, g(|w| + b_G·d) + h|θ|", g * generator + made + h * discriminator),
+    }

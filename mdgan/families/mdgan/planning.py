@@ -6,8 +6,6 @@ from math import prod
 
 from mdgan.engine.answers import LEAST_TO_SUM
 from mdgan.engine.message_sizes import training_bytes
-from mdgan.engine.settings import num_participants
-from mdgan.errors import BadInput
 from mdgan.families.contract import Exchange, Planning
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.build import Models, build_model, num_parameters
@@ -28,14 +26,9 @@ def planning(
     settings: MDGANSettings, models: Models, shard_size: int | None
 ) -> Planning[MDGANSettings]:
     """See `Builder.planning`."""
-    if settings.by_arrival:
-        raise BadInput(
-            "--updates arrival: a plan is made of iterations that all workers begin together; plan "
-            "with --updates sync, whose iterations take as long as the slowest worker"
-        )
     discriminator = build_model(models.discriminator, 0)
-    num_judges = num_participants(settings.participation, settings.num_workers)
-    kappa = resolve_kappa(settings.kappa, num_judges)
+    num_judges, num_sharing = settings.num_judges, settings.num_sharing
+    kappa = resolve_kappa(settings.kappa, num_sharing)
     short = replace(settings, kappa=kappa, stale=0, swap_interval=0, swap_epochs=None)
     known = shard_size is not None or settings.swap_interval is not None
     swap = Exchange(
@@ -48,10 +41,11 @@ def planning(
     )
     return Planning(
         short,
-        enough_workers=max(min(kappa, num_judges), settings.aggregation.needs_answers),
+        enough_workers=max(min(kappa, num_sharing), settings.aggregation.needs_answers),
         enough_in_a_host=LEAST_TO_SUM * kappa,  # then feedback on any batch is added up
         worker_bytes=training_bytes((discriminator, settings.policy("discriminator"))),
         overlaps=settings.stale > 0,
+        by_arrival=settings.by_arrival,
         exchange=swap if settings.num_workers > 1 else None,
         remedies=_remedies(settings),
         labels=_LABELS,
@@ -76,7 +70,7 @@ def mean_moved(form: str, hosts: Sequence[Sequence[int]]) -> float:
 
 
 def _remedies(settings: MDGANSettings) -> dict[str, list[dict[str, object]]]:
-    ahead: list[dict[str, object]] = [] if settings.stale else [{"stale": 1}]
+    ahead: list[dict[str, object]] = [] if settings.stale or settings.by_arrival else [{"stale": 1}]
     fewer_bytes: list[dict[str, object]] = []
     if str(settings.wire_images) == "fp32":
         fewer_bytes.append({"wire_images": "int8"})

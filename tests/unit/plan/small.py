@@ -1,6 +1,7 @@
 """Forecasts of made-up machines."""
 
 from math import inf
+from typing import NamedTuple
 
 from mdgan.plan.layout import Layout, Link, consecutive
 from mdgan.plan.prediction import Costs, Forecast, Traffic, predict
@@ -15,21 +16,25 @@ def layout(num_workers: int, *, cores: int = 2, carried: int = 1, shared: bool =
     return Layout(consecutive(sizes), cores, threads, cores, shared)
 
 
-def costs(
-    *,
-    answer: float = 0.0,
-    ahead: float = 0.0,
-    server: float = 0.0,
-    busy: float = 0.0,
-    friction: float = 1.0,
-) -> Costs:
-    """No messages; an exchange takes a worker half a second."""
-    return Costs(answer, ahead, 0.5, 0.0, server, busy, 0.0, friction)
+class Each(NamedTuple):
+    """What each worker takes, and the server; no messages."""
+
+    answer: float = 0.0
+    ahead: float = 0.0
+    server: float = 0.0
+    busy: float = 0.0
+    friction: float = 1.0
+
+    def on(self, where: Layout) -> Costs:
+        """What hosts take; an exchange takes a worker half a second."""
+        answers = tuple(size * self.answer for size in where.sizes)
+        ahead = tuple(size * self.ahead for size in where.sizes)
+        return Costs(answers, ahead, 0.5, self.server, self.busy).times(self.friction)
 
 
 def foretold(
     where: Layout,
-    what: Costs,
+    what: Each,
     *,
     out: int = 0,
     back: int = 0,
@@ -37,6 +42,7 @@ def foretold(
     latency: float = 0.0,
     questions: int = 1,
     overlaps: bool = False,
+    by_arrival: bool = False,
     exchange_every: int = 0,
     thing: int = 0,
 ) -> Forecast:
@@ -48,9 +54,10 @@ def foretold(
     return predict(
         where,
         link,
-        what,
+        what.on(where),
         traffic,
         questions=questions,
         overlaps=overlaps,
+        by_arrival=by_arrival,
         exchange_every=exchange_every,
     )

@@ -9,7 +9,7 @@ from mdgan.families.contract import Planning
 from mdgan.plan.advice import Question, best_remedy
 from mdgan.plan.layout import Link
 from mdgan.plan.prediction import Traffic
-from tests.unit.plan.small import costs, layout
+from tests.unit.plan.small import Each, layout
 
 AHEAD: dict[str, object] = {"stale": 1}
 SMALL: dict[str, object] = {"wire": "int8"}
@@ -18,7 +18,7 @@ REMEDIES = {"link": [SMALL, AHEAD], "server": [AHEAD]}
 
 def question(megabits: float, *, cores: int = 2, shared: bool = False) -> Question:
     where = layout(4, cores=cores, shared=shared)
-    what = costs(ahead=0.01, answer=0.02, server=0.03, busy=0.03)
+    what = Each(ahead=0.01, answer=0.02, server=0.03, busy=0.03).on(where)
     planning = Planning(RunSettings(), remedies=REMEDIES)
     traffic = Traffic((8000.0,) * 4, (4000.0,) * 4)
     return Question(where, Link(1e6 * megabits), what, traffic, planning)

@@ -46,7 +46,7 @@ def test_a_few_hosts_play_for_many() -> None:
 
 
 def test_bytes_above_the_largest_host_that_played_grow_evenly() -> None:
-    assert bytes_of_hosts([3, 4, 1], [30.0, 32.0, 9.0], [1, 4, 10]) == (9.0, 32.0, 44.0)
+    assert bytes_of_hosts({3: 30.0, 4: 32.0, 1: 9.0}, [1, 4, 10]) == (9.0, 32.0, 44.0)
 
 
 @pytest.fixture(scope="module")

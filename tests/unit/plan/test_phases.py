@@ -30,6 +30,14 @@ def test_phases_that_come_twice_are_added_up() -> None:
     assert stages([done], "send", busy=False)["train"] == 3.0
 
 
+def test_a_step_may_be_made_of_several_answers() -> None:
+    """They come in twos: the second one finds its question ready."""
+    two = [("send", 0.5, 0.5), ("wait", 8.0, 0.25), ("send", 0.5, 0.5), ("wait", 0.0, 0.25)]
+    done = charges(*two, steps=4)
+    assert stages([done], "send", busy=True, times=2) == {"send": 1.0, "wait": 0.5}
+    assert step_seconds(done, "send", times=2) == 9.0
+
+
 def test_what_a_host_does_after_its_answer_is_ahead_of_the_next_question() -> None:
     done = charges(
         ("receive", 9.0, 0.5),
