@@ -42,21 +42,23 @@ class TensorVector:
         Returns:
             float32 `shape`, a copy, on the tensors' device.
         """
-        found = [_blocks_of(tensors) for tensors in self._groups() if tensors]
-        return torch.cat(found) if found else torch.empty(self.shape)
+        found = [flat for tensors in self._groups() for flat in _filled_up(tensors)]
+        return torch.cat(found).view(self.shape) if found else torch.empty(self.shape)
 
     @torch.no_grad()
-    def write(self, vector: Tensor) -> None:
+    def write(self, *vectors: Tensor) -> None:
         """Copies a vector into the tensors; values are rounded to what these can hold.
 
         Args:
-            vector: float32 or float64 `shape`.
+            vectors: float32 or float64 of `shape` if put together; none ends within a group.
         """
-        first = 0
+        left, *others = vectors
         for tensors in self._groups():
-            last = first + _num_blocks(tensors)
-            _write(tensors, vector[first:last].reshape(-1))
-            first = last
+            count = _num_blocks(tensors)
+            while count and not len(left):
+                left, *others = others
+            _write(tensors, left[:count].reshape(-1))
+            left = left[count:]
 
 
 class ModelVector(TensorVector):
@@ -111,10 +113,11 @@ def _num_blocks(tensors: list[Tensor]) -> int:
     return -(-sum(map(_num_values, tensors)) // BLOCK)
 
 
-def _blocks_of(tensors: list[Tensor]) -> Tensor:
-    flat = torch.cat([_as_floats(tensor) for tensor in tensors])
-    missing = _num_blocks(tensors) * BLOCK - len(flat)
-    return nn.functional.pad(flat, (0, missing)).view(-1, BLOCK)
+def _filled_up(tensors: list[Tensor]) -> list[Tensor]:
+    """The values of some tensors, and zeros that fill up their last block."""
+    flat = [_as_floats(tensor) for tensor in tensors]
+    missing = _num_blocks(tensors) * BLOCK - sum(map(len, flat))
+    return [*flat, *(tensor.new_zeros(missing) for tensor in flat[-1:])]
 
 
 def _as_floats(tensor: Tensor) -> Tensor:

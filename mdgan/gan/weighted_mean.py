@@ -12,13 +12,16 @@ Sums of whole numbers are exact in any order, too. So the same addends, counted 
 int64, have the same mean bit for bit, as long as sums stay below 512 in absolute value.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from mdgan.gan.exact_sum import PartialSum
 
 _STEPS_PER_UNIT = 2.0**44
+_PART = 1 << 15
+"""On a CPU so many values are computed at a time, which its cache holds until they are done."""
 MOST_EXACT = 512.0
 """Sums below this one are exact."""
 
@@ -33,7 +36,7 @@ def weighted_sum(tensors: Mapping[int, Tensor], weights: Mapping[int, float]) ->
     Returns:
         float64, a new tensor.
     """
-    return _sum(_addend(tensor, weights[worker]) for worker, tensor in tensors.items())
+    return _weighted(torch.float64, tensors, weights, lambda steps: steps.div_(_STEPS_PER_UNIT))
 
 
 def average(
@@ -52,10 +55,18 @@ def average(
     if len(tensors) == 1 and not sums:
         (tensor,) = tensors.values()
         return tensor.double()
-    addends = [_addend(tensors[worker], weights[worker]) for worker in sorted(tensors)]
-    total = _sum([*addends, *(part.total.double() for part in sums)])
+    workers = sorted(tensors)
     answered = [*tensors, *(worker for part in sums for worker in part.workers)]
-    return total / total_weight({worker: weights[worker] for worker in answered})
+    total = total_weight({worker: weights[worker] for worker in answered})
+
+    def mean(*parts: Tensor) -> Tensor:
+        singles = zip(parts, (weights[worker] for worker in workers), strict=False)
+        addends = [_in_steps(part, weight) for part, weight in singles]
+        addends += [part.double() * _STEPS_PER_UNIT for part in parts[len(workers) :]]
+        return _sum(addends).div_(_STEPS_PER_UNIT).div_(total)
+
+    given = [*(tensors[worker] for worker in workers), *(part.total for part in sums)]
+    return _part_by_part(torch.float64, given, mean)
 
 
 def total_weight(weights: Mapping[int, float]) -> float:
@@ -73,7 +84,7 @@ def sum_in_steps(tensors: Mapping[int, Tensor], weights: Mapping[int, float]) ->
     Returns:
         int64, a new tensor.
     """
-    return weighted_sum(tensors, weights).mul_(_STEPS_PER_UNIT).long()
+    return _weighted(torch.int64, tensors, weights, lambda steps: steps)
 
 
 def mean_of_steps(total: Tensor, weight: float) -> Tensor:
@@ -86,16 +97,47 @@ def mean_of_steps(total: Tensor, weight: float) -> Tensor:
     Returns:
         float64: what `average` gives for the same tensors of two workers or more.
     """
-    return total.double().div_(_STEPS_PER_UNIT).div_(weight)
+    return _part_by_part(
+        torch.float64, [total], lambda part: part.double().div_(_STEPS_PER_UNIT).div_(weight)
+    )
 
 
-def _addend(tensor: Tensor, weight: float) -> Tensor:
-    return (tensor.double() * weight).mul_(_STEPS_PER_UNIT).round_().div_(_STEPS_PER_UNIT)
+def _weighted(
+    dtype: torch.dtype,
+    tensors: Mapping[int, Tensor],
+    weights: Mapping[int, float],
+    finish: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """What becomes of Σ w_k · x_k in steps."""
+    factors = [weights[worker] for worker in tensors]
+
+    def compute(*parts: Tensor) -> Tensor:
+        return finish(_sum(list(map(_in_steps, parts, factors))))
+
+    return _part_by_part(dtype, list(tensors.values()), compute)
 
 
-def _sum(addends: Iterable[Tensor]) -> Tensor:
-    first, *others = addends
-    total = first.clone()
+def _in_steps(tensor: Tensor, weight: float) -> Tensor:
+    """w_k · x_k as a whole number of steps, float64, a new tensor."""
+    return (tensor.double() * weight).mul_(_STEPS_PER_UNIT).round_()
+
+
+def _sum(addends: Sequence[Tensor]) -> Tensor:
+    """The sum, in the place of the first one."""
+    total, *others = addends
     for addend in others:
         total += addend
     return total
+
+
+def _part_by_part(
+    dtype: torch.dtype, tensors: Sequence[Tensor], compute: Callable[..., Tensor]
+) -> Tensor:
+    """Computes a new tensor from some of one shape, value by value."""
+    first = tensors[0]
+    found = torch.empty(first.shape, dtype=dtype, device=first.device)
+    size = _PART if first.is_cpu else max(1, first.numel())
+    cut = (torch.split(tensor.reshape(-1), size) for tensor in (found, *tensors))
+    for into, *parts in zip(*cut, strict=True):
+        into.copy_(compute(*parts))
+    return found

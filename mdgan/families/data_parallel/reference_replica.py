@@ -78,14 +78,14 @@ class ReferenceReplica:
         for name, network in self._networks.items():
             use_rate_of(iteration, network.optimizer, network.policy, scales[name])
 
-    def put(self, reduction: Reduction, mean: Tensor) -> None:
+    def put(self, reduction: Reduction, *mean: Tensor) -> None:
         """Puts the mean of all workers' gradients in place, and that of their buffers.
 
         Args:
             reduction: which gradients.
-            mean: float64 of `GradientVector.shape`.
+            mean: as for `GradientVector.write`.
         """
-        self.vector(reduction).write(mean)
+        self.vector(reduction).write(*mean)
 
     def step(self, reduction: Reduction) -> None:
         """One optimizer step of each network in a reduction."""

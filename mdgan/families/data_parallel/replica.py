@@ -118,10 +118,11 @@ class GradientVector(TensorVector):
         vector[self._first_whole :] /= _WHOLE
         return vector
 
-    def write(self, vector: Tensor) -> None:
-        """See `TensorVector`."""
-        whole = vector[self._first_whole :] * _WHOLE
-        super().write(torch.cat([vector[: self._first_whole], whole]))
+    def write(self, *vectors: Tensor) -> None:
+        """See `TensorVector`; what is of whole numbers ends the last one."""
+        *others, last = vectors
+        first_whole = len(last) - (self.shape[0] - self._first_whole)
+        super().write(*others, last[:first_whole], last[first_whole:] * _WHOLE)
 
 
 def weight_vectors(models: Mapping[str, nn.Module]) -> dict[str, TensorVector]:

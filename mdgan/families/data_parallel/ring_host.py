@@ -118,7 +118,7 @@ class RingMember:
             return False
         with self._tracer.span("step"), _threads(self._num_threads):
             self._own.at(iteration, self._rates)
-            self._own.put(reduction, mean)
+            self._own.put(reduction, *mean)
             self._own.step(reduction)
         changed = {name: self._own.weights(name) for name in reduction.changed if self._others}
         for replica in self._others:

@@ -6,7 +6,7 @@ bytes. What cannot be added up in whole steps, and whatever a broken ring leaves
 asks for once more and adds up itself.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -125,7 +125,7 @@ class Ring:
         engine: Engine,
         *,
         wants_digest: bool,
-    ) -> Tensor | None:
+    ) -> Sequence[Tensor] | None:
         """The mean of the gradients that hosts have told of; members have stepped with it, too.
 
         Args:
@@ -137,7 +137,7 @@ class Ring:
             wants_digest: whether hosts tell the digests of their replicas after the step.
 
         Returns:
-            float64 of `GradientVector.shape`; None if it must be found in another way.
+            What `GradientVector.write` takes; None if it must be found in another way.
         """
         counted = {worker: weights[worker] for worker in sorted(answers.losses)}
         largest = answers.beside.get(LARGEST, {})

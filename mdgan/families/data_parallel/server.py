@@ -114,7 +114,7 @@ class DataParallelServer(ServerPart):
                 return None
             mean, answers, stepped = found
             with engine.span("aggregate"):
-                self._replica.put(reduction, mean)
+                self._replica.put(reduction, *mean)
             with engine.span("step" if reduction.last else "local step"):
                 self._replica.step(reduction)
             self._sent.note_step(reduction, stepped)
@@ -183,8 +183,8 @@ class DataParallelServer(ServerPart):
         if not answers.losses:
             return None
         with engine.span("aggregate"):
-            mean = average(answers.singles, answers.sums, question.weights)
-        return _Average(mean, answers, set())
+            averaged = average(answers.singles, answers.sums, question.weights)
+        return _Average([averaged], answers, set())
 
     def _ask(
         self, question: "_Question", asked: Hosts, engine: Engine, *, by_ring: bool = False
@@ -271,12 +271,12 @@ class _Average(NamedTuple):
     """A mean gradient.
 
     Attributes:
-        mean: float64 of `GradientVector.shape`.
+        mean: as for `GradientVector.write`.
         answers: of the workers whose gradients are in it.
         stepped: the hosts that have stepped with it already.
     """
 
-    mean: Tensor
+    mean: Sequence[Tensor]
     answers: Answers
     stepped: set[int]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mdgan.families.data_parallel.replica import GradientVector
 from mdgan.families.data_parallel.settings import ROUGH
-from mdgan.gan.weighted_mean import mean_of_steps, sum_in_steps, total_weight, weighted_sum
+from mdgan.gan.weighted_mean import mean_of_steps, sum_in_steps, total_weight
 
 _ROUGH = dict(zip(ROUGH, (torch.float32, torch.bfloat16), strict=True))
 """What is added up instead of whole steps."""
@@ -47,11 +47,14 @@ class Sums:
         if not found:
             exact = torch.zeros(blocks - cut, width, dtype=torch.int64)
             return [torch.zeros(cut, width, dtype=dtype), exact]
-        rough = weighted_sum({n: vector[:cut] for n, vector in found.items()}, weights)
+        first, *others = found
+        rough = found[first][:cut] * weights[first]
+        for worker in others:
+            rough.add_(found[worker][:cut], alpha=weights[worker])
         exact = sum_in_steps({n: vector[cut:] for n, vector in found.items()}, weights)
         return [rough.to(dtype).cpu(), exact.cpu()]
 
-    def mean(self, sums: Sequence[Tensor], weights: Mapping[int, float]) -> Tensor | None:
+    def mean(self, sums: Sequence[Tensor], weights: Mapping[int, float]) -> list[Tensor] | None:
         """The mean over all workers.
 
         Args:
@@ -59,9 +62,11 @@ class Sums:
             weights: of all workers whose vectors are in it.
 
         Returns:
-            float64 of the vector's shape, on the CPU; None if a rough sum is beyond its type.
+            On the CPU: the rough part, float32, and the exact one, float64; None if a rough sum is
+            beyond its type.
         """
         rough, exact = sums
         total = total_weight(weights)
-        mean = torch.cat([rough.double() / total, mean_of_steps(exact, total)])
-        return mean if mean.isfinite().all() else None
+        mean = rough.float().div_(total)
+        is_finite = torch.linalg.vector_norm(mean).isfinite()
+        return [mean, mean_of_steps(exact, total)] if is_finite else None

@@ -30,7 +30,8 @@ def by_members(
     first = {n: vector for n, vector in found.items() if n <= at}
     second = {n: vector for n, vector in found.items() if n > at}
     parts = [sums.addends(like, part, weights) for part in (second, {}, first)]
-    return sums.mean([torch.stack(each).sum(0) for each in zip(*parts, strict=True)], weights)
+    mean = sums.mean([torch.stack(each).sum(0) for each in zip(*parts, strict=True)], weights)
+    return None if mean is None else torch.cat(mean)
 
 
 @settings(max_examples=50, deadline=None)
