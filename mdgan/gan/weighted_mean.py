@@ -123,7 +123,7 @@ def _in_steps(tensor: Tensor, weight: float) -> Tensor:
 
 
 def _sum(addends: Sequence[Tensor]) -> Tensor:
-    """The sum, in the place of the first one."""
+    """The sum, which the first one becomes."""
     total, *others = addends
     for addend in others:
         total += addend

@@ -19,7 +19,7 @@ from mdgan.families.data_parallel.messages import (
 )
 from mdgan.families.data_parallel.replica import Reduction, Replica
 from mdgan.families.data_parallel.ring_host import RingMember
-from mdgan.families.data_parallel.ring_messages import norms
+from mdgan.families.data_parallel.ring_messages import behind, norms
 from mdgan.gan.weighted_mean import weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
@@ -63,6 +63,9 @@ class DataParallelHost(HostPart):
 
     def _train(self, message: Message, transport: HostTransport) -> None:
         reduction, shares, lag = read_train(message)
+        if self._member is not None and self._member.lacks(message):
+            transport.send(behind(message.iteration))
+            return
         weights = {name: vector.to(self._device) for name, vector in read_weights(message).items()}
         for replica in self._replicas.values():  # also of workers that are not asked this time
             replica.take_over(weights)

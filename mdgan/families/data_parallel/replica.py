@@ -32,7 +32,8 @@ from mdgan.gan.model_state import (
 )
 from mdgan.gan.model_vector import TensorVector, buffers_of, gradients_of, weights_of
 
-GENERATOR, DISCRIMINATOR, BUFFERS = "generator", "discriminator", "buffers"
+ALL = GENERATOR, DISCRIMINATOR, BUFFERS = "generator", "discriminator", "buffers"
+"""The names of `weight_vectors`."""
 _WHOLE = 2.0**24
 _IMAGES = "images."
 _OF_MODELS = ("generator.", "optimizer.", "worker.discriminator.")

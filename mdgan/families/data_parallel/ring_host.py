@@ -2,18 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from mdgan.engine.parts import HostHandler
-from mdgan.families.data_parallel.messages import ForRing
+from mdgan.families.data_parallel.messages import ForRing, is_again, read_weights
 from mdgan.families.data_parallel.reference_replica import ReferenceReplica
-from mdgan.families.data_parallel.replica import (
-    Reduction,
-    Replica,
-)
+from mdgan.families.data_parallel.replica import ALL, Reduction, Replica
 from mdgan.families.data_parallel.ring_messages import PLACES, RING, SUM, done, member
 from mdgan.families.data_parallel.sums import Sums
 from mdgan.gan.optimizer_settings import Policy
@@ -31,6 +27,9 @@ class RingMember:
         others: the replicas of the host's other workers, which follow it.
         sums: what is added up.
         tracer: records what the host does when.
+
+    Attributes:
+        has_missed: whether the last sum did not come, so that nothing changed.
     """
 
     def __init__(
@@ -44,6 +43,7 @@ class RingMember:
         self._num_threads = 1
         self._rates: Mapping[str, float] = {}
         self._reduction: Reduction | None = None
+        self.has_missed = False
         self._found: Mapping[int, Tensor] = {}
 
     @classmethod
@@ -81,6 +81,16 @@ class RingMember:
         for name, moments in given.moments.items():
             self._own.load_moments(name, moments)
 
+    def lacks(self, question: Message) -> bool:
+        """Whether the server believes that this host has stepped, and it has not.
+
+        Args:
+            question: TRAIN. If it comes again, the server has not stepped either.
+        """
+        comes_whole = read_weights(question).keys() >= set(ALL)
+        self.has_missed &= not (is_again(question) or comes_whole)
+        return self.has_missed
+
     def _join(self, message: Message, transport: HostTransport) -> None:
         rank, size = int(message.fields["rank"]), int(message.fields["size"])
         self._num_threads = int(message.fields["threads"])
@@ -98,12 +108,11 @@ class RingMember:
 
     def _add_up(self, message: Message, transport: HostTransport) -> None:
         weights = {int(n): float(weight) for n, weight in message.fields["weights"].items()}
-        stepped = self._step(message.iteration, weights)
-        told: dict[str, Any] = {"stepped": stepped}
-        if message.fields["digest"] and stepped:
-            told |= {"digest": self._own.digest()}
-        transport.send(member(message.iteration, **told))
-        transport.send(done(message.iteration))
+        self.has_missed = not self._step(message.iteration, weights)
+        if message.fields["digest"]:
+            told = {} if self.has_missed else {"digest": self._own.digest()}
+            transport.send(member(message.iteration, **told))
+            transport.send(done(message.iteration))
 
     def _step(self, iteration: int, weights: Mapping[int, float]) -> bool:
         """Adds up and steps; False if the sum did not come, and nothing changed."""

@@ -14,7 +14,7 @@ from mdgan.families.data_parallel.replica import Reduction
 from mdgan.messages import Message
 from mdgan.transport.collective import most_place_bytes
 
-RING, PLACES, SUM, MEMBER = "RING", "PLACES", "SUM", "MEMBER"
+RING, PLACES, SUM, MEMBER, BEHIND = "RING", "PLACES", "SUM", "MEMBER", "BEHIND"
 LARGEST = "largest"
 NORMS = {reduction: kind.replace("GRADIENT", "NORM") for kind, reduction in KINDS.items()}
 """The kinds of answer that tell how long gradients are."""
@@ -81,7 +81,8 @@ def add_up(iteration: int, weights: Mapping[int, float], *, wants_digest: bool) 
     Args:
         iteration: i.
         weights: of the workers whose gradients count, all hosts' together.
-        wants_digest: whether to tell the digest of the replica after the step.
+        wants_digest: whether to answer with the digest of the replica after the step; else
+            the host answers nothing.
     """
     told = {str(worker): weight for worker, weight in weights.items()}
     return Message(SUM, iteration, {"weights": told, "digest": wants_digest})
@@ -92,10 +93,15 @@ def member(iteration: int, **told: Any) -> Message:
 
     Args:
         iteration: i.
-        told: `place`, where it listens, in hexadecimal digits; or `connected`; or `stepped`, and
-            the `digest` of its replica if that was asked for.
+        told: `place`, where it listens, in hexadecimal digits; or `connected`; or the `digest` of
+            its replica, if it has stepped.
     """
     return Message(MEMBER, iteration, told)
+
+
+def behind(iteration: int) -> Message:
+    """Host → server: the last sum did not come here; ask again, and send the replica."""
+    return Message(BEHIND, iteration)
 
 
 def done(iteration: int) -> Message:
@@ -115,7 +121,7 @@ def with_ring(sizes: MessageSizes, replica_bytes: int, num_workers: int) -> Mess
     a_place = 2 * most_place_bytes(most) + 8
 
     def from_host(count: int) -> dict[str, int]:
-        kinds = dict.fromkeys((*NORMS.values(), DONE.kind), small_bytes(count))
+        kinds = dict.fromkeys((*NORMS.values(), DONE.kind, BEHIND), small_bytes(count))
         return {**sizes.from_host(count), **kinds, MEMBER: small_bytes(0) + a_place}
 
     def from_server(count: int) -> dict[str, int]:

@@ -2,7 +2,8 @@
 
 Before gradients are added up, hosts tell how long they are. So the server refuses what no mean can
 use, as it does in a star, and knows that every host is ready: then a sum takes only as long as its
-bytes. What cannot be added up in whole steps, and whatever a broken ring leaves undone, the server
+bytes. Nothing is asked after it: a host that missed the sum says so when the next question comes.
+What cannot be added up in whole steps, and whatever a broken ring leaves undone, the server
 asks for once more and adds up itself.
 """
 
@@ -44,13 +45,11 @@ class _Told:
     Attributes:
         place: where it listens.
         connected: whether it is connected with all other members.
-        stepped: whether it has stepped with the mean.
-        digest: of its replica; empty if it was not asked for.
+        digest: of its replica, after it has stepped with the mean.
     """
 
     place: bytes = b""
     connected: bool = False
-    stepped: bool = False
     digest: str = ""
 
 
@@ -152,16 +151,22 @@ class Ring:
             with engine.span("reduce"):
                 return collective.add_up(*sums)
 
-        is_whole = self._ask(i, self._hosts, lambda _: message, engine, meanwhile=join_in)
+        if wants_digest:
+            is_whole = self._ask(i, self._hosts, lambda _: message, engine, meanwhile=join_in)
+        else:
+            for host in self._hosts:
+                engine.tell(host, message)
+            is_whole = join_in()
         if is_whole:
             return self._sums.mean(sums, counted)
         engine.observer.note("the ring broke: the server adds up what its members have found")
         self._drop()
         return None
 
-    def stepped(self) -> set[int]:
-        """The hosts that have stepped with the mean that was found last."""
-        return {host for host, told in self._told.items() if told.stepped}
+    @property
+    def members(self) -> frozenset[int]:
+        """The hosts that have the mean that was found last, but for those that say BEHIND."""
+        return self._hosts
 
     def different(self, digest: str) -> set[int]:
         """The hosts among them whose replica is not the server's any more.
@@ -169,7 +174,7 @@ class Ring:
         Args:
             digest: of the server's replica.
         """
-        return {host for host in self.stepped() if self._told[host].digest != digest}
+        return {host for host, told in self._told.items() if told.digest not in ("", digest)}
 
     def _drop(self) -> None:
         if self._collective is not None:
@@ -203,6 +208,5 @@ class Ring:
             self._told[host] = _Told(
                 bytes.fromhex(str(told.get("place", ""))),
                 told.get("connected") is True,
-                told.get("stepped") is True,
                 str(told.get("digest", "")),
             )

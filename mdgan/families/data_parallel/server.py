@@ -1,6 +1,6 @@
 """The server's share of data-parallel training: it averages gradients and takes the steps."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -20,20 +20,20 @@ from mdgan.families.data_parallel.messages import (
 )
 from mdgan.families.data_parallel.reference_replica import ReferenceReplica
 from mdgan.families.data_parallel.replica import (
-    BUFFERS,
+    ALL,
     DISCRIMINATOR,
     GENERATOR,
     Reduction,
     reductions,
 )
-from mdgan.families.data_parallel.ring_messages import norm_form
+from mdgan.families.data_parallel.ring_messages import BEHIND, norm_form
 from mdgan.families.data_parallel.ring_server import Ring
 from mdgan.families.data_parallel.settings import STAR, DataParallelSettings
 from mdgan.families.data_parallel.sums import Sums
 from mdgan.gan.weighted_mean import average
+from mdgan.messages import Message
 
 _NUM_REDUCED = "num_reduced"
-_ALL = (GENERATOR, DISCRIMINATOR, BUFFERS)
 
 
 class DataParallelServer(ServerPart):
@@ -56,6 +56,7 @@ class DataParallelServer(ServerPart):
         self._scaling = settings.scaling()
         self._num_reduced = 0
         self._sent = _Sent(replica)
+        self._message: Callable[[int], Message]
         self._ring = None
         if settings.all_reduce != STAR:
             self._ring = Ring(replica, Sums(settings.all_reduce))
@@ -68,7 +69,9 @@ class DataParallelServer(ServerPart):
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         """See `ServerPart`."""
-        return {} if self._ring is None else self._ring.handlers()
+        if self._ring is None:
+            return {}
+        return {**self._ring.handlers(), BEHIND: self._ask_anew}
 
     @property
     def generator(self) -> nn.Module:
@@ -176,7 +179,7 @@ class DataParallelServer(ServerPart):
                 wants_digest=self._compares_after(question, engine),
             )
             if mean is not None:
-                return _Average(mean, told, self._ring.stepped())
+                return _Average(mean, told, self._ring.members)
             question = question.again(told.losses)
             asked = keeping_up(hosts, question.shares, engine)
         answers = self._ask(question, asked, engine)
@@ -191,21 +194,27 @@ class DataParallelServer(ServerPart):
     ) -> Answers:
         """Asks hosts for their share of a reduction: their gradients, or how long these are."""
         i, reduction, shares = question.i, question.reduction, question.shares
-        engine.ask(
-            i,
-            asked,
-            lambda host: train(
+
+        def message(host: int) -> Message:
+            return train(
                 i,
                 reduction,
                 {n: shares[n] for n in asked[host]},
-                self._sent.missing(host, _ALL),
+                self._sent.missing(host, ALL),
                 question.lag,
                 ForRing(question.rates, self._sent.moments(host)) if by_ring else None,
                 again=question.is_again,
-            ),
-        )
+            )
+
+        self._message = message
+        engine.ask(i, asked, message)
         form = norm_form(reduction) if by_ring else self._forms[reduction]
         return engine.barrier.collect(i, asked, question.weights, form)
+
+    def _ask_anew(self, engine: Engine, host: int, _message: Message) -> None:
+        """A host has missed the last sum: it gets the replica, and the same question."""
+        self._sent.forget(host)
+        engine.tell(host, self._message(host))
 
     def _compares_after(self, question: "_Question", engine: Engine) -> bool:
         return question.reduction.last and engine.checkpoints.due(question.i - 1, question.i)
@@ -278,7 +287,7 @@ class _Average(NamedTuple):
 
     mean: Sequence[Tensor]
     answers: Answers
-    stepped: set[int]
+    stepped: Collection[int]
 
 
 class _Sent:

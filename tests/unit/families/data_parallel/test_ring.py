@@ -156,6 +156,29 @@ def test_a_ring_that_breaks_costs_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert torch.equal(models(ring), models(star))
 
 
+class _Misses(Collective):
+    """Tells one host that a sum has not come, after all members have it."""
+
+    count = 0
+
+    def add_up(self, *tensors: Tensor) -> bool:
+        came = super().add_up(*tensors)
+        _Misses.count += 1
+        return came and _Misses.count != 3
+
+
+def test_a_host_that_alone_misses_a_sum_gets_the_replica(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    star = trained(tmp_path, STAR, (1,), (2,))
+    monkeypatch.setattr(ring_host, "Collective", _Misses)
+    ring = trained(tmp_path, "ring", (1,), (2,))
+    received = ring.network.server.traffic.received
+    assert received["BEHIND"] > 0
+    assert not {"DGRADIENT", "GGRADIENT"} & received.keys(), "all others have stepped"
+    assert torch.equal(models(ring), models(star))
+
+
 @pytest.mark.slow
 def test_hosts_that_cannot_connect_train_in_a_star(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
