@@ -198,7 +198,9 @@ def _configuration(name: str, settings: dict[str, Any], seed: int, faults: str) 
         )
     num_computing = 1 if alone else len(prepared.ranks.hosts)
     threads = resolved["threads"]
-    cores = num_cores() if threads == "auto" else int(threads) * num_computing
+    # Trainings with --cores would share these, and no others, if they ran side by side.
+    takes_all = threads == "auto" or bool(prepared.launch.core_sets)
+    cores = num_cores() if takes_all else int(threads) * num_computing
     warnings = [f"{name}: {line}" for line in prepared.warnings]
     interval, iterations = resolved["eval_interval"], resolved["iterations"]
     if not 0 < interval <= iterations:

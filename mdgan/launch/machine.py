@@ -9,7 +9,7 @@ import torch
 
 from mdgan.errors import BadInput
 from mdgan.launch.settings import LaunchSettings
-from mdgan.settings.machine import num_cores
+from mdgan.settings.machine import num_cores, pin
 
 
 def num_threads(
@@ -28,6 +28,26 @@ def num_threads(
     if cores_each is not None:
         return min(cores_each, num_cores())
     return max(1, num_cores() // computing_at_once)
+
+
+def take_cores(settings: LaunchSettings, host_here: int, num_hosts: int) -> int | None:
+    """Pins this process to its entry of `--cores`.
+
+    Args:
+        settings: of this machine.
+        host_here: which of this machine's hosts it is.
+        num_hosts: how many hosts this machine has.
+
+    Returns:
+        How many of these hosts have any of its cores, itself included; None if `--cores` was not
+        given and nothing was changed.
+    """
+    sets = settings.core_sets
+    if not sets:
+        return None
+    own, *others = (sets[(host_here + turn) % num_hosts % len(sets)] for turn in range(num_hosts))
+    pin(own)
+    return 1 + sum(bool(own & other) for other in others)
 
 
 def resolve_device(name: str, process_here: int) -> torch.device:

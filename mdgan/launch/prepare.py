@@ -39,6 +39,7 @@ from mdgan.metrics.chosen import extractor_identity
 from mdgan.observe.trackers import check_trackers
 from mdgan.records.run_directory import RunDirectory
 from mdgan.settings.declare import flag
+from mdgan.settings.machine import check_cores
 
 _log = logging.getLogger(__name__)
 
@@ -263,6 +264,8 @@ def load_dataset(resolved: Resolved, continues: Path | None = None) -> DatasetFi
 
 def _check_machine(launch: LaunchSettings, ranks: LocalRanks, task: Task | None) -> None:
     resolve_device(launch.device, 0)
+    if launch.core_sets:
+        check_cores(launch.cores)
     if launch.network_interface is not None:
         check_interface(launch.network_interface)
     port = launch.master_port if task is None else task.master_port

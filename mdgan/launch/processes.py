@@ -65,6 +65,8 @@ def run_host(
     """
     task = prepared.task
     processes = task.processes_here if task else prepared.ranks.num_processes
+    host_here, num_hosts = process_here - prepared.ranks.serves, len(prepared.ranks.hosts)
+    processes = machine.take_cores(prepared.launch, host_here, num_hosts) or processes
     cores = task.cores if task else None
     torch.set_num_threads(machine.num_threads(prepared.launch, processes, cores))
     if processes > num_cores():
@@ -292,6 +294,7 @@ _log = logging.getLogger(__name__)
 def run_everything(prepared: Prepared, claimed: Claim) -> None:
     """Runs the server and every host in one process: the same code over the memory transport."""
     with scoring_process(prepared, claimed.run) as scoring:
+        machine.take_cores(prepared.launch, 0, 1)
         torch.set_num_threads(machine.num_threads(prepared.launch))
         device = machine.resolve_device(prepared.launch.device, 0)
         # A host that is gone here cannot come back.

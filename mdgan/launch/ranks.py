@@ -94,6 +94,7 @@ def _ranks_of_task(run: RunSettings, launch: LaunchSettings, task: Task) -> Loca
         raise BadInput(f"--ranks {launch.ranks}: {by} says which rank runs; leave it out")
     if launch.transport == "memory":
         raise BadInput(f"--transport memory: needs one process; start it without {by}")
+    _refuse_cores(launch, by)
     carried = launch.workers_per_host or 1
     world_size = task.world_size(carried)
     if run.world_size != world_size:
@@ -118,7 +119,15 @@ def ranks_elsewhere(launch: LaunchSettings) -> LocalRanks:
         raise BadInput(f"--ranks {launch.ranks}: Ray says where each rank runs; leave it out")
     if launch.transport == "memory":
         raise BadInput("--transport memory: needs one process; leave --launcher ray out")
+    _refuse_cores(launch, "Ray")
     return LocalRanks(serves=False, hosts=(), complete=False)
+
+
+def _refuse_cores(launch: LaunchSettings, by: str) -> None:
+    if launch.core_sets:
+        raise BadInput(
+            f"--cores {launch.cores}: {by} starts every process; pin them there, and leave it out"
+        )
 
 
 def _consecutive(workers: list[int], at_most: int) -> tuple[tuple[int, ...], ...]:

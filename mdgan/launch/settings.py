@@ -8,12 +8,20 @@ from typing import Any, Literal
 from mdgan.credentials.identity import Identity, read_credentials, read_own_pki
 from mdgan.credentials.revocations import Revocations
 from mdgan.errors import BadInput
-from mdgan.settings.declare import Settings, number, one_of, own_setting, switch, text, whole
-from mdgan.settings.machine import path_of
+from mdgan.settings.declare import Kind, Settings, number, one_of, own_setting, switch, text, whole
+from mdgan.settings.machine import parse_cores, path_of
 from mdgan.timeouts import Timeouts
 
 _GUARDS = ("credentials", "ca", "certificate", "key", "insecure")
+ANY_CORES = "any"
 _SECONDS = number(lambda seconds: 0 < seconds < 1e7, "must be seconds above 0")
+
+
+def _read_cores(text: str) -> str:
+    """Checks a `--cores` value; what it means is read where processes start."""
+    if text != ANY_CORES:
+        parse_cores(text)
+    return text
 
 
 @dataclass(frozen=True)
@@ -151,6 +159,14 @@ class LaunchSettings(LinkSettings, group="network"):
         default_text="auto: cores // processes here; the server takes all cores",
         group="speed",
     )
+    cores: str = own_setting(
+        ANY_CORES,
+        "Cores for the hosts of this machine, one entry for each and then from the first again: "
+        '"0,1,1" or "0..3,4..7". The server may use all.',
+        Kind(str, _read_cores),
+        metavar="LIST",
+        group="speed",
+    )
     out: str | None = own_setting(
         None,
         "Folder of the run.",
@@ -167,6 +183,11 @@ class LaunchSettings(LinkSettings, group="network"):
         metavar="FILE",
         group="output",
     )
+
+    @property
+    def core_sets(self) -> tuple[frozenset[int], ...]:
+        """The cores of one host after another; empty if hosts may use all."""
+        return () if self.cores == ANY_CORES else parse_cores(self.cores)
 
     def check(self) -> None:
         """Checks that ranks are chosen only where there are several processes."""

@@ -1,10 +1,13 @@
 """The cores of this machine, its cache folder, and paths as users write them."""
 
 import os
+import re
 import time
 from pathlib import Path
 
 import psutil
+
+from mdgan.errors import BadInput
 
 _IN_THE_WAY = ("user", "system", "irq", "softirq", "steal")
 """What keeps a core from this process; programs that were started with `nice` give way."""
@@ -15,6 +18,73 @@ def num_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+_CORES = re.compile(r"([0-9]{1,4})(?:\.\.([0-9]{1,4}))?")
+
+
+def parse_cores(text: str) -> tuple[frozenset[int], ...]:
+    """Reads `--cores`: for one process after another, a core or an inclusive range of them.
+
+    Args:
+        text: `0,1,1` or `0..3,4..7`.
+
+    Returns:
+        The cores of each process, as the system numbers them. A process beyond the last entry takes
+        the first again, and so on.
+
+    Raises:
+        ValueError: not of that form.
+    """
+    entries = []
+    for part in text.split(","):
+        match = _CORES.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(f'{part.strip()!r} is no core; write "0,1,1" or "0..3,4..7"')
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise ValueError(f"{part.strip()} runs backwards; write {last}..{first}")
+        entries.append(frozenset(range(first, last + 1)))
+    return tuple(entries)
+
+
+def check_cores(text: str) -> None:
+    """Checks that this process may use all cores of a `--cores` value.
+
+    Args:
+        text: that `parse_cores` reads.
+
+    Raises:
+        BadInput: it may not, or this system cannot say where a process computes.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        raise BadInput(f"--cores {text}: this system pins no process to cores; leave it out")
+    usable = sorted(os.sched_getaffinity(0))
+    foreign = frozenset[int]().union(*parse_cores(text)) - frozenset(usable)
+    if foreign:
+        first, last = usable[0], usable[-1]
+        are_all = last - first + 1 == len(usable)
+        known = f"{first}..{last}" if are_all else ", ".join(map(str, usable))
+        raise BadInput(
+            f"--cores {text}: core {min(foreign)} is none that this process may use; use some of "
+            f"{known}, or any"
+        )
+
+
+def pin(cores: frozenset[int]) -> None:
+    """Lets this thread, and all that it starts from now on, compute on some cores alone.
+
+    Args:
+        cores: `check_cores` has found nothing wrong with them.
+
+    Raises:
+        BadInput: the system refuses; cores may have gone since they were checked.
+    """
+    try:
+        os.sched_setaffinity(0, cores)
+    except OSError as error:
+        known = ",".join(map(str, sorted(cores)))
+        raise BadInput(f"--cores {known}: the system refuses them ({error.strerror})") from error
 
 
 def cores_taken(seconds: float = 0.2) -> float:

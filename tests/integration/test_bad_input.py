@@ -68,6 +68,8 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--partition", "classes:11"], ["classes:11", "10 classes"]),
         (["--partition", "dirichlet:0"], ["dirichlet:0", "above 0"]),
         (["--partition", "dirichlet:0.0001", "--world-size", "90"], ["would hold no sample"]),
+        (["--cores", "0,9999"], ["core 9999 is none that this process may use"]),
+        (["--cores", "0;1"], ["--cores 0;1", "'0;1' is no core"]),
         (["--ranks", "0..5"], ["rank 5 is outside 0..4"]),
         (["--ranks", "1,2,1"], ["rank 1 is given twice"]),
         (["--ranks", "3..1"], ["3..1", "1..3"]),
@@ -303,6 +305,7 @@ def test_torchrun_contradictions(
     monkeypatch.setenv("MASTER_PORT", "29500")
     assert "--world-size 9" in refusal(capsys, *TRAIN, "--world-size", "9")
     assert "--ranks 0" in refusal(capsys, *TRAIN, "--ranks", "0")
+    assert "--cores 0: torchrun starts" in refusal(capsys, *TRAIN, "--cores", "0")
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ SLOW_RUNS = {
             *(("f2u", 2), ("f2a:0.5", 2)),
         )
     },
+    "models, krum": "--algorithm fl-gan --world-size 6 --round-iterations 2 --aggregation krum:1",
     **{
         codec: f"--world-size 3 --wire-images {codec} --wire-feedback {codec}"
         for codec in ("bf16", "int8")

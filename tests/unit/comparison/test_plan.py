@@ -119,6 +119,7 @@ def test_as_many_at_once_as_cores_allow(tmp_path: Path) -> None:
 
     assert at_once(threads=1) == num_cores()
     assert at_once(threads="auto") == 1
+    assert at_once(threads=1, cores=str(min(os.sched_getaffinity(0)))) == 1
     assert at_once(threads=10_000 // 16) == 1
     assert at_once(threads=1, transport="tcp") == max(1, num_cores() // 2)
 

@@ -51,6 +51,10 @@ def test_resources_that_are_none_are_refused_in_one_line(text: str) -> None:
         (["--launcher", "ray", "--ranks", "0"], "--ranks 0: Ray says where each rank runs"),
         (["--launcher", "ray", "--master-addr", "10.0.0.1"], "Ray says where the server runs"),
         (["--launcher", "ray", "--transport", "memory"], "--transport memory: needs one process"),
+        (
+            ["--launcher", "ray", "--cores", "0"],
+            "--cores 0: Ray starts every process; pin them there",
+        ),
         (["--launcher", "ray", "--host-resources", "1"], "--host-resources 1: must be amounts"),
         (["--launcher", "ray"], "Ray is not installed here; pip install 'mdgan[ray]'"),
         (["--launcher", "rya"], "--launcher"),

@@ -25,7 +25,7 @@ FOREIGN: list[tuple[str, str, Any, str]] = [
     ("fegan", "swap_interval", 0, "mdgan"),
     ("fegan", "swap_epochs", 2.0, "mdgan"),
     ("fl-gan", "swap", "derangement", "mdgan"),
-    ("fl-gan", "aggregation", "median", "mdgan"),
+    ("paragan", "aggregation", "median", "mdgan or fl-gan"),
     ("fl-gan", "stale", 1, "mdgan"),
     ("fegan", "wire_images", "bf16", "mdgan"),
     ("fegan", "wire_feedback", "int8", "mdgan"),
@@ -131,6 +131,7 @@ LATER = {
     *(
         "init_from",
         "log_file",
+        "cores",
         "strict_data",
         "data_threads",
         "data_buffer",
