@@ -5,18 +5,22 @@ from mdgan.report.entry import Entry, GroupedView, Section, View, recorded
 from mdgan.report.figures import (
     attendance,
     classes,
+    concurrency,
     costs,
     durations,
     fetching,
     losses,
     operators,
+    predictions,
     rounds,
     samples,
     scores,
+    slots,
     staleness,
     swaps,
     timeline,
 )
+from mdgan.report.numbers import placements
 from mdgan.report.numbers.durations import OUTLIERS_ARE
 from mdgan.report.numbers.scores import classwise, histograms
 from mdgan.report.numbers.subject import Subject
@@ -156,6 +160,58 @@ ROUNDS = Section("rounds", "Rounds", (
     )),
 ))
 
+SLOTS = Section("slots", "Clients in slots", (
+    Entry("placement", "Who trained where in a round", (
+        View(
+            name="batches", of=recorded(placements.typical_round), missing="",
+            draw=slots.by_batches,
+            caption="The clients that each slot trained in a typical round, one after another: the "
+            "stronger the colour, the more batches. Grey: the slot had nothing to do.",
+        ),
+        View(
+            name="predictions", of=recorded(placements.with_predictions), missing="",
+            draw=slots.by_prediction,
+            caption="The same, by how long each client took beside what was predicted. Diamonds: "
+            "when each slot was expected to be done.",
+        ),
+    )),
+    Entry("idle", "Idle slots", (
+        View(
+            of=recorded(placements.idle_shares), missing="", draw=slots.idle_slots,
+            caption="The share of each round in which a slot trained no client. Above: the mean "
+            "over all slots.",
+        ),
+    )),
+    Entry("predictions", "Predicted seconds", (
+        View(
+            of=recorded(placements.predicted_by_kind), missing="",
+            draw=predictions.against_measured,
+            caption="How long clients took against what was predicted; dashed: as predicted.",
+        ),
+    )),
+    Entry("curves", "Seconds by batches", (
+        View(
+            of=recorded(placements.fits), missing="", draw=predictions.curves,
+            caption="How long clients took by their batches, with the curve of each kind of slot "
+            "as fitted last; below: what the curve leaves. As equation 3 of Sani et al. (2024).",
+        ),
+    )),
+    Entry("concurrency", "How many slots", (
+        View(
+            name="over rounds", of=recorded(placements.climbs), missing="",
+            draw=concurrency.over_rounds,
+            caption="Slots that each host used while it searched for the best number, and the "
+            "batches that it trained a second.",
+        ),
+        View(
+            name="by slots", of=recorded(placements.climbs), missing="",
+            draw=concurrency.by_slots,
+            caption="Batches a second by the number of slots: medians, and bands from the least to "
+            "the greatest of all rounds. The ring is around the number used last.",
+        ),
+    )),
+))
+
 COST = Section("cost", "Time, bytes and memory", (
     Entry("timeline", "Timeline", (
         View(
@@ -266,4 +322,4 @@ WORKERS = Section("workers", "Workers, data and swaps", (
 ))
 # fmt: on
 
-SECTIONS = (SAMPLES, QUALITY, ROUNDS, COST, WORKERS)
+SECTIONS = (SAMPLES, QUALITY, ROUNDS, SLOTS, COST, WORKERS)

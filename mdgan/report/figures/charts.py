@@ -89,16 +89,27 @@ def count_axis(axes: Axes, label: str) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
 
 
-def log_if_wide(axes: Axes, values: Sequence[float], ratio: float = _LOG_FROM_RATIO) -> bool:
-    """Makes y logarithmic if the values span so much that a linear axis would flatten most."""
+def log_if_wide(
+    axes: Axes, values: Sequence[float], ratio: float = _LOG_FROM_RATIO, which: str = "y"
+) -> bool:
+    """Makes y logarithmic if the values span so much that a linear axis would flatten most.
+
+    Args:
+        axes: where.
+        values: what the axis shows.
+        ratio: between the greatest and the least, from which on that is so.
+        which: `x`, `y`, or `xy` if both show these values.
+    """
     if not values or min(values) <= 0 or max(values) <= ratio * min(values):
         return False
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    subs = (1.0, 2.0, 5.0) if high / low < 1000 else (1.0,)
-    axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.10g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    for name in which:
+        axes.set(**{f"{name}scale": "log"})
+        axis = axes.xaxis if name == "x" else axes.yaxis
+        low, high = axis.get_view_interval()
+        subs = (1.0, 2.0, 5.0) if high / low < 1000 else (1.0,)
+        axis.set_major_locator(LogLocator(subs=subs, numticks=12))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        axis.set_minor_formatter(NullFormatter())
     return True
 
 
@@ -184,12 +195,17 @@ def lane_chart(
         wide: whether it is as wide as the page.
     """
     figure, axes = new_axes(height, wide)
+    make_lanes(axes, names, length, wide)
+    return figure, axes
+
+
+def make_lanes(axes: Axes, names: Sequence[str], length: tuple[float, float], wide: bool) -> None:
+    """Gives axes a lane for each name, as `lane_chart` does."""
     axes.set(xlim=length, ylim=(len(names) - 0.5, -0.5))
     axes.set_yticks(range(len(names)), names)
     axes.xaxis.set_major_locator(MaxNLocator(10 if wide else 5))
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
-    return figure, axes
 
 
 def some_names(set_ticks: Callable[..., Any], names: Sequence[Any], most: int = MOST_TICKS) -> None:

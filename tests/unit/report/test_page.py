@@ -11,9 +11,11 @@ from mdgan.report.compose import compose
 from tests.unit.observe.fake_run import FakeRun
 from tests.unit.observe.federated import federated_run
 from tests.unit.report.parsed_page import ParsedPage
+from tests.unit.report.placed_run import KINDS, placed_run
 
 NAMES = [entry.name for section in SECTIONS for entry in section.entries]
 ROUNDS = {"rounds", "rounds-seen"}
+SLOTS = {"placement", "idle", "predictions", "curves", "concurrency"}
 NEW = {"neighbours", "memory", "fetching", "operators", "staleness", "by-class"}
 """Runs of versions before 0.7 did not record them."""
 HOSTILE = "<script>alert('é $x^2$ \"quoted\"')</script> &amp; </style>]]>"
@@ -46,7 +48,7 @@ def test_one_run_has_all_figures_that_need_no_other(tmp_path: Path) -> None:
     html, missing = page_of(path)
     page = check(html, missing)
     assert not missing
-    assert page.drawn == {f"fig-{name}" for name in NAMES if name not in {*ROUNDS, *NEW}}
+    assert page.drawn == {f"fig-{name}" for name in NAMES if name not in {*ROUNDS, *SLOTS, *NEW}}
     assert page.ids.index("result") < page.ids.index("samples")
     assert "rounds" not in page.ids
     assert "Worker 3 was lost in iteration 40: connection closed by peer" in page.text
@@ -119,6 +121,17 @@ def test_a_federated_run_that_has_seen_little_says_so(tmp_path: Path) -> None:
     html, missing = page_of(path)
     page = check(html, missing)
     assert "Rounds until every class was seen 500 times: never." in page.text
+
+
+@pytest.mark.slow
+def test_a_run_with_slots_shows_where_clients_trained(tmp_path: Path) -> None:
+    hosts = dict(enumerate([*KINDS, HOSTILE], start=1))
+    path = placed_run(tmp_path / "run", hosts, rounds=16, most_slots=2, climbs=True)
+    html, missing = page_of(path)
+    page = check(html, missing)
+    assert page.drawn >= {f"fig-{name}" for name in SLOTS}
+    assert "<script>alert" not in html
+    assert HOSTILE[:30] in page.text
 
 
 FAULTS: list[dict[str, Any]] = [

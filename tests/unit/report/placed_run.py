@@ -1,0 +1,101 @@
+"""Run folders with slots, as the program writes them: made-up speeds, real placement."""
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mdgan.families.federated.concurrency import Climb
+from mdgan.families.federated.placement import Slot, Strategy, place
+from mdgan.families.federated.training_time import TrainingTimes
+from tests.unit.observe.federated import federated_run
+
+KINDS = {"Xeon @ 2.5 GHz": 0.02, "Xeon @ 2.5 GHz, 2 slots on 1 core": 0.042}
+"""Seconds a batch."""
+
+
+def placed_run(
+    path: Path,
+    hosts: Mapping[int, str],
+    *,
+    strategy: Strategy = "lb",
+    most_slots: int = 4,
+    climbs: bool = False,
+    rounds: int = 30,
+    clients: int = 30,
+    every: int = 1,
+    seed: int = 0,
+) -> Path:
+    """Writes a run in which clients of very different sizes train in slots.
+
+    Args:
+        path: a new folder.
+        hosts: the kind of slot of each host; a kind that is not in `KINDS` is odd.
+        strategy: `rr` is used in the first two rounds of all.
+        most_slots: of a host.
+        climbs: whether hosts begin with one slot and search for the best number.
+        rounds: how many.
+        clients: in each round.
+        every: every so-many-th round says which client trained when; the others are brief.
+        seed: of sizes and noise.
+    """
+    federated_run(path, rounds=rounds)
+    draw = random.Random(seed)
+    times, start = TrainingTimes(), 1 if climbs else most_slots
+    searches = {host: Climb(most_slots, 3, start) for host in hosts}
+    with (path / "metrics.jsonl").open("a") as file:
+        for number in range(rounds):
+            row = _round(number, hosts, searches, times, strategy, clients, draw)
+            if number % every:
+                _shorten(row)
+            file.write(json.dumps(row) + "\n")
+    return path
+
+
+def _round(
+    number: int,
+    hosts: Mapping[int, str],
+    searches: Mapping[int, Climb],
+    times: TrainingTimes,
+    strategy: Strategy,
+    clients: int,
+    draw: random.Random,
+) -> dict[str, Any]:
+    used = {host: search.num_slots for host, search in searches.items()}
+    slots = [Slot(host, n, kind) for host, kind in hosts.items() for n in range(used[host])]
+    sampled = draw.sample(range(1, 20 * clients), clients)
+    sizes = {n: max(1, round(draw.lognormvariate(3, 1))) for n in sampled}
+    now: Strategy = strategy if number > 1 else "rr"
+    times.fit(number - 2)
+    told: list[dict[str, Any]] = []
+    for slot, own in place(now, sampled, sizes, slots, times.seconds).items():
+        speed = KINDS.get(slot.kind, 0.03) * (1 + 0.6 * max(0, used[slot.host] - 3))
+        seconds = [(0.05 + speed * sizes[n]) * draw.lognormvariate(0, 0.12) for n in own]
+        begin = [0.03 + sum(seconds[:k]) + 0.004 * k for k in range(len(own))]
+        guess = [times.seconds(slot.kind, sizes[n]) if now == "lb" else None for n in own]
+        for n, took in zip(own, seconds, strict=True):
+            times.observe(number, slot.kind, sizes[n], took)
+        told.append(
+            {
+                **{"host": slot.host, "slot": slot.number, "kind": slot.kind},
+                **{"busy": sum(seconds), "work": sum(sizes[n] for n in own), "clients": own},
+                **{"batches": [sizes[n] for n in own], "begin": begin, "seconds": seconds},
+                "predicted": guess,
+            }
+        )
+    makespan = 0.05 + max(each["busy"] for each in told)
+    for host, search in searches.items():
+        work = sum(each["work"] for each in told if each["host"] == host)
+        search.note(work, max(each["busy"] for each in told if each["host"] == host))
+    return {
+        **{"event": "placement", "iteration": 5 * (number + 1), "number": number},
+        **{"strategy": now, "makespan": makespan, "slots": told, "num_slots": used},
+        "fits": times.curves,
+    }
+
+
+def _shorten(row: dict[str, Any]) -> None:
+    for slot in row["slots"]:
+        for name in ("clients", "batches", "begin", "seconds", "predicted"):
+            slot[name] = []

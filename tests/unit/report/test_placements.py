@@ -1,0 +1,192 @@
+"""Where clients trained: the numbers, and figures of whole, odd and hostile records."""
+
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mdgan.records.placements import Place, Placed
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.report.catalogue import SLOTS
+from mdgan.report.figures.export import inline_svg
+from mdgan.report.figures.picture import Picture
+from mdgan.report.figures.style import styled
+from mdgan.report.numbers import placements as numbers
+from mdgan.report.numbers.subject import Subject
+from tests.unit.report.placed_run import KINDS, placed_run
+
+FAST, SLOW = KINDS
+
+
+def slot(host: int = 1, number: int = 0, **more: Any) -> dict[str, Any]:
+    return {
+        **{"host": host, "slot": number, "kind": "cpu", "busy": 3.0, "work": 6},
+        **{"clients": [4, 2], "batches": [2, 4], "begin": [0.0, 1.0], "seconds": [1.0, 2.0]},
+        **{"predicted": [1.5, 1.0], **more},
+    }
+
+
+def placement(number: int, *slots: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        **{"event": "placement", "iteration": number + 1, "number": number, "strategy": "lb"},
+        **{"makespan": 4.0, "slots": slots or [slot()], "num_slots": {"1": len(slots) or 1}},
+        **{"fits": {"cpu": [0.5, 0.0, 0.25]}, **more},
+    }
+
+
+def run(*events: dict[str, Any]) -> RecordedRun:
+    return RecordedRun(Path("run"), {}, {}, [], list(events), {}, {}, ())
+
+
+def pictures(recorded: RecordedRun, render: bool = True) -> dict[str, Picture]:
+    """All figures of a run with slots by name, after each was turned into SVG."""
+    subject, found = Subject(0, "run", recorded), {}
+    with styled():
+        for entry in SLOTS.entries:
+            for view in entry.views:
+                if of := view.of(subject):
+                    picture = view.draw([(subject, of)])
+                    assert isinstance(picture, Picture)
+                    name = " ".join(filter(None, (entry.name, view.name)))
+                    for panel in picture.panels if render else ():
+                        for figure in filter(None, (panel.figure, panel.narrow)):
+                            assert inline_svg(figure, "it", "it").startswith("<svg")
+                    found[name] = picture
+    return found
+
+
+# ----- numbers
+
+
+def test_the_typical_round_is_a_late_one_of_medium_length() -> None:
+    lengths = (1, 9, 9, 5, 3, 7, 8)
+    rows = [placement(n, makespan=seconds) for n, seconds in enumerate(lengths)]
+    brief = slot(clients=[], batches=[], begin=[], seconds=[], predicted=[])
+    typical = numbers.typical_round(run(*rows, placement(8, brief, makespan=2)))
+    assert typical is not None
+    assert typical.makespan == 5
+    assert numbers.typical_round(run(placement(0, brief))) is None
+
+
+def test_idle_is_what_the_longest_slot_leaves() -> None:
+    slots = slot(busy=3.0), slot(number=1, busy=1.0), slot(2, busy=5.0)
+    shares = numbers.idle_shares(run(placement(4, *slots), placement(5, slots[1])))
+    assert shares == {
+        Place("cpu", 1, 0): {5: 0.25},
+        Place("cpu", 1, 1): {5: 0.75, 6: 0.75},
+        Place("cpu", 2, 0): {5: 0.0},
+    }
+    assert numbers.mean_idle_shares(shares) == {5: pytest.approx(1 / 3), 6: 0.75}
+
+
+def test_short_clients_in_a_row_become_one_bar() -> None:
+    times = [0.5, 0.5, 1.0, 0.2]
+    begin = [sum(times[:k]) for k in range(4)]
+    told = slot(
+        clients=[9, 8, 7, 6], batches=[1, 3, 5, 1], begin=begin, seconds=times,
+        predicted=[1.0, 2.0, None, 4.0],
+    )  # fmt: skip
+    (row,) = run(placement(0, told)).of(Placed)
+    assert [tuple(bar) for bar in numbers.bars(row.slots[0], 1.0)] == [
+        (9, 2, 0.0, 1.0, 3.0),
+        (7, 5, 1.0, 1.0, None),
+        (6, 1, 2.0, 0.2, 4.0),
+    ]
+    assert len(list(numbers.bars(row.slots[0], 0.0))) == 4
+
+
+def test_curves_are_the_last_ones_and_leave_residuals() -> None:
+    later = placement(1, fits={"cpu": [0.5, 1.0, 0.0], "gpu": [1, 1, 1]})
+    found = numbers.fits(run(placement(0), later))
+    assert list(found) == ["cpu"]
+    assert found["cpu"].points == [(2, 1.0), (4, 2.0)] * 2
+    assert found["cpu"].residuals() == pytest.approx([-log(2), -log(4)] * 2)
+    assert numbers.predicted_by_kind(run(later)) == {"cpu": [(1.5, 1.0), (1.0, 2.0)]}
+
+
+def test_a_climb_is_told_by_stretches_with_the_same_number_of_slots() -> None:
+    def used(number: int, *busy: float) -> dict[str, Any]:
+        return placement(number, *(slot(number=n, busy=each) for n, each in enumerate(busy)))
+
+    recorded = run(used(0, 3), used(1, 6), used(2, 3, 6), used(3, 3))
+    (tried,) = numbers.climbs(recorded).values()
+    assert [tuple(each) for each in tried] == [
+        (1, [1, 2], [2.0, 1.0]),
+        (2, [3], [2.0]),
+        (1, [4], [2.0]),
+    ]
+    assert numbers.rates_by_number(tried) == {1: [1.0, 2.0, 2.0], 2: [2.0, 2.0, 2.0]}
+    assert numbers.climbs(run(used(0, 3), used(1, 3))) == {}
+
+
+# ----- figures
+
+
+def test_a_run_with_slots_has_all_figures(tmp_path: Path) -> None:
+    path = placed_run(tmp_path / "run", {1: FAST, 2: SLOW}, rounds=16, most_slots=2, climbs=True)
+    recorded = RecordedRun.read(path)
+    assert recorded.damage == ()
+    drawn = pictures(recorded)
+    assert [*drawn] == [
+        *("placement batches", "placement predictions", "idle", "predictions", "curves"),
+        *("concurrency over rounds", "concurrency by slots"),
+    ]
+    batches = drawn["placement batches"]
+    lanes = [label.get_text() for label in batches.panels[0].figure.axes[0].get_yticklabels()]
+    assert lanes == ["host 1, slot 0", "host 1, slot 1", "host 2, slot 0", "host 2, slot 1"]
+    assert {row[2] for row in batches.table.rows} == {FAST, SLOW}
+    assert sum(int(row[3]) for row in batches.table.rows) == 30
+    assert "placed by lb: 30 clients in 4 slots" in batches.seen
+    assert "in 14 rounds of lb" in drawn["idle"].seen
+    assert "host 1 went from 1 to 2 (" in drawn["concurrency over rounds"].seen
+
+
+def test_runs_without_slots_or_predictions_do_not_mention_them() -> None:
+    assert pictures(run()) == {}
+    brief = slot(clients=[], batches=[], begin=[], seconds=[], predicted=[])
+    assert [*pictures(run(placement(0, brief)))] == ["idle"]
+    plain = placement(0, slot(predicted=[]), strategy="bb", fits={})
+    assert [*pictures(run(plain))] == ["placement batches", "idle"]
+
+
+def test_more_slots_kinds_and_clients_than_fit_are_thinned_out() -> None:
+    many = list(range(65))
+    told: dict[str, Any] = {
+        "clients": many,
+        "batches": [n + 1 for n in many],
+        "begin": [float(n) for n in many],
+    }
+    slots = [
+        slot(1 + n, kind=f"kind {n}", **told, seconds=[1.0] * 65, predicted=[1.0] * 65)
+        for n in range(70)
+    ]
+    curves = {f"kind {n}": [1.0, 0.0, 0.0] for n in range(70)}
+    drawn = pictures(run(placement(0, *slots, makespan=65, fits=curves)), render=False)
+    assert "4,550 clients in 70 slots" in drawn["placement batches"].seen
+    assert "only 64 fit, 6 more slots are left out" in drawn["placement batches"].seen
+    assert "only 8 of 70 kinds of slots are drawn" in drawn["curves"].seen
+
+
+HOSTILE: list[dict[str, Any]] = [
+    placement(0, makespan=0),
+    placement(2**52, slot(busy=9e11), makespan=5e-324),
+    placement(3, slot(seconds=[5e-324, 9e11], begin=[9e11, 0], predicted=[9e11, 5e-324])),
+    placement(3, slot(work=2**52), slot(2, busy=5e-324), num_slots={"1": 2**52, "2": 3}),
+    placement(4, slot(kind="<b>$x^2$\n" * 99, batches=[0, 2**52]), strategy="<i>" * 99),
+    placement(5, slot(), slot(), slot(begin=[None, None]), num_slots={"9": 1}),
+    placement(6, fits={"cpu": [9e11, 9e11, 9e11], "": [0, 0, 0]}),
+    placement(7, slot(host=10**9 - 1, number=2**52, kind="")),
+]
+
+
+def test_records_that_are_hostile_break_no_figure() -> None:
+    assert len(run(*HOSTILE).of(Placed)) == len(HOSTILE)
+    drawn = pictures(run(*HOSTILE))
+    assert "concurrency by slots" in drawn
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", range(len(HOSTILE)))
+def test_one_hostile_record_alone_breaks_no_figure(place: int) -> None:
+    assert "idle" in pictures(run(HOSTILE[place]))
