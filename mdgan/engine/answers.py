@@ -125,7 +125,8 @@ def pack_answers(
         alike = len({row.shape for row in rows}) == 1
         tensors[name] = torch.stack(rows) if alike else torch.cat(rows)
     if singly:
-        alone = torch.stack([answers[worker] for worker in singly])
+        first, *others = (answers[worker] for worker in singly)
+        alone = torch.stack([first, *others]) if others else first.unsqueeze(0)  # without a copy
         tensors |= under("answers.", codec.encode(alone))
     if to_sum:
         sums = torch.stack([add_up({n: answers[n] for n in group}) for group in to_sum])

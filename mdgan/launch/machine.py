@@ -68,6 +68,11 @@ def resolve_device(name: str, process_here: int) -> torch.device:
     return torch.device("cuda", process_here % num_gpus) if name == "cuda" else torch.device(name)
 
 
+KEPT_BYTES = 1 << 28
+"""The most that is kept: at the end of the heap, and of a single tensor."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""What malloc.h calls them."""
+
 SLICE_SECONDS = 0.1
 """The longest that the kernel grants; an answer rarely takes longer."""
 
@@ -75,6 +80,21 @@ _CALLS = {"x86_64": 314, "aarch64": 274}
 """sched_setattr, by machine: neither Python nor the C library has a name for it."""
 _ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 _NORMAL = 0
+
+
+def keep_freed_memory() -> bool:
+    """Asks the C library to keep memory that this process frees, for what it allocates next.
+
+    Models and messages take megabytes, and are made anew in every iteration. glibc gives the memory
+    of such tensors back to the kernel, which then clears each page again when it is next used.
+
+    Returns:
+        Whether it has been taken; with another C library nothing is asked.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is None:
+        return False
+    return all(mallopt(what, KEPT_BYTES) == 1 for what in (_TRIM_THRESHOLD, _MMAP_THRESHOLD))
 
 
 def ask_for_long_slices() -> bool:

@@ -69,6 +69,7 @@ def run_host(
     processes = machine.take_cores(prepared.launch, host_here, num_hosts) or processes
     cores = task.cores if task else None
     torch.set_num_threads(machine.num_threads(prepared.launch, processes, cores))
+    machine.keep_freed_memory()
     if processes > num_cores():
         machine.ask_for_long_slices()
     device = machine.resolve_device(prepared.launch.device, process_here)
@@ -191,6 +192,7 @@ def run_server(prepared: Prepared, claimed: Claim, places: Sequence[str]) -> Non
         task = prepared.task
         cores = task.cores if task else None
         torch.set_num_threads(machine.num_threads(prepared.launch, cores_each=cores))
+        machine.keep_freed_memory()
         device = machine.resolve_device(prepared.launch.device, task.process_here if task else 0)
         members = make_membership(prepared, claimed)
         timeouts = prepared.launch.timeouts()

@@ -21,6 +21,8 @@ from mdgan.transport.links_pb2 import Piece
 
 PIECE_BYTES = 1 << 20
 """The most bytes of a body in one piece."""
+_BEFORE_DATA = Piece(data=bytes(PIECE_BYTES)).SerializeToString()[:-PIECE_BYTES]
+"""What a whole piece has before its data, which are the last of its fields."""
 MOST_BYTES = 1 << 34
 """The largest body that is believed."""
 _MOST_DIMENSIONS = 16
@@ -56,19 +58,13 @@ class Frame:
     @cached_property
     def pieces(self) -> list[bytes]:
         """What goes over a stream; made once, however many hosts get it."""
-        size = len(self.body)
-        first = Piece(
-            kind=self.kind,
-            iteration=self.iteration,
-            size=size,
-            taker=self.taker,
-            data=self.body[:PIECE_BYTES],
-        )
-        rest = (
-            Piece(data=self.body[start : start + PIECE_BYTES])
-            for start in range(PIECE_BYTES, size, PIECE_BYTES)
-        )
-        return [piece.SerializeToString() for piece in (first, *rest)]
+        size, body = len(self.body), memoryview(self.body)
+        first = Piece(kind=self.kind, iteration=self.iteration, size=size, taker=self.taker)
+        begins = [first, *(Piece() for _ in range(PIECE_BYTES, size, PIECE_BYTES))]
+        return [
+            _piece(begin, body[n * PIECE_BYTES : (n + 1) * PIECE_BYTES])
+            for n, begin in enumerate(begins)
+        ]
 
 
 def encode(message: Message) -> Frame:
@@ -153,6 +149,14 @@ def one_line(error: object) -> str:
     """The text of an error or of a stranger, in one printable line of bounded length."""
     text = str(error).partition("\n")[0][:500]
     return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _piece(begin: Piece, data: memoryview) -> bytes:
+    """A piece with its data, as protobuf writes it; of most data it would make three copies."""
+    if len(data) == PIECE_BYTES:
+        return b"".join((begin.SerializeToString(), _BEFORE_DATA, data))
+    begin.data = bytes(data)
+    return begin.SerializeToString()
 
 
 def _laid_out(tensor: Tensor) -> Tensor:
