@@ -8,9 +8,10 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
 
+from mdgan.gan.labels import num_classes_of
 from mdgan.gan.model_state import check_names, load_model, optimizer_tensors, part_of, under
 from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.optimizers import clip, use_rate_of
+from mdgan.gan.optimizers import clip, take_step, use_rate_of
 
 
 class Discriminator:
@@ -24,6 +25,8 @@ class Discriminator:
     Attributes:
         model: D, in training mode.
         optimizer: over D's parameters θ.
+        parameters: θ, in D's order.
+        is_conditional: whether D takes labels.
     """
 
     def __init__(
@@ -31,7 +34,15 @@ class Discriminator:
     ) -> None:
         self.model = model
         self.optimizer = optimizer
+        # Looking things up in a model takes as long as computing a small layer.
+        self.parameters = list(model.parameters())
+        self.is_conditional = num_classes_of(model) is not None
         self._policy = policy
+
+    @property
+    def device(self) -> torch.device:
+        """Where D lives."""
+        return self.parameters[0].device
 
     def at(self, iteration: int) -> None:
         """The learning rate becomes that of an iteration; the first is 1."""
@@ -39,12 +50,21 @@ class Discriminator:
 
     def clip(self) -> None:
         """Scales the gradients that are in place down to the policy's norm."""
-        clip(self.model.parameters(), self._policy)
+        clip(self.parameters, self._policy)
+
+    def zero_grad(self) -> None:
+        """No gradient is in place any more."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def gradients(self) -> list[Tensor]:
+        """The gradients that are in place, the tensors themselves."""
+        return [p.grad for p in self.parameters if p.grad is not None]
 
     def step(self) -> None:
         """One optimizer step with the gradients that are in place."""
         self.clip()
-        self.optimizer.step()
+        take_step(self.optimizer, self._policy)
 
     def state(self) -> TensorDict:
         """A copy of everything that moves, by flat names, on the model's device."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from mdgan.gan.arithmetic import finite_or_zero
 from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.labels import Samples, call, num_classes_of
+from mdgan.gan.labels import Samples, call
 from mdgan.gan.losses import DiscriminatorLoss, Term, Verdict, as_verdict, with_class_loss
 from mdgan.gan.model_state import check_names, part_of, under
 from mdgan.gan.randomness import RandomState
@@ -92,8 +92,6 @@ class DiscriminatorLearner:
         random_state: of dropout and the like.
         augmentation: what all samples go through before D sees them; belongs to the shard.
         rules: how it learns and judges.
-        before_real_half: how everything was before the real half that is there, by the names of
-            `state`; empty if there is none.
     """
 
     def __init__(
@@ -112,18 +110,12 @@ class DiscriminatorLearner:
         self._real_loss: Tensor | None = None
         self._real: Samples | None = None
         self._real_logits = torch.zeros(0)
-        self.before_real_half: dict[str, Tensor] = {}
 
-    def learn_real_half(self) -> None:
-        """The half of the next gradient that needs only real data; it need not wait for X^(d).
-
-        Does nothing when that half is already there, or comes together with the other.
-        """
-        if self.has_real_half or self.rules.merges_halves:
-            return
-        real = self.draw_real().to(self._device)
+    def _learn_real_half(self) -> None:
+        """The half of the next gradient that needs only real data."""
+        real = self.draw_real().to(self.discriminator.device)
         with self.random_state.in_place():
-            self.discriminator.optimizer.zero_grad()
+            self.discriminator.zero_grad()
             if self.rules.r1:
                 real = real.of(real.images.detach().requires_grad_())
             verdict = self.judge(real)
@@ -172,7 +164,7 @@ class DiscriminatorLearner:
         merges = self.rules.merges_halves
         if not merges and not self.has_real_half:
             with stage("real half"):
-                self.learn_real_half()
+                self._learn_real_half()
         with stage("both halves" if merges else "fake half"), self.random_state.in_place():
             if merges:
                 loss, fake_loss = self._both_losses(fake)
@@ -182,9 +174,8 @@ class DiscriminatorLearner:
             (loss * self.rules.loss_scale).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
             if self.rules.gradient_penalty:
                 self._learn_gradient_penalty(fake)
-            parameters = self.discriminator.model.parameters()
-            gradients = [p.grad for p in parameters if p.grad is not None]
-            finite_or_zero(gradients, self.rules.loss_scale)
+            if self.rules.loss_scale != 1.0:
+                finite_or_zero(self.discriminator.gradients(), self.rules.loss_scale)
         return self.end_local_step(fake_loss.detach())
 
     def _both_losses(self, fake: Samples) -> tuple[Tensor, Tensor]:
@@ -193,8 +184,9 @@ class DiscriminatorLearner:
         Inputs that meet the same weights are joined (ParaGAN, section 4.2). Each half is augmented
         by itself, with the random numbers that it would get in a pass of its own.
         """
-        self.discriminator.optimizer.zero_grad()
-        real, terms = self.draw_real().to(self._device), self.rules.discriminator_loss
+        self.discriminator.zero_grad()
+        real = self.draw_real().to(self.discriminator.device)
+        terms = self.rules.discriminator_loss
         seen = [half.of(self.augmentation(half.images)) for half in (real, fake)]
         both = seen[0].and_then(seen[1])
         output = call(self.discriminator.model, both.images, both.labels)
@@ -226,12 +218,10 @@ class DiscriminatorLearner:
     def draw_real(self) -> Samples:
         """The real batch of the next gradient, [b, C, H, W] on the CPU; labels if D takes them.
 
-        Remembers how everything is, so that the real half can be undone. The gradient is put in
-        place next, and `keep_real_half` called.
+        The gradient is put in place next, and `keep_real_half` called.
         """
-        self.before_real_half = self._moved_by_real_half()
         real = self.batches.next_batch(self.rules.batch_size)
-        if num_classes_of(self.discriminator.model) is None:
+        if not self.discriminator.is_conditional:
             real = real.without_labels()
         if self.rules.gradient_penalty:
             self._real = real
@@ -271,15 +261,11 @@ class DiscriminatorLearner:
         """
         loss = self.real_loss + fake_loss
         self.augmentation.note_real(self._real_logits)
-        self._real_loss, self._real, self.before_real_half = None, None, {}
+        self._real_loss, self._real = None, None
         return loss
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of everything that the next answer depends on, at any time between two answers.
-
-        A real half that is already learnt is left out, and the state is that before it: a learner
-        that loads it learns the same half again. The gradient of a single batch tells much of its
-        samples and must not leave the worker.
+        """A copy of everything that the next local step depends on, at any time between two.
 
         Returns:
             `discriminator.…` as `Discriminator.state`, `random.…` as `RandomState.tensors`, and
@@ -291,8 +277,7 @@ class DiscriminatorLearner:
             **under("shard.", self.batches.state()),
             **under("augmentation.", self.augmentation.state()),
         }
-        before = self.before_real_half
-        return {name: before.get(name, tensor).clone() for name, tensor in now.items()}
+        return {name: tensor.clone() for name, tensor in now.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
         """Continues where `state` was taken.
@@ -323,20 +308,7 @@ class DiscriminatorLearner:
         self.drop_real_half()
         return same_shard
 
-    def _moved_by_real_half(self) -> dict[str, Tensor]:
-        """What `learn_real_half` changes besides gradients, named as in `state`."""
-        buffers = self.discriminator.model.named_buffers(remove_duplicate=False)
-        return {
-            **{f"discriminator.model.{name}": buffer.clone() for name, buffer in buffers},
-            **under("random.", self.random_state.tensors()),
-            **under("shard.", self.batches.state()),
-        }
-
     def drop_real_half(self) -> None:
         """Forgets the half of a gradient that is already there."""
-        self.discriminator.optimizer.zero_grad()
-        self._real_loss, self._real, self.before_real_half = None, None, {}
-
-    @property
-    def _device(self) -> torch.device:
-        return next(self.discriminator.model.parameters()).device
+        self.discriminator.zero_grad()
+        self._real_loss, self._real = None, None

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from mdgan.gan.labels import Samples, draw_labels, inputs, num_classes_of, uniform_counts
 from mdgan.gan.model_state import check_names, load_model, optimizer_tensors, part_of, under
 from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.optimizers import clip, use_rate_of
+from mdgan.gan.optimizers import clip, take_step, use_rate_of
 from mdgan.gan.randomness import RandomState, restore_generator
 
 
@@ -95,7 +95,7 @@ class Generator:
     def step(self) -> None:
         """One optimizer step with the gradients that are in place."""
         clip(self.parameters, self._policy)
-        self.optimizer.step()
+        take_step(self.optimizer, self._policy)
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the next step depends on, besides the gradient.

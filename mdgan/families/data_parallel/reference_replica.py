@@ -22,7 +22,7 @@ from mdgan.gan.model_state import (
     under,
 )
 from mdgan.gan.optimizer_settings import Policy
-from mdgan.gan.optimizers import clip, make_optimizer, use_rate_of
+from mdgan.gan.optimizers import clip, make_optimizer, take_step, use_rate_of
 
 
 class _Network:
@@ -35,7 +35,7 @@ class _Network:
 
     def step(self) -> None:
         clip([p for p in self.model.parameters() if p.requires_grad], self.policy)
-        self.optimizer.step()
+        take_step(self.optimizer, self.policy)
 
 
 class ReferenceReplica:

@@ -55,6 +55,9 @@ class StackedWorkers:
     def learn_real_halves(self) -> None:
         """See `WorkerGroup`."""
         self._arrange()
+        for worker in self._workers.values():
+            if not worker.has_real_half:
+                worker.remember()
         self._learn_real_halves(list(self._workers))
 
     def answer(self, generated: Samples, assignment: Mapping[int, Assignment]) -> Answers:

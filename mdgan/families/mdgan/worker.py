@@ -13,7 +13,7 @@ from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import DiscriminatorLearner, Stage, unobserved
 from mdgan.gan.labels import Samples
-from mdgan.gan.model_state import part_of
+from mdgan.gan.model_state import part_of, under
 
 
 class Judgement(NamedTuple):
@@ -34,7 +34,54 @@ class Worker(DiscriminatorLearner):
     """Trains D_n on private data, then judges a batch (Algorithm 1, WORKER).
 
     A swap moves the discriminator. The data and the random state stay with the worker.
+
+    The half of a gradient that needs only real data may be learnt while the worker waits for X^(d).
+    It can be undone, since a swap or a checkpoint may come first.
     """
+
+    _before_real_half: Mapping[str, Tensor] = {}
+    """How everything was before a real half that was learnt early, by the names of `state`."""
+
+    def learn_real_half(self) -> None:
+        """The half of the next gradient that needs only real data; it need not wait for X^(d).
+
+        Does nothing when that half is already there, or comes together with the other.
+        """
+        if not self.has_real_half and not self.rules.merges_halves:
+            self.remember()
+            self._learn_real_half()
+
+    def remember(self) -> None:
+        """Keeps what a real half changes besides gradients, so that it can be undone."""
+        buffers = self.discriminator.model.named_buffers(remove_duplicate=False)
+        self._before_real_half = {
+            **{f"discriminator.model.{name}": buffer.clone() for name, buffer in buffers},
+            **under("random.", self.random_state.tensors()),
+            **under("shard.", self.batches.state()),
+        }
+
+    def end_local_step(self, fake_loss: Tensor) -> Tensor:
+        """See `DiscriminatorLearner`."""
+        self._before_real_half = {}
+        return super().end_local_step(fake_loss)
+
+    def drop_real_half(self) -> None:
+        """See `DiscriminatorLearner`."""
+        self._before_real_half = {}
+        super().drop_real_half()
+
+    def state(self) -> dict[str, Tensor]:
+        """See `DiscriminatorLearner`.
+
+        A real half that is already learnt is left out, and the state is that before it: a worker
+        that loads it learns the same half again. The gradient of a single batch tells much of its
+        samples and must not leave the worker.
+        """
+        before = self._before_real_half
+        return {
+            name: before[name].clone() if name in before else now
+            for name, now in super().state().items()
+        }
 
     def feedback(self, judged: Samples) -> Judgement:
         """F_n = ∂J_gen(D_n(X^(g)))/∂X^(g), J_gen a mean over the batch (Algorithm 1, line 9).
@@ -79,7 +126,7 @@ class Worker(DiscriminatorLearner):
 
     def undo_real_half(self) -> None:
         """Forgets a real half that is already learnt; everything is as it was before."""
-        before = part_of(self.before_real_half, "discriminator.model.")
+        before = part_of(self._before_real_half, "discriminator.model.")
         for name, buffer in self.discriminator.model.named_buffers(remove_duplicate=False):
             if name in before:
                 buffer.copy_(before[name])
@@ -87,8 +134,8 @@ class Worker(DiscriminatorLearner):
 
     def _undo_real_half(self) -> None:
         if self.has_real_half:
-            self.random_state.restore(part_of(self.before_real_half, "random."))
-            self.batches.load_state(part_of(self.before_real_half, "shard."))
+            self.random_state.restore(part_of(self._before_real_half, "random."))
+            self.batches.load_state(part_of(self._before_real_half, "shard."))
         self.drop_real_half()
 
 
