@@ -1,6 +1,6 @@
 """Measures what a local iteration of a client costs beside a bare loop that does the same.
 
-    python -m benchmarks.local_iteration [--rounds 40] [--dataset digits] [--batch-size 10]
+    python -m benchmarks.local_iteration [--rounds 100] [--dataset digits] [--batch-size 10]
 
 Both train the same two models on the same samples with one thread and the same fused Adam: two
 batches from one forward pass of G, a pass of D over the real batch and one over a generated batch
@@ -89,7 +89,7 @@ def client(
 @click.option("--batch-size", default=10, show_default=True)
 @click.option("--samples", default=72, show_default=True, help="Of the client.")
 @click.option("--iterations", default=30, show_default=True, help="Of a round.")
-@click.option("--rounds", default=40, show_default=True)
+@click.option("--rounds", default=100, show_default=True)
 def main(dataset: str, batch_size: int, samples: int, iterations: int, rounds: int) -> None:
     """Milliseconds of computing an iteration: least and median over the rounds."""
     torch.set_num_threads(1)

@@ -5,7 +5,7 @@ They are cut into blocks as if they were a batch of samples, so that the codecs 
 whole numbers never share a block: they differ by orders of magnitude.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,13 @@ _HALF = 1 << 24
 """float32 holds every whole number up to this one; a larger one is sent as two values."""
 
 
+Find = Callable[[], Iterable[list[Tensor]]]
+"""Gives groups of tensors as they are now, themselves and not copies.
+
+Groups share no block. All tensors of a group are of floating point, or none is.
+"""
+
+
 class TensorVector:
     """Some tensors as one.
 
@@ -24,16 +31,18 @@ class TensorVector:
     become two values, ⌊n / 2²⁴⌋ and n mod 2²⁴, which survive averaging in float64.
 
     Args:
-        groups: gives the tensors themselves, now; those of different groups share no block, and
-            all of a group are of floating point or none is.
+        finds: give the tensors, one after the other.
 
     Attributes:
         shape: of the vector, (number of blocks, BLOCK).
     """
 
-    def __init__(self, groups: Callable[[], Iterable[list[Tensor]]]) -> None:
-        self._groups = groups
-        self.shape = (sum(map(_num_blocks, groups())), BLOCK)
+    def __init__(self, *finds: Find) -> None:
+        self._finds = finds
+        self.shape = (sum(map(_num_blocks, self._groups())), BLOCK)
+
+    def _groups(self) -> list[list[Tensor]]:
+        return [tensors for find in self._finds for tensors in find()]
 
     @torch.no_grad()
     def read(self) -> Tensor:
@@ -72,37 +81,55 @@ class ModelVector(TensorVector):
     """
 
     def __init__(self, *models: nn.Module) -> None:
-        super().__init__(lambda: [weights_of(*models), *buffers_of(*models)])
-        self.num_weight_blocks = _num_blocks(weights_of(*models))
+        weights = weights_of(*models)
+        super().__init__(weights, buffers_of(*models))
+        self.num_weight_blocks, _ = TensorVector(weights).shape
 
 
-def weights_of(*models: nn.Module) -> list[Tensor]:
-    """The parameters of some models; the tensors themselves, not copies."""
-    return [p.detach() for model in models for p in model.parameters()]
+# What is looked for by name is looked for once: in small models that takes longer than to copy it.
 
 
-def gradients_of(*models: nn.Module) -> list[Tensor]:
-    """The gradients of what models train, the tensors themselves; those not there become zeros."""
+def weights_of(*models: nn.Module) -> Find:
+    """Finds the parameters of some models."""
+    weights: list[Tensor] = [p for model in models for p in model.parameters()]
+    return lambda: [weights]
+
+
+def gradients_of(*models: nn.Module) -> Find:
+    """Finds the gradients of what models train; those not there become zeros."""
     trained = [p for model in models for p in model.parameters() if p.requires_grad]
-    for parameter in trained:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-    return [p.grad for p in trained if p.grad is not None]
+
+    def find() -> Iterable[list[Tensor]]:
+        for parameter in trained:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        return [[p.grad for p in trained if p.grad is not None]]
+
+    return find
 
 
-def buffers_of(*models: nn.Module) -> Iterator[list[Tensor]]:
-    """The floating-point buffers of some models, then the others; those that models are saved with.
+def buffers_of(*models: nn.Module) -> Find:
+    """Finds the floating-point buffers of some models, then the others.
 
-    They are the tensors themselves, not copies.
+    Only those that models are saved with. A model may replace a buffer by another tensor later.
     """
-    buffers = [b for model in models for b in _lasting_buffers(model)]
-    yield [buffer for buffer in buffers if buffer.is_floating_point()]
-    yield [buffer for buffer in buffers if not buffer.is_floating_point()]
+    places = [place for model in models for place in _places_of_buffers(model)]
+
+    def find() -> Iterable[list[Tensor]]:
+        buffers: list[Tensor] = [getattr(module, name) for module, name in places]
+        yield [buffer for buffer in buffers if buffer.is_floating_point()]
+        yield [buffer for buffer in buffers if not buffer.is_floating_point()]
+
+    return find
 
 
-def _lasting_buffers(model: nn.Module) -> list[Tensor]:
+def _places_of_buffers(model: nn.Module) -> Iterable[tuple[nn.Module, str]]:
+    """The modules that have lasting buffers, and their names there."""
     weights = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    return [tensor for name, tensor in model.state_dict().items() if name not in weights]
+    for path in model.state_dict():
+        if path not in weights:
+            module, _, name = path.rpartition(".")
+            yield model.get_submodule(module), name
 
 
 def _num_values(tensor: Tensor) -> int:

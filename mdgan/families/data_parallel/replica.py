@@ -107,9 +107,10 @@ class GradientVector(TensorVector):
     """
 
     def __init__(self, trained: list[nn.Module], buffered: list[nn.Module]) -> None:
-        super().__init__(lambda: [gradients_of(*trained), *buffers_of(*buffered)])
-        self.num_gradient_blocks, _ = TensorVector(lambda: [gradients_of(*trained)]).shape
-        _, whole = buffers_of(*buffered)
+        gradients, buffers = gradients_of(*trained), buffers_of(*buffered)
+        super().__init__(gradients, buffers)
+        self.num_gradient_blocks, _ = TensorVector(gradients).shape
+        _, whole = buffers()
         num_whole_blocks, _ = TensorVector(lambda: [whole]).shape
         self._first_whole = self.shape[0] - num_whole_blocks
 
@@ -134,9 +135,9 @@ def weight_vectors(models: Mapping[str, nn.Module]) -> dict[str, TensorVector]:
     """
     generator, discriminator = models[GENERATOR], models[DISCRIMINATOR]
     return {
-        GENERATOR: TensorVector(lambda: [weights_of(generator)]),
-        DISCRIMINATOR: TensorVector(lambda: [weights_of(discriminator)]),
-        BUFFERS: TensorVector(lambda: buffers_of(generator, discriminator)),
+        GENERATOR: TensorVector(weights_of(generator)),
+        DISCRIMINATOR: TensorVector(weights_of(discriminator)),
+        BUFFERS: TensorVector(buffers_of(generator, discriminator)),
     }
 
 

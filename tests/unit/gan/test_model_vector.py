@@ -156,6 +156,16 @@ def test_buffers_of_other_types(buffer: Tensor) -> None:
     assert equal_bits(bits(source), bits(target))
 
 
+def test_a_buffer_that_the_model_has_replaced_since() -> None:
+    inner = Whole(counts=torch.tensor([1, 2]))
+    vector = ModelVector(nn.Sequential(inner))
+    before = vector.read()
+    inner.counts = inner.counts + 7
+    assert not same_bits(vector.read(), before)
+    vector.write(before)
+    assert inner.counts.tolist() == [1, 2]
+
+
 def test_models_without_buffers_and_buffers_that_do_not_last() -> None:
     source, target = nn.Linear(2, 2), nn.Linear(2, 2)
     for model in (source, target):

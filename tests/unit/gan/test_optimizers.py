@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy
 from mdgan.gan.optimizers import clip, kept_by, make_optimizer, use_rate_of, weights_replaced
 from mdgan.gan.schedules import Schedule
+from tests.unit.gan.small import all_bits, equal_bits, make_generator
 
 LR, B1, B2, EPS = 0.03, 0.6, 0.9, 1e-8
 STEPS = 13
@@ -139,6 +141,30 @@ def test_its_steps_are_those_of_the_paper(name: str, decay: float) -> None:
         for place, parameter in enumerate(model.parameters()):
             wanted = expected[place][step]
             torch.testing.assert_close(parameter.detach(), wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_steps_within_training_are_those_of_the_optimizer_to_the_last_bit(name: str) -> None:
+    """Also where a parameter has no gradient for a while, and where the state was loaded."""
+    chosen = policy(name, weight_decay=0.3, schedule=Schedule("cosine", 0, STEPS))
+    models = [make_generator(), make_generator()]
+    theirs, ours = (make_optimizer(model, chosen) for model in models)
+    network = Discriminator(models[1], ours, chosen)
+    random = torch.Generator().manual_seed(3)
+    for step in range(1, STEPS + 1):
+        for place, (one, other) in enumerate(
+            zip(models[0].parameters(), models[1].parameters(), strict=True)
+        ):
+            gradient = torch.randn(one.shape, generator=random)
+            has_none = place == 1 and step in (1, 5) and chosen.inner == "adam"
+            one.grad, other.grad = (None, None) if has_none else (gradient, gradient.clone())
+        use_rate_of(step, theirs, chosen)
+        theirs.step()
+        network.at(step)
+        network.step()
+        if step == STEPS // 2:
+            network.load_state(network.state())
+        assert equal_bits(all_bits(models[0], theirs), all_bits(models[1], ours))
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
