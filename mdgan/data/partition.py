@@ -23,6 +23,8 @@ Parts = list[Indices]
 
 _DIRICHLET_ATTEMPTS = 100
 _MOST_PIECES = 1_000_000
+_INDEPENDENT = ("fegan",)
+"""Schemes in which two workers may hold the same sample."""
 
 
 def partition(labels: Tensor, scheme: PartitionScheme, num_workers: int, seed: int) -> list[Tensor]:
@@ -40,9 +42,10 @@ def partition(labels: Tensor, scheme: PartitionScheme, num_workers: int, seed: i
     Raises:
         BadInput: fewer samples than workers, or a worker that would get nothing.
     """
-    if len(labels) < num_workers:
+    if len(labels) < num_workers and scheme.name not in _INDEPENDENT:
         raise BadInput(
-            f"{num_workers} workers but only {len(labels)} samples: use fewer workers or more data"
+            f"{num_workers} workers but only {len(labels)} samples: use fewer workers or more "
+            "data, or --partition fegan:C,S, where several may hold the same sample"
         )
     random = np.random.default_rng(derive_seed(seed, "partition", scheme.text, num_workers))
     parts = SCHEMES[scheme.name](labels.numpy(), num_workers, random, *scheme.numbers)
@@ -135,6 +138,7 @@ def _fegan(
     Workers draw independently, so two may hold the same sample; r_s is capped by the class size.
     """
     present = np.unique(labels)
+    of_class = {label: np.flatnonzero(labels == label) for label in present}
     parts: Parts = []
     for i in range(1, num_workers + 1):
         most_classes = max(1, int(max_classes * i / num_workers))
@@ -142,7 +146,7 @@ def _fegan(
         num_classes = min(int(random.integers(1, most_classes + 1)), len(present))
         pieces: Parts = []
         for label in random.choice(present, num_classes, replace=False):
-            members = np.flatnonzero(labels == label)
+            members = of_class[label]
             num_samples = min(int(random.integers(1, most_samples + 1)), len(members))
             pieces.append(random.choice(members, num_samples, replace=False))
         parts.append(np.concatenate(pieces))

@@ -46,6 +46,10 @@ class Shard:
     def __len__(self) -> int:
         return len(self.indices)
 
+    def begun_anew(self, generator: torch.Generator) -> "Shard":
+        """The same samples, in an order that another generator draws; nothing is read ahead."""
+        return Shard(self._samples, torch.arange(len(self)), generator)
+
     def pieces(self, size: int) -> Iterator[Tensor]:
         """Every sample once, in a fixed order; does not change what `next_batch` draws.
 

@@ -204,3 +204,6 @@ class HostPart(ABC):
 
     def adopted(self) -> None:
         """All workers have what they need."""
+
+    def close(self) -> None:
+        """The host ends: processes and memory of its own are given back."""

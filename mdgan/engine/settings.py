@@ -77,7 +77,7 @@ class RunSettings(DataSettings, ModelSettings, TrainingSettings, ScoreSettings, 
         whole(2, _MOST_RANKS, below="needs at least 2, one server and one worker"),
         metavar="N",
         symbol="N + 1",
-        other_names=("--workers", "--num-workers", "--clients"),
+        other_names=("--workers", "--num-workers"),
     )
     kappa: int | Literal["auto"] = setting(
         "auto",
@@ -153,6 +153,14 @@ class RunSettings(DataSettings, ModelSettings, TrainingSettings, ScoreSettings, 
     def num_workers(self) -> int:
         """N, the number of workers at the start."""
         return self.world_size - 1
+
+    @property
+    def num_roaming(self) -> int | None:
+        """How many clients have no home and are trained wherever there is room; None if all have.
+
+        Then ranks are hosts, each of which can read all data.
+        """
+        return None
 
     def holds_data(self, worker: int) -> bool:
         """Whether a worker, of the start or a later one, trains on real samples."""

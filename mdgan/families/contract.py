@@ -17,6 +17,7 @@ from mdgan.settings.declare import one_of, setting
 if TYPE_CHECKING:
     import torch
 
+    from mdgan.data.client_shards import ClientShards
     from mdgan.data.shard import Shard
     from mdgan.engine.message_sizes import MessageSizes
     from mdgan.engine.parts import HostPart, ServerPart
@@ -116,6 +117,8 @@ class HostNeeds(Generic[S]):
             compute threads there are.
         fixed_threads: whether the user has said how many compute threads there are.
         num_workers_here: how many workers this machine carries, on all hosts together.
+        clients: the shards of clients without a home, if any host may train any of them.
+        cores: of one process that the host forks after another; empty if they may use all.
     """
 
     settings: S
@@ -126,6 +129,8 @@ class HostNeeds(Generic[S]):
     own_process: bool = True
     fixed_threads: bool = True
     num_workers_here: int = 1
+    clients: "ClientShards | None" = None
+    cores: Sequence[frozenset[int]] = ()
 
 
 @dataclass(frozen=True)
@@ -238,7 +243,8 @@ class Builder(ABC, Generic[S]):
             settings: of the run.
             models: of the run.
             device: where models live.
-            shards: the data, if no host has it (`Algorithm.has_hosts`); else empty.
+            shards: the data, if no host has it (`Algorithm.has_hosts`), or those of clients without
+                a home; else empty.
         """
 
     def host(self, needs: HostNeeds[S]) -> "HostPart":

@@ -108,7 +108,8 @@ def read_settings(
     own = {"algorithm": entry.name}
     if dataset_defaults is None:
         layers = [_without_names_to_come(layer) for layer in layers]
-    all_layers = (*layers, own, entry.defaults, dataset_defaults or {})
+    beside = entry.settings.defaults_beside(merged(layers, declared_settings().values()))
+    all_layers = (*layers, own, beside, entry.defaults, dataset_defaults or {})
     if not entry.settings.ignores_foreign:
         _refuse_foreign(entry, all_layers)
     settings: RunSettings = entry.settings.read(*all_layers)

@@ -108,6 +108,8 @@ def make_discriminator_learner(
     settings: TrainingSettings,
     batches: Batches,
     device: torch.device,
+    *stream: int,
+    model: nn.Module | None = None,
 ) -> Learner:
     """What one rank trains D with. All begin with the same θ (Hardy et al. 2019, section IV-A).
 
@@ -118,13 +120,15 @@ def make_discriminator_learner(
         settings: of the run.
         batches: the rank's data.
         device: where D lives.
+        stream: more that decides the random numbers, such as a round.
+        model: D, if it is made already.
     """
-    model = make_model(build, "discriminator", settings, device)
+    model = model or make_model(build, "discriminator", settings, device)
     policy = settings.policy("discriminator")
     return kind(
         Discriminator(model, make_optimizer(model, policy), policy),
         batches,
-        RandomState(derive_seed(settings.seed, "worker", rank), device),
+        RandomState(derive_seed(settings.seed, "worker", rank, *stream), device),
         Rules(
             settings.batch_size,
             settings.local_steps,
@@ -150,6 +154,8 @@ def make_local_gan(
     noise: torch.Generator,
     random_state: RandomState,
     class_counts: Sequence[int] = (),
+    stream: Sequence[int] = (),
+    made: tuple[nn.Module, nn.Module] | None = None,
 ) -> LocalGAN:
     """Both models in one process, and what trains them.
 
@@ -162,9 +168,14 @@ def make_local_gan(
         noise: draws z, and y if the models are conditional.
         random_state: of G's dropout and the like; both models live on its device.
         class_counts: of the rank's data, for `--label-prior data`.
+        stream: more that decides the random numbers of D's training, such as a round.
+        made: G and D, if they are made already; they keep the weights that they have.
     """
     device = random_state.device
-    generator = make_model(models.generator, "generator", settings, device)
+    generator, discriminator = made or (
+        make_model(models.generator, "generator", settings, device),
+        make_model(models.discriminator, "discriminator", settings, device),
+    )
     policy = settings.policy("generator")
     trained = Generator(
         generator,
@@ -180,7 +191,14 @@ def make_local_gan(
     return LocalGAN(
         trained,
         make_discriminator_learner(
-            DiscriminatorLearner, rank, models.discriminator, settings, batches, device
+            DiscriminatorLearner,
+            rank,
+            models.discriminator,
+            settings,
+            batches,
+            device,
+            *stream,
+            model=discriminator,
         ),
         kappa,
     )

@@ -28,7 +28,7 @@ from mdgan.observe.profiler import Profiler
 from mdgan.observe.run_observer import RunObserver
 from mdgan.observe.trackers import Trackers
 from mdgan.records.run_directory import RunDirectory
-from mdgan.settings.machine import num_cores
+from mdgan.settings.machine import num_cores, processor_name
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.fence import Fence, Fenced
 
@@ -197,13 +197,8 @@ def _dataset_file(prepared: Prepared, run: RunDirectory) -> str:
 
 def _system(prepared: Prepared) -> dict[str, str]:
     """What this machine is, which two runs must share to be timed against each other."""
-    cpu = platform.processor() or platform.machine()
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-        names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-        cpu = next(names, cpu)
     return {
-        "processor": f"{cpu}, {num_cores()} cores for this process",
+        "processor": f"{processor_name()}, {num_cores()} cores for this process",
         "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
         "device": str(resolve_device(prepared.launch.device, 0)),
         "system": platform.platform(),

@@ -4,6 +4,7 @@ import ctypes
 import platform
 import struct
 import sys
+from collections.abc import Sequence
 
 import torch
 
@@ -48,6 +49,20 @@ def take_cores(settings: LaunchSettings, host_here: int, num_hosts: int) -> int 
     own, *others = (sets[(host_here + turn) % num_hosts % len(sets)] for turn in range(num_hosts))
     pin(own)
     return 1 + sum(bool(own & other) for other in others)
+
+
+def cores_of_slots(
+    settings: LaunchSettings, host: tuple[int, ...], hosts: Sequence[tuple[int, ...]]
+) -> tuple[frozenset[int], ...]:
+    """The cores of one slot of a host after another, by `--cores`; empty if slots may use all.
+
+    Args:
+        settings: of this machine.
+        host: its workers; its first slot has the entry of the host.
+        hosts: the workers of all hosts of this machine.
+    """
+    sets, place = settings.core_sets, hosts.index(host)
+    return tuple(sets[(place + len(hosts) * slot) % len(sets)] for slot in range(len(sets)))
 
 
 def resolve_device(name: str, process_here: int) -> torch.device:

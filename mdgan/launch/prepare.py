@@ -2,22 +2,20 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from mdgan import __version__
 from mdgan.credentials.identity import Identity
 from mdgan.data import dataset_file
+from mdgan.data.client_shards import ClientShards
 from mdgan.data.dataset_file import DatasetFile
-from mdgan.data.fetching import Fetcher, check_buffer
-from mdgan.data.partition import partition
-from mdgan.data.partitioner import NoSamples, Partitioner
+from mdgan.data.fetching import Fetcher
 from mdgan.data.shard import Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
@@ -28,6 +26,7 @@ from mdgan.gan.randomness import generator_for
 from mdgan.launch.addresses import check_interface
 from mdgan.launch.beginning import Beginning, read_beginning
 from mdgan.launch.faults import Planned, read_planned
+from mdgan.launch.holdings import Holdings, read_data
 from mdgan.launch.machine import resolve_device
 from mdgan.launch.models import models_of, settings_with_defaults, tried_models
 from mdgan.launch.ranks import LocalRanks, local_ranks, ranks_elsewhere
@@ -42,9 +41,6 @@ from mdgan.settings.declare import flag
 from mdgan.settings.machine import check_cores
 
 _log = logging.getLogger(__name__)
-
-Holdings = Mapping[int, tuple[Partitioner, Tensor]]
-"""For each worker, the data that it draws from and which of it, int64 [m]."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +63,7 @@ class Prepared:
         faults: the planned ones.
         beginning: what training begins with; None for weights drawn from the seed.
         sockets: those of a running server of this machine that this worker joins.
+        clients: the shards of clients without a home; None if every worker has its own.
         credentials: what this machine shows to others, and whom it trusts; None without TLS.
     """
 
@@ -86,6 +83,7 @@ class Prepared:
     credentials: Identity | None = field(default=None, repr=False)
     beginning: Beginning | None = field(default=None, repr=False)
     sockets: Sockets | None = None
+    clients: ClientShards | None = None
 
     @cached_property
     def algorithm(self) -> Algorithm[Any]:
@@ -113,6 +111,7 @@ class Prepared:
             **shared,
             "dataset_sha256": self.dataset.sha256,
             "extractor": self.extractor,
+            **({} if self.clients is None else {"data_sha256": self.clients.digest()}),
         }
 
     @property
@@ -181,11 +180,9 @@ def prepare(
     check_trackers(settings.trackers() if ranks.serves else ())
     _check_dataset(dataset, settings, is_new=continues is None)
     models = tried_models(settings, dataset)
-    beginning = None
-    if settings.init_from is not None and continues is None and ranks.serves:
-        beginning = read_beginning(settings.init_from, models)
+    beginning = _beginning(settings, models, ranks, continues)
     _log.info("reading the data of %s …", dataset.name, extra={"shown": "doing"})
-    holdings = _holdings(entry, settings, dataset, ranks, show_all=show_all)
+    clients, holdings = read_data(entry, settings, dataset, ranks, show_all=show_all)
     return Prepared(
         settings,
         launch,
@@ -202,7 +199,18 @@ def prepare(
         faults,
         credentials,
         beginning,
+        None,
+        clients,
     )
+
+
+def _beginning(
+    settings: RunSettings, models: Models, ranks: LocalRanks, continues: Path | None
+) -> Beginning | None:
+    """What a new run begins with here; None for weights drawn from the seed."""
+    if settings.init_from is None or continues is not None or not ranks.serves:
+        return None
+    return read_beginning(settings.init_from, models)
 
 
 def _credentials(
@@ -271,70 +279,6 @@ def _check_machine(launch: LaunchSettings, ranks: LocalRanks, task: Task | None)
     port = launch.master_port if task is None else task.master_port
     if port == 0 and not ranks.complete:
         raise BadInput("--master-port 0: ranks on other machines could not know the port; name one")
-
-
-def _holdings(
-    entry: Algorithm[Any],
-    settings: RunSettings,
-    dataset: DatasetFile,
-    ranks: LocalRanks,
-    *,
-    show_all: bool,
-) -> Holdings:
-    """What the workers here hold; all data, if the algorithm has no hosts."""
-    check_buffer(settings, dataset.shape, len(ranks.workers()) or 1)
-    if not entry.has_hosts:
-        source = _open(settings, dataset, settings.data_folder(dataset.name, 1))
-        return {1: (source, torch.arange(len(source)))}
-    wanted = list(range(1, settings.world_size)) if show_all else ranks.workers()
-    without = {worker for worker in wanted if not settings.holds_data(worker)}
-    held = _divide(settings, dataset, [worker for worker in wanted if worker not in without])
-    nothing = NoSamples(), torch.empty(0, dtype=torch.int64)
-    holdings = {worker: nothing if worker in without else held[worker] for worker in wanted}
-    if len(held) == settings.num_workers:
-        counts = {worker: _class_counts(*held) for worker, held in holdings.items()}
-        entry.build().check_holdings(settings, counts)
-    return holdings
-
-
-def _divide(settings: RunSettings, dataset: DatasetFile, workers: Sequence[int]) -> Holdings:
-    if not workers:
-        return {}
-    folders = {worker: settings.data_folder(dataset.name, worker) for worker in workers}
-    sources = {
-        folder: _open(settings, dataset, folder) for folder in dict.fromkeys(folders.values())
-    }
-    if not settings.partition.divides:
-        own = {worker: sources[folder] for worker, folder in folders.items()}
-        return {worker: (source, torch.arange(len(source))) for worker, source in own.items()}
-    if len(sources) > 1:
-        raise BadInput(
-            f"--partition {settings.partition}: divides one folder, but --data-dir "
-            f"{settings.data_dir} gives each rank its own; use --partition none"
-        )
-    (source,) = sources.values()
-    holders = [worker for worker in range(1, settings.world_size) if settings.holds_data(worker)]
-    parts = partition(source.labels, settings.partition, len(holders), settings.seed)
-    part_of = dict(zip(holders, parts, strict=True))
-    everything = torch.arange(len(source))  # for newcomers: they have no part
-    return {worker: (source, part_of.get(worker, everything)) for worker in workers}
-
-
-def _open(settings: RunSettings, dataset: DatasetFile, folder: Path) -> Partitioner:
-    source = dataset.open(folder, strict=settings.strict_data)
-    if settings.batch_size > len(source):
-        raise BadInput(
-            f"--batch-size {settings.batch_size}: larger than the whole data set of "
-            f"{len(source)} samples ({dataset.name} in {folder})"
-        )
-    return source
-
-
-def _class_counts(source: Partitioner, indices: Tensor) -> list[int]:
-    """How many samples of each class a worker holds, of all classes that the data have."""
-    num_classes = int(source.labels.max()) + 1
-    counts: list[int] = torch.bincount(source.labels[indices], minlength=num_classes).tolist()
-    return counts
 
 
 def _warnings(

@@ -116,17 +116,13 @@ def make_host(
     fetcher = prepared.fetcher()
     shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
     counts = {rank: builder.class_counts(shards[rank], settings) for rank in workers}
-    every = traced_every(settings.iterations, settings.num_workers)
+    # There are few rounds, and each moves whole models: their spans are nothing beside that.
+    in_rounds = prepared.algorithm.unit != "iteration"
     tracer = Tracer(
-        # There are few rounds, and each moves whole models: their spans are nothing beside that.
-        every if prepared.algorithm.unit == "iteration" else 1,
+        1 if in_rounds else traced_every(settings.iterations, settings.num_workers),
         prepared.faults.on_phase(f"host-{workers[0]}"),
         _profiler(prepared, device) if own_process else None,
     )
-
-    def checkpoints_of(name: str) -> Path:
-        own = run or Path(prepared.launch.out or Path("runs") / Path(name).name)
-        return own / "checkpoints"
 
     needs = HostNeeds(
         settings,
@@ -137,6 +133,8 @@ def make_host(
         own_process=own_process,
         fixed_threads=prepared.launch.threads != "auto",
         num_workers_here=len(prepared.ranks.workers()),
+        clients=prepared.clients,
+        cores=machine.cores_of_slots(prepared.launch, workers, prepared.ranks.hosts),
     )
     return Host(
         builder.host(needs),
@@ -144,11 +142,16 @@ def make_host(
         connect,
         timeouts,
         Describer(shards, own_file(settings), device),
-        HostCheckpoints(checkpoints_of, tracer),
+        HostCheckpoints(partial(_checkpoints_of, prepared, run), tracer),
         tracer,
         fetcher,
         teller,
     )
+
+
+def _checkpoints_of(prepared: Prepared, run: Path | None, name: str) -> Path:
+    """Where a host on this machine keeps its checkpoints of the run with a name."""
+    return (run or Path(prepared.launch.out or f"runs/{Path(name).name}")) / "checkpoints"
 
 
 def _profiler(prepared: Prepared, device: torch.device, *, serves: bool = False) -> Profiler | None:
@@ -246,7 +249,7 @@ def serve(
     on_stop_signals(transport.interrupt, scoring.abandon)
     settings, goes_on = prepared.settings, claimed.goes_on
     fetcher = None if prepared.algorithm.has_hosts else prepared.fetcher()
-    shards = {} if fetcher is None else {1: prepared.shard(1, fetcher)}
+    shards = prepared.clients or ({} if fetcher is None else {1: prepared.shard(1, fetcher)})
     part = prepared.builder.server(settings, prepared.models, device, shards)
     average = make_average(prepared.models.generator, part.generator, settings)
     observer = make_observer(

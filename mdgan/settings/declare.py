@@ -283,6 +283,16 @@ class Settings:
         """
 
     @classmethod
+    def defaults_beside(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Defaults that hold because of other settings.
+
+        Args:
+            given: what the user gave, by name.
+        """
+        del given
+        return {}
+
+    @classmethod
     def names(cls) -> set[str]:
         """The names of all settings of a component."""
         return {item.name for item in fields(cls)}

@@ -1,8 +1,10 @@
 """The cores of this machine, its cache folder, and paths as users write them."""
 
 import os
+import platform
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -85,6 +87,16 @@ def pin(cores: frozenset[int]) -> None:
     except OSError as error:
         known = ",".join(map(str, sorted(cores)))
         raise BadInput(f"--cores {known}: the system refuses them ({error.strerror})") from error
+
+
+def processor_name() -> str:
+    """What the system calls this machine's processor."""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def cores_taken(seconds: float = 0.2) -> float:

@@ -112,6 +112,7 @@ class Host:
         finally:
             self._checkpoints.close()
             self._fetcher.close()
+            self._part.close()
             self._transport.close()
 
     def interrupt(self) -> None:

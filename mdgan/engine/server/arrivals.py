@@ -4,6 +4,7 @@
 """
 
 import time
+from collections.abc import Mapping
 
 from mdgan.engine.answers import Answers
 from mdgan.engine.server.barrier import Barrier
@@ -24,7 +25,7 @@ class Arrivals:
         self._since: dict[int, float] = {}
         self._has_first = False
 
-    def next(self, iteration: int) -> Answers:
+    def next(self, iteration: int, weights: Mapping[int, float] | None = None) -> Answers:
         """Waits for one event.
 
         The first answers are awaited together: only together they show which norm is usual, and
@@ -32,6 +33,7 @@ class Arrivals:
 
         Args:
             iteration: i, that of the first questions.
+            weights: what hosts multiply answers by; 1 if not given.
 
         Returns:
             What can be used of the answer that came. Empty if nothing can, or if something else
@@ -39,14 +41,14 @@ class Arrivals:
         """
         if not self._has_first:
             self._has_first = True
-            return self._barrier.collect(iteration, self._reception.members.busy())
+            return self._barrier.collect(iteration, self._reception.members.busy(), weights)
         answers = Answers()
         with self._reception.tracer.span("wait") as waiting:
             answer = self._reception.inbox.next(self._seconds_left(), 0)
             if answer is not None:
                 self._since.pop(answer.host, None)
                 self._reception.intake.begin()
-                self._reception.intake.take_in(answer, answers)
+                self._reception.intake.take_in(answer, answers, weights)
                 self._reception.attendance.answered(answers.losses)
                 waiting.num_bytes = answer.num_bytes
         return answers

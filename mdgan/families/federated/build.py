@@ -5,24 +5,39 @@ from functools import partial
 from math import prod
 
 import torch
+from torch import Tensor, nn
 
+from mdgan.data.client_shards import ClientShards
 from mdgan.data.shard import Shard
 from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
+from mdgan.engine.parts import HostPart
 from mdgan.engine.settings import num_participants
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, mean_size
 from mdgan.families.federated.capability import tell_capabilities
 from mdgan.families.federated.clusters import cluster_counts
+from mdgan.families.federated.cohort import AtHome, Cohort
 from mdgan.families.federated.fegan import check_classes, new_sampling
 from mdgan.families.federated.fl_gan import Client, GlobalModels
 from mdgan.families.federated.host import FederatedHost
 from mdgan.families.federated.messages import ROUND, UPDATE, update_form
+from mdgan.families.federated.placed import Placed
+from mdgan.families.federated.placed_host import PlacedHost
+from mdgan.families.federated.placed_messages import (
+    OF_A_CLIENT_BYTES,
+    TRAINED,
+    Task,
+    placed_form,
+)
 from mdgan.families.federated.planning import planning
 from mdgan.families.federated.server import FederatedServer
-from mdgan.families.federated.settings import FederatedSettings
+from mdgan.families.federated.settings import MOST_SLOTS, PULL, FederatedSettings
+from mdgan.families.federated.slot_count import SlotCount
+from mdgan.families.federated.slots import SlotProcesses, Slots, SlotsInside, Train
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
+from mdgan.settings.machine import pin
 
 _PIECE = 256
 
@@ -36,38 +51,47 @@ class _Federated(Builder[FederatedSettings]):
         shards: Mapping[int, Shard],
     ) -> FederatedServer:
         """The server's part, with both models drawn from the seed."""
-        del shards
         both = GlobalModels(
             make_model(models.generator, "generator", settings, device),
             make_model(models.discriminator, "discriminator", settings, device),
         )
         sampling = new_sampling(settings.sampling, settings.participation, settings.seed)
-        return FederatedServer(both, sampling, settings, device)
+        cohort: Cohort = AtHome(update_form(settings, both.vector))
+        if isinstance(shards, ClientShards):
+            cohort = Placed(shards.class_counts(), placed_form(both.vector.shape), settings)
+        return FederatedServer(both, cohort, sampling, settings, device)
 
-    def host(self, needs: HostNeeds[FederatedSettings]) -> FederatedHost:
-        """The part of a host, with a client for each of its shards."""
+    def host(self, needs: HostNeeds[FederatedSettings]) -> HostPart:
+        """The part of a host, with a client for each of its shards, or with slots for all."""
         settings, models = needs.settings, needs.models
+        if needs.clients is not None:
+            return _placed_host(needs, needs.clients)
         clients = {
             rank: make_client(rank, settings, models, shard, needs.device)
             for rank, shard in needs.shards.items()
         }
         form = update_form(settings, next(iter(clients.values())).vector)
         tell = partial(tell_capabilities, clients, settings, models, needs.num_workers_here)
-        return FederatedHost(clients, needs.device, form, needs.tracer, tell)
+        anew = partial(_anew, needs, clients) if settings.begins_anew else None
+        return FederatedHost(clients, needs.device, form, needs.tracer, tell, anew)
 
     def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:
         """Both models each way."""
         generator = build_model(models.generator, 0)
         discriminator = build_model(models.discriminator, 0)
         both = 4 * prod(ModelVector(generator, discriminator).shape)
+        roaming = OF_A_CLIENT_BYTES * (settings.clients or 0)
         return MessageSizes(
             state_bytes(
                 (generator, settings.policy("generator")),
                 (discriminator, settings.policy("discriminator")),
             ),
             # The codecs' places and scales come on top of values.
-            lambda count: {UPDATE: count * (2 * both + 64) + (8 << 10)},
-            lambda count: {ROUND: both + small_bytes(count)},
+            lambda count: {
+                UPDATE: count * (2 * both + 64) + (8 << 10),
+                **({TRAINED: roaming + small_bytes(count)} if roaming else {}),
+            },
+            lambda count: {ROUND: both + roaming + small_bytes(count)},
         )
 
     def class_counts(self, shard: Shard, settings: FederatedSettings) -> list[int]:
@@ -94,29 +118,108 @@ class _Federated(Builder[FederatedSettings]):
     ) -> list[tuple[str, str]]:
         """κ of every client, and how long a round is."""
         del models
-        share = num_participants(settings.participation, settings.num_workers)
+        share = num_participants(settings.participation, settings.num_clients)
         length = settings.round_length(mean_size(class_counts))
+        who = "worker" if settings.clients is None else "client"
         return [
             ("κ", str(resolve_kappa(settings.kappa, 1))),
-            ("a round", f"{length} iterations of {share} worker(s)"),
+            ("a round", f"{length} iterations of {share} {who}(s)"),
         ]
 
 
 def make_client(
-    rank: int, settings: FederatedSettings, models: Models, shard: Shard, device: torch.device
+    rank: int,
+    settings: FederatedSettings,
+    models: Models,
+    shard: Shard,
+    device: torch.device,
+    *stream: int,
+    made: tuple[nn.Module, nn.Module] | None = None,
 ) -> Client:
-    """The client of one rank; its models are the server's from the first round on."""
+    """The client of one number; its models are the server's from the first round on.
+
+    Args:
+        rank: its number.
+        settings: of the run.
+        models: make G and D.
+        shard: what it owns.
+        device: where its models live.
+        stream: more that decides its random numbers: the round, if it begins each one anew.
+        made: G and D, if they are made already.
+    """
     gan = make_local_gan(
         rank,
         models,
         settings,
         shard,
         kappa=resolve_kappa(settings.kappa, 1),
-        noise=generator_for(settings.seed, "noise", rank),
-        random_state=RandomState(derive_seed(settings.seed, "client", rank), device),
+        noise=generator_for(settings.seed, "noise", rank, *stream),
+        random_state=RandomState(derive_seed(settings.seed, "client", rank, *stream), device),
         class_counts=shard.class_counts(),
+        stream=stream,
+        made=made,
     )
     return Client(gan, len(shard))
+
+
+def _anew(
+    needs: HostNeeds[FederatedSettings], clients: Mapping[int, Client], rank: int, iteration: int
+) -> Client:
+    """The client of a rank as it begins a round, with nothing of its earlier ones but memory."""
+    generator = generator_for(needs.settings.seed, "shard", rank, iteration)
+    shard, made = needs.shards[rank].begun_anew(generator), clients[rank].models
+    return make_client(
+        rank, needs.settings, needs.models, shard, needs.device, iteration, made=made
+    )
+
+
+def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> PlacedHost:
+    """The part of a host that trains whichever clients it is given."""
+    settings, models = needs.settings, needs.models
+    (rank,) = needs.shards
+    shape = ModelVector(
+        build_model(models.generator, 0), build_model(models.discriminator, 0)
+    ).shape
+    make_train = partial(_train_any, settings, models, clients, needs.device)
+    pulls = settings.placement == PULL
+    given = 1 if pulls else settings.slots if isinstance(settings.slots, int) else None
+    slots: Slots
+    if needs.own_process:
+        most = given or MOST_SLOTS
+        slots = SlotProcesses(shape, most, make_train, partial(_prepare_slot, needs.cores))
+    else:
+        slots, given = SlotsInside(shape, make_train()), given or 1
+    about = f"{models.source}, {settings.algorithm}, batches of {settings.batch_size}"
+    count = SlotCount(given, settings.slot_rounds, needs.device, about, needs.cores)
+    return PlacedHost(rank, slots, count, needs.tracer)
+
+
+def _prepare_slot(cores: Sequence[frozenset[int]], slot: int) -> None:
+    """One thread a slot, however many there are: results may depend on the number of threads."""
+    if cores:
+        pin(cores[slot % len(cores)])
+    torch.set_num_threads(1)
+
+
+def _train_any(
+    settings: FederatedSettings, models: Models, clients: ClientShards, device: torch.device
+) -> Train:
+    """What trains any client; the memory of its models is shared by all that it trains."""
+    made = (
+        make_model(models.generator, "generator", settings, device),
+        make_model(models.discriminator, "discriminator", settings, device),
+    )
+
+    def train(task: Task, sent: Tensor, iteration: int) -> tuple[Tensor, Tensor]:
+        shard = clients.begun_in(task.client, iteration)
+        client = make_client(task.client, settings, models, shard, device, iteration, made=made)
+        load = task.load
+        found, losses = client.train(
+            sent.to(device), load.iterations, load.batch_size, last=iteration
+        )
+        return found.cpu(), losses
+
+    return train
 
 
 BUILDER = _Federated()

@@ -51,13 +51,18 @@ class Client:
             self._gan.weights_replaced()
         self.vector.write(models)
         self._gan.use_batch_size(min(batch_size, self._num_samples))
-        done = 0 if last is None else last - iterations
+        done = 0 if last is None else max(0, last - iterations)
         losses = torch.stack([self._iterate(i) for i in range(done + 1, done + iterations + 1)])
         return self.vector.read(), losses.mean(0)
 
     def _iterate(self, i: int) -> Tensor:
         self._gan.at(i)
         return torch.stack(self._gan.step())
+
+    @property
+    def models(self) -> tuple[nn.Module, nn.Module]:
+        """G and D."""
+        return self._gan.generator, self._gan.discriminator
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the client's next answer depends on, and its models."""

@@ -25,6 +25,8 @@ class FederatedHost(HostPart):
         form: how models travel back.
         tracer: records what they do when.
         tell: finds out what the server wants to know of these clients: JSON values.
+        anew: makes the client of a rank for a round, given by its last iteration, if clients keep
+            nothing between rounds.
     """
 
     begins = ROUND
@@ -36,12 +38,14 @@ class FederatedHost(HostPart):
         form: AnswerForm,
         tracer: Tracer,
         tell: Callable[[], dict[str, Any]] = dict,
+        anew: Callable[[int, int], Client] | None = None,
     ) -> None:
         self._clients = clients
         self._device = device
         self._form = form
         self._tracer = tracer
         self._tell = tell
+        self._anew = anew
 
     @property
     def learners(self) -> Mapping[int, Client]:
@@ -62,7 +66,8 @@ class FederatedHost(HostPart):
         trained, losses = {}, {}
         for rank, load in loads.items():
             with self._tracer.of_worker(rank)("train"):
-                vector, losses[rank] = self._clients[rank].train(
+                client = self._anew(rank, order.iteration) if self._anew else self._clients[rank]
+                vector, losses[rank] = client.train(
                     models, load.iterations, load.batch_size, last=order.iteration
                 )
             trained[rank] = vector if self._form.codec.is_exact else vector - models

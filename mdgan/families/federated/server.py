@@ -1,17 +1,17 @@
 """The server's share of a federated algorithm: it chooses who trains, and averages their models."""
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mdgan.engine.parts import Advance, ServerPart
-from mdgan.engine.server.barrier import Hosts
+from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.families.federated.aggregation import combine_models
+from mdgan.families.federated.cohort import Cohort, Round
 from mdgan.families.federated.fegan import Sampling, check_classes, participant_weights
 from mdgan.families.federated.fl_gan import GlobalModels
-from mdgan.families.federated.messages import order, update_form
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load, choose_loads, load_share
 from mdgan.gan.model_state import part_of, under
@@ -29,6 +29,7 @@ class FederatedServer(ServerPart):
 
     Args:
         models: G and D.
+        cohort: the clients.
         sampling: chooses who takes part in a round.
         settings: of the run.
         device: where the models live.
@@ -39,11 +40,13 @@ class FederatedServer(ServerPart):
     def __init__(
         self,
         models: GlobalModels,
+        cohort: Cohort,
         sampling: Sampling,
         settings: FederatedSettings,
         device: torch.device,
     ) -> None:
-        self.form = update_form(settings, models.vector)
+        self.form = cohort.form
+        self._cohort = cohort
         self.device = device
         self._models = models
         self._sampling = sampling
@@ -56,6 +59,15 @@ class FederatedServer(ServerPart):
         """G."""
         return self._models.generator
 
+    def handlers(self) -> Mapping[str, ServerHandler]:
+        """See `ServerPart`."""
+        return self._cohort.handlers()
+
+    def holdings(self, engine: Engine) -> Mapping[str, Any]:
+        """What each client holds."""
+        counts = self._cohort.class_counts(engine)
+        return {str(n): {"samples": sum(held), "classes": held} for n, held in counts.items()}
+
     def begin_with(
         self, generator: Mapping[str, Tensor], discriminators: Mapping[int, Mapping[str, Tensor]]
     ) -> Mapping[int, Mapping[str, Tensor]]:
@@ -67,9 +79,10 @@ class FederatedServer(ServerPart):
     def begin(self, engine: Engine) -> None:
         """Works out how long a round is, and whether there are classes to balance."""
         if not self._round_length:
-            self._round_length = self._settings.round_length(engine.members.mean_shard_size)
-        clustered = self._settings.clusters.number > 0
-        check_classes(self._settings.sampling, _class_counts(engine), clustered=clustered)
+            mean_shard_size = self._cohort.mean_shard_size(engine)
+            self._round_length = self._settings.round_length(mean_shard_size)
+        clustered, counts = self._settings.clusters.number > 0, self._cohort.class_counts(engine)
+        check_classes(self._settings.sampling, counts, clustered=clustered)
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One round."""
@@ -79,37 +92,34 @@ class FederatedServer(ServerPart):
         engine.at(i)
 
         # 1. Choose who takes part, how much each trains, and what it weighs.
-        counts, number = _class_counts(engine), self._num_rounds
-        able = {worker: counts[worker] for carried in free.values() for worker in carried}
-        num_live = sum(map(len, engine.members.taking_part().values()))
-        chosen = self._sampling.choose(number, self._worth_asking(able), num_live)
+        counts, number = self._cohort.class_counts(engine), self._num_rounds
+        able, num_live = self._cohort.able(free, engine)
+        worth_asking = self._worth_asking({client: counts[client] for client in able})
+        chosen = self._sampling.choose(number, worth_asking, num_live)
         full = Load(length, self._settings.batch_size)
         loads = choose_loads(
             self._settings.training_load,
-            self._settings.num_workers,
+            self._settings.num_clients,
             chosen,
             full,
             engine.members.told(),
+            counts,
         )
         weights = self._weights(chosen, loads, full, counts)
 
-        # 2. Send them both models.
+        # 2. Send both models; clients train them, and what they find comes back.
         sent = self._models.vector.read()
-        asked = _of_those(free, chosen)
-        engine.ask(
-            i, asked, lambda host: order(i, sent, {n: loads[n] for n in asked[host]}, weights)
-        )
-
-        # 3. They train, and answer.
-        answers = engine.barrier.collect(i, asked, weights)
+        answers = self._cohort.train(Round(number, i, sent, loads, weights), free, engine)
+        if answers is None:
+            return None
         self._num_rounds += 1
         took_part = sorted(answers.losses)
         aborted = self._settings.on_deadline == "abort" and took_part != chosen
-        self._record(number, i, engine, loads, took_part, weights, aborted=aborted)
+        self._record(number, i, engine, loads, took_part, weights, counts, aborted=aborted)
         if aborted or not took_part:
             return None
 
-        # 4. Their models become the next round's: the mean, or what the rule makes of them.
+        # 3. Their models become the next round's: the mean, or what the rule makes of them.
         with engine.span("aggregate"):
             combined = combine_models(
                 self._settings.aggregation,
@@ -172,12 +182,12 @@ class FederatedServer(ServerPart):
         loads: Mapping[int, Load],
         took_part: list[int],
         weights: Mapping[int, float],
+        counts: Mapping[int, list[int]],
         *,
         aborted: bool,
     ) -> None:
         total = sum(weights[worker] for worker in took_part)
-        held = engine.members.holdings(loads)
-        sizes = {n: min(load.batch_size, held[str(n)]["samples"]) for n, load in loads.items()}
+        sizes = {n: min(load.batch_size, sum(counts[n])) for n, load in loads.items()}
         engine.observer.event(
             "round",
             iteration,
@@ -189,16 +199,3 @@ class FederatedServer(ServerPart):
             batch_sizes={str(worker): size for worker, size in sizes.items()},
             aborted=aborted,
         )
-
-
-def _of_those(hosts: Hosts, chosen: list[int]) -> dict[int, list[int]]:
-    """The hosts that carry any of the chosen workers, with these."""
-    wanted = set(chosen)
-    shares = {host: [n for n in workers if n in wanted] for host, workers in hosts.items()}
-    return {host: workers for host, workers in shares.items() if workers}
-
-
-def _class_counts(engine: Engine) -> dict[int, list[int]]:
-    """The samples of each class that every live worker holds."""
-    held = engine.members.holdings()
-    return {int(worker): holding["classes"] for worker, holding in held.items()}

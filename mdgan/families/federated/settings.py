@@ -5,8 +5,10 @@ is FL-GAN bit for bit (Guerraoui et al. 2020, section 4).
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from math import inf
+from typing import Any, Literal
 
 from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
@@ -14,6 +16,7 @@ from mdgan.families.contract import Algorithm
 from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, parse_robust_rule
 from mdgan.gan.codec_form import CODEC_FORMS, CodecForm, codec_kind
 from mdgan.settings.declare import (
+    flag,
     number,
     one_of,
     own_setting,
@@ -23,9 +26,14 @@ from mdgan.settings.declare import (
     text,
     whole,
 )
+from mdgan.settings.machine import num_cores
 
-LOAD_FORMS = "equal, measured, weak:FRACTION,memory, weak:FRACTION,speed"
-_LOAD = re.compile(r"equal|measured|weak:([0-9.eE+-]+),(memory|speed)")
+PULL = "pull"
+"""The placement without a plan: a host that is done gets the next client (Pollen, figure 6a)."""
+MOST_SLOTS = 1024
+_MOST_CLIENTS = 10_000_000
+LOAD_FORMS = "equal, samples, measured, weak:FRACTION,memory, weak:FRACTION,speed"
+_LOAD = re.compile(r"equal|samples|measured|weak:([0-9.eE+-]+),(memory|speed)")
 CLUSTER_FORMS = "none, kmeans:K, gmm:K"
 _CLUSTERS = re.compile(r"none|(?:kmeans|gmm):\d{1,9}")
 _MOST_CLUSTERS = 1000
@@ -36,7 +44,7 @@ class LoadForm:
     """How the server decides how much each client trains in a round.
 
     Attributes:
-        name: equal, measured, or weak.
+        name: equal, samples, measured, or weak.
         fraction: of the clients, how many are weak; 0 for none.
         what: memory or speed: the weak clients have half of it; empty unless some are weak.
     """
@@ -148,7 +156,8 @@ class FederatedSettings(RunSettings):
     )
     training_load: LoadForm = setting(
         "equal",
-        "How much a worker trains in a round: all the same; less if it measures that it is "
+        "How much a worker trains in a round: all the same; more if it has more samples, so that "
+        "each trains as many epochs as another; less if it measures that it is "
         f"slow or short of memory; or half for a FRACTION of the workers: {LOAD_FORMS}.",
         parsed(parse_load),
         metavar="LOAD",
@@ -175,9 +184,69 @@ class FederatedSettings(RunSettings):
         group="faults",
     )
 
+    clients: int | None = setting(
+        None,
+        "Clients without a home: in each round they are trained wherever there is room, and ranks "
+        "are hosts that can read all data.",
+        whole(2, _MOST_CLIENTS, below="needs at least 2"),
+        metavar="N",
+        default_text="as many as there are ranks beside rank 0, each at home on its rank",
+        group="network",
+    )
+    client_state: str | None = setting(
+        None,
+        "What a client has of its earlier rounds: moments, noise and the order of its samples, or "
+        "nothing, so that it can be trained anywhere.",
+        one_of("kept", "fresh"),
+        default_text="fresh with --clients, else kept",
+    )
+    slots: int | Literal["auto"] = own_setting(
+        "auto",
+        "Processes of each host that train --clients, one after another; auto: as many as train "
+        "fastest here.",
+        whole(1, MOST_SLOTS, word="auto"),
+        metavar="N|auto",
+        group="speed",
+    )
+    slot_rounds: int = own_setting(
+        3,
+        "Rounds after which --slots auto tries one more.",
+        whole(2, below="needs at least 2: the first with another number does not count"),
+        metavar="T",
+        symbol="T_c",
+        group="speed",
+    )
+    placement: str = own_setting(
+        "lb",
+        "How --clients are placed. rr: equally many to each slot; bb: equally many batches; lb: so "
+        "that all slots are done at once, by what clients took before; pull: one at a time to "
+        "whichever rank is done, for comparison.",
+        one_of("rr", "bb", "lb", PULL),
+        group="speed",
+    )
+    time_window: int | None = own_setting(
+        None,
+        "Rounds after which --placement lb forgets what clients took.",
+        whole(1),
+        metavar="R",
+        default_text="never",
+        group="speed",
+    )
+
+    @classmethod
+    def defaults_beside(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """With `--clients`, one host trains them in its slots; to pull, each slot is a host."""
+        if given.get("clients") is None:
+            return {}
+        slots = given.get("slots")
+        pulls = given.get("placement") == PULL
+        hosts = 1 if not pulls else slots if isinstance(slots, int) else num_cores()
+        return {"world_size": 1 + hosts}
+
     def check(self) -> None:
         """Checks that a round can be aborted only where there is a deadline."""
         super().check()
+        self._check_clients()
         if self.on_deadline == "abort" and self.deadline is None:
             raise BadInput("--on-deadline abort: needs --deadline beside it")
         if self.label_prior == "data" and self.clusters.number:
@@ -195,9 +264,60 @@ class FederatedSettings(RunSettings):
                 f"--aggregation {self.aggregation}: every worker has one vote, and --weighting "
                 f"{self.weighting} follows what workers say that they hold; add --weighting uniform"
             )
-        in_a_round = num_participants(self.participation, self.num_workers)
+        in_a_round = num_participants(self.participation, self.num_clients)
         more = "more (--world-size, --participation)"
         self.aggregation.check_enough(in_a_round, of="workers a round", more=more)
+
+    def _check_clients(self) -> None:
+        """Checks what clients without a home cannot have, and who has nothing else to place."""
+        default = {item.name: item.default for item in fields(self)}
+        for name in ("slots", "placement", "time_window", "slot_rounds"):
+            value = getattr(self, name)
+            if self.clients is None and value != default[name]:
+                raise BadInput(f"{flag(name)} {value}: places --clients; give these, too")
+        if self.clients is None:
+            return
+        without = f"leave --clients out, and give --world-size {self.clients + 1}"
+        if not self.partition.divides:
+            raise BadInput(
+                "--partition none: clients' data can be read only where they lie, so clients have "
+                f"a home; {without}"
+            )
+        if self.client_state == "kept":
+            raise BadInput(
+                "--client-state kept: what a client keeps lies where it trained last, so it has a "
+                f"home; {without}"
+            )
+        if str(self.wire_models) != "fp32":
+            raise BadInput(
+                f"--wire-models {self.wire_models}: sums of --clients travel as they are; leave it "
+                "out"
+            )
+        if self.aggregation.name != "mean":
+            raise BadInput(
+                f"--aggregation {self.aggregation}: hosts send sums of --clients, and this rule "
+                f"must see every model; {without}"
+            )
+        if self.training_load.name == "measured":
+            raise BadInput(
+                "--training-load measured: --clients have no machine of their own to measure; "
+                "leave one of the two out"
+            )
+
+    @property
+    def num_roaming(self) -> int | None:
+        """How many clients have no home."""
+        return self.clients
+
+    @property
+    def num_clients(self) -> int:
+        """How many clients there are at the start, with or without a home."""
+        return self.num_workers if self.clients is None else self.clients
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether a client begins each round without anything of its earlier ones."""
+        return self.clients is not None or self.client_state == "fresh"
 
     def round_length(self, mean_shard_size: float) -> int:
         """The number of iterations in a round.

@@ -122,6 +122,24 @@ def weak_loads(
     return {n: weak if place >= first_weak else full for place, n in enumerate(ordered)}
 
 
+def loads_by_samples(class_counts: Mapping[int, Sequence[int]], full: Load) -> dict[int, Load]:
+    """Loads in proportion to what clients hold: with `--round-epochs E` each trains E epochs.
+
+    Args:
+        class_counts: of all clients.
+        full: of a client with the mean number of samples.
+
+    Returns:
+        Client → its load, at least one iteration.
+    """
+    sizes = {client: sum(counts) for client, counts in class_counts.items()}
+    mean = fmean(sizes.values())
+    return {
+        client: Load(max(1, round(full.iterations * size / mean)), full.batch_size)
+        for client, size in sizes.items()
+    }
+
+
 def load_share(load: Load, full: Load) -> float:
     """Iterations times batch size, relative to the full load: the factor of the KL weight."""
     return (load.iterations * load.batch_size) / (full.iterations * full.batch_size)
@@ -181,6 +199,7 @@ def choose_loads(
     workers: Sequence[int],
     full: Load,
     told: Mapping[int, Mapping[str, Any]],
+    class_counts: Mapping[int, Sequence[int]],
 ) -> dict[int, Load]:
     """The server's choice of training loads (Guerraoui et al. 2020, section 3.4).
 
@@ -190,10 +209,13 @@ def choose_loads(
         workers: those that take part.
         full: what a strong worker does.
         told: by host, what it said of its workers when it arrived.
+        class_counts: by worker, the samples of each class that it holds; of all workers.
     """
     found: dict[int, Load] = {}
     if form.name == "measured":
         found = training_loads(_capabilities(told), full.iterations, full.batch_size)
+    elif form.name == "samples":
+        found = loads_by_samples(class_counts, full)
     elif form.name == "weak":
         every_worker = range(1, num_workers + 1)
         found = weak_loads(every_worker, form.fraction, form.what, full.iterations, full.batch_size)

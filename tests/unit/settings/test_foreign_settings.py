@@ -147,6 +147,7 @@ LATER = {
     *ModelSettings.names(),
     *(DataParallelSettings.names() - MDGANSettings.names()),
     *("updates", "class_weight", "label_prior"),
+    *("clients", "client_state", "slots", "slot_rounds", "placement", "time_window"),
     *RegularizerSettings.names(),
     *(OptimizerSettings.names() - {"generator_lr", "discriminator_lr", "beta1", "beta2"}),
 }

@@ -11,10 +11,11 @@ from torch import Tensor
 from mdgan.engine.answers import pack_answers
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
+from mdgan.families.federated.cohort import AtHome
 from mdgan.families.federated.fegan import new_sampling
 from mdgan.families.federated.fl_gan import Client, GlobalModels
 from mdgan.families.federated.host import FederatedHost
-from mdgan.families.federated.messages import ROUND, read_order
+from mdgan.families.federated.messages import ROUND, read_order, update_form
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.generator import Generator
@@ -138,7 +139,8 @@ class RoundStage(Stage):
         assert isinstance(settings, FederatedSettings)
         self.models = make_models()
         sampling = new_sampling(settings.sampling, settings.participation, settings.seed)
-        return FederatedServer(self.models, sampling, settings, small.CPU)
+        cohort = AtHome(update_form(settings, self.models.vector))
+        return FederatedServer(self.models, cohort, sampling, settings, small.CPU)
 
     def bring_host(self, workers: Mapping[int, Client], tracer: Tracer) -> HostPart:
         return FederatedHost(workers, small.CPU, self.form, tracer)

@@ -1,0 +1,125 @@
+"""How many slots a host offers: as many as the user said, or as many as train fastest here."""
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import torch
+
+from mdgan.families.federated.concurrency import Climb, most_slots
+from mdgan.families.federated.placed_messages import Offer
+from mdgan.families.federated.settings import MOST_SLOTS
+from mdgan.settings.machine import cache_folder, num_cores, processor_name
+from mdgan.storage.whole_file import write_whole
+
+_log = logging.getLogger(__name__)
+
+
+class SlotCount:
+    """The slots that one host offers for the next round.
+
+    Args:
+        given: `--slots`; None for as many as train fastest.
+        rounds_each: T_c.
+        device: where clients train.
+        about: what decides how many train fastest besides the machine, such as models and batches.
+        cores: of each slot in turn, as pinned by the user; empty if slots may use all.
+    """
+
+    def __init__(
+        self,
+        given: int | None,
+        rounds_each: int,
+        device: torch.device,
+        about: str,
+        cores: Sequence[frozenset[int]] = (),
+    ) -> None:
+        self._given = given
+        self._rounds_each = rounds_each
+        self._device = device
+        self._cores = cores
+        self._name = _device_name(device)
+        told = f"{self._name}, {num_cores()} cores, {about}".encode()
+        self._file = _file_of(hashlib.sha256(told).hexdigest())
+        self._start = given or _read(self._file)
+        self._free_before = _free_bytes(device)
+        self._climb: Climb | None = None
+
+    def offer(self) -> Offer:
+        """The slots for the next round."""
+        climb = self._climb
+        number = self._start if climb is None else climb.num_slots
+        return Offer(self._kinds(number))
+
+    def note(self, work: float, seconds: float, bytes_each: int) -> None:
+        """A round with the slots that were offered is done.
+
+        Args:
+            work: iterations of all clients.
+            seconds: that the round took.
+            bytes_each: the memory that one slot takes; 0 if it is not known.
+        """
+        if self._given is not None:
+            return
+        if self._climb is None:  # clients were trained and measured; this round does not count
+            free = _free_bytes(self._device)
+            if self._device.type == "cuda":
+                bytes_each = (self._free_before - free) // self._start
+            more = most_slots(free, bytes_each) if bytes_each > 0 else MOST_SLOTS
+            most = min(MOST_SLOTS, self._start + more)
+            self._climb = Climb(most, self._rounds_each, self._start)
+            return
+        if self._climb.settled:
+            return
+        self._climb.note(work, seconds)
+        if self._climb.settled:
+            number = self._climb.num_slots
+            _log.info("%d slot(s) train fastest here", number)
+            _write(self._file, number)
+
+    def _kinds(self, number: int) -> list[str]:
+        """What each of so many slots is: those that share cores with equally many are alike."""
+        if not self._cores:
+            return [f"{self._name}: {number} slot(s) on {num_cores()} core(s)"] * number
+        own = [self._cores[slot % len(self._cores)] for slot in range(number)]
+        sharing = Counter(own)
+        return [f"{self._name}: {sharing[at]} slot(s) on {len(at)} core(s)" for at in own]
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return processor_name() if device.type == "cpu" else device.type
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)
+
+
+def _file_of(name: str) -> Path | None:
+    folder = cache_folder()
+    return None if folder is None else folder / "slots" / f"{name[:32]}.json"
+
+
+def _read(file: Path | None) -> int:
+    """The number of slots that an earlier run ended with here; 1 if none did."""
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        if file is not None:
+            number = json.loads(file.read_text())["slots"]
+            if isinstance(number, int) and 1 <= number <= MOST_SLOTS:
+                return number
+    return 1
+
+
+def _write(file: Path | None, number: int) -> None:
+    with suppress(OSError):  # the next run climbs again
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(file, json.dumps({"slots": number}).encode())

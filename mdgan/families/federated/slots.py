@@ -1,0 +1,311 @@
+"""The slots of one host: places where clients train one after another, at once with other slots.
+
+A host forks a *nursery* before it opens its link: a process of one thread that holds the data and
+forks a slot whenever the host wants one more. Models go out and sums come back through memory that
+all of them share; what else they say to each other is JSON.
+"""
+
+import contextlib
+import logging
+import mmap
+import os
+import signal
+import socket
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from math import isfinite, prod
+from multiprocessing.connection import Connection, wait
+from typing import NoReturn
+
+import msgspec
+import psutil
+import torch
+from torch import Tensor
+
+from mdgan.families.federated.placed_messages import Task, Trained
+from mdgan.gan.weighted_mean import weighted_sum
+
+_log = logging.getLogger(__name__)
+
+Train = Callable[[Task, Tensor, int], tuple[Tensor, Tensor]]
+"""Trains one client.
+
+It takes the task, the models to begin with, float32 `ModelVector.shape`, and the last iteration of
+the round. It returns the models after training, float32, and J_disc and J_gen, float32 [2].
+"""
+
+_MOST_DEATHS = 3
+"""Slots that may die one after another before any client is trained."""
+
+
+class SlotsDied(RuntimeError):
+    """No slot of this host stays alive long enough to train a client."""
+
+
+class Slots(ABC):
+    """Where a host trains clients.
+
+    Args:
+        shape: of the models as one vector.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    @abstractmethod
+    def train(
+        self, lists: Sequence[Sequence[Task]], models: Tensor, iteration: int
+    ) -> tuple[list[Trained], Tensor]:
+        """Trains clients; no client is counted twice, however many slots die meanwhile.
+
+        Args:
+            lists: what each slot does, in order.
+            models: to begin with, float32 `shape`.
+            iteration: the last of the round.
+
+        Returns:
+            All clients, and Σ w_k · x_k over them, float64 `shape`.
+
+        Raises:
+            SlotsDied: slots keep dying.
+        """
+
+    def bytes_each(self) -> int:
+        """The memory that one more slot takes; 0 if it is not known."""
+        return 0
+
+    def close(self) -> None:
+        """Ends all slots."""
+
+
+class SlotsInside(Slots):
+    """Slots within the host's own thread: one after another, for runs in one process.
+
+    Args:
+        shape: of the models as one vector.
+        train: trains one client.
+    """
+
+    def __init__(self, shape: tuple[int, ...], train: Train) -> None:
+        super().__init__(shape)
+        self._train = train
+
+    def train(
+        self, lists: Sequence[Sequence[Task]], models: Tensor, iteration: int
+    ) -> tuple[list[Trained], Tensor]:
+        """See `Slots`."""
+        began, told, total = time.monotonic(), [], torch.zeros(self.shape).double()
+        for slot, tasks in enumerate(lists):
+            for task in tasks:
+                told.append(_one(self._train, task, models, iteration, slot, began, total))
+        return told, total
+
+
+class SlotProcesses(Slots):
+    """Slots as processes.
+
+    Args:
+        shape: of the models as one vector.
+        most: the largest number of slots.
+        make_train: called once in each slot; gives what trains one client there.
+        prepare: called first in each slot, with its number; sets its threads and cores.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        most: int,
+        make_train: Callable[[], Train],
+        prepare: Callable[[int], None],
+    ) -> None:
+        super().__init__(shape)
+        self._most = most
+        self._shared = _Shared(shape, most)
+        self._make_train = make_train
+        self._prepare = prepare
+        self._slots: dict[int, Connection] = {}
+        self._pids: dict[int, int] = {}
+        # Only the host holds this end open: when it ends, for any reason, its slots notice.
+        self._lifeline, self._alive = os.pipe()
+        own, other = socket.socketpair()
+        if os.fork() == 0:
+            own.close()
+            os.close(self._alive)
+            self._be_nursery(other)
+        other.close()
+        self._nursery = own
+
+    def train(
+        self, lists: Sequence[Sequence[Task]], models: Tensor, iteration: int
+    ) -> tuple[list[Trained], Tensor]:
+        """See `Slots`."""
+        self._shared.models.copy_(models)
+        began, deaths = time.monotonic(), 0
+        total, told = torch.zeros(self.shape).double(), list[Trained]()
+        waiting: dict[int, list[Task]] = {}
+        for place, tasks in enumerate(lists):
+            waiting.setdefault(place % self._most, []).extend(tasks)
+        while waiting := {slot: tasks for slot, tasks in waiting.items() if tasks}:
+            begun = {slot for slot, tasks in waiting.items() if self._begin(slot, tasks, iteration)}
+            done: dict[int, list[Trained]] = {}
+            for slot, trained in self._listen(begun, waiting, began):
+                done.setdefault(slot, []).append(trained)
+            whole = [slot for slot, got in done.items() if len(got) == len(waiting[slot])]
+            for slot in whole:
+                total += self._shared.sums[slot]
+                told += done[slot]
+                del waiting[slot]
+            deaths = 0 if whole else deaths + 1
+            if deaths == _MOST_DEATHS:
+                raise SlotsDied(
+                    f"{deaths} times a slot died before it had trained its clients; is there too "
+                    "little memory? Use fewer --slots"
+                )
+        return told, total
+
+    def bytes_each(self) -> int:
+        """See `Slots`: the most that any slot has of its own."""
+        with contextlib.suppress(psutil.Error):
+            own = [psutil.Process(pid).memory_full_info().uss for pid in self._pids.values()]
+            return max(map(int, own), default=0)
+        return 0
+
+    def close(self) -> None:
+        """See `Slots`."""
+        for slot in list(self._slots):
+            self._forget(slot)
+        self._nursery.close()
+        for end in (self._lifeline, self._alive):
+            os.close(end)
+
+    # What the host does.
+
+    def _begin(self, slot: int, tasks: Sequence[Task], iteration: int) -> bool:
+        """Sends a slot its list; whether the slot took it."""
+        try:
+            self._connection(slot).send_bytes(msgspec.json.encode((iteration, tasks)))
+        except (OSError, EOFError):
+            self._forget(slot)
+            return False
+        return True
+
+    def _listen(
+        self, slots: set[int], lists: dict[int, list[Task]], began: float
+    ) -> Iterator[tuple[int, Trained]]:
+        """What slots have trained, until each is done or dead."""
+        left = {slot: len(lists[slot]) for slot in slots}
+        while left:
+            by_connection = {self._slots[slot]: slot for slot in left}
+            for ready in wait(list(by_connection)):
+                slot = by_connection[ready]  # type: ignore[index] # it gives back what it was given
+                try:
+                    raw = self._slots[slot].recv_bytes()
+                except (OSError, EOFError):
+                    self._forget(slot)
+                    del left[slot]
+                    continue
+                told = msgspec.json.decode(raw, type=Trained)
+                yield slot, msgspec.structs.replace(told, begin=max(0.0, told.begin - began))
+                left[slot] -= 1
+                if not left[slot]:
+                    del left[slot]
+
+    def _connection(self, slot: int) -> Connection:
+        """The link to a slot, which is forked if it is not there."""
+        if slot not in self._slots:
+            own, other = socket.socketpair()
+            with other:
+                socket.send_fds(self._nursery, [bytes([slot % 256, slot // 256])], [other.fileno()])
+            self._slots[slot] = Connection(own.detach())
+            self._pids[slot] = msgspec.json.decode(self._slots[slot].recv_bytes(), type=int)
+        return self._slots[slot]
+
+    def _forget(self, slot: int) -> None:
+        self._slots.pop(slot).close()
+        self._pids.pop(slot, None)
+
+    # What the nursery and a slot do.
+
+    def _be_nursery(self, host: socket.socket) -> NoReturn:
+        """Forks a slot for each order of the host, until the host is gone."""
+        try:
+            for number in (signal.SIGTERM, signal.SIGINT):  # the host says when they end
+                signal.signal(number, signal.SIG_IGN)
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps
+            while True:
+                told, files, _, _ = socket.recv_fds(host, 2, 1)
+                if len(told) < 2 or not files:
+                    break
+                if os.fork() == 0:
+                    host.close()
+                    self._be_slot(told[0] + 256 * told[1], Connection(files[0]))
+                os.close(files[0])
+        finally:
+            os._exit(0)
+
+    def _be_slot(self, slot: int, host: Connection) -> NoReturn:
+        """Trains lists of clients, until the host is gone."""
+        try:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            threading.Thread(target=self._watch_host, daemon=True).start()
+            self._prepare(slot)
+            train = self._make_train()
+            host.send_bytes(msgspec.json.encode(os.getpid()))
+            while True:
+                iteration, tasks = msgspec.json.decode(
+                    host.recv_bytes(), type=tuple[int, list[Task]]
+                )
+                total = self._shared.sums[slot].zero_()
+                for task in tasks:
+                    told = _one(train, task, self._shared.models, iteration, slot, 0.0, total)
+                    host.send_bytes(msgspec.json.encode(told))
+        except (OSError, EOFError):
+            os._exit(0)
+        except Exception:
+            _log.exception("slot %d failed", slot)
+        finally:
+            os._exit(1)
+
+    def _watch_host(self) -> None:
+        os.read(self._lifeline, 1)  # returns when the host is gone
+        os._exit(0)
+
+
+class _Shared:
+    """Memory that a host shares with its slots; sums of slots that are not there take none.
+
+    Args:
+        shape: of the models as one vector.
+        most: the largest number of slots.
+    """
+
+    def __init__(self, shape: tuple[int, ...], most: int) -> None:
+        count = prod(shape)
+        self.models = torch.frombuffer(mmap.mmap(-1, 4 * count), dtype=torch.float32).view(shape)
+        self.sums = [
+            torch.frombuffer(mmap.mmap(-1, 8 * count), dtype=torch.float64).view(shape)
+            for _ in range(most)
+        ]
+
+
+def _one(
+    train: Train,
+    task: Task,
+    models: Tensor,
+    iteration: int,
+    slot: int,
+    began: float,
+    total: Tensor,
+) -> Trained:
+    """Trains one client, and adds its models to a sum."""
+    begin = time.monotonic()
+    found, losses = train(task, models, iteration)
+    usable = isfinite(float(found.sum())) and bool(losses.isfinite().all())
+    told = (0.0, 0.0)
+    if usable:
+        total += weighted_sum({task.client: found}, {task.client: task.weight})
+        told = (float(losses[0]), float(losses[1]))
+    seconds = time.monotonic() - begin
+    return Trained(task.client, slot, begin - began, seconds, told, usable)

@@ -1,0 +1,126 @@
+"""Reads the data of the workers here: what each holds, or what any client owns."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mdgan.data.client_shards import ClientShards
+from mdgan.data.dataset_file import DatasetFile
+from mdgan.data.fetching import check_buffer
+from mdgan.data.partition import partition
+from mdgan.data.partitioner import NoSamples, Partitioner
+from mdgan.engine.settings import RunSettings
+from mdgan.errors import BadInput
+from mdgan.families.contract import Algorithm
+from mdgan.launch.ranks import LocalRanks
+
+Holdings = Mapping[int, tuple[Partitioner, Tensor]]
+"""For each worker, the data that it draws from and which of it, int64 [m]."""
+
+
+def read_data(
+    entry: Algorithm[Any],
+    settings: RunSettings,
+    dataset: DatasetFile,
+    ranks: LocalRanks,
+    *,
+    show_all: bool,
+) -> tuple[ClientShards | None, Holdings]:
+    """Reads the data that this machine needs.
+
+    Args:
+        entry: of the algorithm.
+        settings: of the run.
+        dataset: the dataset file.
+        ranks: which ranks run here.
+        show_all: read what every worker holds, for `--dry-run`.
+
+    Returns:
+        The shards of clients without a home, if there are such; and what the workers here hold: all
+        data, if the algorithm has no hosts.
+
+    Raises:
+        BadInput: the data cannot be read or divided.
+    """
+    wanted = list(range(1, settings.world_size)) if show_all else ranks.workers()
+    check_buffer(settings, dataset.shape, len(ranks.workers()) or 1)
+    if settings.num_roaming is None:
+        return None, _holdings(entry, settings, dataset, wanted)
+    clients = _clients(entry, settings, dataset, settings.num_roaming)
+    return clients, {rank: clients.described_by(rank, settings.num_workers) for rank in wanted}
+
+
+def _clients(
+    entry: Algorithm[Any], settings: RunSettings, dataset: DatasetFile, number: int
+) -> ClientShards:
+    """The shards of clients without a home; every rank reads the data, the server's too."""
+    folder = settings.data_folder(dataset.name, 1)
+    if folder != settings.data_folder(dataset.name, 2):
+        raise BadInput(
+            f"--data-dir {settings.data_dir}: gives each rank its own data, but --clients may be "
+            "trained by any rank; name one folder"
+        )
+    source = _open(settings, dataset, folder)
+    parts = partition(source.labels, settings.partition, number, settings.seed)
+    clients = ClientShards(source, parts, settings.seed)
+    entry.build().check_holdings(settings, clients.class_counts())
+    return clients
+
+
+def _holdings(
+    entry: Algorithm[Any], settings: RunSettings, dataset: DatasetFile, wanted: Sequence[int]
+) -> Holdings:
+    if not entry.has_hosts:
+        source = _open(settings, dataset, settings.data_folder(dataset.name, 1))
+        return {1: (source, torch.arange(len(source)))}
+    without = {worker for worker in wanted if not settings.holds_data(worker)}
+    held = _divide(settings, dataset, [worker for worker in wanted if worker not in without])
+    nothing = NoSamples(), torch.empty(0, dtype=torch.int64)
+    holdings = {worker: nothing if worker in without else held[worker] for worker in wanted}
+    if len(held) == settings.num_workers:
+        counts = {worker: _class_counts(*held) for worker, held in holdings.items()}
+        entry.build().check_holdings(settings, counts)
+    return holdings
+
+
+def _divide(settings: RunSettings, dataset: DatasetFile, workers: Sequence[int]) -> Holdings:
+    if not workers:
+        return {}
+    folders = {worker: settings.data_folder(dataset.name, worker) for worker in workers}
+    sources = {
+        folder: _open(settings, dataset, folder) for folder in dict.fromkeys(folders.values())
+    }
+    if not settings.partition.divides:
+        own = {worker: sources[folder] for worker, folder in folders.items()}
+        return {worker: (source, torch.arange(len(source))) for worker, source in own.items()}
+    if len(sources) > 1:
+        raise BadInput(
+            f"--partition {settings.partition}: divides one folder, but --data-dir "
+            f"{settings.data_dir} gives each rank its own; use --partition none"
+        )
+    (source,) = sources.values()
+    holders = [worker for worker in range(1, settings.world_size) if settings.holds_data(worker)]
+    parts = partition(source.labels, settings.partition, len(holders), settings.seed)
+    part_of = dict(zip(holders, parts, strict=True))
+    everything = torch.arange(len(source))  # for newcomers: they have no part
+    return {worker: (source, part_of.get(worker, everything)) for worker in workers}
+
+
+def _open(settings: RunSettings, dataset: DatasetFile, folder: Path) -> Partitioner:
+    source = dataset.open(folder, strict=settings.strict_data)
+    if settings.batch_size > len(source):
+        raise BadInput(
+            f"--batch-size {settings.batch_size}: larger than the whole data set of "
+            f"{len(source)} samples ({dataset.name} in {folder})"
+        )
+    return source
+
+
+def _class_counts(source: Partitioner, indices: Tensor) -> list[int]:
+    """How many samples of each class a worker holds, of all classes that the data have."""
+    num_classes = int(source.labels.max()) + 1
+    counts: list[int] = torch.bincount(source.labels[indices], minlength=num_classes).tolist()
+    return counts

@@ -1,0 +1,65 @@
+"""Clients without a home, from the command line: the same bits wherever they are trained."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.federated import here, spread
+from tests.processes import ended_well, read_events, run_here
+
+CLIENTS = ["--algorithm", "fl-gan", "--clients", "6", "--participation", "0.67"]
+AT_HOME = [*CLIENTS[:2], "--world-size", "7", *CLIENTS[4:], "--client-state", "fresh"]
+
+
+def test_any_placement_trains_what_clients_at_home_train(tmp_path: Path) -> None:
+    home = here(tmp_path, "home", *AT_HOME)
+    for name in ("rr", "bb", "lb"):
+        flags = [*CLIENTS, "--placement", name, "--slots", "3", "--world-size", "3"]
+        assert here(tmp_path, name, *flags, "--workers-per-host", "1") == home
+    (first, *_) = read_events(tmp_path / "lb", "placement")
+    assert first["strategy"] == "rr"
+    assert read_events(tmp_path / "lb", "placement")[-1]["strategy"] == "lb"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [["--slots", "2"], ["--placement", "pull", "--slots", "2"], []])
+def test_slots_as_processes_train_what_clients_at_home_train(
+    tmp_path: Path, flags: list[str]
+) -> None:
+    assert spread(tmp_path, "placed", *CLIENTS, *flags) == here(tmp_path, "home", *AT_HOME)
+
+
+def test_a_stopped_run_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+    whole = here(tmp_path, "whole", *CLIENTS)
+    here_half = [*CLIENTS, "--iterations", "5", "--out", "half", "--transport", "memory"]
+    quick = ["--round-iterations", "5", "--batch-size", "8", "--threads", "1"]
+    quiet = ["--sample-interval", "0", "--eval-interval", "0"]
+    assert run_here("train", *here_half, *quick, *quiet, cwd=tmp_path).status == 0
+    resumed = ["train", "--resume", "half", "--iterations", "12", "--transport", "memory"]
+    assert ended_well(run_here(*resumed, cwd=tmp_path), tmp_path / "half") == whole
+
+
+REFUSED = {
+    "own data": (["--partition", "none"], "can be read only where they lie"),
+    "a home": (["--client-state", "kept"], "--world-size 7"),
+    "measured": (["--training-load", "measured"], "no machine of their own"),
+    "lossy": (["--wire-models", "int8"], "leave it out"),
+    "folders": (["--dataset", "mnist", "--data-dir", "data{rank}"], "name one folder"),
+    "slots": (["--slots", "0"], "at least 1"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_placed_is_refused(tmp_path: Path, name: str) -> None:
+    flags, reason = REFUSED[name]
+    done = run_here("train", *CLIENTS, *flags, cwd=tmp_path)
+    assert done.status == 2
+    assert reason in done.errors.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("flag", ["--slots", "--time-window"])
+def test_there_is_nothing_to_place_without_clients(tmp_path: Path, flag: str) -> None:
+    done = run_here("train", "--algorithm", "fl-gan", flag, "2", cwd=tmp_path)
+    assert done.status == 2
+    assert "--clients" in done.errors

@@ -1,0 +1,126 @@
+"""Slots as processes: the sums of one thread, also when slots die; none outlives its host."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.families.federated.placed_messages import Task
+from mdgan.families.federated.slots import SlotProcesses, Slots, SlotsDied, SlotsInside, Train
+from mdgan.families.federated.training_load import Load
+from mdgan.gan.weighted_mean import weighted_sum
+from tests.unit.gan.small import same_bits
+
+SHAPE = (2, 5)
+MODELS = torch.linspace(-1, 1, 10).view(SHAPE)
+
+
+def found_by(client: int) -> Tensor:
+    return torch.randn(SHAPE, generator=torch.Generator().manual_seed(client)) + MODELS
+
+
+def played(task: Task, models: Tensor, iteration: int) -> tuple[Tensor, Tensor]:
+    """Trains nothing: what a client finds depends on its number and on what it was sent."""
+    assert same_bits(models, MODELS)
+    return found_by(task.client), torch.tensor([task.client, iteration], dtype=torch.float32)
+
+
+def tasks(*clients: int) -> list[Task]:
+    return [Task(client, Load(client + 1, 4), 1 / (client + 1)) for client in clients]
+
+
+def sum_of(*clients: int) -> Tensor:
+    given = tasks(*clients)
+    return weighted_sum({t.client: found_by(t.client) for t in given}, {t[0]: t[2] for t in given})
+
+
+@contextmanager
+def processes(train: Train = played, most: int = 4) -> Iterator[Slots]:
+    slots = SlotProcesses(SHAPE, most, lambda: train, lambda _: torch.set_num_threads(1))
+    try:
+        yield slots
+    finally:
+        slots.close()
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        pytest.param([[1, 2, 3, 4, 5]], id="one slot"),
+        pytest.param([[5, 1], [], [3, 2, 4]], id="three slots, one idle"),
+        pytest.param([[1], [2], [3], [4], [5]], id="more lists than slots"),
+    ],
+)
+def test_any_slots_find_the_same_sum(lists: Sequence[Sequence[int]]) -> None:
+    with processes() as slots:
+        for made in (slots, SlotsInside(SHAPE, played), slots):
+            told, total = made.train([tasks(*own) for own in lists], MODELS, 7)
+            assert same_bits(total, sum_of(1, 2, 3, 4, 5))
+            assert sorted(each.client for each in told) == [1, 2, 3, 4, 5]
+            assert {each.client: each.losses for each in told} == {n: (n, 7) for n in range(1, 6)}
+
+
+def dying_at(client: int, until: Callable[[], bool]) -> Train:
+    """A slot that is killed before a client is trained, until something is so."""
+
+    def train(task: Task, models: Tensor, iteration: int) -> tuple[Tensor, Tensor]:
+        if task.client == client and not until():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return played(task, models, iteration)
+
+    return train
+
+
+def test_the_clients_of_a_slot_that_dies_are_trained_again_and_counted_once(
+    tmp_path: Path,
+) -> None:
+    first_time = tmp_path / "died"
+
+    def has_died() -> bool:
+        if first_time.exists():
+            return True
+        first_time.touch()
+        return False
+
+    with processes(dying_at(2, has_died)) as slots:
+        told, total = slots.train([tasks(1, 2, 3), tasks(4, 5)], MODELS, 7)
+    assert first_time.exists()
+    assert same_bits(total, sum_of(1, 2, 3, 4, 5))
+    assert sorted(each.client for each in told) == [1, 2, 3, 4, 5]
+
+
+def test_slots_that_always_die_are_given_up() -> None:
+    match = pytest.raises(SlotsDied, match="3 times a slot died")
+    with processes(dying_at(1, lambda: False)) as slots, match:
+        slots.train([tasks(1)], MODELS, 7)
+
+
+def test_models_that_are_not_finite_are_in_no_sum() -> None:
+    def train(task: Task, models: Tensor, iteration: int) -> tuple[Tensor, Tensor]:
+        found, losses = played(task, models, iteration)
+        return (found.fill_(float("inf")) if task.client == 2 else found), losses
+
+    with processes(train) as slots:
+        told, total = slots.train([tasks(1, 2, 3)], MODELS, 7)
+    assert same_bits(total, sum_of(1, 3))
+    assert {each.client: each.usable for each in told} == {1: True, 2: False, 3: True}
+
+
+def test_slots_end_with_their_host_however_it_ends() -> None:
+    """All processes hold the writing end of a pipe: it is at its end when the last is gone."""
+    reading, writing = os.pipe()
+    host = os.fork()
+    if host == 0:
+        os.close(reading)
+        with processes() as slots:
+            slots.train([tasks(1), tasks(2)], MODELS, 7)
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.close(writing)
+    os.waitpid(host, 0)
+    assert os.read(reading, 1) == b""
+    os.close(reading)
