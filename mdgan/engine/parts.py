@@ -205,5 +205,9 @@ class HostPart(ABC):
     def adopted(self) -> None:
         """All workers have what they need."""
 
+    def memory_bytes(self) -> int:
+        """What processes of its own hold, beside the host's."""
+        return 0
+
     def close(self) -> None:
         """The host ends: processes and memory of its own are given back."""

@@ -233,7 +233,9 @@ class Host:
     def _tell_spans(self, *, at_end: bool = False) -> None:
         traffic, iteration = self._transport.traffic, self._tracer.iteration
         rows = self._tracer.take()
-        told = rows, traffic.sent, traffic.received, memory_bytes()
+        own = memory_bytes()
+        memory = own + self._part.memory_bytes() if own else 0
+        told = rows, traffic.sent, traffic.received, memory
         fetching = self._fetcher.tell(at_end=at_end)
         profile = self._tracer.profile(at_end=at_end)
         self._transport.send(messages.spans(iteration, *told, fetching, profile))

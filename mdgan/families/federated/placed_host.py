@@ -73,6 +73,10 @@ class PlacedHost(HostPart):
         """The slots that it offers for the next round."""
         return {"offer": msgspec.to_builtins(self._count.offer())}
 
+    def memory_bytes(self) -> int:
+        """What its slots hold."""
+        return self._slots.memory_bytes()
+
     def close(self) -> None:
         """Ends its slots."""
         self._slots.close()
@@ -87,7 +91,7 @@ class PlacedHost(HostPart):
                 raise HostFailed(f"rank {self._rank}: {error}") from error
         work = sum(task.load.iterations for tasks in lists for task in tasks)
         if all(lists):  # an idle slot says nothing of what one more is worth
-            self._count.note(work, time.monotonic() - begin, self._slots.bytes_each())
+            self._count.note(work, time.monotonic() - begin, self._slots.bytes_each)
         with self._tracer.span("send") as span:
             account = Account(told, self._count.offer())
             span.num_bytes = transport.send(trained(order.iteration, account))

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -56,18 +56,18 @@ class SlotCount:
         number = self._start if climb is None else climb.num_slots
         return Offer(self._kinds(number))
 
-    def note(self, work: float, seconds: float, bytes_each: int) -> None:
+    def note(self, work: float, seconds: float, measure: Callable[[], int]) -> None:
         """A round with the slots that were offered is done.
 
         Args:
             work: iterations of all clients.
             seconds: that the round took.
-            bytes_each: the memory that one slot takes; 0 if it is not known.
+            measure: gives the memory that one slot takes; 0 if it is not known.
         """
         if self._given is not None:
             return
         if self._climb is None:  # clients were trained and measured; this round does not count
-            free = _free_bytes(self._device)
+            free, bytes_each = _free_bytes(self._device), measure()
             if self._device.type == "cuda":
                 bytes_each = (self._free_before - free) // self._start
             more = most_slots(free, bytes_each) if bytes_each > 0 else MOST_SLOTS

@@ -76,6 +76,10 @@ class Slots(ABC):
         """The memory that one more slot takes; 0 if it is not known."""
         return 0
 
+    def memory_bytes(self) -> int:
+        """What all slots hold; 0 if they are no processes."""
+        return 0
+
     def close(self) -> None:
         """Ends all slots."""
 
@@ -167,10 +171,19 @@ class SlotProcesses(Slots):
 
     def bytes_each(self) -> int:
         """See `Slots`: the most that any slot has of its own."""
-        with contextlib.suppress(psutil.Error):
-            own = [psutil.Process(pid).memory_full_info().uss for pid in self._pids.values()]
-            return max(map(int, own), default=0)
-        return 0
+        return max(self._of_each(lambda slot: slot.memory_full_info().uss), default=0)
+
+    def memory_bytes(self) -> int:
+        """See `Slots`."""
+        return sum(self._of_each(lambda slot: slot.memory_info().rss))
+
+    def _of_each(self, number: Callable[[psutil.Process], int]) -> list[int]:
+        """A number of each slot that lives."""
+        found = []
+        for pid in self._pids.values():
+            with contextlib.suppress(psutil.Error):
+                found.append(int(number(psutil.Process(pid))))
+        return found
 
     def close(self) -> None:
         """See `Slots`."""

@@ -11,7 +11,7 @@ from typing import Any
 from mdgan.records.recorded_run import RecordedRun, Trace
 from mdgan.records.roles import SCORER, is_alone, leader, num_workers
 from mdgan.records.rows import Losses, Round
-from mdgan.records.values import count, shown
+from mdgan.records.values import count, number_in, shown
 from mdgan.report.numbers.attendance import Attendance, attendance
 from mdgan.report.numbers.durations import iteration_durations, outlier_threshold
 from mdgan.report.numbers.operations import within_rounds
@@ -203,7 +203,7 @@ def labels(runs: Sequence[RecordedRun]) -> list[str]:
         keys = [
             key
             for key in differing_settings([runs[n].config for n in same])
-            if key not in _WHERE | _HOW_OFTEN | {"world_size"}
+            if key not in _WHERE | _HOW_OFTEN | {"world_size", "clients"}
         ]
         for n in same:
             said = [_phrase(key, runs[n].config.get(key)) for key in keys[:_MOST_PHRASES]]
@@ -231,7 +231,8 @@ def _as_text(value: Any) -> str:
 def _kind(run: RecordedRun) -> str:
     if is_alone(run.traces):
         return shown(run.config.get("algorithm"))
-    workers = count(num_workers(run.config), "worker")
+    clients = int(number_in(run.config, "clients") or 0)
+    workers = count(clients, "client") if clients else count(num_workers(run.config), "worker")
     return f"{shown(run.config.get('algorithm'))}, {workers}" if run.unit == "round" else workers
 
 
