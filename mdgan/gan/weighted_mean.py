@@ -12,7 +12,8 @@ Sums of whole numbers are exact in any order, too. So the same addends, counted 
 int64, have the same mean bit for bit, as long as sums stay below 512 in absolute value.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -61,9 +62,9 @@ def average(
 
     def mean(*parts: Tensor) -> Tensor:
         singles = zip(parts, (weights[worker] for worker in workers), strict=False)
-        addends = [_in_steps(part, weight) for part, weight in singles]
-        addends += [part.double() * _STEPS_PER_UNIT for part in parts[len(workers) :]]
-        return _sum(addends).div_(_STEPS_PER_UNIT).div_(total)
+        addends = (_in_steps(part, weight) for part, weight in singles)
+        added = (part.double() * _STEPS_PER_UNIT for part in parts[len(workers) :])
+        return _sum(chain(addends, added)).div_(_STEPS_PER_UNIT).div_(total)
 
     given = [*(tensors[worker] for worker in workers), *(part.total for part in sums)]
     return _part_by_part(torch.float64, given, mean)
@@ -112,20 +113,22 @@ def _weighted(
     factors = [weights[worker] for worker in tensors]
 
     def compute(*parts: Tensor) -> Tensor:
-        return finish(_sum(list(map(_in_steps, parts, factors))))
+        return finish(_sum(map(_in_steps, parts, factors)))
 
     return _part_by_part(dtype, list(tensors.values()), compute)
 
 
 def _in_steps(tensor: Tensor, weight: float) -> Tensor:
     """w_k · x_k as a whole number of steps, float64, a new tensor."""
-    return (tensor.double() * weight).mul_(_STEPS_PER_UNIT).round_()
+    # A product with a power of 2 is exact, so weights may be multiplied by it first.
+    return tensor.to(torch.float64, copy=True).mul_(weight * _STEPS_PER_UNIT).round_()
 
 
-def _sum(addends: Sequence[Tensor]) -> Tensor:
-    """The sum, which the first one becomes."""
-    total, *others = addends
-    for addend in others:
+def _sum(addends: Iterable[Tensor]) -> Tensor:
+    """The sum, which the first one becomes; one is there at a time."""
+    rest = iter(addends)
+    total = next(rest)
+    for addend in rest:
         total += addend
     return total
 
