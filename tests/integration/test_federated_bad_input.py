@@ -41,7 +41,7 @@ CASES: list[tuple[str, list[str]]] = [
     ("--round-epochs nan", ["--round-epochs nan", "above 0"]),
     ("--round-epochs inf", ["--round-epochs inf", "above 0"]),
     ("--round-iterations 3 --round-epochs 1", ROUNDS),
-    ("--training-load heavy", ["--training-load heavy", "equal, measured"]),
+    ("--training-load heavy", ["--training-load heavy", "equal, samples, measured"]),
     ("--training-load weak:0.5", ["--training-load weak:0.5", "weak:FRACTION,memory"]),
     ("--training-load weak:0.5,looks", ["weak:0.5,looks", "weak:FRACTION,speed"]),
     ("--training-load weak:0,speed", ["FRACTION must be above 0 and at most 1"]),
