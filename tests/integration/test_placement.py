@@ -46,6 +46,7 @@ REFUSED = {
     "lossy": (["--wire-models", "int8"], "leave it out"),
     "folders": (["--dataset", "mnist", "--data-dir", "data{rank}"], "name one folder"),
     "slots": (["--slots", "0"], "at least 1"),
+    "late": (["--placement", "pull", "--deadline", "2x"], "leave one of the two out"),
 }
 
 

@@ -50,8 +50,10 @@ def rounds(tmp_path: Path) -> Iterator[Callable[..., RoundStage]]:
     made: list[RoundStage] = []
     numbers = count(1)
 
-    def make(folder: Path | None = None, **how: Any) -> RoundStage:
-        made.append(RoundStage(folder or tmp_path / f"round-{next(numbers)}", **how))
+    def make(
+        folder: Path | None = None, kind: type[RoundStage] = RoundStage, **how: Any
+    ) -> RoundStage:
+        made.append(kind(folder or tmp_path / f"round-{next(numbers)}", **how))
         return made[-1]
 
     yield make

@@ -46,11 +46,17 @@ class Newcomers:
         self._tries: dict[int, int] = {}  # host → how many copies it could not use
 
     def ready(self, host: int, message: Message) -> None:
-        """Takes in a READY message: which of the host's workers can go on."""
-        member = self._members.member(host)
+        """Takes in a READY message: which of the host's workers can go on.
+
+        Raises:
+            TypeError: what the host tells of them is no JSON object.
+        """
+        member, told = self._members.member(host), message.fields["told"]
+        if not isinstance(told, Mapping):
+            raise TypeError(f"told: {told!r:.40}")
         if member is None or not member.arriving:
             return
-        member.told = message.fields["told"] or member.told
+        member.told = told or member.told
         lacking = sorted(set(member.workers) - set(message.fields["holds"]))
         if lacking:
             self._needs[host] = lacking

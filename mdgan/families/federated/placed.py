@@ -5,30 +5,30 @@ Placement", sections 3.1 and 4. Where clients train changes no bit of what they 
 nothing between rounds, and sums do not depend on who adds up what.
 """
 
-from collections import deque
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import ServerHandler
 from mdgan.engine.server.barrier import Hosts
 from mdgan.engine.server.desk import in_words
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.loop import AllWorkersLost
 from mdgan.families.federated.cohort import Cohort, Round
 from mdgan.families.federated.placed_messages import (
     TRAINED,
     Account,
-    Offer,
     Task,
     placed_order,
     read_offer,
     read_trained,
 )
-from mdgan.families.federated.placement import Slot, Strategy, place
+from mdgan.families.federated.placement import Placement, Slot, Strategy, place
 from mdgan.families.federated.placement_record import PlacementRecord
 from mdgan.families.federated.settings import PULL, FederatedSettings
 from mdgan.families.federated.training_time import TrainingTimes
@@ -57,10 +57,12 @@ class Placed(Cohort):
         self.form = form
         self._counts = dict(class_counts)
         self._placement = settings.placement
+        self._most_strikes = settings.strikes
         self._times = TrainingTimes(settings.time_window)
-        self._offers: dict[int, Offer] = {}
         self._asked: dict[int, _Asked] = {}
         self._accounts: dict[int, Account] = {}
+        self._strikes: Counter[int] = Counter()
+        self._in_vain = 0
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         """See `Cohort`."""
@@ -72,9 +74,20 @@ class Placed(Cohort):
         return self._counts
 
     def able(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
-        """See `Cohort`; all of them, wherever there is a host."""
+        """See `Cohort`; wherever there is a host, all but those whose models were often refused.
+
+        Raises:
+            AllWorkersLost: every client's models are refused.
+        """
         del hosts, engine
-        return list(self._counts), len(self._counts)
+        out = {client for client, strikes in self._strikes.items() if strikes >= self._most_strikes}
+        able = [client for client in self._counts if client not in out]
+        if not able or self._in_vain >= self._most_strikes:
+            raise AllWorkersLost(
+                "no client's models were finite after training, "
+                f"{self._most_strikes} times in a row; try smaller learning rates"
+            )
+        return able, len(able)
 
     def mean_shard_size(self, engine: Engine) -> float:
         """See `Cohort`."""
@@ -83,95 +96,91 @@ class Placed(Cohort):
 
     def train(self, wanted: Round, hosts: Hosts, engine: Engine) -> Answers | None:
         """See `Cohort`; what hosts that die were asked for is placed again within the round."""
+        del hosts  # some may die, others come
         strategy = self._strategy(wanted.number)
-        record = PlacementRecord(wanted, strategy, self._times if strategy == "lb" else None)
-        found, send = Answers(), self._pull if strategy == PULL else self._push
-        if not send(wanted, hosts, engine, found, record):
+        trial = _Trial(
+            wanted,
+            PlacementRecord(wanted, strategy, self._times if strategy == "lb" else None),
+            Answers(),
+            set(),
+        )
+        if not (self._pull if strategy == PULL else self._push)(trial, engine):
             return None
-        engine.observer.event("placement", wanted.iteration, **record.fields())
-        return found
+        self._in_vain = 0 if trial.found.losses else self._in_vain + 1
+        engine.observer.event("placement", wanted.iteration, **trial.record.fields())
+        return trial.found
 
-    def _push(
-        self, wanted: Round, hosts: Hosts, engine: Engine, found: Answers, record: PlacementRecord
-    ) -> bool:
+    def _push(self, trial: "_Trial", engine: Engine) -> bool:
         """One list a slot, one sum back a host (figure 6b); False if no host is left."""
-        i, left = wanted.iteration, list(wanted.loads)
+        wanted = trial.wanted
+        left = list(wanted.loads)
         batches = {client: load.iterations for client, load in wanted.loads.items()}
         strategy: Strategy = self._strategy(wanted.number)  # type: ignore[assignment] # not `pull`
         while left:
-            slots = self._slots(hosts, engine)
+            slots = self._slots(trial, engine)
             if not slots:
                 return False
-            placement = place(strategy, left, batches, slots, self._times.seconds)
-            lists: dict[int, list[list[int]]] = {}
-            for slot in sorted(placement):
-                lists.setdefault(slot.host, []).append(placement[slot])
-            asked = {host: hosts[host] for host in lists if any(lists[host])}
-            self._ask(wanted, asked, lists, engine)
+            asked = self._ask(
+                wanted, place(strategy, left, batches, slots, self._times.seconds), engine
+            )
             if len(left) == len(batches):  # while hosts train: for the round after this one
                 self._times.fit(wanted.number - 1)
-            answers = engine.barrier.collect(i, asked, self._weights(asked, wanted))
-            left = self._take_in(asked, answers, found, wanted, record, engine)
-            if left:
-                engine.observer.note(f"{len(left)} client(s) are placed again")
-            hosts = engine.members.free()
+            answers = engine.barrier.collect(wanted.iteration, asked, self._weights(asked, wanted))
+            left = self._take_in(asked, answers, trial, engine)
         return True
 
-    def _pull(
-        self, wanted: Round, hosts: Hosts, engine: Engine, found: Answers, record: PlacementRecord
-    ) -> bool:
+    def _pull(self, trial: "_Trial", engine: Engine) -> bool:
         """A host that is done gets the next client (figure 6a); False if no host is left."""
-        i, queue, busy = wanted.iteration, deque(wanted.loads), dict[int, Collection[int]]()
+        wanted, busy = trial.wanted, dict[int, list[int]]()
+        queue = deque(wanted.loads)
         while queue or busy:
-            hosts = {host: own for host, own in engine.members.free().items() if host not in busy}
-            self._slots(hosts, engine)
-            if not (hosts or busy):
+            first = {slot.host: slot for slot in self._slots(trial, engine) if slot.number == 0}
+            free = [slot for host, slot in first.items() if host not in busy]
+            if not (free or busy):
                 return False
-            now = {host: hosts[host] for host in list(hosts)[: len(queue)]}
-            self._ask(wanted, now, {host: [[queue.popleft()]] for host in now}, engine)
-            busy |= now
-            answers = engine.arrivals.next(i, self._weights(busy, wanted))
-            live = engine.members.hosts()
-            done = {h: own for h, own in busy.items() if h in answers.hosts or h not in live}
-            queue.extendleft(self._take_in(done, answers, found, wanted, record, engine))
-            busy = {host: own for host, own in busy.items() if host not in done}
+            given = {slot: [queue.popleft()] for slot in free[: len(queue)]}
+            busy |= self._ask(wanted, given, engine)
+            answers = engine.arrivals.next(wanted.iteration, self._weights(busy, wanted))
+            owing = engine.members.busy()
+            done = {host: own for host, own in busy.items() if host not in owing}
+            queue.extendleft(self._take_in(done, answers, trial, engine))
+            busy = {host: own for host, own in busy.items() if host in owing}
         return True
 
     def _strategy(self, number: int) -> str:
         unfitted = self._placement == "lb" and number < _ROUNDS_WITHOUT_A_FIT
         return "rr" if unfitted else self._placement
 
-    def _slots(self, hosts: Hosts, engine: Engine) -> list[Slot]:
-        """What hosts offer now."""
-        told = engine.members.told()
-        self._offers = {host: offer for host, offer in self._offers.items() if host in told}
-        slots: list[Slot] = []
-        for host in hosts:
-            offer = self._offers.get(host) or read_offer(told.get(host, {}))
-            if offer is None:
-                engine.desk.drop(host, "it offers no slots")
+    def _slots(self, trial: "_Trial", engine: Engine) -> list[Slot]:
+        """What free hosts offer now: those that have not failed in this round, if there are any."""
+        told, slots = engine.members.told(), list[Slot]()
+        for host, ranks in engine.members.free().items():
+            offer = read_offer(told[host])
+            if offer is None or ranks != [host]:
+                engine.desk.drop(host, "it offers no slots for clients without a home")
                 continue
-            self._offers[host] = offer
             slots += [Slot(host, number, kind) for number, kind in enumerate(offer.kinds)]
-        return slots
+        return [slot for slot in slots if slot.host not in trial.failed] or slots
 
-    def _ask(
-        self,
-        wanted: Round,
-        hosts: Hosts,
-        lists: Mapping[int, Sequence[Sequence[int]]],
-        engine: Engine,
-    ) -> None:
-        for host in hosts:
+    def _ask(self, wanted: Round, placement: Placement, engine: Engine) -> dict[int, list[int]]:
+        """Asks hosts for what is placed on them; returns them, each with its only rank."""
+        asked: dict[int, _Asked] = {}
+        for slot in sorted(placement):
+            of_host = asked.setdefault(slot.host, _Asked([], []))
+            of_host.lists.append(placement[slot])
+            of_host.kinds.append(slot.kind)
+        asked = {host: of_host for host, of_host in asked.items() if any(of_host.lists)}
+        for host in asked:
             self._accounts.pop(host, None)
-            clients = [client for own in lists[host] for client in own]
-            self._asked[host] = _Asked(clients, self._offers[host].kinds)
-        engine.ask(wanted.iteration, hosts, partial(_order, wanted, lists))
+        self._asked |= asked
+        hosts = {host: [host] for host in asked}
+        engine.ask(wanted.iteration, hosts, lambda host: _order(wanted, asked[host].lists))
+        return hosts
 
     def _weights(self, hosts: Hosts, wanted: Round) -> dict[int, float]:
         """What the sum of each host weighs; a host has one rank, its number."""
         return {
-            host: sum(wanted.weights[client] for client in self._asked[host].clients)
+            host: sum(wanted.weights[client] for client in self._asked[host].clients())
             for host in hosts
         }
 
@@ -181,65 +190,95 @@ class Placed(Cohort):
         Raises:
             ValueError: it is malformed, or not of the clients that the host was asked for.
         """
-        account = read_trained(message)
+        member, account = engine.members.member(host), read_trained(message)
         clients = sorted(trained.client for trained in account.trained)
-        if host not in self._asked or clients != sorted(self._asked[host].clients):
+        if host not in self._asked or clients != sorted(self._asked[host].clients()):
             raise ValueError("it does not tell of the clients that were asked for")
-        self._accounts[host], self._offers[host] = account, account.offer
-        unusable = [trained.client for trained in account.trained if not trained.usable]
-        if unusable:
-            which = in_words(unusable)
-            engine.observer.note(f"models of client(s) {which} are not finite; they do not count")
+        if member is not None:
+            member.told = {"offer": message.fields["offer"]}
+            self._accounts[host] = account
 
     def _take_in(
-        self,
-        hosts: Hosts,
-        answers: Answers,
-        found: Answers,
-        wanted: Round,
-        record: PlacementRecord,
-        engine: Engine,
+        self, hosts: Hosts, answers: Answers, trial: "_Trial", engine: Engine
     ) -> list[int]:
         """Adds what hosts found; returns the clients of those that gave nothing that can be used.
 
         Clients of a host that is only late are not among them: the round goes on without.
         """
         again: list[int] = []
+        totals = {part.workers: part.total for part in answers.sums}
         for host in hosts:
-            account, asked = self._accounts.get(host), self._asked[host]
-            totals = [part.total for part in answers.sums if part.workers == (host,)]
-            if account is None or not totals:
-                member = engine.members.member(host)
-                again += [] if member is not None and member.owes else asked.clients
+            account, total = self._accounts.get(host), totals.get((host,))
+            if account is not None and total is not None:
+                self._count(host, account, total, trial, engine)
                 continue
-            usable = [trained for trained in account.trained if trained.usable]
-            if usable:
-                found.sums.append(PartialSum(tuple(each.client for each in usable), totals[0]))
-            found.losses.update((each.client, torch.tensor(each.losses)) for each in usable)
-            record.note(host, asked.kinds, account.trained)
-            for each in account.trained:
-                kind = asked.kinds[min(each.slot, len(asked.kinds) - 1)]
-                x = wanted.loads[each.client].iterations
-                self._times.observe(wanted.number, kind, x, each.seconds)
+            member = engine.members.member(host)
+            if member is None or not member.owes:
+                again += self._asked[host].clients()
+                trial.failed.add(host)
+        if again:
+            engine.observer.note(f"{len(again)} client(s) are placed again")
         return again
+
+    def _count(
+        self, host: int, account: Account, total: Tensor, trial: "_Trial", engine: Engine
+    ) -> None:
+        """Adds what one host found."""
+        wanted, kinds = trial.wanted, self._asked[host].kinds
+        usable = [trained for trained in account.trained if trained.usable]
+        if usable:
+            clients = tuple(trained.client for trained in usable)
+            trial.found.sums.append(PartialSum(clients, total))
+        trial.found.losses.update((each.client, torch.tensor(each.losses)) for each in usable)
+        trial.record.note(host, kinds, account.trained)
+        for each in account.trained:
+            kind = kinds[min(each.slot, len(kinds) - 1)]
+            x = wanted.loads[each.client].iterations
+            self._times.observe(wanted.number, kind, x, each.seconds)
+            if not each.usable:
+                self._strikes[each.client] += 1
+        unusable = [each.client for each in account.trained if not each.usable]
+        if unusable:
+            which = in_words(unusable)
+            engine.observer.note(f"models of client(s) {which} are not finite; they do not count")
+
+
+class _Trial(NamedTuple):
+    """A round as far as it has got.
+
+    Attributes:
+        wanted: what is to be trained.
+        record: who trained what where.
+        found: what was found.
+        failed: the hosts that gave nothing for what they were asked.
+    """
+
+    wanted: Round
+    record: PlacementRecord
+    found: Answers
+    failed: set[int]
 
 
 class _Asked(NamedTuple):
     """What a host was asked for.
 
     Attributes:
-        clients: in no order that matters.
-        kinds: of the slots that it offered.
+        lists: of clients, for each slot that the host offered.
+        kinds: of these slots.
     """
 
-    clients: list[int]
+    lists: list[list[int]]
     kinds: list[str]
 
+    def clients(self) -> list[int]:
+        """All of them, in no order that matters."""
+        return [client for own in self.lists for client in own]
 
-def _order(wanted: Round, lists: Mapping[int, Sequence[Sequence[int]]], host: int) -> Message:
+
+def _order(wanted: Round, lists: Sequence[Sequence[int]]) -> Message:
     """What a host is asked: to train these clients in these slots."""
     tasks = [
         [Task(client, wanted.loads[client], wanted.weights[client]) for client in own]
-        for own in lists[host]
+        for own in lists
     ]
     return placed_order(wanted.iteration, wanted.models, tasks)

@@ -21,6 +21,7 @@ OF_A_CLIENT_BYTES = 256
 """What a client adds to the JSON of a message."""
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+_Kind = Annotated[str, msgspec.Meta(max_length=120, pattern=r"\A[ -~]*\Z")]
 
 
 class Task(NamedTuple):
@@ -44,10 +45,7 @@ class Offer(msgspec.Struct, frozen=True):
         kinds: what each of them is, such as a processor's name; slots of one kind are equally fast.
     """
 
-    kinds: Annotated[
-        list[Annotated[str, msgspec.Meta(max_length=120)]],
-        msgspec.Meta(min_length=1, max_length=MOST_SLOTS),
-    ]
+    kinds: Annotated[list[_Kind], msgspec.Meta(min_length=1, max_length=MOST_SLOTS)]
 
 
 class Trained(msgspec.Struct, frozen=True):

@@ -30,7 +30,8 @@ from mdgan.settings.machine import num_cores
 
 PULL = "pull"
 """The placement without a plan: a host that is done gets the next client (Pollen, figure 6a)."""
-MOST_SLOTS = 1024
+MOST_SLOTS = 256
+"""Of one host: their numbers fit into a byte, and what it tells of them into a short message."""
 _MOST_CLIENTS = 10_000_000
 LOAD_FORMS = "equal, samples, measured, weak:FRACTION,memory, weak:FRACTION,speed"
 _LOAD = re.compile(r"equal|samples|measured|weak:([0-9.eE+-]+),(memory|speed)")
@@ -297,6 +298,11 @@ class FederatedSettings(RunSettings):
             raise BadInput(
                 f"--aggregation {self.aggregation}: hosts send sums of --clients, and this rule "
                 f"must see every model; {without}"
+            )
+        if self.placement == PULL and self.deadline is not None:
+            raise BadInput(
+                f"--deadline {self.deadline}: with --placement pull no list of clients is ever "
+                "late; leave one of the two out"
             )
         if self.training_load.name == "measured":
             raise BadInput(

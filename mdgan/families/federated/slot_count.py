@@ -92,9 +92,12 @@ class SlotCount:
 
 
 def _device_name(device: torch.device) -> str:
+    """What the system calls it, as an offer may have it: short, in printable ASCII."""
+    name = processor_name() if device.type == "cpu" else device.type
     if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return processor_name() if device.type == "cpu" else device.type
+        name = torch.cuda.get_device_name(device)
+    printable = (letter if " " <= letter <= "~" else "?" for letter in name)
+    return "".join(printable)[:64]
 
 
 def _free_bytes(device: torch.device) -> int:

@@ -229,14 +229,15 @@ class SlotProcesses(Slots):
         """The link to a slot, which is forked if it is not there."""
         if slot not in self._slots:
             own, other = socket.socketpair()
-            with other:
-                socket.send_fds(self._nursery, [bytes([slot % 256, slot // 256])], [other.fileno()])
-            self._slots[slot] = Connection(own.detach())
+            with own, other:
+                socket.send_fds(self._nursery, [bytes([slot])], [other.fileno()])
+                self._slots[slot] = Connection(own.detach())
             self._pids[slot] = msgspec.json.decode(self._slots[slot].recv_bytes(), type=int)
         return self._slots[slot]
 
     def _forget(self, slot: int) -> None:
-        self._slots.pop(slot).close()
+        if slot in self._slots:  # not if the nursery is gone
+            self._slots.pop(slot).close()
         self._pids.pop(slot, None)
 
     # What the nursery and a slot do.
@@ -248,12 +249,12 @@ class SlotProcesses(Slots):
                 signal.signal(number, signal.SIG_IGN)
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps
             while True:
-                told, files, _, _ = socket.recv_fds(host, 2, 1)
-                if len(told) < 2 or not files:
+                told, files, _, _ = socket.recv_fds(host, 1, 1)
+                if not files:
                     break
                 if os.fork() == 0:
                     host.close()
-                    self._be_slot(told[0] + 256 * told[1], Connection(files[0]))
+                    self._be_slot(told[0], Connection(files[0]))
                 os.close(files[0])
         finally:
             os._exit(0)
@@ -263,9 +264,9 @@ class SlotProcesses(Slots):
         try:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             threading.Thread(target=self._watch_host, daemon=True).start()
+            host.send_bytes(msgspec.json.encode(os.getpid()))
             self._prepare(slot)
             train = self._make_train()
-            host.send_bytes(msgspec.json.encode(os.getpid()))
             while True:
                 iteration, tasks = msgspec.json.decode(
                     host.recv_bytes(), type=tuple[int, list[Task]]

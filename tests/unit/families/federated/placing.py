@@ -1,0 +1,161 @@
+"""A stage on which clients without a home are placed on the slots of hosts, some played."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mdgan import messages
+from mdgan.engine.parts import ServerPart
+from mdgan.families.federated.fegan import new_sampling
+from mdgan.families.federated.messages import ROUND
+from mdgan.families.federated.placed import Placed
+from mdgan.families.federated.placed_messages import (
+    Account,
+    Offer,
+    Trained,
+    mean_losses,
+    placed_form,
+    read_placed_order,
+    sum_update,
+    trained,
+)
+from mdgan.families.federated.server import FederatedServer
+from mdgan.families.federated.settings import FederatedSettings
+from mdgan.gan.weighted_mean import weighted_sum
+from mdgan.messages import Kind, Message
+from tests.unit.engine.played import SHARD_SIZE, Played
+from tests.unit.families.federated.rounds import RoundStage, make_models, mean_of, models_of
+from tests.unit.gan import small
+
+KINDS = ("core",)
+"""The slots of a played host, where a test does not say otherwise."""
+
+
+def mean_over(iteration: int, clients: Sequence[int], of: int | None = None) -> Tensor:
+    """What a round finds if these clients take part, of so many that were chosen."""
+    share = 1 / (of or len(clients))
+    return mean_of({n: (share, models_of(n, iteration)) for n in clients})
+
+
+class PlayedSlots(Played):
+    """A host of slots that a test plays: clients find `models_of`."""
+
+    kinds: Sequence[str] = KINDS
+
+    def ready(self, *holds: int) -> "PlayedSlots":
+        """Arrives with an offer."""
+        return self.says({"offer": {"kinds": list(self.kinds)}}, *holds)
+
+    def says(self, told: Any, *holds: int) -> "PlayedSlots":
+        """Arrives, and tells anything at all."""
+        i = int(self.welcome["iteration"])
+        fields = {"holds": list(holds or self.workers), "told": told}
+        self.send(Message(Kind.READY, i, fields))
+        return self
+
+    def take_round(self, iteration: int) -> tuple[Message, list[int]]:
+        """Waits for a round; returns it, and the clients in it."""
+        order = self.take(ROUND, iteration)
+        return order, clients_in(order)
+
+    def answer_round(self, iteration: int, **how: Any) -> list[int]:
+        """Waits for a round and answers it; returns the clients in it."""
+        order, clients = self.take_round(iteration)
+        self.answer_with(order, **how)
+        return clients
+
+    def answer_with(
+        self,
+        order: Message,
+        *,
+        scale: float = 1.0,
+        unusable: Sequence[int] = (),
+        told: Message | None = None,
+        update: Message | None = None,
+    ) -> None:
+        """Sends an account and a sum, both whole unless given otherwise."""
+        self.send(told or self.account_of(order, unusable))
+        self.send(update or self.sum_of(order, scale, unusable))
+
+    def account_of(
+        self, order: Message, unusable: Sequence[int] = (), seconds: float = 0.5
+    ) -> Message:
+        """A whole TRAINED message."""
+        _, lists = read_placed_order(order)
+        accounts = [
+            Trained(task.client, slot, 0.0, seconds, (0.5, 0.25), task.client not in unusable)
+            for slot, tasks in enumerate(lists)
+            for task in tasks
+        ]
+        return trained(order.iteration, Account(accounts, Offer(list(self.kinds))))
+
+    def sum_of(self, order: Message, scale: float = 1.0, unusable: Sequence[int] = ()) -> Message:
+        """A whole UPDATE message; with a scale other than 1 that of a liar."""
+        models, lists = read_placed_order(order)
+        tasks = [task for own in lists for task in own if task.client not in unusable]
+        found = {task.client: models_of(task.client, order.iteration) for task in tasks}
+        total = torch.zeros(models.shape).double()
+        if found:
+            total = scale * weighted_sum(found, {task.client: task.weight for task in tasks})
+        losses = mean_losses([Trained(1, 0, 0.0, 0.0, (0.5, 0.25))])
+        return sum_update(order.iteration, self.number, total, losses)
+
+    def obey(self, message: Message) -> None:
+        """Does what a host of slots does about a message."""
+        if message.kind == ROUND:
+            self.answer_with(message)
+        elif message.kind == Kind.ADOPT:
+            self.ready()
+        else:
+            super().obey(message)
+
+    def arrive(self) -> "PlayedSlots":
+        """Comes while others train: it needs nothing that the server would have to find."""
+        self.send(messages.ready(int(self.welcome["iteration"]), []))
+        self.take(Kind.ADOPT)
+        return self.ready()
+
+
+def clients_in(order: Message) -> list[int]:
+    """The clients of a ROUND message, in increasing order."""
+    _, lists = read_placed_order(order)
+    return sorted(task.client for tasks in lists for task in tasks)
+
+
+class PlacingStage(RoundStage):
+    """A stage with clients without a home.
+
+    Args:
+        folder: for the run.
+        clients: how many.
+        how: see `Stage`; `num_workers` is the number of hosts.
+    """
+
+    def __init__(self, folder: Path, *, clients: int = 6, **how: Any) -> None:
+        super().__init__(folder, clients=clients, **{"placement": "rr", **how})
+
+    def bring(self) -> ServerPart:
+        settings = self.settings
+        assert isinstance(settings, FederatedSettings)
+        assert settings.clients is not None
+        self.models = make_models()
+        sampling = new_sampling(settings.sampling, settings.participation, settings.seed)
+        counts = {client: [SHARD_SIZE] for client in range(1, settings.clients + 1)}
+        cohort = Placed(counts, placed_form(self.models.vector.shape), settings)
+        return FederatedServer(self.models, cohort, sampling, settings, small.CPU)
+
+    def play(self, *workers: int, **said: Any) -> PlayedSlots:  # type: ignore[override] # its kind
+        return PlayedSlots(self.network, *workers, **{**self.said_of(workers), **said})
+
+    def begin_slots(self, number: int) -> list[PlayedSlots]:
+        """Starts the server with so many played hosts."""
+        hosts = [self.play(rank) for rank in range(1, number + 1)]
+        self.begin(*hosts)
+        return hosts
+
+    def placed(self) -> list[dict[str, Any]]:
+        """What was recorded of the placement of every round."""
+        return self.events("placement")

@@ -1,0 +1,273 @@
+"""Hosts of slots that die, come, are late, or send sums that cannot be used, within a round."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+
+from mdgan.engine.server.loop import AllWorkersLost
+from mdgan.families.federated.messages import ROUND
+from mdgan.messages import Kind
+from tests.unit.families.federated.placing import PlacingStage, clients_in, mean_over
+from tests.unit.families.federated.rounds import E
+from tests.unit.gan.small import same_bits
+
+MakeRounds = Callable[..., PlacingStage]
+ALL = (1, 2, 3, 4, 5, 6)
+
+
+@pytest.fixture
+def placing(rounds: MakeRounds) -> MakeRounds:
+    return partial(rounds, kind=PlacingStage)
+
+
+def test_the_clients_of_a_host_that_dies_are_placed_on_the_others(placing: MakeRounds) -> None:
+    made = placing(num_workers=3, iterations=2 * E)
+    one, two, three = made.begin_slots(3)
+    assert three.take_round(E)[1] == [5, 6]
+    three.die()
+    assert one.answer_round(E) + two.answer_round(E) == [1, 2, 3, 4]
+    assert one.answer_round(E) + two.answer_round(E) == [5, 6]
+    made.finished(one, two)
+    assert made.has_become(mean_over(2 * E, ALL))
+    assert [event["took_part"] for event in made.events("round")] == [list(ALL)] * 2
+    clients = [n for slot in made.placed()[0]["slots"] for n in slot["clients"]]
+    assert sorted(clients) == list(ALL)
+
+
+def test_what_a_host_told_before_it_died_counts_once(placing: MakeRounds) -> None:
+    made = placing(num_workers=2, iterations=E)
+    one, two = made.begin_slots(2)
+    order, _ = two.take_round(E)
+    two.answer_with(order)
+    two.die()
+    made.wait_for_event("lost")
+    one.answer_round(E)
+    made.finished(one)
+    assert made.has_become(mean_over(E, ALL))
+
+
+def test_an_account_without_its_sum_counts_nothing(placing: MakeRounds) -> None:
+    made = placing(num_workers=2, iterations=E)
+    one, two = made.begin_slots(2)
+    order, clients = two.take_round(E)
+    two.send(two.account_of(order))
+    two.die()
+    one.answer_round(E)
+    assert one.answer_round(E) == clients
+    made.finished(one)
+    assert made.has_become(mean_over(E, ALL))
+
+
+def test_all_hosts_die_and_the_round_begins_again(placing: MakeRounds) -> None:
+    made = placing(num_workers=2, iterations=2 * E, participation=0.5)
+    hosts = made.begin_slots(2)
+    chosen = [host.take_round(E)[1] for host in hosts]
+    for host in hosts:
+        host.die()
+    made.wait_for_event("lost", 2)
+    again = made.play(1).arrive()
+    assert again.answer_round(E) == sorted(chosen[0] + chosen[1])
+    made.finished(again)
+    assert [event["number"] for event in made.events("round")] == [0, 1]
+    undisturbed = placing(num_workers=1, iterations=2 * E, participation=0.5)
+    undisturbed.finished(*undisturbed.begin_slots(1))
+    assert same_bits(made.vector(), undisturbed.vector())
+
+
+def test_all_hosts_die_and_none_comes(placing: MakeRounds) -> None:
+    made = placing(num_workers=1, iterations=E, patience=0.2)
+    (host,) = made.begin_slots(1)
+    host.take(ROUND, E)
+    host.die()
+    assert isinstance(made.over(), AllWorkersLost)
+
+
+def test_a_newcomer_helps_out_within_the_round(placing: MakeRounds) -> None:
+    made = placing(num_workers=2, iterations=E)
+    one, two = made.begin_slots(2)
+    one.take(ROUND, E)
+    two.take(ROUND, E)
+    three = made.play(3).arrive()
+    made.wait_for_event("joined")
+    two.die()
+    one.answer_with(one.seen[-1])
+    assert one.answer_round(E) + three.answer_round(E) == [4, 5, 6]
+    made.finished(one, three)
+    assert made.has_become(mean_over(E, ALL))
+
+
+def test_a_host_that_comes_back_at_once_is_asked_anew(placing: MakeRounds) -> None:
+    made = placing(num_workers=2, iterations=E)
+    one, two = made.begin_slots(2)
+    two.take(ROUND, E)
+    two.die()
+    made.wait_for_event("lost")
+    again = made.play(2)
+    again.kinds = ("other",)
+    again.arrive()
+    made.wait_for_event("joined")
+    one.answer_round(E)
+    assert one.answer_round(E) == [4, 5, 6], "a host that has failed waits for the next round"
+    made.finished(one, again)
+    assert made.has_become(mean_over(E, ALL))
+
+
+# ----- late
+
+
+def test_a_late_host_is_left_behind_and_used_again(placing: MakeRounds) -> None:
+    made = placing(num_workers=2, iterations=3 * E, deadline=(1.0, 0.0))
+    one, slow = made.begin_slots(2)
+    late, clients = slow.take_round(E)
+    assert clients == [4, 5, 6]
+    one.answer_round(E)
+    assert one.take_round(2 * E)[1] == list(ALL), "the slow host is busy"
+    slow.answer_with(late)
+    made.wait_for_event("back")
+    one.answer_with(one.seen[-1])
+    assert one.answer_round(3 * E) + slow.answer_round(3 * E) == list(ALL)
+    made.finished(one, slow)
+    first, second, third = made.events("round")
+    assert (first["took_part"], first["aborted"]) == ([1, 2, 3], False)
+    assert second["took_part"] == third["took_part"] == list(ALL)
+    assert made.has_become(mean_over(3 * E, ALL))
+
+
+def test_a_late_host_aborts_the_round(placing: MakeRounds) -> None:
+    made = placing(num_workers=2, iterations=E, deadline=(0.15, 0.0), on_deadline="abort")
+    one, slow = made.begin_slots(2)
+    slow.take(ROUND, E)
+    one.answer_round(E)
+    assert one.answer_round(E) == list(ALL)
+    made.finished(one)
+    assert [event["aborted"] for event in made.events("round")] == [True, False]
+    assert made.has_become(mean_over(E, ALL))
+    assert slow.take(Kind.STOP)
+
+
+# ----- sums that cannot be used
+
+
+def test_the_clients_of_a_sum_that_is_refused_are_placed_on_the_others(
+    placing: MakeRounds,
+) -> None:
+    made = placing(num_workers=4, iterations=2 * E, strikes=2, clients=8)
+    *good, bad = made.begin_slots(4)
+    everyone = list(range(1, 9))
+    for i, scale in ((E, float("nan")), (2 * E, 1e7)):
+        bad.answer_round(i, scale=scale)
+        clients = [n for host in good for n in host.answer_round(i)]
+        assert clients == [1, 2, 3, 4, 5, 6]
+        for host in good[:2]:
+            assert len(host.answer_round(i)) == 1
+    made.finished(*good)
+    assert [event["strikes"] for event in made.events("refused")] == [1, 2]
+    assert made.events("shut out")[0]["workers"] == [4]
+    assert [event["took_part"] for event in made.events("round")] == [everyone] * 2
+    assert made.has_become(mean_over(2 * E, everyone))
+
+
+def test_a_sum_of_another_shape_is_refused(placing: MakeRounds) -> None:
+    made = placing(num_workers=2, iterations=E)
+    one, two = made.begin_slots(2)
+    order, clients = two.take_round(E)
+    update = two.sum_of(order)
+    update.tensors["sums.values"] = torch.zeros(1, 2, 1024, dtype=torch.float64)  # type: ignore[index] # a dictionary
+    two.answer_with(order, update=update)
+    one.answer_round(E)
+    assert one.answer_round(E) == clients
+    made.finished(one, two)
+    assert made.has_become(mean_over(E, ALL))
+
+
+def test_clients_whose_models_are_never_finite_are_left_out(placing: MakeRounds) -> None:
+    made = placing(num_workers=1, iterations=3 * E, strikes=2)
+    (host,) = made.begin_slots(1)
+    for i in (E, 2 * E):
+        assert host.answer_round(i, unusable=[2, 5]) == list(ALL)
+    assert host.answer_round(3 * E) == [1, 3, 4, 6]
+    made.finished(host)
+    assert made.has_become(mean_over(3 * E, [1, 3, 4, 6]))
+
+
+def test_training_ends_if_no_models_are_finite(placing: MakeRounds) -> None:
+    made = placing(num_workers=1, iterations=E, strikes=2)
+    (host,) = made.begin_slots(1)
+    for _ in range(2):
+        host.answer_round(E, unusable=ALL)
+    error = made.over()
+    assert isinstance(error, AllWorkersLost)
+    assert "smaller learning rates" in str(error)
+
+
+# ----- one client at a time
+
+
+def test_pull_places_the_client_of_a_host_that_dies_again(placing: MakeRounds) -> None:
+    made = placing(num_workers=3, iterations=2 * E, placement="pull")
+    one, two, three = made.begin_slots(3)
+    assert three.take_round(E)[1] == [3]
+    three.die()
+    assert one.answer_round(E) + two.answer_round(E) == [1, 2]
+    made.finished(one, two)
+    asked = [clients_in(m) for host in (one, two) for m in host.seen if m.kind == ROUND]
+    assert sorted(n for clients in asked for n in clients) == sorted(2 * ALL)
+    assert made.has_become(mean_over(2 * E, ALL))
+
+
+def test_pull_asks_a_host_anew_that_came_back_while_others_were_awaited(
+    placing: MakeRounds,
+) -> None:
+    made = placing(num_workers=2, iterations=E, placement="pull")
+    one, two = made.begin_slots(2)
+    one.take(ROUND, E)
+    two.take(ROUND, E)
+    two.die()
+    made.wait_for_event("lost")
+    again = made.play(2).arrive()
+    made.wait_for_event("joined")
+    one.answer_with(one.seen[-1])
+    made.finished(one, again)
+    assert made.has_become(mean_over(E, ALL))
+
+
+def test_pull_places_what_was_refused_on_others(placing: MakeRounds) -> None:
+    made = placing(num_workers=2, iterations=E, placement="pull", strikes=1)
+    one, bad = made.begin_slots(2)
+    bad.answer_round(E, scale=float("nan"))
+    made.finished(one)
+    assert made.events("shut out")[0]["workers"] == [2]
+    assert made.has_become(mean_over(E, ALL))
+
+
+def test_pull_begins_the_round_again_when_all_hosts_died(placing: MakeRounds) -> None:
+    made = placing(num_workers=1, iterations=2 * E, placement="pull")
+    (host,) = made.begin_slots(1)
+    host.answer_round(E)
+    host.take(ROUND, E)
+    host.die()
+    made.wait_for_event("lost")
+    made.finished(made.play(1).arrive())
+    assert made.has_become(mean_over(2 * E, ALL))
+
+
+# ----- stop and resume
+
+
+def test_a_run_that_goes_on_ends_as_one_that_never_stopped(placing: MakeRounds) -> None:
+    how = {"num_workers": 2, "participation": 0.5, "checkpoints": E}
+    whole = placing(iterations=3 * E, **how)
+    whole.finished(*whole.begin_slots(2))
+    first = placing(iterations=E, **how)
+    first.finished(*first.begin_slots(2))
+    second = placing(folder=first.folder, iterations=3 * E, goes_on=True, **how)
+    hosts = [second.play(rank) for rank in (1, 2)]
+    second.actor.start()
+    second.finished(*(host.arrive() for host in hosts))
+    assert same_bits(second.vector(), whole.vector())
+    both = first.events("round") + second.events("round")[len(first.events("round")) :]
+    assert [event["asked"] for event in both][-3:] == [
+        event["asked"] for event in whole.events("round")
+    ]
