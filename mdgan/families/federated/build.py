@@ -191,7 +191,7 @@ def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> 
         slots, given = SlotsInside(shape, make_train()), given or 1
     about = f"{models.source}, {settings.algorithm}, batches of {settings.batch_size}"
     count = SlotCount(given, settings.slot_rounds, needs.device, about, needs.cores)
-    return PlacedHost(rank, slots, count, needs.tracer)
+    return PlacedHost(rank, slots, count, len(clients), needs.tracer)
 
 
 def _prepare_slot(cores: Sequence[frozenset[int]], slot: int) -> None:

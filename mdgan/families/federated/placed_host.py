@@ -49,15 +49,19 @@ class PlacedHost(HostPart):
         rank: of the host.
         slots: where they are trained.
         count: how many slots it offers.
+        num_clients: of the run.
         tracer: records what the host does when.
     """
 
     begins = ROUND
 
-    def __init__(self, rank: int, slots: Slots, count: SlotCount, tracer: Tracer) -> None:
+    def __init__(
+        self, rank: int, slots: Slots, count: SlotCount, num_clients: int, tracer: Tracer
+    ) -> None:
         self._rank = rank
         self._slots = slots
         self._count = count
+        self._num_clients = num_clients
         self._tracer = tracer
 
     @property
@@ -82,7 +86,11 @@ class PlacedHost(HostPart):
         self._slots.close()
 
     def _train(self, order: Message, transport: HostTransport) -> None:
-        models, lists = read_placed_order(order)
+        try:
+            models, lists = read_placed_order(order, self._slots.shape, self._num_clients)
+        except ValueError as error:
+            why = f"the server's {ROUND} message makes no sense ({error!s:.99})"
+            raise HostFailed(f"rank {self._rank}: {why}") from error
         begin = time.monotonic()
         with self._tracer.span("train"):
             try:

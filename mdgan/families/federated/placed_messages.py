@@ -1,7 +1,7 @@
 """The messages of a round in which clients are placed: lists go out, one sum comes back a host."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 import torch
@@ -22,6 +22,14 @@ OF_A_CLIENT_BYTES = 256
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 _Kind = Annotated[str, msgspec.Meta(max_length=120, pattern=r"\A[ -~]*\Z")]
+
+
+_Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+_Weight = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+_Lists = Annotated[
+    list[list[tuple[_Count, _Count, _Count, _Weight]]], msgspec.Meta(max_length=MOST_SLOTS)
+]
+_T = TypeVar("_T")
 
 
 class Task(NamedTuple):
@@ -99,13 +107,29 @@ def placed_order(iteration: int, models: Tensor, lists: Sequence[Sequence[Task]]
     return Message(ROUND, iteration, {"lists": told}, {"models": models})
 
 
-def read_placed_order(message: Message) -> tuple[Tensor, list[list[Task]]]:
-    """Reads what `placed_order` made: the models and the lists."""
-    lists = [
-        [Task(int(client), Load(int(i), int(b)), float(weight)) for client, i, b, weight in tasks]
-        for tasks in message.fields["lists"]
-    ]
-    return message.tensors["models"], lists
+def read_placed_order(
+    message: Message, shape: tuple[int, ...], num_clients: int
+) -> tuple[Tensor, list[list[Task]]]:
+    """Reads what `placed_order` made: the models and the lists.
+
+    Args:
+        message: may be anything.
+        shape: of the models as one vector.
+        num_clients: their numbers are 1 to this.
+
+    Raises:
+        ValueError: it is malformed.
+    """
+    models = message.tensors.get("models", torch.empty(0))
+    if models.shape != shape or models.dtype != torch.float32:
+        raise ValueError(f"models of shape {list(models.shape)}, {models.dtype}")
+    lists = _convert(message.fields.get("lists"), _Lists)
+    clients = [client for tasks in lists for client, *_ in tasks]
+    if len(set(clients)) < len(clients) or max(clients, default=1) > num_clients:
+        raise ValueError(f"each of the clients 1 to {num_clients} may be there once")
+    if message.iteration < 1:
+        raise ValueError(f"iteration {message.iteration}")
+    return models, [[Task(n, Load(i, b), weight) for n, i, b, weight in own] for own in lists]
 
 
 def trained(iteration: int, account: Account) -> Message:
@@ -124,18 +148,23 @@ def read_trained(message: Message) -> Account:
     Raises:
         ValueError: it is malformed.
     """
-    try:
-        return msgspec.convert(dict(message.fields), Account)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from error
+    return _convert(dict(message.fields), Account)
 
 
 def read_offer(told: Mapping[str, Any]) -> Offer | None:
-    """What a host offered when it arrived; None if it makes no sense."""
+    """What a host offered last; None if it makes no sense."""
     try:
-        return msgspec.convert(told.get("offer"), Offer)
-    except msgspec.ValidationError:
+        return _convert(told.get("offer"), Offer)
+    except ValueError:
         return None
+
+
+def _convert(given: object, kind: type[_T]) -> _T:
+    """Reads JSON values; what is malformed raises a ValueError."""
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
 
 
 def sum_update(iteration: int, rank: int, total: Tensor, losses: Tensor) -> Message:

@@ -30,6 +30,7 @@ from tests.unit.engine.played import SHARD_SIZE, Played
 from tests.unit.families.federated.rounds import RoundStage, make_models, mean_of, models_of
 from tests.unit.gan import small
 
+SHAPE, MOST_CLIENTS = make_models().vector.shape, 99
 KINDS = ("core",)
 """The slots of a played host, where a test does not say otherwise."""
 
@@ -84,7 +85,7 @@ class PlayedSlots(Played):
         self, order: Message, unusable: Sequence[int] = (), seconds: float = 0.5
     ) -> Message:
         """A whole TRAINED message."""
-        _, lists = read_placed_order(order)
+        _, lists = read_placed_order(order, SHAPE, MOST_CLIENTS)
         accounts = [
             Trained(task.client, slot, 0.0, seconds, (0.5, 0.25), task.client not in unusable)
             for slot, tasks in enumerate(lists)
@@ -94,7 +95,7 @@ class PlayedSlots(Played):
 
     def sum_of(self, order: Message, scale: float = 1.0, unusable: Sequence[int] = ()) -> Message:
         """A whole UPDATE message; with a scale other than 1 that of a liar."""
-        models, lists = read_placed_order(order)
+        models, lists = read_placed_order(order, SHAPE, MOST_CLIENTS)
         tasks = [task for own in lists for task in own if task.client not in unusable]
         found = {task.client: models_of(task.client, order.iteration) for task in tasks}
         total = torch.zeros(models.shape).double()
@@ -121,7 +122,7 @@ class PlayedSlots(Played):
 
 def clients_in(order: Message) -> list[int]:
     """The clients of a ROUND message, in increasing order."""
-    _, lists = read_placed_order(order)
+    _, lists = read_placed_order(order, SHAPE, MOST_CLIENTS)
     return sorted(task.client for tasks in lists for task in tasks)
 
 

@@ -1,0 +1,236 @@
+"""Hosts of slots that lie or send nonsense, and a server that does: each harms itself alone."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mdgan.engine.host.loop import HostFailed
+from mdgan.families.federated.messages import ROUND
+from mdgan.families.federated.placed_host import PlacedHost
+from mdgan.families.federated.placed_messages import (
+    TRAINED,
+    Task,
+    placed_order,
+    read_offer,
+    read_placed_order,
+    read_trained,
+)
+from mdgan.families.federated.settings import MOST_SLOTS
+from mdgan.families.federated.slot_count import SlotCount
+from mdgan.families.federated.slots import SlotsInside
+from mdgan.families.federated.training_load import Load
+from mdgan.messages import Message
+from mdgan.observe.tracer import Tracer
+from tests.unit.families.federated.placing import SHAPE, PlacingStage, mean_over
+from tests.unit.families.federated.rounds import E
+from tests.unit.gan import small
+
+MakeRounds = Callable[..., PlacingStage]
+Fields = dict[str, Any]
+ALL = (1, 2, 3, 4, 5, 6)
+
+
+@pytest.fixture
+def placing(rounds: MakeRounds) -> MakeRounds:
+    return partial(rounds, kind=PlacingStage)
+
+
+# ----- what hosts tell of a round
+
+MALFORMED: dict[str, Callable[[Fields], Any]] = {
+    "empty": lambda _: {},
+    "no list": lambda told: {**told, "trained": 3},
+    "no offer": lambda told: {"trained": told["trained"]},
+    "other clients": lambda told: {**told, "trained": [{**told["trained"][0], "client": 1}]},
+    "too few": lambda told: {**told, "trained": told["trained"][:1]},
+    "twice": lambda told: {**told, "trained": told["trained"] * 2},
+    "a slot too high": lambda told: first(told, slot=MOST_SLOTS),
+    "seconds": lambda told: first(told, seconds="long"),
+    "NaN seconds": lambda told: first(told, seconds=float("nan")),
+    "negative seconds": lambda told: first(told, seconds=-1),
+    "no slots": lambda told: {**told, "offer": {"kinds": []}},
+    "too many slots": lambda told: {**told, "offer": {"kinds": [""] * (MOST_SLOTS + 1)}},
+    "losses": lambda told: first(told, losses=[1.0]),
+}
+
+
+def first(told: Fields, **values: Any) -> Fields:
+    """What a host tells, with other values for its first client."""
+    one, *others = told["trained"]
+    return {**told, "trained": [{**one, **values}, *others]}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_account_costs_the_host_its_link(placing: MakeRounds, name: str) -> None:
+    made = placing(num_workers=2, iterations=E)
+    one, bad = made.begin_slots(2)
+    order, clients = bad.take_round(E)
+    told = bad.account_of(order)
+    bad.answer_with(order, told=Message(TRAINED, E, MALFORMED[name](dict(told.fields))))
+    assert "TRAINED message makes no sense" in made.wait_for_event("lost")["reason"]
+    one.answer_round(E)
+    assert one.answer_round(E) == clients
+    made.finished(one)
+    assert made.has_become(mean_over(E, ALL))
+
+
+def test_an_account_before_any_round_costs_the_host_its_link(placing: MakeRounds) -> None:
+    made = placing(num_workers=2, iterations=E)
+    one, bad = made.play(1), made.play(2)
+    bad.send(Message(TRAINED, E, {"trained": [], "offer": {"kinds": ["x"]}}))
+    made.begin(one, bad.ready())
+    made.wait_for_event("lost")
+    made.finished(made.play(2).ready(), one)
+    assert made.has_become(mean_over(E, ALL))
+
+
+def test_a_sum_without_an_account_is_of_no_use(placing: MakeRounds) -> None:
+    made = placing(num_workers=2, iterations=E)
+    one, bad = made.begin_slots(2)
+    order, clients = bad.take_round(E)
+    bad.send(bad.sum_of(order))
+    one.answer_round(E)
+    assert one.answer_round(E) == clients
+    made.finished(one, bad)
+    assert made.has_become(mean_over(E, ALL))
+
+
+def test_who_tells_twice_counts_once(placing: MakeRounds) -> None:
+    made = placing(num_workers=2, iterations=2 * E)
+    one, bad = made.begin_slots(2)
+    for i in (E, 2 * E):
+        order, _ = bad.take_round(i)
+        for _ in range(2):
+            bad.answer_with(order)
+        one.answer_round(i)
+    made.finished(one, bad)
+    assert made.has_become(mean_over(2 * E, ALL))
+
+
+ODD = {"zero": 0.0, "tiny": 1e-300, "huge": 1e9}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_seconds_of_malice_change_nothing_but_placement(placing: MakeRounds, name: str) -> None:
+    made = placing(num_workers=2, iterations=4 * E, placement="lb")
+    hosts = made.begin_slots(2)
+    for i in range(E, 5 * E, E):
+        orders = [host.take_round(i)[0] for host in hosts]
+        seconds = (0.5, ODD[name])
+        for host, order, each in zip(hosts, orders, seconds, strict=True):
+            host.answer_with(order, told=host.account_of(order, seconds=each))
+    made.finished(*hosts)
+    assert made.has_become(mean_over(4 * E, ALL))
+    assert [event["took_part"] for event in made.events("round")] == [list(ALL)] * 4
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), 1e300])
+def test_losses_that_are_no_numbers_do_no_harm(placing: MakeRounds, loss: float) -> None:
+    made = placing(num_workers=1, iterations=E)
+    (host,) = made.begin_slots(1)
+    order, _ = host.take_round(E)
+    told = first(dict(host.account_of(order).fields), losses=[loss, 0.0])
+    host.answer_with(order, told=Message(TRAINED, E, told))
+    made.finished(host)
+    assert made.has_become(mean_over(E, ALL))
+    assert made.metrics()[-1]["discriminator_loss"] is None
+
+
+# ----- what hosts offer when they arrive
+
+TOLD: dict[str, Any] = {
+    "nothing": {},
+    "a list": [1],
+    "a word": "slots",
+    "a number": 7,
+    "no offer": {"offer": None},
+    "none": {"offer": {"kinds": []}},
+    "too many": {"offer": {"kinds": ["x"] * (MOST_SLOTS + 1)}},
+    "a number of slots": {"offer": {"kinds": 10**9}},
+    "long": {"offer": {"kinds": ["x" * 121]}},
+    "colours": {"offer": {"kinds": ["\x1b[31mred"]}},
+    "half a letter": {"offer": {"kinds": ["\ud800"]}},
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_host_that_offers_nonsense_is_let_go(placing: MakeRounds, name: str) -> None:
+    made = placing(num_workers=1, iterations=E)
+    one = made.play(1)
+    made.begin(one)
+    one.take(ROUND, E)
+    bad = made.play(2).says(TOLD[name])
+    made.wait_for_event("lost" if not isinstance(TOLD[name], dict) else "joined")
+    one.die()
+    made.wait_for_event("lost", 2)
+    again = made.play(1).arrive()
+    assert again.answer_round(E) == list(ALL)
+    made.finished(again)
+    assert bad.lost()
+    assert made.has_become(mean_over(E, ALL))
+
+
+# ----- what a server sends
+
+
+def order_of(**changes: Any) -> Message:
+    """A ROUND message with other fields or tensors."""
+    tasks = [[Task(1, Load(2, 3), 0.5), Task(2, Load(2, 3), 0.5)]]
+    order = placed_order(changes.pop("iteration", E), torch.zeros(SHAPE), tasks)
+    tensors = changes.pop("tensors", order.tensors)
+    return Message(ROUND, order.iteration, {**order.fields, **changes}, tensors)
+
+
+NONSENSE: dict[str, Mapping[str, Any]] = {
+    "no lists": {"lists": None},
+    "words": {"lists": [["all"]]},
+    "client 0": {"lists": [[[0, 2, 3, 0.5]]]},
+    "client 7": {"lists": [[[7, 2, 3, 0.5]]]},
+    "twice": {"lists": [[[1, 2, 3, 0.5]], [[1, 2, 3, 0.5]]]},
+    "negative iterations": {"lists": [[[1, -2, 3, 0.5]]]},
+    "no batch": {"lists": [[[1, 2, 0, 0.5]]]},
+    "NaN weight": {"lists": [[[1, 2, 3, float("nan")]]]},
+    "too many lists": {"lists": [[]] * (MOST_SLOTS + 1)},
+    "no models": {"tensors": {}},
+    "other models": {"tensors": {"models": torch.zeros(2, 1024)}},
+    "whole numbers": {"tensors": {"models": torch.zeros(SHAPE, dtype=torch.int64)}},
+    "iteration": {"iteration": -1},
+}
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+def test_a_server_that_sends_nonsense_ends_the_host_with_a_line(name: str) -> None:
+    def train(*_: object) -> Any:
+        raise AssertionError("nothing is to be trained")
+
+    count = SlotCount(1, 3, small.CPU, "a test")
+    host = PlacedHost(4, SlotsInside(SHAPE, train), count, 6, Tracer())
+    with pytest.raises(HostFailed, match=r"^rank 4: the server's ROUND message makes no sense .*$"):
+        host.handlers()[ROUND](order_of(**NONSENSE[name]), None)  # type: ignore[arg-type] # unused
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)  # a task has four
+        | st.dictionaries(
+            st.sampled_from(["trained", "offer", "kinds", "client", "slot", "lists"]), inner
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(json_values)
+def test_anything_else_is_refused_in_one_way(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        read_placed_order(order_of(lists=[[value]]), SHAPE, 6)
+    with pytest.raises(ValueError, match=r"."):
+        read_trained(Message(TRAINED, E, {"trained": value, "offer": value}))
+    assert read_offer({"offer": value}) is None or value["kinds"]
