@@ -20,6 +20,7 @@ from mdgan.cli.inspect import datasets, evaluate, sample, trace
 from mdgan.cli.logs import show_logs
 from mdgan.cli.plan import plan
 from mdgan.cli.report import report, watch
+from mdgan.cli.streams import prepare_streams
 from mdgan.cli.train import join, standalone, standby, train
 from mdgan.errors import BadInput, cannot_write, is_of_disk
 
@@ -84,6 +85,7 @@ def run() -> NoReturn:
     triton's binding (nanobind) calls leaked, since the traceback still holds them.
     """
     status = 1
+    prepare_streams()
     try:
         main()
     except SystemExit as ended:
