@@ -21,6 +21,19 @@ def test_any_placement_trains_what_clients_at_home_train(tmp_path: Path) -> None
     assert read_events(tmp_path / "lb", "placement")[-1]["strategy"] == "lb"
 
 
+def test_rules_that_outvote_liars_see_the_models_of_all_clients(tmp_path: Path) -> None:
+    rule = ["--aggregation", "trimmed-mean:1"]
+    home = here(tmp_path, "home", *AT_HOME, *rule)
+    assert here(tmp_path, "placed", *CLIENTS, *rule, "--slots", "2") == home
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["median", "clip:2"])
+def test_slots_as_processes_give_the_models_of_all_clients(tmp_path: Path, rule: str) -> None:
+    home = here(tmp_path, "home", *AT_HOME, "--aggregation", rule)
+    assert spread(tmp_path, "placed", *CLIENTS, "--aggregation", rule, "--slots", "2") == home
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [["--slots", "2"], ["--placement", "pull", "--slots", "2"], []])
 def test_slots_as_processes_train_what_clients_at_home_train(

@@ -23,6 +23,7 @@ from mdgan.families.federated.messages import ROUND, UPDATE, update_form
 from mdgan.families.federated.placed import Placed
 from mdgan.families.federated.placed_host import PlacedHost
 from mdgan.families.federated.placed_messages import (
+    MODELS,
     OF_A_CLIENT_BYTES,
     TRAINED,
     Task,
@@ -90,6 +91,7 @@ class _Federated(Builder[FederatedSettings]):
             lambda count: {
                 UPDATE: count * (2 * both + 64) + (8 << 10),
                 **({TRAINED: roaming + small_bytes(count)} if roaming else {}),
+                **({} if settings.adds_up else {MODELS: both + small_bytes(1)}),
             },
             lambda count: {ROUND: both + roaming + small_bytes(count)},
         )
@@ -181,14 +183,15 @@ def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> 
         build_model(models.generator, 0), build_model(models.discriminator, 0)
     ).shape
     make_train = partial(_train_any, settings, models, clients, needs.device)
-    pulls = settings.placement == PULL
+    pulls, gives_all = settings.placement == PULL, not settings.adds_up
     given = 1 if pulls else settings.slots if isinstance(settings.slots, int) else None
     slots: Slots
     if needs.own_process:
         most = given or MOST_SLOTS
-        slots = SlotProcesses(shape, most, make_train, partial(_prepare_slot, needs.cores))
+        prepare = partial(_prepare_slot, needs.cores)
+        slots = SlotProcesses(shape, most, make_train, prepare, gives_all=gives_all)
     else:
-        slots, given = SlotsInside(shape, make_train()), given or 1
+        slots, given = SlotsInside(shape, make_train(), gives_all=gives_all), given or 1
     about = f"{models.source}, {settings.algorithm}, batches of {settings.batch_size}"
     count = SlotCount(given, settings.slot_rounds, needs.device, about, needs.cores)
     return PlacedHost(rank, slots, count, len(clients), needs.tracer)

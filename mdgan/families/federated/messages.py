@@ -22,8 +22,7 @@ def update_form(settings: FederatedSettings, vector: ModelVector) -> AnswerForm:
         settings: of the run. A rule that outvotes liars must see each worker's models.
         vector: of both models.
     """
-    sums = settings.aggregation.name == "mean"
-    return AnswerForm(UPDATE, vector.shape, Codec.of(settings.wire_models), sums)
+    return AnswerForm(UPDATE, vector.shape, Codec.of(settings.wire_models), settings.adds_up)
 
 
 def order(

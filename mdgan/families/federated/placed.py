@@ -16,11 +16,12 @@ from torch import Tensor
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import ServerHandler
 from mdgan.engine.server.barrier import Hosts
-from mdgan.engine.server.desk import in_words
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.loop import AllWorkersLost
+from mdgan.engine.server.screening import Screening
 from mdgan.families.federated.cohort import Cohort, Round
 from mdgan.families.federated.placed_messages import (
+    MODELS,
     TRAINED,
     Account,
     Task,
@@ -57,16 +58,19 @@ class Placed(Cohort):
         self.form = form
         self._counts = dict(class_counts)
         self._placement = settings.placement
+        self._sees_all = not settings.adds_up
         self._most_strikes = settings.strikes
         self._times = TrainingTimes(settings.time_window)
         self._asked: dict[int, _Asked] = {}
         self._accounts: dict[int, Account] = {}
+        self._models: dict[int, dict[int, Tensor]] = {}
         self._strikes: Counter[int] = Counter()
+        self._screening = Screening(form, settings.strikes, self._strikes)
         self._in_vain = 0
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         """See `Cohort`."""
-        return {TRAINED: self._hear}
+        return {TRAINED: self._hear, **({MODELS: self._hear_models} if self._sees_all else {})}
 
     def class_counts(self, engine: Engine) -> dict[int, list[int]]:
         """See `Cohort`."""
@@ -84,7 +88,7 @@ class Placed(Cohort):
         able = [client for client in self._counts if client not in out]
         if not able or self._in_vain >= self._most_strikes:
             raise AllWorkersLost(
-                "no client's models were finite after training, "
+                "no client's models could be used after training, "
                 f"{self._most_strikes} times in a row; try smaller learning rates"
             )
         return able, len(able)
@@ -106,6 +110,8 @@ class Placed(Cohort):
         )
         if not (self._pull if strategy == PULL else self._push)(trial, engine):
             return None
+        for client, reason in self._screening.look_back().items():
+            self._leave_out(client, reason, trial, engine)
         self._in_vain = 0 if trial.found.losses else self._in_vain + 1
         engine.observer.event("placement", wanted.iteration, **trial.record.fields())
         return trial.found
@@ -172,6 +178,7 @@ class Placed(Cohort):
         asked = {host: of_host for host, of_host in asked.items() if any(of_host.lists)}
         for host in asked:
             self._accounts.pop(host, None)
+            self._models[host] = {}
         self._asked |= asked
         hosts = {host: [host] for host in asked}
         engine.ask(wanted.iteration, hosts, lambda host: _order(wanted, asked[host].lists))
@@ -194,9 +201,28 @@ class Placed(Cohort):
         clients = sorted(trained.client for trained in account.trained)
         if host not in self._asked or clients != sorted(self._asked[host].clients()):
             raise ValueError("it does not tell of the clients that were asked for")
+        usable = {each.client for each in account.trained if each.usable}
+        if self._sees_all and self._models.get(host, {}).keys() != usable:
+            raise ValueError("it has not sent the models of all its clients")
         if member is not None:
             member.told = {"offer": message.fields["offer"]}
             self._accounts[host] = account
+
+    def _hear_models(self, engine: Engine, host: int, message: Message) -> None:
+        """Takes in a client's models, which come before the account.
+
+        Raises:
+            KeyError, ValueError: they are malformed, or of no client that the host was asked for.
+        """
+        del engine
+        client, models = message.fields["client"], message.tensors["models"]
+        if client not in self._asked[host].clients() or client in self._models[host]:
+            raise ValueError("it was not asked for this client, or has sent its models before")
+        if models.shape != self.form.shape or models.dtype != torch.float32:
+            raise ValueError(f"models of shape {list(models.shape)}, {models.dtype}")
+        if not models.isfinite().all():
+            raise ValueError(f"models of client {client} have NaN or Inf")
+        self._models[host][client] = models
 
     def _take_in(
         self, hosts: Hosts, answers: Answers, trial: "_Trial", engine: Engine
@@ -225,11 +251,14 @@ class Placed(Cohort):
     ) -> None:
         """Adds what one host found."""
         wanted, kinds = trial.wanted, self._asked[host].kinds
-        usable = [trained for trained in account.trained if trained.usable]
-        if usable:
-            clients = tuple(trained.client for trained in usable)
-            trial.found.sums.append(PartialSum(clients, total))
-        trial.found.losses.update((each.client, torch.tensor(each.losses)) for each in usable)
+        losses = {each.client: torch.tensor(each.losses) for each in account.trained if each.usable}
+        trial.found.losses.update(losses)
+        if losses and not self._sees_all:
+            trial.found.sums.append(PartialSum(tuple(losses), total))
+        for client, models in self._models.pop(host).items():
+            trial.found.singles[client] = models.to(wanted.models.device)
+            if reason := self._screening.refuse(client, models):
+                self._leave_out(client, reason, trial, engine)
         trial.record.note(host, kinds, account.trained)
         for each in account.trained:
             kind = kinds[min(each.slot, len(kinds) - 1)]
@@ -237,10 +266,13 @@ class Placed(Cohort):
             self._times.observe(wanted.number, kind, x, each.seconds)
             if not each.usable:
                 self._strikes[each.client] += 1
-        unusable = [each.client for each in account.trained if not each.usable]
-        if unusable:
-            which = in_words(unusable)
-            engine.observer.note(f"models of client(s) {which} are not finite; they do not count")
+                self._leave_out(each.client, "NaN or Inf", trial, engine)
+
+    def _leave_out(self, client: int, reason: str, trial: "_Trial", engine: Engine) -> None:
+        """A client's models cannot be used; it has one strike more."""
+        trial.found.drop(client)
+        strikes = self._strikes[client]
+        engine.observer.note(f"models of client {client} refused: {reason} (strike {strikes})")
 
 
 class _Trial(NamedTuple):

@@ -13,6 +13,7 @@ from mdgan.families.federated.messages import ROUND
 from mdgan.families.federated.placed_messages import (
     Account,
     mean_losses,
+    models_of_client,
     read_placed_order,
     sum_update,
     trained,
@@ -94,14 +95,17 @@ class PlacedHost(HostPart):
         begin = time.monotonic()
         with self._tracer.span("train"):
             try:
-                told, total = self._slots.train(lists, models, order.iteration)
+                work = self._slots.train(lists, models, order.iteration)
             except SlotsDied as error:
                 raise HostFailed(f"rank {self._rank}: {error}") from error
-        work = sum(task.load.iterations for tasks in lists for task in tasks)
+        amount = sum(task.load.iterations for tasks in lists for task in tasks)
         if all(lists):  # an idle slot says nothing of what one more is worth
-            self._count.note(work, time.monotonic() - begin, self._slots.bytes_each)
+            self._count.note(amount, time.monotonic() - begin, self._slots.bytes_each)
         with self._tracer.span("send") as span:
-            account = Account(told, self._count.offer())
-            span.num_bytes = transport.send(trained(order.iteration, account))
-            update = sum_update(order.iteration, self._rank, total, mean_losses(told))
+            for client, found in work.models.items():
+                span.num_bytes += transport.send(models_of_client(order.iteration, client, found))
+            account = Account(work.trained, self._count.offer())
+            span.num_bytes += transport.send(trained(order.iteration, account))
+            losses = mean_losses(work.trained)
+            update = sum_update(order.iteration, self._rank, work.total, losses)
             span.num_bytes += transport.send(update)

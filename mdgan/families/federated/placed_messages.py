@@ -16,6 +16,7 @@ from mdgan.gan.model_state import under
 from mdgan.messages import Message
 
 TRAINED = "TRAINED"
+MODELS = "MODELS"
 
 OF_A_CLIENT_BYTES = 256
 """What a client adds to the JSON of a message."""
@@ -165,6 +166,20 @@ def _convert(given: object, kind: type[_T]) -> _T:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from error
+
+
+def models_of_client(iteration: int, client: int, models: Tensor) -> Message:
+    """Host → server, before TRAINED, if the server must see every client's models.
+
+    Args:
+        iteration: i after the round.
+        client: its number.
+        models: after training, float32 `ModelVector.shape`.
+
+    Returns:
+        field `client`; tensor `models`.
+    """
+    return Message(MODELS, iteration, {"client": client}, {"models": models})
 
 
 def sum_update(iteration: int, rank: int, total: Tensor, losses: Tensor) -> Message:

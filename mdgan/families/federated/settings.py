@@ -294,11 +294,6 @@ class FederatedSettings(RunSettings):
                 f"--wire-models {self.wire_models}: sums of --clients travel as they are; leave it "
                 "out"
             )
-        if self.aggregation.name != "mean":
-            raise BadInput(
-                f"--aggregation {self.aggregation}: hosts send sums of --clients, and this rule "
-                f"must see every model; {without}"
-            )
         if self.placement == PULL and self.deadline is not None:
             raise BadInput(
                 f"--deadline {self.deadline}: with --placement pull no list of clients is ever "
@@ -319,6 +314,11 @@ class FederatedSettings(RunSettings):
     def num_clients(self) -> int:
         """How many clients there are at the start, with or without a home."""
         return self.num_workers if self.clients is None else self.clients
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether sums of models are enough: a rule that outvotes liars must see them all."""
+        return self.aggregation.name == "mean"
 
     @property
     def begins_anew(self) -> bool:

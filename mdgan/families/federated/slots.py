@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite, prod
 from multiprocessing.connection import Connection, wait
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import msgspec
 import psutil
@@ -44,20 +44,34 @@ class SlotsDied(RuntimeError):
     """No slot of this host stays alive long enough to train a client."""
 
 
+class Work(NamedTuple):
+    """What slots have done.
+
+    Attributes:
+        trained: all clients.
+        total: Σ w_k · x_k over those whose models are usable, float64 `shape`.
+        models: x_k by client, float32 `shape`, of the same; empty unless asked for.
+    """
+
+    trained: list[Trained]
+    total: Tensor
+    models: dict[int, Tensor]
+
+
 class Slots(ABC):
     """Where a host trains clients.
 
     Args:
         shape: of the models as one vector.
+        gives_all: whether it gives each client's models beside their sum.
     """
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], *, gives_all: bool = False) -> None:
         self.shape = shape
+        self._gives_all = gives_all
 
     @abstractmethod
-    def train(
-        self, lists: Sequence[Sequence[Task]], models: Tensor, iteration: int
-    ) -> tuple[list[Trained], Tensor]:
+    def train(self, lists: Sequence[Sequence[Task]], models: Tensor, iteration: int) -> Work:
         """Trains clients; no client is counted twice, however many slots die meanwhile.
 
         Args:
@@ -65,12 +79,12 @@ class Slots(ABC):
             models: to begin with, float32 `shape`.
             iteration: the last of the round.
 
-        Returns:
-            All clients, and Σ w_k · x_k over them, float64 `shape`.
-
         Raises:
             SlotsDied: slots keep dying.
         """
+
+    def _nothing_done(self) -> Work:
+        return Work([], torch.zeros(self.shape).double(), {})
 
     def bytes_each(self) -> int:
         """The memory that one more slot takes; 0 if it is not known."""
@@ -90,21 +104,23 @@ class SlotsInside(Slots):
     Args:
         shape: of the models as one vector.
         train: trains one client.
+        gives_all: see `Slots`.
     """
 
-    def __init__(self, shape: tuple[int, ...], train: Train) -> None:
-        super().__init__(shape)
+    def __init__(self, shape: tuple[int, ...], train: Train, *, gives_all: bool = False) -> None:
+        super().__init__(shape, gives_all=gives_all)
         self._train = train
 
-    def train(
-        self, lists: Sequence[Sequence[Task]], models: Tensor, iteration: int
-    ) -> tuple[list[Trained], Tensor]:
+    def train(self, lists: Sequence[Sequence[Task]], models: Tensor, iteration: int) -> Work:
         """See `Slots`."""
-        began, told, total = time.monotonic(), [], torch.zeros(self.shape).double()
+        began, work = time.monotonic(), self._nothing_done()
         for slot, tasks in enumerate(lists):
             for task in tasks:
-                told.append(_one(self._train, task, models, iteration, slot, began, total))
-        return told, total
+                told, found = _one(self._train, task, models, iteration, slot, began, work.total)
+                work.trained.append(told)
+                if self._gives_all and told.usable:
+                    work.models[task.client] = found
+        return work
 
 
 class SlotProcesses(Slots):
@@ -115,6 +131,7 @@ class SlotProcesses(Slots):
         most: the largest number of slots.
         make_train: called once in each slot; gives what trains one client there.
         prepare: called first in each slot, with its number; sets its threads and cores.
+        gives_all: see `Slots`.
     """
 
     def __init__(
@@ -123,8 +140,10 @@ class SlotProcesses(Slots):
         most: int,
         make_train: Callable[[], Train],
         prepare: Callable[[int], None],
+        *,
+        gives_all: bool = False,
     ) -> None:
-        super().__init__(shape)
+        super().__init__(shape, gives_all=gives_all)
         self._most = most
         self._shared = _Shared(shape, most)
         self._make_train = make_train
@@ -141,25 +160,27 @@ class SlotProcesses(Slots):
         other.close()
         self._nursery = own
 
-    def train(
-        self, lists: Sequence[Sequence[Task]], models: Tensor, iteration: int
-    ) -> tuple[list[Trained], Tensor]:
+    def train(self, lists: Sequence[Sequence[Task]], models: Tensor, iteration: int) -> Work:
         """See `Slots`."""
         self._shared.models.copy_(models)
-        began, deaths = time.monotonic(), 0
-        total, told = torch.zeros(self.shape).double(), list[Trained]()
+        began, deaths, work = time.monotonic(), 0, self._nothing_done()
         waiting: dict[int, list[Task]] = {}
         for place, tasks in enumerate(lists):
             waiting.setdefault(place % self._most, []).extend(tasks)
         while waiting := {slot: tasks for slot, tasks in waiting.items() if tasks}:
             begun = {slot for slot, tasks in waiting.items() if self._begin(slot, tasks, iteration)}
             done: dict[int, list[Trained]] = {}
-            for slot, trained in self._listen(begun, waiting, began):
+            found: dict[int, Tensor] = {}
+            for slot, trained, models_found in self._listen(begun, waiting, began):
                 done.setdefault(slot, []).append(trained)
+                if models_found is not None:
+                    found[trained.client] = models_found
             whole = [slot for slot, got in done.items() if len(got) == len(waiting[slot])]
             for slot in whole:
-                total += self._shared.sums[slot]
-                told += done[slot]
+                work.total.add_(self._shared.sums[slot])
+                work.trained.extend(done[slot])
+                clients = {each.client for each in done[slot]}
+                work.models.update((n, found[n]) for n in clients & found.keys())
                 del waiting[slot]
             deaths = 0 if whole else deaths + 1
             if deaths == _MOST_DEATHS:
@@ -167,7 +188,7 @@ class SlotProcesses(Slots):
                     f"{deaths} times a slot died before it had trained its clients; is there too "
                     "little memory? Use fewer --slots"
                 )
-        return told, total
+        return work
 
     def bytes_each(self) -> int:
         """See `Slots`: the most that any slot has of its own."""
@@ -206,24 +227,29 @@ class SlotProcesses(Slots):
 
     def _listen(
         self, slots: set[int], lists: dict[int, list[Task]], began: float
-    ) -> Iterator[tuple[int, Trained]]:
-        """What slots have trained, until each is done or dead."""
+    ) -> Iterator[tuple[int, Trained, Tensor | None]]:
+        """What slots have trained, with the models if they give all, until each is done or dead."""
         left = {slot: len(lists[slot]) for slot in slots}
         while left:
             by_connection = {self._slots[slot]: slot for slot in left}
             for ready in wait(list(by_connection)):
                 slot = by_connection[ready]  # type: ignore[index] # it gives back what it was given
                 try:
-                    raw = self._slots[slot].recv_bytes()
+                    told = msgspec.json.decode(self._slots[slot].recv_bytes(), type=Trained)
+                    found = self._models_of(slot) if self._gives_all and told.usable else None
                 except (OSError, EOFError):
                     self._forget(slot)
                     del left[slot]
                     continue
-                told = msgspec.json.decode(raw, type=Trained)
-                yield slot, msgspec.structs.replace(told, begin=max(0.0, told.begin - began))
+                told = msgspec.structs.replace(told, begin=max(0.0, told.begin - began))
+                yield slot, told, found
                 left[slot] -= 1
                 if not left[slot]:
                     del left[slot]
+
+    def _models_of(self, slot: int) -> Tensor:
+        raw = bytearray(self._slots[slot].recv_bytes())
+        return torch.frombuffer(raw, dtype=torch.float32).view(self.shape)
 
     def _connection(self, slot: int) -> Connection:
         """The link to a slot, which is forked if it is not there."""
@@ -273,8 +299,12 @@ class SlotProcesses(Slots):
                 )
                 total = self._shared.sums[slot].zero_()
                 for task in tasks:
-                    told = _one(train, task, self._shared.models, iteration, slot, 0.0, total)
+                    told, found = _one(
+                        train, task, self._shared.models, iteration, slot, 0.0, total
+                    )
                     host.send_bytes(msgspec.json.encode(told))
+                    if self._gives_all and told.usable:
+                        host.send_bytes(found.contiguous().numpy().data.cast("B"))
         except (OSError, EOFError):
             os._exit(0)
         except Exception:
@@ -312,8 +342,8 @@ def _one(
     slot: int,
     began: float,
     total: Tensor,
-) -> Trained:
-    """Trains one client, and adds its models to a sum."""
+) -> tuple[Trained, Tensor]:
+    """Trains one client, adds its models to a sum, and returns them, too."""
     begin = time.monotonic()
     found, losses = train(task, models, iteration)
     usable = isfinite(float(found.sum())) and bool(losses.isfinite().all())
@@ -322,4 +352,4 @@ def _one(
         total += weighted_sum({task.client: found}, {task.client: task.weight})
         told = (float(losses[0]), float(losses[1]))
     seconds = time.monotonic() - begin
-    return Trained(task.client, slot, begin - began, seconds, told, usable)
+    return Trained(task.client, slot, begin - began, seconds, told, usable), found

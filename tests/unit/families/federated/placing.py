@@ -17,6 +17,7 @@ from mdgan.families.federated.placed_messages import (
     Offer,
     Trained,
     mean_losses,
+    models_of_client,
     placed_form,
     read_placed_order,
     sum_update,
@@ -45,6 +46,7 @@ class PlayedSlots(Played):
     """A host of slots that a test plays: clients find `models_of`."""
 
     kinds: Sequence[str] = KINDS
+    gives_all = False
 
     def ready(self, *holds: int) -> "PlayedSlots":
         """Arrives with an offer."""
@@ -78,8 +80,15 @@ class PlayedSlots(Played):
         update: Message | None = None,
     ) -> None:
         """Sends an account and a sum, both whole unless given otherwise."""
+        for client in clients_in(order) if self.gives_all else ():
+            self.send(self.models_of(order, client))
         self.send(told or self.account_of(order, unusable))
         self.send(update or self.sum_of(order, scale, unusable))
+
+    def models_of(self, order: Message, client: int, scale: float = 1.0) -> Message:
+        """A whole MODELS message; with a scale other than 1 that of a liar."""
+        found = scale * models_of(client, order.iteration)
+        return models_of_client(order.iteration, client, found)
 
     def account_of(
         self, order: Message, unusable: Sequence[int] = (), seconds: float = 0.5

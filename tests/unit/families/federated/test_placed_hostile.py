@@ -1,6 +1,7 @@
 """Hosts of slots that lie or send nonsense, and a server that does: each harms itself alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -8,8 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
+from mdgan.engine.answers import Answers
 from mdgan.engine.host.loop import HostFailed
+from mdgan.families.federated.aggregation import combine_models
 from mdgan.families.federated.messages import ROUND
 from mdgan.families.federated.placed_host import PlacedHost
 from mdgan.families.federated.placed_messages import (
@@ -24,10 +28,11 @@ from mdgan.families.federated.settings import MOST_SLOTS
 from mdgan.families.federated.slot_count import SlotCount
 from mdgan.families.federated.slots import SlotsInside
 from mdgan.families.federated.training_load import Load
+from mdgan.gan.aggregation_form import parse_robust_rule
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from tests.unit.families.federated.placing import SHAPE, PlacingStage, mean_over
-from tests.unit.families.federated.rounds import E
+from tests.unit.families.federated.rounds import E, make_models, models_of
 from tests.unit.gan import small
 
 MakeRounds = Callable[..., PlacingStage]
@@ -139,6 +144,69 @@ def test_losses_that_are_no_numbers_do_no_harm(placing: MakeRounds, loss: float)
     made.finished(host)
     assert made.has_become(mean_over(E, ALL))
     assert made.metrics()[-1]["discriminator_loss"] is None
+
+
+# ----- every client's models, for rules that outvote liars
+
+
+def combined(iteration: int, clients: Sequence[int]) -> Tensor:
+    """The median of these clients' models after a round, and after all clients' before."""
+    sent = make_models().vector.read() if iteration == E else combined(iteration - E, ALL)
+    answers = Answers({n: models_of(n, iteration) for n in clients})
+    median = parse_robust_rule("median")
+    vector = make_models().vector
+    return combine_models(median, sent, answers, {}, vector, as_differences=False).float()
+
+
+PACKETS: dict[str, Callable[[Message], Message]] = {
+    "NaN": lambda m: replace(m, tensors={"models": m.tensors["models"] * float("nan")}),
+    "shape": lambda m: replace(m, tensors={"models": torch.zeros(3)}),
+    "whole numbers": lambda m: replace(m, tensors={"models": m.tensors["models"].long()}),
+    "nothing": lambda m: replace(m, tensors={}),
+    "other client": lambda m: replace(m, fields={"client": 1}),
+    "no client": lambda m: replace(m, fields={"client": [4]}),
+}
+
+
+@pytest.mark.parametrize("name", PACKETS)
+def test_models_that_cannot_be_used_cost_the_host_its_link(placing: MakeRounds, name: str) -> None:
+    made = placing(num_workers=2, iterations=2 * E, aggregation="median")
+    one, bad = made.begin_slots(2)
+    one.gives_all = True
+    order, clients = bad.take_round(E)
+    bad.send(PACKETS[name](bad.models_of(order, clients[0])))
+    made.wait_for_event("lost")
+    one.answer_round(E)
+    assert one.answer_round(E) == clients
+    made.finished(one)
+    assert made.has_become(combined(2 * E, ALL))
+
+
+@pytest.mark.parametrize("sent", [0, 1, 2])
+def test_models_of_some_clients_are_not_enough(placing: MakeRounds, sent: int) -> None:
+    made = placing(num_workers=2, iterations=E, aggregation="median")
+    one, bad = made.begin_slots(2)
+    one.gives_all = True
+    order, clients = bad.take_round(E)
+    for client in clients[:sent]:
+        bad.send(bad.models_of(order, client))
+    bad.answer_with(order)
+    assert "models of all" in made.wait_for_event("lost")["reason"]
+    one.answer_round(E)
+    assert one.answer_round(E) == clients
+    made.finished(one)
+    assert made.has_become(combined(E, ALL))
+
+
+def test_absurd_models_of_one_client_are_left_out(placing: MakeRounds) -> None:
+    made = placing(num_workers=1, iterations=E, aggregation="median")
+    (host,) = made.begin_slots(1)
+    order, clients = host.take_round(E)
+    for client in clients:
+        host.send(host.models_of(order, client, scale=1e6 if client == 3 else 1.0))
+    host.answer_with(order)
+    made.finished(host)
+    assert made.has_become(combined(E, [1, 2, 4, 5, 6]))
 
 
 # ----- what hosts offer when they arrive

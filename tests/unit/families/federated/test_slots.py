@@ -40,8 +40,10 @@ def sum_of(*clients: int) -> Tensor:
 
 
 @contextmanager
-def processes(train: Train = played, most: int = 4) -> Iterator[Slots]:
-    slots = SlotProcesses(SHAPE, most, lambda: train, lambda _: torch.set_num_threads(1))
+def processes(train: Train = played, most: int = 4, *, gives_all: bool = False) -> Iterator[Slots]:
+    slots = SlotProcesses(
+        SHAPE, most, lambda: train, lambda _: torch.set_num_threads(1), gives_all=gives_all
+    )
     try:
         yield slots
     finally:
@@ -59,10 +61,24 @@ def processes(train: Train = played, most: int = 4) -> Iterator[Slots]:
 def test_any_slots_find_the_same_sum(lists: Sequence[Sequence[int]]) -> None:
     with processes() as slots:
         for made in (slots, SlotsInside(SHAPE, played), slots):
-            told, total = made.train([tasks(*own) for own in lists], MODELS, 7)
+            told, total, found = made.train([tasks(*own) for own in lists], MODELS, 7)
+            assert not found
             assert same_bits(total, sum_of(1, 2, 3, 4, 5))
             assert sorted(each.client for each in told) == [1, 2, 3, 4, 5]
             assert {each.client: each.losses for each in told} == {n: (n, 7) for n in range(1, 6)}
+
+
+def test_slots_give_the_models_of_every_client_that_can_be_used() -> None:
+    def train(task: Task, models: Tensor, iteration: int) -> tuple[Tensor, Tensor]:
+        found, losses = played(task, models, iteration)
+        return (found.fill_(float("nan")) if task.client == 2 else found), losses
+
+    with processes(train, gives_all=True) as slots:
+        for made in (slots, SlotsInside(SHAPE, train, gives_all=True)):
+            _, total, found = made.train([tasks(1, 2), tasks(3)], MODELS, 7)
+            assert same_bits(total, sum_of(1, 3))
+            assert sorted(found) == [1, 3]
+            assert all(same_bits(found[n], found_by(n)) for n in found)
 
 
 def dying_at(client: int, until: Callable[[], bool]) -> Train:
@@ -87,9 +103,10 @@ def test_the_clients_of_a_slot_that_dies_are_trained_again_and_counted_once(
         first_time.touch()
         return False
 
-    with processes(dying_at(2, has_died)) as slots:
-        told, total = slots.train([tasks(1, 2, 3), tasks(4, 5)], MODELS, 7)
+    with processes(dying_at(2, has_died), gives_all=True) as slots:
+        told, total, found = slots.train([tasks(1, 2, 3), tasks(4, 5)], MODELS, 7)
     assert first_time.exists()
+    assert sorted(found) == [1, 2, 3, 4, 5]
     assert same_bits(total, sum_of(1, 2, 3, 4, 5))
     assert sorted(each.client for each in told) == [1, 2, 3, 4, 5]
 
@@ -106,7 +123,7 @@ def test_models_that_are_not_finite_are_in_no_sum() -> None:
         return (found.fill_(float("inf")) if task.client == 2 else found), losses
 
     with processes(train) as slots:
-        told, total = slots.train([tasks(1, 2, 3)], MODELS, 7)
+        told, total, _ = slots.train([tasks(1, 2, 3)], MODELS, 7)
     assert same_bits(total, sum_of(1, 3))
     assert {each.client: each.usable for each in told} == {1: True, 2: False, 3: True}
 
