@@ -11,11 +11,11 @@ import torch
 
 from mdgan.families.contract import HostNeeds
 from mdgan.families.mdgan.algorithm import Assignment
-from mdgan.families.mdgan.discriminator_stack import CannotStack
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.worker import Answers, LearningLater, OneByOne, Worker, WorkerGroup
 from mdgan.gan.labels import Samples
+from mdgan.gan.model_stack import CannotStack
 from mdgan.settings.machine import num_cores
 
 _log = logging.getLogger(__name__)

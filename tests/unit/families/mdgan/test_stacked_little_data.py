@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from mdgan.families.mdgan.discriminator_stack import CannotStack
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
 from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.labels import Samples
+from mdgan.gan.model_stack import CannotStack
 from mdgan.gan.regularizers import with_spectral_norm
 from tests.unit.families.mdgan import test_stacked_workers as plain
 from tests.unit.families.mdgan.test_stacked_workers import RANKS, Workers, asked, assert_close

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.families.mdgan.algorithm import Assignment
-from mdgan.families.mdgan.discriminator_stack import CannotStack
 from mdgan.families.mdgan.stacked_workers import StackedWorkers
 from mdgan.families.mdgan.worker import Answers, OneByOne, Worker, WorkerGroup
 from mdgan.gan.arithmetic import prepare
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.labels import Samples
+from mdgan.gan.model_stack import CannotStack
 from mdgan.gan.optimizer_settings import LOOKAHEAD, OPTIMIZERS, Policy
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState
@@ -179,7 +179,7 @@ def test_optimizers_that_keep_all_by_parameter_step_at_once(name: str) -> None:
 )
 def test_other_optimizers_step_one_discriminator_at_a_time(name: str) -> None:
     workers = make_workers(dense, policy=Policy(name))
-    with pytest.raises(CannotStack, match="steps one discriminator at a time"):
+    with pytest.raises(CannotStack, match="steps one model at a time"):
         StackedWorkers(workers, small.SHAPE)
 
 

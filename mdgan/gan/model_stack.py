@@ -1,0 +1,260 @@
+"""Several equal models, computed at once: `torch.func` over stacked weights.
+
+Shapes are written [R, …]: something for each of R of the models.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor, nn
+
+from mdgan.gan.arithmetic import finite_or_zero
+
+_STACKABLE = (torch.optim.Adam, torch.optim.RAdam, torch.optim.SGD)
+"""Optimizers that keep all their state by parameter, so that one can step with the state of many.
+
+Others count steps for all their parameters together, and models may have taken different numbers.
+"""
+
+
+class CannotStack(ValueError):
+    """These models must be computed one by one; the text says why."""
+
+
+class Trained(Protocol):
+    """A model with its optimizer.
+
+    Attributes:
+        model: in training mode.
+        optimizer: over its parameters.
+    """
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+
+    def clip(self) -> None:
+        """Scales the gradients that are in place down to the policy's norm."""
+
+
+class Weights(NamedTuple):
+    """Parameters and buffers of R models, by their names in the model, [R, …] each."""
+
+    parameters: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+
+
+class ModelStack:
+    """Equal models, one row each of stacked weights.
+
+    After `adopt` every model's parameters and buffers are views of its row. Code that reads them or
+    writes to them in place, such as `Discriminator.load_state`, works as before.
+
+    Args:
+        owners: the models with their optimizers, at least one.
+
+    Raises:
+        CannotStack: they differ, or their optimizer is none that `_STACKABLE` lists.
+    """
+
+    def __init__(self, owners: Sequence[Trained]) -> None:
+        _check_alike([owner.model for owner in owners])
+        self._owners = list(owners)
+        # Kept, because looking parameters up in a model takes as long as computing a small one.
+        self._named = {owner: dict(owner.model.named_parameters()) for owner in owners}
+        # Not a copy: the copy of a model from `arithmetic.prepare` would call the original.
+        self._template = owners[0].model
+        models = [owner.model for owner in owners]
+        self._parameters = _stacked([dict(model.named_parameters()) for model in models])
+        self._buffers = _stacked([dict(model.named_buffers()) for model in models])
+        self._learnt = [n for n, p in self._template.named_parameters() if p.requires_grad]
+        self._optimizer = _one_for_all(owners)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the models live."""
+        return next(self._template.parameters()).device
+
+    def rehearse(self, compute: Callable[[Weights], Tensor], *others: Tensor) -> None:
+        """Computes gradients with copies of all weights, to see whether that works.
+
+        Args:
+            compute: from weights to a scalar with its graph, as in training.
+            others: what else the scalar has gradients for.
+
+        Raises:
+            CannotStack: it does not work.
+        """
+        copies = Weights(_tensors(self._parameters.clone()), _tensors(self._buffers.clone()))
+        learnt = self.learnt(copies)
+        try:
+            torch.autograd.backward(compute(copies), inputs=[*learnt, *others])
+        except CannotStack:
+            raise
+        except Exception as error:  # torch may refuse a model with any error
+            reason = (str(error).splitlines() or [""])[0]
+            raise CannotStack(f"{type(error).__name__}: {reason}") from error
+
+    def adopt(self) -> None:
+        """Makes every model's weights views of the stack."""
+        for row, owner in enumerate(self._owners):
+            for name, parameter in self._named[owner].items():
+                parameter.data = self._parameters[name][row]
+            for name, buffer in owner.model.named_buffers():
+                buffer.data = self._buffers[name][row]
+
+    def arrange(self, owners: Sequence[Trained]) -> None:
+        """Puts the rows in another order, and adopts.
+
+        Args:
+            owners: the same ones, in the new order of their rows.
+        """
+        if self._owners == list(owners):
+            return
+        place = {owner: row for row, owner in enumerate(self._owners)}
+        order = torch.tensor([place[owner] for owner in owners]).to(self.device)
+        self._parameters, self._buffers = self._parameters[order], self._buffers[order]
+        self._owners = list(owners)
+        self.adopt()
+
+    def step(self, rows: Sequence[int], scale: float) -> None:
+        """One step of these models' own optimizers, computed at once.
+
+        Args:
+            rows: of the models.
+            scale: of the losses; gradients are divided by it first. A model with a gradient that
+                is not finite steps with zeros.
+        """
+        chosen = []
+        for row in rows:
+            owner = self._owners[row]
+            parameters, own = self._named[owner].values(), owner.optimizer
+            finite_or_zero([p.grad for p in parameters if p.grad is not None], scale)
+            owner.clip()
+            for parameter in parameters:
+                chosen.append(parameter)
+                # The state stays in its own optimizer, which may have loaded another one since.
+                self._optimizer.state[parameter] = own.state[parameter]
+        self._optimizer.param_groups[0]["params"] = chosen
+        self._optimizer.param_groups[0]["lr"] = own.param_groups[0]["lr"]  # that of the iteration
+        self._optimizer.step()
+
+    def outputs(self, weights: Weights, read: Callable[..., Any], *inputs: Tensor) -> Any:
+        """What the models make of inputs of their own; buffers change in place.
+
+        Args:
+            weights: of R models.
+            read: takes what one model gives, and its inputs; gives a tensor or a tuple of tensors.
+            inputs: [R, …] each.
+
+        Returns:
+            What `read` gives, [R, …] each, with its graph.
+
+        Raises:
+            CannotStack: the model puts another tensor in a buffer's place.
+        """
+
+        def one(
+            parameters: dict[str, Tensor], buffers: dict[str, Tensor], *given: Tensor
+        ) -> tuple[Any, dict[str, Tensor]]:
+            own = {**parameters, **buffers}
+            made = torch.func.functional_call(self._template, own, given)
+            return read(made, *given), {name: own[name] for name in buffers}
+
+        vectorized: Any = torch.vmap(one, randomness="different")
+        found, after = vectorized(*weights, *inputs)
+        for name, buffer in weights.buffers.items():
+            if after[name].data_ptr() != buffer.data_ptr():
+                raise CannotStack(f"{name} is replaced, not written to")
+        return found
+
+    def chosen(self, rows: Sequence[int]) -> Weights:
+        """The weights of some rows without a graph: all of the stack, or copies of some rows."""
+        parameters, buffers = self._parameters, self._buffers
+        if len(rows) < len(self._owners):
+            chosen = torch.tensor(rows, device=self.device)
+            parameters, buffers = parameters[chosen], buffers[chosen]
+        return Weights(_tensors(parameters.detach()), _tensors(buffers))
+
+    def learnt(self, weights: Weights) -> list[Tensor]:
+        """The tensors among some weights that models learn; from now on they want gradients."""
+        return [weights.parameters[name].requires_grad_() for name in self._learnt]
+
+    def put_back(self, rows: Sequence[int], weights: Weights) -> None:
+        """Writes changed buffers back if they are copies; the stack's own are changed in place."""
+        if len(rows) < len(self._owners):
+            chosen = torch.tensor(rows, device=self.device)
+            for name, buffer in weights.buffers.items():
+                self._buffers[name][chosen] = buffer
+
+    @torch.no_grad()
+    def put_gradients(self, rows: Sequence[int], weights: Weights, *, begin: bool) -> None:
+        """Takes the gradients of weights as those of some models.
+
+        Args:
+            rows: of the models.
+            weights: theirs; those that `learnt` gave have gradients, or None where there are none.
+            begin: whether to replace the gradients that are there, or to add to them.
+        """
+        there: list[Tensor] = []
+        more: list[Tensor] = []
+        found = {name: weights.parameters[name].grad for name in self._learnt}
+        by_row = {name: g.unbind(0) for name, g in found.items() if g is not None}
+        for place, row in enumerate(rows):
+            for name, parameter in self._named[self._owners[row]].items():
+                gradient = by_row[name][place] if name in by_row else None
+                if begin or parameter.grad is None:
+                    parameter.grad = gradient
+                elif gradient is not None:
+                    there.append(parameter.grad)
+                    more.append(gradient)
+        if there:
+            torch._foreach_add_(there, more)
+
+
+def _stacked(tensors: Sequence[dict[str, Tensor]]) -> TensorDict:
+    """Copies of tensors of the same names, [W, …] each."""
+    names = tensors[0].keys()
+    stacks = {name: torch.stack([own[name].detach() for own in tensors]) for name in names}
+    return TensorDict(stacks, batch_size=[len(tensors)])
+
+
+def _tensors(stacks: TensorDict) -> dict[str, Tensor]:
+    """The same tensors as a dict by name."""
+    tensors: dict[str, Tensor] = stacks.to_dict()
+    return tensors
+
+
+def _check_alike(models: Sequence[nn.Module]) -> None:
+    first, *others = map(_described, models)
+    if any(other != first for other in others):
+        raise CannotStack("their models differ")
+    if not first[1]:
+        raise CannotStack("their models have no weights")
+
+
+def _described(model: nn.Module) -> tuple[str, list[tuple[Any, ...]]]:
+    """What all models must have in common: layers, their settings, names, shapes and types."""
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return repr(model), [(n, t.shape, t.dtype, t.device, t.requires_grad) for n, t in named]
+
+
+def _one_for_all(owners: Sequence[Trained]) -> torch.optim.Optimizer:
+    """An optimizer of the same kind and settings as each one's own, for all parameters."""
+    optimizers = [owner.optimizer for owner in owners]
+    kinds = {type(optimizer) for optimizer in optimizers}
+    settings = [
+        {name: value for name, value in group.items() if name != "params"}
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+    ]
+    if len(kinds) > 1:
+        raise CannotStack("their optimizers differ")
+    if (kind := kinds.pop()) not in _STACKABLE:
+        raise CannotStack(f"{kind.__name__} steps one model at a time")
+    if len(settings) > len(optimizers) or any(own != settings[0] for own in settings):
+        raise CannotStack("their optimizers have several settings")
+    parameters = [p for owner in owners for p in owner.model.parameters()]
+    make: Callable[..., torch.optim.Optimizer] = type(optimizers[0])
+    return make([{"params": parameters, **settings[0]}])
