@@ -45,8 +45,9 @@ def place(
     Args:
         strategy: `rr`: as many clients for every slot; the first slots take the remainder (section
             4.1). `bb`: the largest client first, always to the slot with the fewest batches (4.1).
-            `lb`: the largest client first, always to the slot with the fewest predicted seconds; of
-            those with equally many to the fastest kind (4.2).
+            `lb`: the largest client first, always to the slot that is predicted to be done with it
+            first; of those that are done at once to the fastest kind (4.2, but for a difference
+            that `docs/decisions.md` explains).
         clients: in the order in which they were drawn.
         num_batches: by client, x ≥ 1; `rr` does not read it.
         slots: at least one, in any order; the lower host, then the lower number comes first.
@@ -60,12 +61,12 @@ def place(
         return _equally_many(clients, ordered)
     largest_first = sorted(clients, key=num_batches.__getitem__, reverse=True)
     if strategy == "bb":
-        return _least_loaded(largest_first, num_batches, ordered, lambda _, x: x)
+        return _done_first(largest_first, num_batches, ordered, lambda _, x: x)
     kinds, sizes = {slot.kind for slot in ordered}, {num_batches[client] for client in clients}
     predicted = {kind: {x: seconds(kind, x) for x in sizes} for kind in kinds}
     total = {kind: sum(predicted[kind][num_batches[n]] for n in clients) for kind in kinds}
     fastest_first = sorted(ordered, key=lambda slot: total[slot.kind])
-    return _least_loaded(largest_first, num_batches, fastest_first, lambda k, x: predicted[k][x])
+    return _done_first(largest_first, num_batches, fastest_first, lambda k, x: predicted[k][x])
 
 
 def _equally_many(clients: Sequence[int], slots: Sequence[Slot]) -> Placement:
@@ -74,14 +75,17 @@ def _equally_many(clients: Sequence[int], slots: Sequence[Slot]) -> Placement:
     return {slot: list(clients[begins[n] : begins[n + 1]]) for n, slot in enumerate(slots)}
 
 
-def _least_loaded(
+def _done_first(
     clients: Iterable[int], num_batches: Mapping[int, int], slots: Sequence[Slot], cost: Seconds
 ) -> Placement:
-    """Gives each client to the slot that has least to do so far; of equal ones, to the first."""
+    """Gives each client to the slot that is done with it first; of equal ones, to the first."""
     placement: Placement = {slot: [] for slot in slots}
-    loads = [(0.0, n) for n in range(len(slots))]
+    loads: dict[str, list[tuple[float, int]]] = {}  # by kind, heaps of load and place in `slots`
+    for n, slot in enumerate(slots):
+        loads.setdefault(slot.kind, []).append((0.0, n))
     for client in clients:
-        load, n = loads[0]
+        x = num_batches[client]
+        done, n = min((of[0][0] + cost(kind, x), of[0][1]) for kind, of in loads.items())
         placement[slots[n]].append(client)
-        heapq.heapreplace(loads, (load + cost(slots[n].kind, num_batches[client]), n))
+        heapq.heapreplace(loads[slots[n].kind], (done, n))
     return placement

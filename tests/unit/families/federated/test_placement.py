@@ -84,11 +84,32 @@ def test_batches_are_balanced_by_their_number_alone() -> None:
     assert placed == {slots[0]: [2], slots[1]: [1, 3]}
 
 
+@quick
+@given(sizes, slot_lists)
+def test_learnt_seconds_give_each_client_to_the_slot_that_is_done_with_it_first(
+    batches: list[int], slots: list[Slot]
+) -> None:
+    num_batches = dict(enumerate(batches))
+    placed = place("lb", list(num_batches), num_batches, slots, seconds)
+    load = dict.fromkeys(slots, 0.0)
+    for client in sorted(num_batches, key=num_batches.__getitem__, reverse=True):
+        (at,) = (slot for slot, trained in placed.items() if client in trained)
+        done = {slot: load[slot] + seconds(slot.kind, num_batches[client]) for slot in slots}
+        assert done[at] == min(done.values())
+        load[at] = done[at]
+
+
+def test_a_slow_slot_without_work_gets_no_client_that_takes_it_too_long() -> None:
+    slots = [Slot(1, 0, "fast"), Slot(2, 0, "slow")]
+    placed = place("lb", [1, 2, 3], {1: 10, 2: 10, 3: 10}, slots, seconds)
+    assert placed == {slots[0]: [1, 2, 3], slots[1]: []}
+
+
 def test_learnt_seconds_give_the_largest_client_to_the_fastest_slot_and_more_work_to_it() -> None:
     slow, fast, faster = Slot(1, 0, "slow"), Slot(3, 0, "fast"), Slot(2, 5, "fast")
     sampled = {4: 8, 9: 8, 6: 16, 7: 4, 8: 4}
     placed = place("lb", list(sampled), sampled, [slow, fast, faster], seconds)
-    assert placed == {faster: [6], fast: [4, 7, 8], slow: [9]}
+    assert placed == {faster: [6, 8], fast: [4, 9], slow: [7]}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
