@@ -15,10 +15,11 @@ from mdgan.families import registry
 from mdgan.launch.resolve import Resolved, known_settings
 from mdgan.launch.settings import LaunchSettings
 from mdgan.plan.layout import Link
+from mdgan.plan.machines import parse_machines
 
 _log = logging.getLogger(__name__)
 
-_OFFERED = ("workers_per_host", "threads", "datasets_dir")
+_OFFERED = ("workers_per_host", "threads", "datasets_dir", "data_dir", "slots", "placement")
 _NOT_OFFERED = [
     name
     for name in known_settings() - set(_OFFERED)
@@ -46,9 +47,11 @@ _MOST_MEGABITS = 1e9
 )
 @click.option(
     "--machines",
-    type=click.Choice(["one", "each"]),
     default="one",
-    help="All processes share the cores of one machine like this, or each has its own.",
+    metavar="one|each|LIST",
+    help="All processes share the cores of one machine like this, or each has its own; or these "
+    'beside the server\'s: "4x fast, 8x slow:0.5/2" are eight that are half as fast as this, with '
+    "two --slots each.",
 )
 @click.option(
     "--shard-size",
@@ -71,6 +74,7 @@ def plan(
     """
     layers = read_layers(config, flags)
     link = _link(bandwidth, latency)
+    named = () if machines in ("one", "each") else parse_machines(machines)
     # How and where a finished run went does not matter, only what it computed.
     launch = replace(LaunchSettings.read({"transport": "tcp"}, *layers), ranks=None)
     if launch.device != "cpu":
@@ -93,7 +97,7 @@ def plan(
     dataset = load_dataset(resolved)
     settings = settings_with_defaults(layers, dataset)
     shared = machines == "one"
-    page = foretell(settings, launch, dataset, link, shared=shared, shard_size=shard_size)
+    page = foretell(settings, launch, dataset, link, named, shared=shared, shard_size=shard_size)
     _log.info("%s", page, extra={"shown": "result"})
 
 

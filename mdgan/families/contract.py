@@ -9,7 +9,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from mdgan.engine.settings import RunSettings
 from mdgan.settings.declare import one_of, setting
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mdgan.engine.parts import HostPart, ServerPart
     from mdgan.gan.build import Models
     from mdgan.observe.tracer import Tracer
+    from mdgan.records.placements import Placed
 
 S = TypeVar("S", bound=RunSettings)
 
@@ -154,6 +155,59 @@ class Exchange(Generic[S]):
     moved: Callable[[Sequence[Sequence[int]]], float]
 
 
+class PlannedHost(NamedTuple):
+    """A host of a planned run that trains clients without a home.
+
+    Attributes:
+        slots: how many it has.
+        speed: of each of them; 1 as those of this machine.
+    """
+
+    slots: int
+    speed: float
+
+
+class Share(NamedTuple):
+    """What such a host does in a step.
+
+    Attributes:
+        clients: how many it trains.
+        seconds: until its last slot is done.
+        busy: how long a slot of it trains meanwhile, on average.
+        out: bytes that the server sends it.
+        back: bytes that it answers with.
+    """
+
+    clients: int
+    seconds: float
+    busy: float
+    out: float
+    back: float
+
+
+@dataclass(frozen=True)
+class Placing:
+    """Clients without a home, for `mdgan plan`.
+
+    Attributes:
+        clients: of the run.
+        a_step: how many of them train in a step.
+        slots: of a host.
+        about: what is known of the clients, for people.
+        seconds: from what a short run recorded, how long a client takes on this machine, by the
+            number of its batches: those that were measured.
+        shares: from that, all hosts and how many clients train in a step, what each host does in a
+            usual step.
+    """
+
+    clients: int
+    a_step: int
+    slots: int
+    about: str
+    seconds: "Callable[[Sequence[Placed]], Mapping[int, float]]"
+    shares: "Callable[[Sequence[Placed], Sequence[PlannedHost], int], Sequence[Share]]"
+
+
 def _as_they_are(settings: S, _counts: Sequence[int]) -> S:
     return settings
 
@@ -183,6 +237,8 @@ class Planning(Generic[S]):
         with_groups: settings, of which only those workers take part that are given: so many of each
             group, numbered group by group.
         exchange: what hosts hand to each other; None if nothing.
+        placing: how clients without a home are placed; None if there are none. Of the short run,
+            clients are then what takes time on hosts, and no worker.
         remedies: by bottleneck (`link`, `latency`, `server`, `workers`, `cores`), changes of
             settings that may help.
         labels: what people call a phase of a step, if not by its name; equal labels are one stage.
@@ -202,6 +258,7 @@ class Planning(Generic[S]):
     groups: Mapping[str, Sequence[int]] = field(default_factory=dict)
     with_groups: Callable[[S, Sequence[int]], S] = _as_they_are
     exchange: Exchange[S] | None = None
+    placing: Placing | None = None
     remedies: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, tuple[str, float]] = field(default_factory=dict)
@@ -280,16 +337,19 @@ class Builder(ABC, Generic[S]):
         del settings, models, class_counts
         return []
 
-    def planning(self, settings: S, models: "Models", shard_size: int | None) -> Planning[S]:
+    def planning(
+        self, settings: S, models: "Models", class_counts: ClassCounts | None
+    ) -> Planning[S]:
         """What `mdgan plan` must know of the algorithm; the default fits if steps are alike.
 
         Args:
             settings: of the planned run.
             models: of the run.
-            shard_size: m, in samples; None if the user has not said.
+            class_counts: what each worker holds, or each client without a home; None if that is
+                not known.
 
         Raises:
-            BadInput: without m nothing can be said.
+            BadInput: without them nothing can be said.
         """
-        del models, shard_size
+        del models, class_counts
         return Planning(settings)

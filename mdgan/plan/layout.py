@@ -11,6 +11,10 @@ _PAYLOAD = 1448 / 1538
 """The part of Ethernet's bits that is left for what is sent over TCP."""
 
 
+Workers = tuple[int, ...]
+"""Those of one host, in increasing order."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """Who computes where.
@@ -21,13 +25,15 @@ class Layout:
         host_threads: compute threads of a host.
         server_threads: compute threads of the server.
         shared: whether one machine runs everything; else the server and every host have their own.
+        speeds: of each host; 1 as on this machine. Empty if all are.
     """
 
-    hosts: tuple[tuple[int, ...], ...]
+    hosts: tuple[Workers, ...]
     cores: int
     host_threads: int
     server_threads: int
     shared: bool
+    speeds: tuple[float, ...] = ()
 
     @property
     def sizes(self) -> list[int]:
@@ -53,8 +59,9 @@ class Layout:
         workers = [worker for carried in self.hosts for worker in carried]
         count = num_participants(participation, len(workers))
         chosen = {workers[n * len(workers) // count] for n in range(count)}
-        hosts = (tuple(n for n in carried if n in chosen) for carried in self.hosts)
-        return replace(self, hosts=tuple(carried for carried in hosts if carried))
+        hosts = [tuple(n for n in carried if n in chosen) for carried in self.hosts]
+        speeds = [speed for speed, carried in zip(self.speeds, hosts, strict=False) if carried]
+        return replace(self, hosts=tuple(filter(None, hosts)), speeds=tuple(speeds))
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class Link:
         return 8 * num_bytes / (_PAYLOAD * self.bits_per_second)
 
 
-def consecutive(sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+def consecutive(sizes: Sequence[int]) -> tuple[Workers, ...]:
     """The workers of hosts that carry so many, numbered from 1."""
     ends = accumulate(sizes)
     return tuple(tuple(range(end - n + 1, end + 1)) for n, end in zip(sizes, ends, strict=True))

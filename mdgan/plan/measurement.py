@@ -29,6 +29,7 @@ from mdgan.plan.phases import (
 from mdgan.plan.prediction import Costs, Traffic, friction
 from mdgan.plan.short_run import Role, play
 from mdgan.plan.stages import Counts, Stages, times
+from mdgan.records.placements import Placed
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +54,8 @@ class Measured(NamedTuple):
         shared_bytes: memory of every process: Python, torch, mdgan.
         server_bytes: what the server has besides.
         host_bytes: what a host with one worker has besides.
-        worker_bytes: what each further worker takes.
+        worker_bytes: what each further worker takes, or each slot of clients without a home.
+        placed: where such clients were trained.
     """
 
     costs: Costs
@@ -64,6 +66,7 @@ class Measured(NamedTuple):
     server_bytes: int
     host_bytes: int
     worker_bytes: int
+    placed: Sequence[Placed] = ()
 
 
 class _Played(NamedTuple):
@@ -83,12 +86,14 @@ class Measurement:
         dataset: its models and shape; no data are read.
         layout: of the planned run.
         planning: what the algorithm says of itself.
+        hosts_here: how many hosts of clients without a home share this machine.
     """
 
     entry: Algorithm[Any]
     dataset: DatasetFile
     layout: Layout
     planning: Planning[Any]
+    hosts_here: int = 1
 
     def take(self) -> Measured:
         """Measures everything."""
@@ -96,12 +101,18 @@ class Measurement:
 
         shared_bytes = psutil.Process().memory_info().rss
         planning = self.planning
-        _tell("measuring the server and a few hosts at the same time, on noise (step 1 of 2)")
-        together = self._together(_TOGETHER)
-        _tell("measuring the server and two hosts in turns (step 2 of 2)")
-        in_turns, special = self._in_turns()
+        if planning.placing is None:
+            _tell("measuring the server and a few hosts at the same time, on noise (step 1 of 2)")
+            together = self._together(_TOGETHER)
+            _tell("measuring the server and two hosts in turns (step 2 of 2)")
+            in_turns, special = self._in_turns()
+        else:
+            _tell("measuring the server and all slots of this machine at the same time, on noise")
+            together = self._play([[1] * self.hosts_here], planning.settings, _TOGETHER)
+            in_turns, special = together, set()
 
         hosts, traffic = self._asked(), self._traffic(together)
+        speeds = self.layout.asked(planning.settings.participation).speeds
         found = self._stages(together, in_turns, special)
         factor = 1.0
         if self.layout.shared:
@@ -119,16 +130,20 @@ class Measurement:
             each._replace(asked={phase: longer * s for phase, s in each.asked.items()})
             for each in found.workers
         ]
+        if planning.placing is not None:  # what clients take is told by `Placing.shares`
+            workers = [HostStages(_of_messages(each.asked), {}, {}) for each in workers]
         limits = self.entry.build().message_sizes(
             planning.settings, models_of(planning.settings, self.dataset)
         )
         worker_bytes = planning.worker_bytes or limits.state_bytes
+        if planning.placing is not None:
+            worker_bytes = max(role.forked_bytes for role in together.roles)
         own_bytes = [
             role.own_bytes - (sum(counts) - 1) * worker_bytes
             for counts, role in zip(together.hosts, together.roles, strict=True)
         ]
         return Measured(
-            replace(found, workers=workers).costs(hosts).times(factor),
+            replace(found, workers=workers).costs(hosts).times(factor).at(speeds),
             found.of_server(found.server, hosts),
             dict(zip(self._groups(), workers, strict=True)),
             traffic,
@@ -136,6 +151,7 @@ class Measurement:
             together.server.own_bytes,
             max(0, *own_bytes),
             worker_bytes,
+            together.server.placed,
         )
 
     def count(self) -> Traffic:
@@ -206,7 +222,7 @@ class Measurement:
         shared, planning = self.layout.shared, self.planning
         alone = self._server(in_turns, special, busy=False)
         busy = self._server(together, (), busy=True) if shared else alone
-        messages = {phase: seconds for phase, seconds in busy.items() if phase in MESSAGES}
+        messages = _of_messages(busy)
         played = together if shared else in_turns
         workers = [
             host_stages(
@@ -259,6 +275,10 @@ class Measurement:
             found = iter(bytes_of_hosts(known, filter(None, asked)))
             sums.append([next(found) if size else 0.0 for size in asked])
         return tuple(map(sum, zip(*sums, strict=True)))
+
+
+def _of_messages(found: Seconds) -> Seconds:
+    return {phase: seconds for phase, seconds in found.items() if phase in MESSAGES}
 
 
 def _tell(text: str) -> None:

@@ -9,13 +9,13 @@ from mdgan.models.registry import architecture
 from mdgan.models.settings import FILE
 from mdgan.plan.multiplications import multiplications
 from mdgan.plan.padding import PROCESSORS, Multiplication, near_multiples, waste, worst_layer
-from mdgan.plan.words import Row
+from mdgan.plan.words import Part
 
 _SIZES, _WIDTHS = (8, 16, 32, 64), (16, 64)
 _WORTH_IT = 0.05
 
 
-def padding_rows(settings: RunSettings, dataset: DatasetFile) -> list[Row]:
+def padding_part(settings: RunSettings, dataset: DatasetFile) -> Part:
     """Processor, share of wasted work, and the layer that wastes most with what would waste less.
 
     Args:
@@ -23,12 +23,13 @@ def padding_rows(settings: RunSettings, dataset: DatasetFile) -> list[Row]:
         dataset: its dataset file.
 
     Returns:
-        A row a processor; none if the models cannot run without numbers.
+        A heading, and a row a processor; none if the models cannot run without numbers.
     """
     sizes = near_multiples(settings.batch_size, _SIZES)
     found = multiplications(models_of(settings, dataset), [settings.batch_size, *sizes])
+    title = "multiplications of padding"
     if found is None:
-        return []
+        return title, []
     now = found[settings.batch_size]
     others = [(f"--batch-size {size}", found[size]) for size in sizes]
     others += _other_widths(settings, dataset)
@@ -46,7 +47,7 @@ def padding_rows(settings: RunSettings, dataset: DatasetFile) -> list[Row]:
             least, text = min(better)
             parts.append(f"with {text} {least:.0%}")
         rows.append((processor.name, f"{wasted:.0%}", "; ".join(parts)))
-    return rows
+    return title, rows
 
 
 def _other_widths(

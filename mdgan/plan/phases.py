@@ -4,6 +4,7 @@ Seconds are charged by the clock, and as computed on all cores. Where processes 
 the latter say what a phase costs; what a phase gains by threads, only the former.
 """
 
+import contextlib
 import signal
 import time
 from collections.abc import Collection, Iterable
@@ -11,6 +12,8 @@ from itertools import chain
 from multiprocessing.synchronize import Semaphore
 from statistics import fmean, median
 from typing import NamedTuple
+
+import psutil
 
 MESSAGES = ("wait", "receive", "send")
 """Where the server reads answers, a host reads questions, and both write; and where they wait."""
@@ -45,6 +48,8 @@ class PhaseClock:
 
     Attributes:
         charges: in order.
+        forked_bytes: the most memory that one process of those has of its own which a host had
+            forked when it first answered.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class PhaseClock:
         stop_after: tuple[int, float] | None,
     ) -> None:
         self.charges: list[Charge] = []
+        self.forked_bytes = 0
         self._turn = turn
         self._holds_turn = False
         self._idle = idle
@@ -73,6 +79,9 @@ class PhaseClock:
             self._take_turns(self._turn)
         if self._stop_after is not None and self._phase == "wait":
             self._count_step(*self._stop_after)
+        elif self._stop_after is None and self._phase == "send" and not self._steps:
+            self._steps = 1
+            self.forked_bytes = _bytes_of_forks()
         self._since, self._busy_since = time.perf_counter(), time.process_time()
 
     def _take_turns(self, turn: Semaphore) -> None:
@@ -89,6 +98,15 @@ class PhaseClock:
             self._end = time.monotonic() + seconds
         if self._steps > _WARM_UP + least and time.monotonic() > self._end:
             signal.raise_signal(signal.SIGTERM)
+
+
+def _bytes_of_forks() -> int:
+    forks = psutil.Process().children(recursive=True)
+    found = [0]
+    for each in forks:
+        with contextlib.suppress(psutil.Error):  # it ends at this moment
+            found.append(int(each.memory_full_info().uss))
+    return max(found)
 
 
 def per_worker(charges: Iterable[Charge], num_workers: int) -> list[Charge]:

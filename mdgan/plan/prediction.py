@@ -11,7 +11,7 @@ other. A step is then as many answers as there are workers.
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mdgan.plan.layout import Layout, Link
 
@@ -58,6 +58,14 @@ class Costs:
             tuple(factor * each for each in self.ahead),
             *(factor * each for each in (self.exchange, self.server, self.server_busy)),
         )
+
+    def at(self, speeds: Sequence[float]) -> "Costs":
+        """With hosts so many times as fast; none if all are as fast as this machine."""
+        if not speeds:
+            return self
+        answers = (seconds / speed for seconds, speed in zip(self.answers, speeds, strict=True))
+        ahead = (seconds / speed for seconds, speed in zip(self.ahead, speeds, strict=True))
+        return replace(self, answers=tuple(answers), ahead=tuple(ahead))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import psutil
 import torch
 from torch import Tensor
 
+from mdgan.data.client_shards import ClientShards
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.images import Shape
 from mdgan.data.partitioner import InMemoryPartitioner
@@ -35,6 +36,7 @@ from mdgan.observe.tracer import OnPhase
 from mdgan.plan.forks import at_once
 from mdgan.plan.layout import Layout
 from mdgan.plan.phases import Charge, PhaseClock
+from mdgan.records.placements import Placed
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
 
 _ENDLESS = 10**9
@@ -60,7 +62,7 @@ class _Noise(InMemoryPartitioner):
 
     def __init__(self, shape: Shape, batch_size: int, num_classes: int) -> None:
         self._num_classes = num_classes
-        self._shape = (max(_LEAST_SAMPLES, 2 * batch_size), *shape)
+        self._shape = (max(_LEAST_SAMPLES, 4 * batch_size), *shape)
         super().__init__(Path())
 
     def read(self, _data_dir: Path) -> tuple[Tensor, Tensor]:
@@ -76,12 +78,16 @@ class Role(NamedTuple):
     Attributes:
         charges: where its time went.
         own_bytes: memory of its process that is not shared with the one it was forked from.
+        forked_bytes: the most that one of the processes has of its own which this one has forked.
         spans: by iteration; of its first ones at least.
+        placed: where clients without a home were trained; the server knows.
     """
 
     charges: list[Charge]
     own_bytes: int
+    forked_bytes: int
     spans: Mapping[int, Sequence[RecordedSpan]]
+    placed: Sequence[Placed] = ()
 
     def moved_bytes(self, phases: Collection[str]) -> float:
         """What it sends or receives in some phases, in a usual step in which it does."""
@@ -141,12 +147,13 @@ def play(
             be_host = partial(run_host, workers=carried, sockets=sockets, process_here=0)
             works.append(partial(_tell, own, PhaseClock(turn, idle, None), be_host))
         told = at_once(works)
-        traces = RecordedRun.read(Path(str(prepared.launch.out))).traces
+        recorded = RecordedRun.read(Path(str(prepared.launch.out)))
     names = [SERVER, *(f"host-{carried[0]}" for carried in layout.hosts)]
-    return [
-        Role([Charge(*charge) for charge in charges], own_bytes, traces[name].spans)
-        for name, (charges, own_bytes) in zip(names, told, strict=True)
-    ]
+    server, *hosts = (
+        Role([Charge(*charge) for charge in charges], own, forked, recorded.traces[name].spans)
+        for name, (charges, own, forked) in zip(names, told, strict=True)
+    )
+    return [server._replace(placed=recorded.of(Placed)), *hosts]
 
 
 @contextlib.contextmanager
@@ -155,6 +162,10 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
     ranks = LocalRanks(serves=True, hosts=layout.hosts, complete=True)
     noise = _Noise(dataset.shape, settings.batch_size, dataset.num_classes or _NUM_CLASSES)
     changes = {"world_size": 1 + layout.num_workers, **_QUIET}
+    # Some clients hold more than others, so that what more samples cost can be seen.
+    parts = [
+        torch.arange(len(noise) // 4 * (1, 2, 4)[n % 3]) for n in range(settings.num_roaming or 0)
+    ]
     with tempfile.TemporaryDirectory(prefix="mdgan-plan-") as folder:
         yield Prepared(
             replace(settings, **changes),  # type: ignore[arg-type] # by name
@@ -166,13 +177,14 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
             extractor="",
             warnings=(),
             launched=time.monotonic(),
+            clients=ClientShards(noise, parts, settings.seed) if parts else None,
         )
 
 
 def _tell(
     prepared: Prepared, clock: PhaseClock, play_role: Callable[[Prepared], None]
-) -> tuple[list[Charge], int]:
-    """Plays a role until the run is stopped; gives its charges and the memory of its process."""
+) -> tuple[list[Charge], int, int]:
+    """Plays a role until the run is stopped; gives its charges and the memory of its processes."""
     with contextlib.suppress(Interrupted):
         play_role(replace(prepared, faults=_Watched(clock=clock)))
-    return clock.charges, int(psutil.Process().memory_full_info().uss)
+    return clock.charges, int(psutil.Process().memory_full_info().uss), clock.forked_bytes

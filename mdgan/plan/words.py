@@ -12,6 +12,8 @@ from mdgan.plan.prediction import Forecast
 from mdgan.records.values import brief_seconds, brief_size
 
 Row = tuple[str, str, str]
+Part = tuple[str, Sequence[Row]]
+"""A heading and what stands below it."""
 
 
 class Page(NamedTuple):
@@ -25,7 +27,7 @@ class Page(NamedTuple):
         forecast: the answer.
         measured: on this machine.
         remedy: what would help most, and the forecast for that; None if nothing does.
-        padding: how much of the work only fills up tiles, by processor; see `padding_rows`.
+        more: parts that not every plan has.
     """
 
     unit: str
@@ -35,7 +37,7 @@ class Page(NamedTuple):
     forecast: Forecast
     measured: Measured
     remedy: tuple[str, Forecast] | None
-    padding: Sequence[Row] = ()
+    more: Sequence[Part] = ()
 
     @property
     def a_step(self) -> str:
@@ -46,13 +48,12 @@ class Page(NamedTuple):
 def in_words(page: Page) -> str:
     """The page as lines, without a last line break."""
     planning = page.question.planning
-    parts = [(page.a_step, _step(page)), ("seconds of each", _stages(page))]
+    parts: list[Part] = [(page.a_step, _step(page)), ("seconds of each", _stages(page))]
     parts.append((f"bytes of {page.a_step}", _bytes(page)))
     if planning.exchange is not None:
         parts.append((f"a {planning.exchange.name}", _exchange(page, planning.exchange)))
     parts.append(("memory, without the data", _memory(page)))
-    if page.padding:
-        parts.append(("multiplications of padding", list(page.padding)))
+    parts += [(title, rows) for title, rows in page.more if rows]
     lines = [page.title]
     for title, rows in parts:
         lines.append(title)
@@ -135,8 +136,12 @@ def _memory(page: Page) -> list[Row]:
     layout, measured = page.question.layout, page.measured
     shared, each = measured.shared_bytes, measured.worker_bytes
     own = [measured.host_bytes + (n - 1) * each for n in layout.sizes]
+    server = ("the server's process", brief_size(shared + measured.server_bytes), "")
+    if page.question.planning.placing is not None:
+        host = brief_size(shared + measured.host_bytes)
+        return [server, ("a host's process", host, ""), ("each of its slots", brief_size(each), "")]
     rows = [
-        ("the server's process", brief_size(shared + measured.server_bytes), ""),
+        server,
         ("a host's process", brief_size(shared + max(own)), f"{max(layout.sizes)} worker(s)"),
         ("a further worker in it", brief_size(each), ""),
     ]

@@ -36,6 +36,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
         (["--latency", "-1"], ["--latency -1", "0 or more"]),
         (["--latency", "nan"], ["--latency nan"]),
         (["--machines", "two"], ["--machines", "'two'", "each"]),
+        (["--machines", "2x fast:0"], ["--machines 2x fast:0", "above 0"]),
         (["--shard-size", "0"], ["--shard-size"]),
         (["--dataset", "digit"], ["digit", "did you mean 'digits'?"]),
         (["--datasets-dir", "nowhere"], ["--datasets-dir nowhere"]),
@@ -189,6 +190,33 @@ def test_rounds(tmp_path: Path) -> None:
     assert found["worker: train"] > 0
     assert "a swap" not in result.output
     assert "--wire-models int8 a round would take" in result.output
+
+
+@pytest.mark.slow
+def test_clients_placed_on_uneven_machines(tmp_path: Path) -> None:
+    flags = ["--algorithm", "fl-gan", "--clients", "40", "--participation", "0.5"]
+    flags += ["--round-iterations", "4", "--batch-size", "8", "--slots", "1"]
+    result = run("plan", *flags, "--machines", "1x fast, 2x slow:0.5/2", cwd=tmp_path)
+    assert result.status == 0, result
+    assert "20 of 40 clients in 3 host(s)" in result.output
+    found = figures(result.output)
+    assert found["server sends"] == pytest.approx(3 * found["host receives"], rel=0.05)
+    assert max(found["1x fast"], found["2x slow"]) < found["all of it"]
+    assert found["20 clients a round"] == pytest.approx(found["all of it"], rel=0.01)
+    assert found["10 clients a round"] < found["20 clients a round"] < found["40 clients a round"]
+    assert re.search(r"2x slow +.*2 slot\(s\), (6|6\.5|7) client\(s\)", result.output)
+    assert "5,000 rounds take" in result.output
+    assert 0 < found["each of its slots"] < found["a host's process"]
+
+
+@pytest.mark.slow
+def test_workers_shared_out_to_uneven_machines(tmp_path: Path) -> None:
+    flags = ["--world-size", "7", "--machines", "1x fast, 2x slow:0.25"]
+    result = run("plan", *flags, cwd=tmp_path)
+    assert result.status == 0, result
+    assert "6 worker(s) in 3 host(s)" in result.output
+    assert "worker(s); --ranks 1..4" in result.output
+    assert "worker(s); --ranks 5..5, 6..6" in result.output
 
 
 @pytest.mark.slow

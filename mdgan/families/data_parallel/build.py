@@ -97,10 +97,10 @@ class _DataParallel(Builder[DataParallelSettings]):
         return with_ring(sizes, whole, settings.num_workers)
 
     def planning(
-        self, settings: DataParallelSettings, models: Models, shard_size: int | None
+        self, settings: DataParallelSettings, models: Models, class_counts: ClassCounts | None
     ) -> Planning[DataParallelSettings]:
         """What moves, in the terms of the other papers' tables."""
-        del shard_size
+        del class_counts
         return planning(settings, models)
 
     def describe(

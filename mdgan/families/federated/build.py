@@ -110,10 +110,10 @@ class _Federated(Builder[FederatedSettings]):
         check_classes(settings.sampling, class_counts, clustered=settings.clusters.number > 0)
 
     def planning(
-        self, settings: FederatedSettings, models: Models, shard_size: int | None
+        self, settings: FederatedSettings, models: Models, class_counts: ClassCounts | None
     ) -> Planning[FederatedSettings]:
         """How a few short rounds stand for the run's, and the paper's tables."""
-        return planning(settings, models, shard_size)
+        return planning(settings, models, class_counts)
 
     def describe(
         self, settings: FederatedSettings, models: Models, class_counts: ClassCounts

@@ -5,35 +5,38 @@ from dataclasses import replace
 from mdgan.engine.message_sizes import training_bytes
 from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
-from mdgan.families.contract import Planning
+from mdgan.families.contract import ClassCounts, Planning, mean_size
+from mdgan.families.federated.placed_planning import placed_planning
 from mdgan.families.federated.settings import ClusterForm, FederatedSettings
 from mdgan.gan.build import Models, build_model, num_parameters
+from mdgan.gan.model_vector import ModelVector
 
 _FLOAT_BYTES = 4
 _PLAYED_ITERATIONS = 4
 
 
 def planning(
-    settings: FederatedSettings, models: Models, shard_size: int | None
+    settings: FederatedSettings, models: Models, class_counts: ClassCounts | None
 ) -> Planning[FederatedSettings]:
     """See `Builder.planning`; a short run has rounds of a few iterations.
 
     Raises:
         BadInput: how long a round is depends on m, which the user has not said.
     """
-    if shard_size is None and settings.round_iterations is None:
+    if class_counts is None and settings.round_iterations is None:
         raise BadInput(
             f"--round-epochs {settings.round_epochs or 1:g}: how long a round is depends on how "
             "many samples a worker has; say --shard-size or --round-iterations"
         )
     both = [build_model(kind, 0) for kind in (models.generator, models.discriminator)]
-    length = min(settings.round_length(shard_size or 0), settings.iterations)
+    mean = mean_size(class_counts or [[]])
+    length = min(settings.round_length(mean), settings.iterations)
     played = min(length, _PLAYED_ITERATIONS)
     short = replace(
         settings, round_iterations=played, round_epochs=None, clusters=ClusterForm()
     )  # noise has labels, and no groups
     fewer_bytes = [{"wire_models": "int8"}] if str(settings.wire_models) == "fp32" else []
-    return Planning(
+    usual = Planning(
         short,
         enough_workers=settings.aggregation.needs_answers,
         iterations=length,
@@ -44,6 +47,9 @@ def planning(
         remedies={"link": fewer_bytes},
         notes=_notes(settings, _FLOAT_BYTES * sum(map(num_parameters, both))),
     )
+    if settings.clients is None:
+        return usual
+    return placed_planning(replace(usual, notes={}), settings, ModelVector(*both), class_counts)
 
 
 def _notes(settings: FederatedSettings, both: int) -> dict[str, tuple[str, float]]:

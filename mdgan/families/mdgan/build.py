@@ -95,10 +95,10 @@ class _MDGAN(Builder[MDGANSettings]):
         )
 
     def planning(
-        self, settings: MDGANSettings, models: Models, shard_size: int | None
+        self, settings: MDGANSettings, models: Models, class_counts: ClassCounts | None
     ) -> Planning[MDGANSettings]:
         """How few workers stand for all of them, and the paper's tables."""
-        return planning(settings, models, shard_size)
+        return planning(settings, models, class_counts)
 
     def describe(
         self, settings: MDGANSettings, models: Models, class_counts: ClassCounts

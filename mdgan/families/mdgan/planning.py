@@ -6,7 +6,7 @@ from math import prod
 
 from mdgan.engine.answers import LEAST_TO_SUM
 from mdgan.engine.message_sizes import training_bytes
-from mdgan.families.contract import Exchange, Planning
+from mdgan.families.contract import ClassCounts, Exchange, Planning, mean_size
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.build import Models, build_model, num_parameters
 from mdgan.gan.local_gan import resolve_kappa
@@ -23,19 +23,19 @@ _LABELS = {
 
 
 def planning(
-    settings: MDGANSettings, models: Models, shard_size: int | None
+    settings: MDGANSettings, models: Models, class_counts: ClassCounts | None
 ) -> Planning[MDGANSettings]:
     """See `Builder.planning`."""
     discriminator = build_model(models.discriminator, 0)
     num_judges, num_sharing = settings.num_judges, settings.num_sharing
     kappa = resolve_kappa(settings.kappa, num_sharing)
     short = replace(settings, kappa=kappa, stale=0, swap_interval=0, swap_epochs=None)
-    known = shard_size is not None or settings.swap_interval is not None
+    known = class_counts is not None or settings.swap_interval is not None
     swap = Exchange(
         "swap",
         "discriminator",
         replace(short, swap_interval=_PLAYED_SWAP_INTERVAL),
-        settings.swap_every(shard_size or 0) if known else None,
+        settings.swap_every(mean_size(class_counts or [[]])) if known else None,
         "--shard-size or --swap-interval",
         lambda hosts: mean_moved(settings.swap, hosts) * num_judges / settings.num_workers,
     )

@@ -24,7 +24,7 @@ from mdgan.plan.padding import (
     waste,
     worst_layer,
 )
-from mdgan.plan.padding_rows import padding_rows
+from mdgan.plan.padding_rows import padding_part
 
 _SIDE = st.integers(1, 200)
 
@@ -111,7 +111,7 @@ def test_rows_name_what_wastes_less() -> None:
     layers = [{"architecture": "sngan", "width": 20, "batch_size": 10}]
     rows = {
         name: (share, note)
-        for name, share, note in padding_rows(settings_with_defaults(layers, digits), digits)
+        for name, share, note in padding_part(settings_with_defaults(layers, digits), digits)[1]
     }
     assert rows.keys() == {processor.name for processor in PROCESSORS}
     share, note = rows["GPU from A100 on, 16 bits"]
@@ -122,7 +122,7 @@ def test_rows_name_what_wastes_less() -> None:
 
 def test_batch_sizes_that_waste_less_are_named() -> None:
     digits = load("digits", None)
-    rows = padding_rows(settings_with_defaults([{"batch_size": 10}], digits), digits)
+    rows = padding_part(settings_with_defaults([{"batch_size": 10}], digits), digits)[1]
     assert (
         "; with --batch-size 16 " in {name: note for name, _, note in rows}["GPU before, 16 bits"]
     )

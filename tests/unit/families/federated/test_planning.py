@@ -27,7 +27,7 @@ def test_short_rounds_stand_for_long_ones(
     changes: dict[str, int], shard_size: int | None, length: int, played: int
 ) -> None:
     settings = FederatedSettings(world_size=11, **changes)  # type: ignore[arg-type] # by name
-    planned = planning(settings, DIGITS, shard_size)
+    planned = planning(settings, DIGITS, None if shard_size is None else [[shard_size]])
     assert (planned.iterations, planned.played_iterations) == (length, played)
     assert planned.settings.round_iterations == played
 
