@@ -1,11 +1,25 @@
 """Clients without a home, from the command line: the same bits wherever they are trained."""
 
+import os
+import signal
+from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.integration.federated import here, spread
-from tests.processes import ended_well, read_events, run_here
+from tests.processes import (
+    ended_well,
+    finish,
+    generator_bytes,
+    read_events,
+    read_metrics,
+    read_status,
+    run_here,
+    training,
+    wait_until,
+)
 
 CLIENTS = ["--algorithm", "fl-gan", "--clients", "6", "--participation", "0.67"]
 AT_HOME = [*CLIENTS[:2], "--world-size", "7", *CLIENTS[4:], "--client-state", "fresh"]
@@ -50,6 +64,57 @@ def test_a_stopped_run_goes_on_with_the_same_bits(tmp_path: Path) -> None:
     assert run_here("train", *here_half, *quick, *quiet, cwd=tmp_path).status == 0
     resumed = ["train", "--resume", "half", "--iterations", "12", "--transport", "memory"]
     assert ended_well(run_here(*resumed, cwd=tmp_path), tmp_path / "half") == whole
+
+
+QUICK_ROUNDS = [
+    *("train", *CLIENTS, "--round-iterations", "5", "--batch-size", "8", "--threads", "1"),
+    *("--sample-interval", "0", "--eval-interval", "0", "--log-interval", "1"),
+]
+
+
+def slots_of(host: int) -> set[int]:
+    """The slots of a host, which its nursery has forked."""
+    nurseries = psutil.Process(host).children()
+    return {slot.pid for nursery in nurseries for slot in nursery.children()}
+
+
+def kill_one_slot(host: int, of: int) -> None:
+    """Waits until all slots are there, kills one, and waits for the one that replaces it."""
+    wait_until(lambda: len(slots_of(host)) == of, "all slots")
+    before = slots_of(host)
+    os.kill(min(before), signal.SIGKILL)
+    wait_until(lambda: len(slots_of(host) - before) == 1, "another slot")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("placement", ["lb", "pull"])
+def test_slots_are_killed_and_ctrl_c_leaves_none_behind(tmp_path: Path, placement: str) -> None:
+    flags = ["--iterations", "1000000", "--slots", "2", "--placement", placement]
+    running = training(tmp_path, *QUICK_ROUNDS, *flags)
+    for host in 2 * running.hosts():
+        kill_one_slot(host, of=2 if placement == "lb" else 1)
+        done = read_metrics(running.folder)[-1]["iteration"]
+        wait_until(partial(running.has_reached, done + 10), "two rounds more")
+    os.killpg(running.process.pid, signal.SIGINT)
+    result = finish(running.process)
+    assert (result.status, "Traceback" in result.errors) == (130, False), result
+    end = str(read_status(running.folder)["iteration"])
+    whole = run_here(
+        *QUICK_ROUNDS, "--iterations", end, "--transport", "memory", "--out", "whole", cwd=tmp_path
+    )
+    assert whole.status == 0
+    assert generator_bytes(running.folder) == generator_bytes(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_no_slot_outlives_a_host_that_is_killed(tmp_path: Path) -> None:
+    flags = ["--iterations", "1000000", "--slots", "2", "--patience", "0.5"]
+    running = training(tmp_path, *QUICK_ROUNDS, *flags)
+    (host,) = running.hosts()
+    os.kill(host, signal.SIGKILL)
+    result = finish(running.process)
+    assert result.status == 1
+    assert "none came within 0.5 s" in result.errors
 
 
 REFUSED = {

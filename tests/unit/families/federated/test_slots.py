@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from torch import Tensor
@@ -115,6 +116,18 @@ def test_slots_that_always_die_are_given_up() -> None:
     match = pytest.raises(SlotsDied, match="3 times a slot died")
     with processes(dying_at(1, lambda: False)) as slots, match:
         slots.train([tasks(1)], MODELS, 7)
+
+
+def test_without_a_nursery_the_slots_that_live_go_on_and_no_other_begins() -> None:
+    before = set(psutil.Process().children())
+    with processes() as slots:
+        (nursery,) = set(psutil.Process().children()) - before
+        slots.train([tasks(1)], MODELS, 7)
+        nursery.kill()
+        nursery.wait()
+        assert same_bits(slots.train([tasks(1)], MODELS, 7).total, sum_of(1))
+        with pytest.raises(SlotsDied, match="3 times a slot died"):
+            slots.train([tasks(1), tasks(2)], MODELS, 7)
 
 
 def test_models_that_are_not_finite_are_in_no_sum() -> None:
