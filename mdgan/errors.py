@@ -22,6 +22,12 @@ def reason_of(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
+def one_line(text: object, most: int = 500) -> str:
+    """The text of an error or of a stranger, in one printable line of bounded length."""
+    line = str(text).partition("\n")[0][:most]
+    return line if line.isprintable() else "".join(c if c.isprintable() else "?" for c in line)
+
+
 def is_of_disk(error: OSError) -> bool:
     """Whether an error tells of a disk that is full, broken or read-only, which is no defect."""
     return error.errno in _OF_DISK

@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from mdgan.credentials.pem import UNREADABLE
-from mdgan.errors import reason_of
+from mdgan.errors import one_line, reason_of
 
 HOST_NAME = "mdgan-host"
 """The DNS name in every certificate that mdgan makes."""
@@ -85,13 +85,14 @@ def permit_in(certificate: x509.Certificate) -> Permit:
         elif uri.startswith(_ROLE) and uri.removeprefix(_ROLE) in ROLES:
             roles.append(uri.removeprefix(_ROLE))
         elif uri.lower().startswith(_MARK):  # a limit that is not understood must not be dropped
-            raise ValueError(f"it names {_printable(uri)!r}, which this mdgan does not know")
+            named = one_line(uri, _MOST_NAME)
+            raise ValueError(f"it names {named!r}, which this mdgan does not know")
     if len(roles) > 1:
         raise ValueError(f"it names {len(roles)} roles")
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     name = str(names[0].value) if names else "".join(others.get_values_for_type(x509.DNSName)[:1])
     return Permit(
-        name=_printable(name) or "no name",
+        name=one_line(name, _MOST_NAME) or "no name",
         role=roles[0] if roles else None,
         ranks=frozenset(ranks) or None,
         serial=certificate.serial_number,
@@ -128,8 +129,3 @@ def ranks_in_words(ranks: Collection[int] | None) -> str:
         return "any"
     shown = ",".join(map(str, sorted(ranks)[:_MOST_SHOWN]))
     return shown if len(ranks) <= _MOST_SHOWN else f"{shown},… ({len(ranks)} in all)"
-
-
-def _printable(text: str) -> str:
-    """Text of a stranger, for one line of a log: control characters may move a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text[:_MOST_NAME])

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import grpc
 
-from mdgan.errors import BadInput
-from mdgan.transport.frames import WireError, one_line
+from mdgan.errors import BadInput, one_line
+from mdgan.transport.frames import WireError
 from mdgan.transport.streams import ASK, reason_of
 from mdgan.transport.until import Until
 

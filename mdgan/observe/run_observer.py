@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import asdict
 from torch import Tensor, nn
 
+from mdgan.errors import one_line
 from mdgan.observe.grid import usual_grid
 from mdgan.observe.profiler import Profiler
 from mdgan.observe.progress import Progress, duration
@@ -24,6 +25,8 @@ from mdgan.records.run_directory import AVERAGE_FILE, GENERATOR_FILE, RunDirecto
 from mdgan.records.values import count, passed, said_left_out
 
 _log = logging.getLogger(__name__)
+
+_MOST_OF_A_NOTE = 4000
 
 
 class RunObserver:
@@ -100,8 +103,8 @@ class RunObserver:
         self._began = launched
 
     def note(self, text: str) -> None:
-        """Logs one line."""
-        _log.info("%s", text)
+        """Logs one line, in which there may be words of a host."""
+        _log.info("%s", one_line(" ".join(text.splitlines()), _MOST_OF_A_NOTE))
 
     def begin(self, holdings: Mapping[str, Any], iteration: int) -> None:
         """Training starts now.

@@ -26,14 +26,11 @@ from mdgan.records.rows import (
     Unsaved,
     Unscored,
     json_object,
-    presentable,
     typed,
 )
 from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory, Status
 
 _LONGEST_NUMBER = 19
-_MAY_BE_NO_TEXT = (b"\\u", b"\xed", b"\xef\xbf")
-"""Lines without these hold no characters that `presentable` replaces."""
 
 
 class RecordedSpan(NamedTuple):
@@ -276,8 +273,6 @@ def _read(path: Path, take: Callable[[dict[str, Any]], None], damage: list[str])
     for line in lines:
         try:
             record = json_object(line)
-            if any(mark in line for mark in _MAY_BE_NO_TEXT):
-                record = presentable(record)
         except (ValueError, RecursionError):
             damaged += 1
             continue

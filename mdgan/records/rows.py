@@ -18,12 +18,14 @@ Seconds = Annotated[float, Meta(ge=0, lt=1e12)]
 
 Kind = TypeVar("Kind")
 
-_NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-"""Characters that XML does not allow, or that are halves of a character."""
+_NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+"""Characters that XML does not allow, that move a terminal, or that are halves of a character."""
+_MAY_BE_NO_TEXT = (b"\\u", b"\xed", b"\xef\xbf", b"\xc2", b"\x7f")
+"""JSON without these holds no such characters."""
 
 
 def json_object(text: bytes) -> dict[str, Any]:
-    """Reads a JSON object.
+    """Reads a JSON object; characters that no page, drawing or terminal can hold are replaced.
 
     Raises:
         ValueError: the text is not one.
@@ -34,16 +36,17 @@ def json_object(text: bytes) -> dict[str, Any]:
         raise ValueError("nested too deeply") from error
     if not isinstance(content, dict):
         raise ValueError("not a JSON object")
+    if any(mark in text for mark in _MAY_BE_NO_TEXT):
+        return {_presentable(name): _presentable(value) for name, value in content.items()}
     return content
 
 
-def presentable(value: Any) -> Any:
-    """JSON values whose texts any page, drawing or file can hold."""
+def _presentable(value: Any) -> Any:
     if isinstance(value, str):
         return _NO_TEXT.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, dict):
-        return {presentable(name): presentable(each) for name, each in value.items()}
-    return [presentable(each) for each in value] if isinstance(value, list) else value
+        return {_presentable(name): _presentable(each) for name, each in value.items()}
+    return [_presentable(each) for each in value] if isinstance(value, list) else value
 
 
 def typed(record: object, kind: type[Kind]) -> Kind:

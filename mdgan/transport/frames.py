@@ -16,6 +16,7 @@ import safetensors
 import torch
 from torch import Tensor
 
+from mdgan.errors import one_line
 from mdgan.messages import Message
 from mdgan.transport.links_pb2 import Piece
 
@@ -143,12 +144,6 @@ def next_frame(pieces: Iterator[Piece], accepts: Mapping[str, int]) -> Frame | N
         piece = following
     body = parts[0] if len(parts) == 1 else b"".join(parts)
     return Frame(first.kind, first.iteration, body, first.taker)
-
-
-def one_line(error: object) -> str:
-    """The text of an error or of a stranger, in one printable line of bounded length."""
-    text = str(error).partition("\n")[0][:500]
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _piece(begin: Piece, data: memoryview) -> bytes:

@@ -5,9 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from mdgan.errors import one_line
 from mdgan.messages import Message
 from mdgan.transport.base import LOOPBACK, SERVER, Asked, HostEvent, Lost, Received, Traffic
-from mdgan.transport.frames import Frame, WireError, decode, encode, one_line
+from mdgan.transport.frames import Frame, WireError, decode, encode
 from mdgan.transport.parcels import NothingThere
 from mdgan.transport.until import Inbox
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from mdgan.errors import one_line
 from mdgan.messages import Message
 from mdgan.transport.base import (
     LOOPBACK,
@@ -17,7 +18,7 @@ from mdgan.transport.base import (
     ServerEvent,
     Traffic,
 )
-from mdgan.transport.frames import Frame, decode, encode, one_line
+from mdgan.transport.frames import Frame, decode, encode
 from mdgan.transport.until import Inbox, Until
 
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)

@@ -13,8 +13,9 @@ from typing import Any
 import grpc
 
 from mdgan.credentials.identity import Identity
+from mdgan.errors import one_line
 from mdgan.timeouts import Timeouts
-from mdgan.transport.frames import PIECE_BYTES, Frame, one_line
+from mdgan.transport.frames import PIECE_BYTES, Frame
 
 # What a stranger sends to gRPC is no reason for a traceback on the terminal.
 logging.getLogger("grpc").setLevel(logging.CRITICAL + 1)

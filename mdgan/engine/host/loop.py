@@ -12,7 +12,7 @@ from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.telling import Teller
 from mdgan.engine.parts import HostHandler, HostPart
-from mdgan.errors import BadInput, Interrupted
+from mdgan.errors import BadInput, Interrupted, one_line
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer, memory_bytes
 from mdgan.timeouts import Timeouts
@@ -209,9 +209,9 @@ class Host:
     def _stop(self, message: Message) -> None:
         self._tell_spans(at_end=True)
         if message.fields["shut_out"]:
-            raise HostFailed(message.fields["reason"])
+            raise HostFailed(one_line(message.fields["reason"]))
         if message.fields["reason"]:
-            raise Interrupted(message.fields["reason"])
+            raise Interrupted(one_line(message.fields["reason"]))
         if self._teller is not None:
             self._teller.done(self._tracer.iteration)
 

@@ -134,6 +134,14 @@ def test_events_hold_what_they_are_given(tmp_path: Path, clock: Clock) -> None:
     assert (event["iteration"], event["workers"], event["reason"]) == (7, [3], "power\nfailure")
 
 
+def test_a_hosts_words_forge_no_line_and_move_no_terminal(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    make_observer(tmp_path / "run").note("rank 1: \x1b[2Jbad\ndone: 100 of 100\x9b1m")
+    assert caplog.messages[-1] == "rank 1: ?[2Jbad done: 100 of 100?1m"
+
+
 def test_a_run_that_did_not_begin_has_failed_where_it_was(tmp_path: Path, clock: Clock) -> None:
     make_observer(tmp_path / "run").gave_up(30)
     status = processes.read_status(tmp_path / "run")

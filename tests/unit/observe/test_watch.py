@@ -49,6 +49,18 @@ def test_a_run_in_one_picture(tmp_path: Path) -> None:
     assert lines[-1] == "lost 4 at iteration 160: Connection closed by peer"
 
 
+def test_no_file_of_a_run_moves_the_terminal(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run", num_workers=2, iterations=400)
+    config = json.loads((run.path / "config.json").read_text())
+    config |= {"dataset": "\x1b[2Jdigits\x9b"}
+    (run.path / "config.json").write_text(json.dumps(config))
+    run.holdings({1: 180, 2: 179})
+    run.event("lost", 160, workers=[2], reason="\x1b]0;gone\x07")
+    lines = shown(run.path)
+    assert not {"\x1b", "\x9b", "\x07"}.intersection("".join(lines))
+    assert "gone" in lines[-1]
+
+
 def federated(path: Path) -> RunFiles:
     """A run of four workers, two of them in each of its rounds of 100 iterations."""
     run = RunFiles(path, num_workers=4, iterations=1000)

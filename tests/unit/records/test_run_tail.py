@@ -138,5 +138,6 @@ def test_however_a_file_grows_its_lines_come_once_and_in_order(
         for news in tail.read():
             assert news.anew == (look == 0)
             found += news.records
-    expected = [json.loads(text) for text in lines if text.startswith(b'{"')]
+    shown = (text.replace(rb"\u0085", rb"\ufffd") for text in lines)  # it moves terminals
+    expected = [json.loads(text) for text in shown if text.startswith(b'{"')]
     assert found == expected

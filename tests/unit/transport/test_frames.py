@@ -13,8 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from mdgan.errors import one_line
 from mdgan.messages import Kind, Message
-from mdgan.transport.frames import Frame, WireError, decode, encode, one_line
+from mdgan.transport.frames import Frame, WireError, decode, encode
 
 DTYPES = (
     torch.float32,
