@@ -22,10 +22,20 @@ def reason_of(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def one_line(text: object, most: int = 500) -> str:
-    """The text of an error or of a stranger, in one printable line of bounded length."""
-    line = str(text).partition("\n")[0][:most]
-    return line if line.isprintable() else "".join(c if c.isprintable() else "?" for c in line)
+def one_line(error: object) -> str:
+    """The first line of what an error or a stranger says, printable and of bounded length."""
+    return printable(str(error).partition("\n")[0], 500)
+
+
+def printable(text: str, most: int) -> str:
+    """Text of a stranger for one line of a log: control characters may move a terminal.
+
+    Args:
+        text: any.
+        most: the number of characters that are kept.
+    """
+    kept = text[:most]
+    return kept if kept.isprintable() else "".join(c if c.isprintable() else "?" for c in kept)
 
 
 def is_of_disk(error: OSError) -> bool:

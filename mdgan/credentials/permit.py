@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from mdgan.credentials.pem import UNREADABLE
-from mdgan.errors import one_line, reason_of
+from mdgan.errors import printable, reason_of
 
 HOST_NAME = "mdgan-host"
 """The DNS name in every certificate that mdgan makes."""
@@ -85,14 +85,14 @@ def permit_in(certificate: x509.Certificate) -> Permit:
         elif uri.startswith(_ROLE) and uri.removeprefix(_ROLE) in ROLES:
             roles.append(uri.removeprefix(_ROLE))
         elif uri.lower().startswith(_MARK):  # a limit that is not understood must not be dropped
-            named = one_line(uri, _MOST_NAME)
+            named = printable(uri, _MOST_NAME)
             raise ValueError(f"it names {named!r}, which this mdgan does not know")
     if len(roles) > 1:
         raise ValueError(f"it names {len(roles)} roles")
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     name = str(names[0].value) if names else "".join(others.get_values_for_type(x509.DNSName)[:1])
     return Permit(
-        name=one_line(name, _MOST_NAME) or "no name",
+        name=printable(name, _MOST_NAME) or "no name",
         role=roles[0] if roles else None,
         ranks=frozenset(ranks) or None,
         serial=certificate.serial_number,

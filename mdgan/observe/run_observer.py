@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import asdict
 from torch import Tensor, nn
 
-from mdgan.errors import one_line
+from mdgan.errors import printable
 from mdgan.observe.grid import usual_grid
 from mdgan.observe.profiler import Profiler
 from mdgan.observe.progress import Progress, duration
@@ -104,7 +104,7 @@ class RunObserver:
 
     def note(self, text: str) -> None:
         """Logs one line, in which there may be words of a host."""
-        _log.info("%s", one_line(" ".join(text.splitlines()), _MOST_OF_A_NOTE))
+        _log.info("%s", printable(" ".join(text.splitlines()), _MOST_OF_A_NOTE))
 
     def begin(self, holdings: Mapping[str, Any], iteration: int) -> None:
         """Training starts now.
