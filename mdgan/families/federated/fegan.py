@@ -48,20 +48,26 @@ def divergence(counts: Sequence[int], total: Sequence[int]) -> float:
     return max(0.0, fsum(terms))  # rounding can leave −10⁻¹⁷ of two equal distributions
 
 
-def divergence_scores(class_counts: ClassCounts) -> dict[int, float]:
+def divergence_scores(
+    class_counts: ClassCounts, clients: Iterable[int] | None = None
+) -> dict[int, float]:
     """How far each client's data are from all data: s_k = n_k/n · KL(P_k‖Q) (section 3.2).
 
     Args:
         class_counts: of all known clients; Q is what they hold together.
+        clients: those whose scores are wanted; all if not given.
 
     Returns:
         Client → its score in [0, 1/e]; 0 for a client without samples.
     """
     total = _sum_of(class_counts.values())
     num_samples = sum(total)
+    wanted = {
+        client: class_counts[client] for client in (class_counts if clients is None else clients)
+    }
     return {
         client: sum(counts) / num_samples * divergence(counts, total) if any(counts) else 0.0
-        for client, counts in class_counts.items()
+        for client, counts in wanted.items()
     }
 
 
@@ -91,7 +97,7 @@ def participant_weights(
     elif rule == "samples":
         weights = {client: float(sum(class_counts[client])) for client in ordered}
     else:
-        scores = divergence_scores(class_counts)
+        scores = divergence_scores(class_counts, ordered)
         powers = {client: exp(-scores[client]) for client in ordered}  # in [e^(−1/e), 1]
         sum_of_powers = fsum(powers.values())
         weights = {n: powers[n] / sum_of_powers * loads.get(n, 1.0) for n in ordered}
@@ -229,6 +235,7 @@ class BalancedSampling(Sampling):
         self._accumulated: list[int] = []
         self._last_seen: dict[int, int] = {}
         self._class_counts: dict[int, list[int]] = {}
+        self._merits: dict[int, tuple[int, float]] = {}
 
     def choose(
         self,
@@ -237,8 +244,12 @@ class BalancedSampling(Sampling):
         num_live: int | None = None,
     ) -> list[int]:
         """See `Sampling`; until `took_part` is called, the chosen clients count as seen."""
-        self._class_counts.update({n: list(counts) for n, counts in class_counts.items()})
-        remaining = {client: self._class_counts[client] for client in class_counts}
+        for client, given in class_counts.items():
+            if self._class_counts.get(client) != given:
+                self._class_counts[client] = list(given)
+                self._merits[client] = -sum(given), -_entropy(given)
+        best_first = sorted(class_counts, key=self._preference)
+        remaining = {client: self._class_counts[client] for client in best_first}
         wanted = num_participants(self._fraction, num_live or len(remaining))
         accumulated = _sum_of([self._accumulated, [0] * _longest(remaining.values())])
         queue = [(count, label) for label, count in enumerate(accumulated)]
@@ -246,10 +257,9 @@ class BalancedSampling(Sampling):
         chosen: list[int] = []
         while len(chosen) < wanted and queue:
             least = _pop_least(queue)
-            holders = [n for n, counts in remaining.items() if _holds_any(counts, least)]
-            if not holders:
+            best = next((n for n, held in remaining.items() if _holds_any(held, least)), None)
+            if best is None:
                 continue  # no remaining client holds these classes: they leave the queue
-            best = min(holders, key=self._preference)
             chosen.append(best)
             counts = remaining.pop(best)
             # The counts of several classes have changed: sort the classes that are left again.
@@ -294,8 +304,7 @@ class BalancedSampling(Sampling):
         self._last_seen = dict(zip(clients, last_seen, strict=True))
 
     def _preference(self, client: int) -> tuple[int, int, float, int]:
-        counts = self._class_counts[client]
-        return self._last_seen.get(client, _NEVER), -sum(counts), -_entropy(counts), client
+        return self._last_seen.get(client, _NEVER), *self._merits[client], client
 
 
 def new_sampling(name: str, fraction: float, seed: int) -> Sampling:
