@@ -81,6 +81,7 @@ def plan(
         raise BadInput(
             f"--device {launch.device}: only CPUs can be planned for; leave it out of --config"
         )
+    launch.carried("mdgan plan")
     entry = registry.chosen_algorithm(layers)
     if not entry.has_hosts:
         raise BadInput(

@@ -18,7 +18,7 @@ from mdgan.cli.options import (
 )
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.launch.resolve import resolve
+from mdgan.launch.resolve import Resolved, resolve
 from mdgan.launch.task import LAUNCHERS, RayCluster, read_resources
 
 _log = logging.getLogger(__name__)
@@ -165,6 +165,8 @@ def _run(
     from mdgan.launch.launcher import launch
     from mdgan.launch.prepare import prepare
 
+    if has_hosts and resolved.launch.workers_per_host == "auto":
+        layers = [{**layers[0], "workers_per_host": _host_size(resolved, how)}, *layers[1:]]
     prepared = prepare(*layers, algorithm=algorithm, show_all=dry_run, launched=started, **how)
     for warning in (*prepared.warnings, *filter(None, [crowded])):
         _log.warning("warning: %s", warning)
@@ -172,6 +174,20 @@ def _run(
         print(describe(prepared))
         return 0
     return launch(prepared)
+
+
+def _host_size(resolved: Resolved, how: dict[str, Any]) -> int:
+    """How many workers a host carries, if the user leaves that to a measurement."""
+    if resolved.settings.num_roaming is not None:
+        raise BadInput("--workers-per-host auto: with --clients hosts have --slots; leave it out")
+    from mdgan.launch.models import settings_with_defaults
+    from mdgan.launch.prepare import load_dataset
+    from mdgan.plan.host_size import best_host_size
+
+    dataset = load_dataset(resolved, how.get("continues"))
+    return best_host_size(
+        settings_with_defaults(resolved.layers, dataset), resolved.launch, dataset
+    )
 
 
 _OF_THE_SERVER = (

@@ -81,7 +81,7 @@ def local_ranks(run: RunSettings, launch: LaunchSettings, task: Task | None) -> 
         ranks = parse_ranks(launch.ranks, run.world_size)
     workers = [rank for rank in ranks if rank > 0]
     carried = launch.workers_per_host
-    if carried is None:
+    if carried is None or carried == "auto":  # a number stands there before the run begins
         carried = run.num_workers if launch.transport == "memory" else 1
     return LocalRanks(
         serves=0 in ranks, hosts=_consecutive(workers, carried), complete=ranks == everything
@@ -95,7 +95,7 @@ def _ranks_of_task(run: RunSettings, launch: LaunchSettings, task: Task) -> Loca
     if launch.transport == "memory":
         raise BadInput(f"--transport memory: needs one process; start it without {by}")
     _refuse_cores(launch, by)
-    carried = launch.workers_per_host or 1
+    carried = launch.carried(by) or 1
     world_size = task.world_size(carried)
     if run.world_size != world_size:
         raise BadInput(

@@ -48,10 +48,12 @@ def resolve(
     """
     given = tuple(layers) if algorithm is None else ({"algorithm": algorithm}, *layers)
     launch = LaunchSettings.read(*layers)
+    if isinstance(launcher, RayCluster):
+        launch.carried("Ray")
     has_hosts = registry.chosen_algorithm(given).has_hosts
     task = _find_task(launcher, layers[0] if layers else {}) if has_hosts else None
     if task is not None:
-        world_size = task.world_size(launch.workers_per_host or 1)
+        world_size = task.world_size(launch.carried(task.launcher) or 1)
         given = (*given, {"world_size": world_size})
     return Resolved(registry.read_settings(given), launch, task, given)
 

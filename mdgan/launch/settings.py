@@ -8,7 +8,17 @@ from typing import Any, Literal
 from mdgan.credentials.identity import Identity, read_credentials, read_own_pki
 from mdgan.credentials.revocations import Revocations
 from mdgan.errors import BadInput
-from mdgan.settings.declare import Kind, Settings, number, one_of, own_setting, switch, text, whole
+from mdgan.settings.declare import (
+    Kind,
+    Settings,
+    flag,
+    number,
+    one_of,
+    own_setting,
+    switch,
+    text,
+    whole,
+)
 from mdgan.settings.machine import parse_cores, path_of
 from mdgan.timeouts import Timeouts
 
@@ -125,11 +135,12 @@ class LinkSettings(Settings, group="network"):
 class LaunchSettings(LinkSettings, group="network"):
     """How this machine takes part; every machine has its own settings."""
 
-    workers_per_host: int | None = own_setting(
+    workers_per_host: int | Literal["auto"] | None = own_setting(
         None,
-        "Workers that share one process.",
-        whole(1),
-        metavar="W",
+        "Workers that share one process; auto: as many as make iterations fastest here, which is "
+        "tried out before the run.",
+        whole(1, word="auto"),
+        metavar="W|auto",
         default_text="1; all of them with --transport memory",
     )
     transport: str = own_setting(
@@ -197,6 +208,36 @@ class LaunchSettings(LinkSettings, group="network"):
                 f"--ranks {self.ranks}: with --transport memory every rank is in this process; "
                 "leave --ranks out"
             )
+        if self.workers_per_host != "auto":
+            return
+        without = {
+            "ranks": self.ranks is not None,
+            "transport": self.transport == "memory",
+            "device": self.device != "cpu",
+            "cores": bool(self.core_sets),
+        }
+        for name in (name for name, there in without.items() if there):
+            raise _not_measured(f"{flag(name)} {getattr(self, name)}")
+
+    def carried(self, by: str) -> int | None:
+        """`--workers-per-host` where something else than mdgan starts processes.
+
+        Args:
+            by: what starts them.
+
+        Raises:
+            BadInput: it is to be measured.
+        """
+        if self.workers_per_host == "auto":
+            raise _not_measured(by)
+        return self.workers_per_host
+
+
+def _not_measured(beside: str) -> BadInput:
+    return BadInput(
+        "--workers-per-host auto: is tried out where one `mdgan train` starts all processes on the "
+        f"CPU; with {beside} give a number"
+    )
 
 
 def without_other_guards(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

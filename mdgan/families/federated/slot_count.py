@@ -1,12 +1,8 @@
 """How many slots a host offers: as many as the user said, or as many as train fastest here."""
 
-import hashlib
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import torch
@@ -14,8 +10,8 @@ import torch
 from mdgan.families.federated.concurrency import Climb, most_slots
 from mdgan.families.federated.placed_messages import Offer
 from mdgan.families.federated.settings import MOST_SLOTS
-from mdgan.settings.machine import cache_folder, num_cores, processor_name
-from mdgan.storage.whole_file import write_whole
+from mdgan.settings.machine import num_cores, processor_name
+from mdgan.storage.known_number import KnownNumber
 
 _log = logging.getLogger(__name__)
 
@@ -44,9 +40,9 @@ class SlotCount:
         self._device = device
         self._cores = cores
         self._name = _device_name(device)
-        told = f"{self._name}, {num_cores()} cores, {about}".encode()
-        self._file = _file_of(hashlib.sha256(told).hexdigest())
-        self._start = given or _read(self._file)
+        about = f"{self._name}, {num_cores()} cores, {about}"
+        self._known = KnownNumber("slots", about, MOST_SLOTS)
+        self._start = given or self._known.read() or 1
         self._free_before = _free_bytes(device)
         self._climb: Climb | None = None
 
@@ -80,7 +76,7 @@ class SlotCount:
         if self._climb.settled:
             number = self._climb.num_slots
             _log.info("%d slot(s) train fastest here", number)
-            _write(self._file, number)
+            self._known.write(number)
 
     def _kinds(self, number: int) -> list[str]:
         """What each of so many slots is: those that share cores with equally many are alike."""
@@ -104,25 +100,3 @@ def _free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return int(psutil.virtual_memory().available)
-
-
-def _file_of(name: str) -> Path | None:
-    folder = cache_folder()
-    return None if folder is None else folder / "slots" / f"{name[:32]}.json"
-
-
-def _read(file: Path | None) -> int:
-    """The number of slots that an earlier run ended with here; 1 if none did."""
-    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-        if file is not None:
-            number = json.loads(file.read_text())["slots"]
-            if isinstance(number, int) and 1 <= number <= MOST_SLOTS:
-                return number
-    return 1
-
-
-def _write(file: Path | None, number: int) -> None:
-    with suppress(OSError):  # the next run climbs again
-        if file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(file, json.dumps({"slots": number}).encode())
