@@ -198,6 +198,8 @@ def read_answers(
         return Answers()
     if len(set(workers)) < len(workers) or sorted(all_named) != sorted(workers):
         return Answers()
+    if not all(groups):  # a sum of no worker's answer
+        return Answers()
     if groups and not form.sums:  # a sum would hide its parts from the algorithm
         return Answers()
     try:

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-_MOST = 1 << 31
+MOST_RANKS = (1 << 31) - 1
 """No rank is higher, and no worker has more samples."""
 
-_Rank = Annotated[int, msgspec.Meta(lt=_MOST)]
-_Count = Annotated[int, msgspec.Meta(ge=0, lt=_MOST)]
+_Rank = Annotated[int, msgspec.Meta(le=MOST_RANKS)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_RANKS)]
 
 
 class Hello(msgspec.Struct, frozen=True):

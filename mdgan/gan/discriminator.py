@@ -9,7 +9,14 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from mdgan.gan.labels import num_classes_of
-from mdgan.gan.model_state import check_names, load_model, optimizer_tensors, part_of, under
+from mdgan.gan.model_state import (
+    check_names,
+    is_finite,
+    load_model,
+    optimizer_tensors,
+    part_of,
+    under,
+)
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import clip, take_step, use_rate_of
 
@@ -78,6 +85,10 @@ class Discriminator:
             digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
             digest.update(np.asarray(tensor.detach().cpu().reshape(-1).view(torch.uint8)).data)
         return digest.hexdigest()
+
+    def is_finite(self) -> bool:
+        """Whether nothing that moves holds NaN or Inf."""
+        return is_finite(self._tensors())
 
     def _tensors(self) -> dict[str, Tensor]:
         """The tensors that move; not copies."""

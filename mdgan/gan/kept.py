@@ -40,6 +40,8 @@ KEPT = {
     "sgd": Kept(MOMENTUM),
 }
 """By the optimizer's name, which is that of its class in small letters."""
+NUMBERS = frozenset(name for kept in KEPT.values() for name in kept.numbers)
+"""What optimizers keep of each parameter that has no shape."""
 
 _OWN_HOMES = ("torch", "pytorch_optimizer")
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mdgan.gan.kept import COUNTS, KEPT, SLOW, kept_of
+from mdgan.gan.kept import COUNTS, KEPT, NUMBERS, SLOW, kept_of
 from mdgan.gan.optimizers import within
 
 _MISFIT = "the optimizer state is incomplete, or of another model"
@@ -30,6 +30,11 @@ def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same tensors, with a prefix before every name."""
     return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+
+
+def is_finite(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether no tensor holds NaN or Inf."""
+    return all(bool(tensor.isfinite().all()) for tensor in tensors.values())
 
 
 def check_names(state: Mapping[str, Tensor], *prefixes: str) -> None:
@@ -119,8 +124,8 @@ def _sorted_out(model: nn.Module, moments: Mapping[str, Tensor]) -> _OptimizerSt
         raise KeyError(_MISFIT)
     for name, parameter in model.named_parameters():
         for key, value in by_parameter[name].items():
-            fits = value.shape in ((), parameter.shape) and value.is_floating_point()
-            if not fits:
+            shape = () if key in NUMBERS else parameter.shape
+            if value.shape != shape or not value.is_floating_point():
                 raise RuntimeError(f"{name}.{key} is {_kind(value)}, not {_kind(parameter)}")
     for key, value in counts.items():
         if value.shape != () or value.dtype != torch.int64 or value < 0:

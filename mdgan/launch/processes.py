@@ -32,6 +32,7 @@ from mdgan.launch.addresses import split
 from mdgan.launch.claim import Claim, make_observer
 from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared
+from mdgan.launch.ranks import most_ranks
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.launch.sockets import Sockets
 from mdgan.metrics.chosen import own_file
@@ -220,11 +221,14 @@ def make_membership(prepared: Prepared, claimed: Claim) -> Membership:
     workers = prepared.settings.num_workers if prepared.algorithm.has_hosts else 0
     all_ranks = range(1, workers + 1)
     return_seconds = prepared.launch.liveness_timeout  # for a lost worker to come back to its rank
+    most = most_ranks(prepared.settings, prepared.launch)
     if claimed.goes_on is None:
-        return Membership(all_ranks, prepared.identity, told, return_seconds)
+        return Membership(all_ranks, prepared.identity, told, return_seconds, most_ranks=most)
     manifest = claimed.goes_on.manifest
     expected = manifest.workers if claimed.takes_over else all_ranks
-    members = Membership(expected, prepared.identity, told, return_seconds, manifest.iteration)
+    members = Membership(
+        *(expected, prepared.identity, told, return_seconds, manifest.iteration), most_ranks=most
+    )
     members.checkpoint = whereabouts(manifest)
     return members
 

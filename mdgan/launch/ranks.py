@@ -8,6 +8,10 @@ from mdgan.errors import BadInput
 from mdgan.launch.settings import LaunchSettings
 from mdgan.launch.task import Task
 
+_ROOM_FACTOR = 4
+_LEAST_ROOM = 33
+"""How many ranks may take part unless the user says so: some times as many as at the start."""
+
 
 @dataclass(frozen=True)
 class LocalRanks:
@@ -73,6 +77,7 @@ def local_ranks(run: RunSettings, launch: LaunchSettings, task: Task | None) -> 
     Raises:
         BadInput: `--ranks` is wrong, or contradicts the launcher.
     """
+    most_ranks(run, launch)
     if task is not None:
         return _ranks_of_task(run, launch, task)
     everything = list(range(run.world_size))
@@ -86,6 +91,21 @@ def local_ranks(run: RunSettings, launch: LaunchSettings, task: Task | None) -> 
     return LocalRanks(
         serves=0 in ranks, hosts=_consecutive(workers, carried), complete=ranks == everything
     )
+
+
+def most_ranks(run: RunSettings, launch: LaunchSettings) -> int:
+    """The highest rank that may ever take part, as rank 0 decides.
+
+    Raises:
+        BadInput: `--max-world-size` is less than the run starts with.
+    """
+    given = launch.max_world_size
+    if given is not None and given < run.world_size:
+        raise BadInput(
+            f"--max-world-size {given}: the run starts with --world-size {run.world_size}; give "
+            "as many or more"
+        )
+    return (given or max(_LEAST_ROOM, _ROOM_FACTOR * run.world_size)) - 1
 
 
 def _ranks_of_task(run: RunSettings, launch: LaunchSettings, task: Task) -> LocalRanks:

@@ -114,6 +114,15 @@ class LinkSettings(Settings, group="network"):
         metavar="SECONDS",
         group="faults",
     )
+    max_world_size: int | None = own_setting(
+        None,
+        "Ranks that may ever take part, rank 0 and those that join later among them. Rank 0 "
+        "decides.",
+        whole(2, 1 << 31),
+        metavar="N",
+        default_text="4 x --world-size, at least 33",
+        group="faults",
+    )
 
     @property
     def is_guarded(self) -> bool:

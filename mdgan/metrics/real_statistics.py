@@ -174,6 +174,8 @@ def _check(tensors: Mapping[str, Tensor], num_classes: int, d: int) -> None:
         if not tensor.isfinite().all():
             raise ValueError(f"{name} is not finite")
         if dtype == torch.int64 and (tensor < 0).any():
+            raise ValueError(f"{name} is below 0")
+        if dtype == torch.int64 and (tensor < 0).any():
             raise ValueError(f"{name} is negative")
     num_samples = int(tensors["first.num_samples"] + tensors["second.num_samples"])
     if num_classes and int(tensors["class_histogram"].sum()) != num_samples:

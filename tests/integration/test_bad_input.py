@@ -56,6 +56,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["--data-threads", "0"], ["--data-threads 0", "--data-buffer 0"]),
         (["--data-buffer", "1000000000000"], ["--data-buffer 1000000000000", "memory"]),
         (["--world-size", "1"], ["--world-size 1", "at least 2"]),
+        (["--max-world-size", "2"], ["--max-world-size 2", "--world-size 5", "as many or more"]),
         (["--kappa", "0"], ["--kappa 0", "at least 1"]),
         (["--kappa", "5"], ["--kappa 5", "4 worker(s)"]),
         (["--kappa", "many"], ["--kappa", "'many'", "auto"]),

@@ -64,7 +64,8 @@ class Attendance:
         """A worker's answer could not be used."""
         self._count("refused", [worker])
         self._observer.event("refused", iteration, worker=worker, reason=reason, strikes=strikes)
-        self._observer.note(f"feedback of rank {worker} refused: {reason} (strike {strikes})")
+        counted = f"strike {strikes}" if strikes else "no strike: it may be what it was given"
+        self._observer.note(f"feedback of rank {worker} refused: {reason} ({counted})")
 
     def lost(self, workers: Iterable[int]) -> None:
         """The links to workers broke."""

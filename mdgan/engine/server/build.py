@@ -9,6 +9,7 @@ from mdgan.engine.server.arrivals import Arrivals
 from mdgan.engine.server.attendance import Attendance
 from mdgan.engine.server.barrier import Barrier, Deadline
 from mdgan.engine.server.checkpoints import ServerCheckpoints
+from mdgan.engine.server.conduct import Conduct
 from mdgan.engine.server.desk import Desk
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.inbox import AnswerInbox
@@ -18,7 +19,7 @@ from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.newcomers import Newcomers
 from mdgan.engine.server.reception import Reception
 from mdgan.engine.server.scoring import Scoring
-from mdgan.engine.server.screening import Screening
+from mdgan.engine.server.screening import LEAST_VOTES, Screening
 from mdgan.engine.settings import RunSettings
 from mdgan.gan.average import GeneratorAverage
 from mdgan.messages import Kind, Message
@@ -54,12 +55,14 @@ def build_server(
         fetcher: reads samples ahead, if the server's part has the data itself.
     """
     attendance = Attendance(members, observer)
+    conduct = Conduct(settings.strikes)
     desk = Desk(transport, members, attendance, observer, checkpoints.check_fence)
     barrier, arrivals = _waiting(
-        part, settings, transport, members, desk, attendance, observer, timeouts
+        part, settings, transport, members, desk, conduct, attendance, observer, timeouts
     )
     engine = Engine(
-        transport, members, desk, barrier, arrivals, checkpoints, observer, dict, lambda: None
+        *(transport, members, desk, conduct, barrier, arrivals, checkpoints, observer),
+        *(dict, lambda: None),
     )
     newcomers = Newcomers(transport, members, checkpoints, observer, part.copied)
     scoring.attach(members, observer)
@@ -72,7 +75,7 @@ def build_server(
     }
     of_part = partial(part.settle, engine)
     topics = (checkpoints, scoring, newcomers)
-    desk.settling = [attendance.settle, of_part, *(topic.settle for topic in topics)]
+    desk.settling += [attendance.settle, of_part, *(topic.settle for topic in topics)]
     desk.after_each = newcomers.tend
     return Server(part, engine, attendance, scoring, settings, timeouts, average, fetcher)
 
@@ -83,16 +86,19 @@ def _waiting(
     transport: ServerTransport,
     members: Membership,
     desk: Desk,
+    conduct: Conduct,
     attendance: Attendance,
     observer: RunObserver,
     timeouts: Timeouts,
 ) -> tuple[Barrier, Arrivals]:
     """The two ways to wait for answers."""
-    strikes: dict[int, int] = {}
-    screenings = [Screening(form, settings.strikes, strikes) for form in part.forms]
+    of_the_start = range(1, settings.num_workers + 1)
+    voters = of_the_start if len(of_the_start) >= LEAST_VOTES else None
+    screenings = [Screening(form, conduct, voters) for form in part.forms]
     kinds = [form.kind for form in part.forms]
     kinds += [ANSWERS] if len(kinds) > 1 else []
     inbox = AnswerInbox(transport, members, desk, kinds)
+    desk.settling.append(inbox.settle)
     intake = Intake(screenings, members, desk, attendance, part.device)
     reception = Reception(
         inbox, intake, members, desk, attendance, observer.tracer, timeouts.answer

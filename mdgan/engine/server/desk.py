@@ -10,7 +10,6 @@ from mdgan.engine.server.membership import Membership
 from mdgan.errors import Interrupted
 from mdgan.messages import Message
 from mdgan.observe.run_observer import RunObserver
-from mdgan.storage.fence import Fenced
 from mdgan.storage.state_file import Damaged
 from mdgan.transport.base import Asked, Joined, Lost, Received, Refused, ServerEvent
 from mdgan.transport.server_end import ServerTransport
@@ -81,8 +80,9 @@ class Desk:
             self.stop_asked = True
             self._observer.note("stopping when this is done and saved; Ctrl-C again: at once")
         if isinstance(event, Refused):
-            if self._members.fenced_by:
-                raise Fenced(event.reason)
+            if self._members.fenced_by:  # a host says so; the folder knows
+                self._members.fenced_by = 0
+                self._look_at_fence()
             self._observer.note(f"refused a host: {event.reason}")
         elif isinstance(event, Joined):
             self._join(event)
@@ -91,9 +91,12 @@ class Desk:
         elif isinstance(event, Received):
             self._hear(event.sender, event.message)
         elif event is None:  # perhaps all hosts have gone to another server
-            with contextlib.suppress(OSError):
-                self._check_fence()
+            self._look_at_fence()
         self.after_each()
+
+    def _look_at_fence(self) -> None:
+        with contextlib.suppress(OSError):
+            self._check_fence()
 
     def lose(self, host: int, reason: str) -> None:
         """A host is gone; the server goes on with the others."""

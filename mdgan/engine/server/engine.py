@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from mdgan.engine.server.arrivals import Arrivals
 from mdgan.engine.server.barrier import Barrier, Hosts
 from mdgan.engine.server.checkpoints import ServerCheckpoints
+from mdgan.engine.server.conduct import Conduct
 from mdgan.engine.server.desk import Desk
 from mdgan.engine.server.membership import Membership
 from mdgan.messages import Message
@@ -23,6 +24,7 @@ class Engine:
         transport: the server's end.
         members: the hosts and workers that take part.
         desk: takes in what hosts send on their own.
+        conduct: knows whose answers could not be used.
         barrier: waits for all answers to a question.
         arrivals: waits for one answer at a time.
         checkpoints: says when a checkpoint is due.
@@ -36,6 +38,7 @@ class Engine:
     transport: ServerTransport
     members: Membership
     desk: Desk
+    conduct: Conduct
     barrier: Barrier
     arrivals: Arrivals
     checkpoints: ServerCheckpoints

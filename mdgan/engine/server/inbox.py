@@ -55,7 +55,7 @@ class AnswerInbox:
         Args:
             timeout_seconds: how long to wait for it.
             iteration: the one that the server waits for. Answers to later ones are kept until the
-                server waits for those; 0 keeps none.
+                server waits for those, if it has asked; 0 keeps none.
 
         Returns:
             The answer, if the event is one to a question that was asked, now or before.
@@ -65,7 +65,7 @@ class AnswerInbox:
             self._desk.take(event)
             return None
         if 0 < iteration < event.message.iteration:
-            self._early.append(event)
+            self._keep(event)
             return None
         workers = self._members.paid(event.sender, event.message.iteration)
         if workers is None:
@@ -75,6 +75,18 @@ class AnswerInbox:
     def has_kept(self) -> bool:
         """Whether answers that came early are kept."""
         return bool(self._early)
+
+    def settle(self) -> None:
+        """Hosts are gone: forgets what they answered early."""
+        here = self._members.hosts()
+        self._early = [event for event in self._early if event.sender in here]
+
+    def _keep(self, event: Received) -> None:
+        """Keeps an answer to a question that the server has asked, but does not wait for yet."""
+        host, i = event.sender, event.message.iteration
+        before = sum((kept.sender, kept.message.iteration) == (host, i) for kept in self._early)
+        if before < self._members.num_owed(host, i):
+            self._early.append(event)
 
     def _kept(self, iteration: int) -> Received | None:
         for place, event in enumerate(self._early):

@@ -127,7 +127,8 @@ class Intake:
     def _refuse(self, worker: int, reason: str, screening: Screening, answers: Answers) -> None:
         """A worker's answer cannot be used; it has one strike more."""
         answers.drop(worker)
-        strikes = screening.strikes_of(worker)
+        conduct = screening.conduct
+        strikes = conduct.strikes_of(worker)
         self._attendance.refused(self._members.iteration, worker, reason, strikes)
-        if screening.is_out(worker):
+        if conduct.is_out(worker):
             self._desk.shut_out(worker, f"{strikes} unusable answers, the last: {reason}")

@@ -5,12 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, count
+from itertools import chain
 from typing import Any
 
-from mdgan.engine.hello import Hello, read_hello
+from mdgan.engine.hello import MOST_RANKS, Hello, read_hello
 
 _PROMISE_SECONDS = 60.0  # until a worker that asked has read its data and joins
+_ALLOW_MORE = "rank 0 allows more with --max-world-size"
 _MALFORMED = "its hello is malformed; use the same version of mdgan everywhere"
 
 
@@ -45,6 +46,7 @@ class Membership:
         told: what the server tells every newcomer besides: the server's generation, the run's name.
         return_seconds: how long the server keeps the rank of a lost worker for it.
         iteration: the last that is done.
+        most_ranks: the highest rank that may ever take part.
 
     Attributes:
         iteration: the last that is done.
@@ -62,6 +64,7 @@ class Membership:
         told: Mapping[str, Any],
         return_seconds: float,
         iteration: int = 0,
+        most_ranks: int = MOST_RANKS,
     ) -> None:
         self.iteration = iteration
         self.checkpoint: Mapping[str, Any] | None = None
@@ -72,6 +75,7 @@ class Membership:
         self._identity = identity
         self._told = told
         self._return_seconds = return_seconds
+        self._most_ranks = most_ranks
         self._members: dict[int, Member] = {}
         self._admitted: dict[int, list[int]] = {}
         self._keys: dict[int, bytes] = {}
@@ -102,7 +106,7 @@ class Membership:
             ranks = hello.get("ranks")
             rank = self._promise_rank(None if ranks is None else [int(rank) for rank in ranks])
             if rank is None:
-                return "every rank that its certificate names is taken; wait, or issue another"
+                return self._why_no_rank(named=ranks is not None)
             return {**self._told, "identity": dict(self._identity), "rank": rank}
         return self._admit_host(hello) if purpose == "join" else _MALFORMED
 
@@ -122,11 +126,17 @@ class Membership:
             held = {rank for rank, at in self._gone.items() if now - at < self._return_seconds}
             awaited = [rank for rank in sorted(self._gone) if self.waits_for(rank)]
             taken |= held.difference(awaited)
-            ranks = chain(awaited, count(1)) if among is None else among
-            rank = next((rank for rank in ranks if rank not in taken), None)
+            ranks = chain(awaited, range(1, self._most_ranks + 1)) if among is None else among
+            allowed = (rank for rank in ranks if rank <= self._most_ranks)
+            rank = next((rank for rank in allowed if rank not in taken), None)
             if rank is not None:
                 self._promised[rank] = now + _PROMISE_SECONDS
         return rank
+
+    def _why_no_rank(self, *, named: bool) -> str:
+        if named:
+            return "every rank that its certificate names is taken; wait, or issue another"
+        return f"all of the {self._most_ranks} ranks are taken; {_ALLOW_MORE}"
 
     def _admit_host(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
         said = read_hello(hello)
@@ -168,13 +178,15 @@ class Membership:
         is_the_same = bool(known) and secrets.compare_digest(said.key.encode(), known)
         returns = is_the_same and self._admitted.get(host) == said.workers
         taken = {rank for ranks in self._admitted.values() for rank in ranks}
-        # A run that has begun takes any rank. It may have begun here, under the last server of the
+        # A run that has begun takes new ranks. It may have begun here, under the last server of the
         # host, or before the checkpoint that this server goes on from.
         welcome = self._begun or said.generation > 0 or self.checkpoint is not None
         for worker in said.workers:
             expected = welcome or worker in self._expected or worker in self._promised
             if worker < 1 or not expected:
                 return f"rank {worker} is outside 1..{max(self._expected, default=0)}"
+            if worker > self._most_ranks:
+                return f"rank {worker} is outside 1..{self._most_ranks}; {_ALLOW_MORE}"
             if worker in self._shut_out and not (
                 is_the_same and not self._shut_out.issuperset(said.workers)
             ):
@@ -265,6 +277,11 @@ class Membership:
         """Workers of some hosts were asked for something."""
         for host, workers in hosts.items():
             self._members[host].owes.setdefault(iteration, []).append(list(workers))
+
+    def num_owed(self, host: int, iteration: int) -> int:
+        """How many questions of an iteration a host has not answered."""
+        member = self._members.get(host)
+        return 0 if member is None else len(member.owes.get(iteration, ()))
 
     def paid(self, host: int, iteration: int) -> list[int] | None:
         """A host has answered.

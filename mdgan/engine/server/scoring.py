@@ -1,6 +1,7 @@
 """The server's side of scores during training: it hands generators over and never waits."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from mdgan import messages
 from mdgan.engine.channel import Channel, ChannelClosed
 from mdgan.engine.server.membership import Membership
 from mdgan.engine.settings import RunSettings
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, one_line
 from mdgan.messages import Kind, Message
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.observe.run_observer import RunObserver
@@ -46,6 +47,7 @@ class Scoring:
         self._observer: RunObserver
         self._asked: set[int] = set()
         self._real: dict[int, RealStatistics] = {}
+        self._silent: dict[int, str] = {}  # hosts that cannot tell of their data, with the reason
         self._real_is_known = real_is_known
         self._pending = 0
         self._skipped = 0
@@ -139,11 +141,19 @@ class Scoring:
         """
         if not self.on:
             return
-        if message.fields["reason"]:
-            self._give_up(f"rank {host} cannot tell of its data: {message.fields['reason']}")
-            return
-        self._real[host] = RealStatistics.from_tensors(message.tensors)
+        reason = message.fields["reason"]
+        if reason:
+            self._leave_out(host, f"rank {host} cannot tell of its data: {one_line(reason)}")
+        else:
+            self._real[host] = RealStatistics.from_tensors(message.tensors)
         self._check_complete()
+
+    def _leave_out(self, host: int, reason: str) -> None:
+        """Goes on without the data of one host, which must not cost the others their scores."""
+        self._real.pop(host, None)
+        if host not in self._silent:
+            self._observer.note(f"scores know nothing of some data: {reason}")
+        self._silent[host] = reason
 
     def settle(self) -> None:
         """Hosts are gone: one that comes back and has not described its data is asked again.
@@ -155,7 +165,14 @@ class Scoring:
 
     def _check_complete(self) -> None:
         """Sends the sum over all hosts to the scorer if no host is left to wait for."""
-        if self.on and self._real and self._described(self._members.hosts()):
+        here = self._members.hosts()
+        if not self.on or not self._described(here):
+            return
+        for host in self._of_other_networks():
+            self._leave_out(host, f"rank {host} describes it by another network")
+        if self._silent and not self._real and here:
+            self._give_up(next(iter(self._silent.values())))
+        elif self._real:
             parts = [self._real[host] for host in sorted(self._real)]
             try:
                 total = sum(parts[1:], start=parts[0])
@@ -170,7 +187,13 @@ class Scoring:
         return self._described(self._members.taking_part())
 
     def _described(self, hosts: Collection[int]) -> bool:
-        return not self.on or set(hosts) <= self._real.keys()
+        return not self.on or set(hosts) <= self._real.keys() | self._silent.keys()
+
+    def _of_other_networks(self) -> list[int]:
+        """The hosts whose statistics cannot be added to those of the majority."""
+        sizes = {host: (real.num_features, real.num_classes) for host, real in self._real.items()}
+        usual = [size for size, n in Counter(sizes.values()).items() if 2 * n > len(sizes)]
+        return [host for host, size in sizes.items() if usual and size != usual[0]]
 
     def give_up_without_real(self) -> None:
         """Does not wait for scores if no host is left that could describe its data."""

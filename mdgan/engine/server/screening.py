@@ -1,9 +1,10 @@
 """Refuses answers that no aggregation can use: broken ones, of a wrong shape, absurdly long ones.
 
-The workers vote on which norm is usual. A worker's vote is the largest norm that it ever claimed,
-and the usual norm is the median vote: a minority cannot move it beyond what honest workers claim,
-however often or early it answers. It is the largest, because gradients may vanish for a while (a
-discriminator that is sure of itself), and must not look absurd when they come back.
+The workers vote on which norm is usual, but not those that came later: any host may bring these. A
+worker's vote is the largest norm that it ever claimed, and the usual norm is the median vote: a
+minority cannot move it beyond what honest workers claim, however often or early it answers. It is
+the largest, because gradients may vanish for a while (a discriminator that is sure of itself), and
+must not look absurd when they come back. What was absurd is no vote of a worker that is excused.
 
 In the first iteration no worker has voted yet. If the first answers decided what is usual, a liar
 need only be quick. So the server accepts these norms for now and judges them when all answers are
@@ -12,12 +13,13 @@ in: `look_back`.
 
 import bisect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
+from mdgan.engine.server.conduct import Conduct
 
 ABSURD_FACTOR = 1000.0
 """How many times the usual norm is refused. Far above what honest workers differ by: on digits, ten
@@ -30,24 +32,24 @@ LEAST_VOTES = 3
 
 
 class Screening:
-    """Refuses unusable answers, and counts how often each worker sent any.
+    """Refuses unusable answers.
 
     Args:
         form: how answers look.
-        strikes: refusals after which a worker is out.
-        counts: each worker's refusals so far, shared by those that screen answers to other
-            questions; is added to.
+        conduct: is told of every answer.
+        voters: the workers that vote; None: all.
 
     Attributes:
         form: how answers look.
+        conduct: counts strikes.
     """
 
     def __init__(
-        self, form: AnswerForm, strikes: int, counts: dict[int, int] | None = None
+        self, form: AnswerForm, conduct: Conduct, voters: Collection[int] | None = None
     ) -> None:
         self.form = form
-        self._limit = strikes
-        self._strikes = {} if counts is None else counts
+        self.conduct = conduct
+        self._voters = voters
         self._largest: dict[int, float] = {}
         self._votes: list[float] = []  # the values of `_largest`, sorted
         self._on_trust: dict[int, float] = {}
@@ -74,7 +76,7 @@ class Screening:
         for name, told in (beside or {}).items():
             reason = _unusable_beside(name, told, (form or self.form).beside[name])
             if reason is not None:
-                self._strike(worker)
+                self._refuse(worker)
                 return reason
         return self.refuse_together([worker], answer).get(worker)
 
@@ -98,8 +100,11 @@ class Screening:
                 reason = "a norm beyond float32" if answer.isfinite().all() else "NaN or Inf"
         reasons = {worker: reason or self._judge(worker, norm) for worker in workers}
         refused = {worker: reason for worker, reason in reasons.items() if reason is not None}
-        for worker in refused:
-            self._strike(worker)
+        for worker in workers:
+            if worker in refused:
+                self._refuse(worker)
+            else:
+                self.conduct.accept(worker)
         return refused
 
     def look_back(self) -> dict[int, str]:
@@ -113,16 +118,8 @@ class Screening:
         reasons = {worker: self._judge(worker, norm) for worker, norm in trusted.items()}
         absurd = {worker: reason for worker, reason in reasons.items() if reason is not None}
         for worker in absurd:
-            self._strike(worker)
+            self._refuse(worker)
         return absurd
-
-    def strikes_of(self, worker: int) -> int:
-        """How many answers of a worker were refused."""
-        return self._strikes.get(worker, 0)
-
-    def is_out(self, worker: int) -> bool:
-        """Whether a worker has used up its strikes."""
-        return self.strikes_of(worker) >= self._limit
 
     def _unusable(self, answer: Tensor) -> str | None:
         if answer.dtype != torch.float32:
@@ -132,12 +129,14 @@ class Screening:
         return None
 
     def _judge(self, worker: int, norm: float) -> str | None:
-        self._vote(worker, norm)
+        if not (self._usual_is_known and self.conduct.excuses(worker)):
+            self._vote(worker, norm)
         if not self._usual_is_known:
             self._on_trust[worker] = norm
             return None
         usual = self._votes[len(self._votes) // 2]
         if usual == 0 or norm <= ABSURD_FACTOR * usual:
+            self._vote(worker, norm)
             return None
         return f"norm {norm:.2g}, {norm / usual:.2g} times the usual"
 
@@ -148,7 +147,8 @@ class Screening:
         return trusted if self._usual_is_known else {}
 
     def _vote(self, worker: int, norm: float) -> None:
-        if norm > self._largest.get(worker, -1.0):
+        votes = self._voters is None or worker in self._voters
+        if votes and norm > self._largest.get(worker, -1.0):
             self._withdraw(worker)
             self._largest[worker] = norm
             bisect.insort(self._votes, norm)
@@ -157,9 +157,9 @@ class Screening:
         if worker in self._largest:
             self._votes.pop(bisect.bisect_left(self._votes, self._largest.pop(worker)))
 
-    def _strike(self, worker: int) -> None:
-        self._strikes[worker] = self.strikes_of(worker) + 1
-        if self.is_out(worker):
+    def _refuse(self, worker: int) -> None:
+        self.conduct.refuse(worker)
+        if self.conduct.is_out(worker):
             self._withdraw(worker)
 
 

@@ -5,7 +5,7 @@ Placement", sections 3.1 and 4. Where clients train changes no bit of what they 
 nothing between rounds, and sums do not depend on who adds up what.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from torch import Tensor
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import ServerHandler
 from mdgan.engine.server.barrier import Hosts
+from mdgan.engine.server.conduct import Conduct
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.loop import AllWorkersLost
 from mdgan.engine.server.screening import Screening
@@ -64,8 +65,8 @@ class Placed(Cohort):
         self._asked: dict[int, _Asked] = {}
         self._accounts: dict[int, Account] = {}
         self._models: dict[int, dict[int, Tensor]] = {}
-        self._strikes: Counter[int] = Counter()
-        self._screening = Screening(form, settings.strikes, self._strikes)
+        self._conduct = Conduct(settings.strikes)
+        self._screening = Screening(form, self._conduct)
         self._in_vain = 0
 
     def handlers(self) -> Mapping[str, ServerHandler]:
@@ -84,8 +85,7 @@ class Placed(Cohort):
             AllWorkersLost: every client's models are refused.
         """
         del hosts, engine
-        out = {client for client, strikes in self._strikes.items() if strikes >= self._most_strikes}
-        able = [client for client in self._counts if client not in out]
+        able = [client for client in self._counts if not self._conduct.is_out(client)]
         if not able or self._in_vain >= self._most_strikes:
             raise AllWorkersLost(
                 "no client's models could be used after training, "
@@ -265,13 +265,13 @@ class Placed(Cohort):
             x = wanted.loads[each.client].iterations
             self._times.observe(wanted.number, kind, x, each.seconds)
             if not each.usable:
-                self._strikes[each.client] += 1
+                self._conduct.refuse(each.client)
                 self._leave_out(each.client, "NaN or Inf", trial, engine)
 
     def _leave_out(self, client: int, reason: str, trial: "_Trial", engine: Engine) -> None:
         """A client's models cannot be used; it has one strike more."""
         trial.found.drop(client)
-        strikes = self._strikes[client]
+        strikes = self._conduct.strikes_of(client)
         engine.observer.note(f"models of client {client} refused: {reason} (strike {strikes})")
 
 

@@ -22,7 +22,7 @@ Exchange = Callable[
 def carry_out(
     order: Message, workers: Mapping[int, Worker], exchange: Exchange
 ) -> tuple[dict[int, str], dict[int, str]]:
-    """Gives and takes discriminators; a worker that gets none keeps its own.
+    """Gives and takes discriminators; a worker that gets none that it can use keeps its own.
 
     Among the workers of this host they move by reference, where that leaves no worker without one.
 
@@ -39,7 +39,7 @@ def carry_out(
     for giver in moves:  # what a host that has just come back has learnt early stays here
         workers[giver].undo_real_half()
     given = {giver: workers[giver].discriminator.digest() for giver in moves}
-    inside = _closed({giver: taker for giver, taker in moves.items() if taker in workers})
+    inside = _closed({g: t for g, t in moves.items() if t in workers and _is_usable(workers[g])})
     taken = {taker: given[giver] for giver, taker in inside.items()}
     owned = {giver: workers[giver].discriminator for giver in inside}
 
@@ -47,10 +47,15 @@ def carry_out(
     for giver, taker in inside.items():
         workers[taker].take(owned[giver])
     for taker, state in arrived.items():
-        with contextlib.suppress(KeyError, RuntimeError):  # not of this architecture
+        with contextlib.suppress(KeyError, RuntimeError):  # broken, or not of this architecture
             workers[taker].load_discriminator(state)
             taken[taker] = workers[taker].discriminator.digest()
     return given, taken
+
+
+def _is_usable(giver: Worker) -> bool:
+    """Whether other workers would take its discriminator; the same as `load_discriminator` asks."""
+    return giver.discriminator.is_finite()
 
 
 def _closed(moves: Mapping[int, int]) -> dict[int, int]:

@@ -31,6 +31,9 @@ class ServerSwaps:
     ) -> Moves:
         """Draws a swap among the workers that are free, and tells their hosts.
 
+        A worker whose last answer could not be used gives nothing: what it has may be broken. It is
+        not to blame for what it is given.
+
         Args:
             iteration: i.
             engine: knows which workers are free.
@@ -42,8 +45,13 @@ class ServerSwaps:
         free = engine.members.free()
         workers = sorted(worker for carried in free.values() for worker in carried)
         moves = draw_swap(self._form, self._seed, self.num_swaps, workers)
-        if holders is not None:
-            moves = {giver: taker for giver, taker in moves.items() if giver in holders}
+        broken = engine.conduct.unusable
+        moves = {
+            giver: taker
+            for giver, taker in moves.items()
+            if giver not in broken and (holders is None or giver in holders)
+        }
+        engine.conduct.excuse(moves.values())
         self.num_swaps += 1
         host_of, addresses = engine.members.host_of(), engine.members.addresses()
         self._records[iteration] = _SwapRecord(moves, {n: host_of[n] for n in workers})

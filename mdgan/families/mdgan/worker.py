@@ -13,7 +13,7 @@ from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.gan.discriminator import Discriminator
 from mdgan.gan.discriminator_learner import DiscriminatorLearner, Stage, unobserved
 from mdgan.gan.labels import Samples
-from mdgan.gan.model_state import part_of, under
+from mdgan.gan.model_state import is_finite, part_of, under
 
 
 class Judgement(NamedTuple):
@@ -109,8 +109,10 @@ class Worker(DiscriminatorLearner):
             state: what `Discriminator.state` of another worker returned.
 
         Raises:
-            KeyError, RuntimeError: the state does not fit; nothing changed.
+            KeyError, RuntimeError: the state does not fit, or holds NaN or Inf; nothing changed.
         """
+        if not is_finite(state):
+            raise RuntimeError("a discriminator with NaN or Inf")
         self.discriminator.load_state(state)
         self._undo_real_half()
 

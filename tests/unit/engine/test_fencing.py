@@ -48,16 +48,28 @@ def test_a_fenced_server_stops_and_says_no_word_to_its_hosts(stage: MakeStage) -
     assert made.status()["state"] == "running"
 
 
-def test_a_worker_that_tells_of_a_later_server_fences_this_one(stage: MakeStage) -> None:
+def test_a_worker_that_tells_of_a_later_server_makes_this_one_look(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=9)
     (one,) = made.begin_with((1,))
     one.take(BATCHES, 1)
+    Fence.claim(made.folder)
     refusal = made.members.admit({**one.hello, "generation": 2})
     assert refusal == "a server of generation 2 has taken over"
     with pytest.raises(BadInput, match="has taken over"):
         made.play(1, generation=2)
     assert isinstance(made.over(), Fenced)
     assert "STOP" not in one.told()
+
+
+def test_a_host_cannot_end_a_server_that_has_its_folder(stage: MakeStage) -> None:
+    made = stage(num_workers=1, iterations=2)
+    (one,) = made.begin_with((1,))
+    one.take(BATCHES, 1)
+    with pytest.raises(BadInput, match="has taken over"):
+        made.play(2, generation=10**6)
+    one.send(answer_of(1, 1))
+    one.answer(2)
+    made.finished(one)
 
 
 def test_a_run_whose_folder_vanishes_trains_on(stage: MakeStage) -> None:

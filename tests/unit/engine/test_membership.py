@@ -173,6 +173,19 @@ def test_once_training_has_begun_any_rank_may_come() -> None:
     assert members.admit(hello(0)) == "rank 0 is outside 1..4"
 
 
+def test_no_rank_is_above_the_most_that_the_user_allows() -> None:
+    members = Membership(range(1, 5), IDENTITY, TOLD, HOUR, most_ranks=6)
+    members.begin()
+    for generation in (0, 2):
+        refusal = refused(members.admit({**hello(5, 7), "generation": generation}))
+        assert refusal == "rank 7 is outside 1..6; rank 0 allows more with --max-world-size"
+    asked = [members.admit({"purpose": "ask"}) for _ in range(7)]
+    assert [welcomed(told)["rank"] for told in asked[:6]] == [1, 2, 3, 4, 5, 6]
+    assert asked[6] == "all of the 6 ranks are taken; rank 0 allows more with --max-world-size"
+    named = {"purpose": "ask", "ranks": [7, 9]}
+    assert "every rank that its certificate names is taken" in refused(members.admit(named))
+
+
 def test_who_was_with_an_earlier_server_may_come_whatever_its_rank() -> None:
     """A checkpoint knows nothing of workers that came after it."""
     members = make_members()

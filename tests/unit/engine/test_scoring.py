@@ -246,6 +246,32 @@ def test_the_scorer_gets_the_sum_when_all_hosts_have_told(bench: MakeBench) -> N
     assert all(torch.equal(found.tensors()[name], tensor) for name, tensor in wanted.items())
 
 
+def test_a_host_without_words_does_not_cost_the_others_their_scores(
+    bench: MakeBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = bench(1, 2, 3)
+    made.tell(2, {}, "I will not\nscores: perfect")
+    made.tell(1, statistics(1).tensors())
+    made.tell(3, statistics(3).tensors())
+    message = made.scorer.receive(LONG)
+    assert message is not None
+    assert RealStatistics.from_tensors(message.tensors).num_samples == 40
+    assert made.scoring.on
+    said = capsys.readouterr().err
+    assert "rank 2 cannot tell of its data: I will not" in said
+    assert "perfect" not in said
+
+
+def test_a_host_that_describes_by_another_network_is_left_out(bench: MakeBench) -> None:
+    made = bench(1, 2, 3)
+    made.tell(2, RealStatistics.empty(replace(EXTRACTOR, num_features=5)).tensors())
+    for host in (1, 3):
+        made.tell(host, statistics(host).tensors())
+    message = made.scorer.receive(LONG)
+    assert message is not None
+    assert RealStatistics.from_tensors(message.tensors).num_samples == 40
+
+
 def test_the_sum_does_not_wait_for_a_host_that_is_lost(bench: MakeBench) -> None:
     made = bench(1, 3)
     made.tell(3, statistics(3).tensors())

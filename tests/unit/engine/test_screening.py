@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
+from mdgan.engine.server.conduct import Conduct
 from mdgan.engine.server.screening import Screening
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
@@ -22,7 +23,7 @@ STRIKES = 3
 
 def make_screening(strikes: int = STRIKES) -> Screening:
     form = AnswerForm("FEEDBACK", (BATCH_SIZE, *SHAPE), beside={"verdicts": (BATCH_SIZE,)})
-    return Screening(form, strikes)
+    return Screening(form, Conduct(strikes))
 
 
 def feedback(norm: float, seed: int = 0) -> Tensor:
@@ -37,6 +38,36 @@ def informed(norms: tuple[float, ...] = (1.0, 1.0, 1.0)) -> Screening:
         assert screening.refuse(worker, feedback(norm)) is None
     assert screening.look_back() == {}
     return screening
+
+
+def test_those_that_came_later_do_not_say_what_is_usual() -> None:
+    form = AnswerForm("FEEDBACK", (BATCH_SIZE, *SHAPE))
+    screening = Screening(form, Conduct(STRIKES), voters=range(1, 4))
+    for worker in range(10, 20):
+        assert screening.refuse(worker, feedback(1e-12)) is None
+    for worker in (1, 2, 3):
+        assert screening.refuse(worker, feedback(1.0)) is None
+    assert screening.look_back() == {}
+    assert screening.refuse(1, feedback(2.0)) is None
+    assert screening.refuse(15, feedback(1e4)) is not None, "they are judged like all others"
+
+
+def test_who_is_excused_gets_no_strike_and_no_vote_until_it_answers_well() -> None:
+    screening = informed()
+    conduct = screening.conduct
+    assert screening.refuse(3, broken(math.nan)) is not None
+    conduct.excuse([1, 2, 3])
+    for _ in range(2 * STRIKES):
+        for worker in (1, 2):
+            assert screening.refuse(worker, feedback(1e9)) is not None
+    assert set(conduct.unusable) == {1, 2, 3}
+    assert [conduct.strikes_of(worker) for worker in (1, 2, 3)] == [0, 0, 1]
+    assert screening.refuse(3, feedback(1e9)) is not None, "most claim it, but have no vote"
+    assert conduct.strikes_of(3) == 2, "one with a strike is not excused"
+    for worker in (1, 2):
+        assert screening.refuse(worker, feedback(1.0)) is None
+        assert screening.refuse(worker, broken(math.nan)) is not None
+        assert conduct.strikes_of(worker) == 1
 
 
 def broken(value: float) -> Tensor:
@@ -73,7 +104,7 @@ WHOLE = (BATCH_SIZE, *SHAPE)
 def test_unusable_feedback_is_refused_with_a_reason(answer: Tensor, reason: str) -> None:
     screening = informed()
     assert screening.refuse(1, answer) == reason
-    assert screening.strikes_of(1) == 1
+    assert screening.conduct.strikes_of(1) == 1
     assert screening.refuse(2, feedback(1.0)) is None
 
 
@@ -94,20 +125,20 @@ def test_honest_answers_of_real_discriminators_pass() -> None:
 def test_a_worker_is_out_after_its_strikes_and_alone() -> None:
     screening = informed()
     for strike in range(1, STRIKES + 1):
-        assert not screening.is_out(2)
+        assert not screening.conduct.is_out(2)
         assert screening.refuse(2, broken(math.nan)) is not None
-        assert screening.strikes_of(2) == strike
+        assert screening.conduct.strikes_of(2) == strike
         assert screening.refuse(2, feedback(1.0)) is None, "a good answer is taken in between"
-    assert screening.is_out(2)
-    assert [screening.strikes_of(worker) for worker in (1, 3, 99)] == [0, 0, 0]
-    assert not any(screening.is_out(worker) for worker in (1, 3, 99))
+    assert screening.conduct.is_out(2)
+    assert [screening.conduct.strikes_of(worker) for worker in (1, 3, 99)] == [0, 0, 0]
+    assert not any(screening.conduct.is_out(worker) for worker in (1, 3, 99))
 
 
 def test_one_strike_can_be_enough() -> None:
     screening = make_screening(strikes=1)
-    assert not screening.is_out(7)
+    assert not screening.conduct.is_out(7)
     assert screening.refuse(7, broken(math.nan)) is not None
-    assert screening.is_out(7)
+    assert screening.conduct.is_out(7)
 
 
 @pytest.mark.parametrize("others", [0, 1])
@@ -139,7 +170,9 @@ def test_who_answers_first_does_not_decide_what_is_usual(
             assert reason == "norm 1e+09, 1e+09 times the usual"
             refused[worker] = refused.get(worker, 0) + 1
     assert refused == (dict.fromkeys(liars, 2) if lie == ABSURD else {})
-    assert all(screening.strikes_of(worker) == refused.get(worker, 0) for worker in range(5))
+    assert all(
+        screening.conduct.strikes_of(worker) == refused.get(worker, 0) for worker in range(5)
+    )
 
 
 def test_without_looking_back_the_second_iteration_is_judged() -> None:
@@ -183,7 +216,7 @@ def test_it_recovers_when_the_first_to_answer_were_mostly_petty() -> None:
     for worker in (6, 7, 8, 9, 10):
         screening.refuse(worker, feedback(1.0))
     assert all(screening.refuse(worker, feedback(1.0)) is None for worker in range(4, 11))
-    assert not any(screening.is_out(worker) for worker in range(1, 11))
+    assert not any(screening.conduct.is_out(worker) for worker in range(1, 11))
 
 
 def test_one_machine_that_comes_back_under_ever_new_numbers_stays_one() -> None:
@@ -191,7 +224,7 @@ def test_one_machine_that_comes_back_under_ever_new_numbers_stays_one() -> None:
     for worker in range(10, 60):
         for _ in range(STRIKES):
             assert screening.refuse(worker, feedback(ABSURD)) is not None
-        assert screening.is_out(worker)
+        assert screening.conduct.is_out(worker)
     assert screening.refuse(1, feedback(1.0)) is None
 
 
@@ -235,7 +268,7 @@ VERDICTS = torch.linspace(-9, 9, BATCH_SIZE)
 def test_verdicts_that_say_nothing_are_a_strike(verdicts: Tensor, reason: str) -> None:
     screening = informed()
     assert screening.refuse(1, feedback(1.0), {"verdicts": verdicts}) == reason
-    assert screening.strikes_of(1) == 1
+    assert screening.conduct.strikes_of(1) == 1
     assert screening.refuse(1, feedback(1.0), {"verdicts": VERDICTS}) is None
     assert screening.refuse(1, feedback(1.0)) is None, "where the form does not ask for them"
 
@@ -244,4 +277,4 @@ def test_good_verdicts_do_not_excuse_bad_feedback() -> None:
     screening = informed()
     assert screening.refuse(1, broken(math.nan), {"verdicts": VERDICTS}) == "NaN or Inf"
     assert screening.refuse(1, broken(math.nan), {"verdicts": VERDICTS / 0}) is not None
-    assert screening.strikes_of(1) == 2, "one answer is one strike"
+    assert screening.conduct.strikes_of(1) == 2, "one answer is one strike"

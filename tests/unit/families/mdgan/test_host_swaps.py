@@ -118,6 +118,29 @@ def test_who_gets_nothing_keeps_its_own() -> None:
     assert took == {2: before[1], 3: before[4], 4: before[3]}
 
 
+@pytest.mark.parametrize("kind", ["parameter", "moment"])
+def test_a_broken_discriminator_is_taken_nowhere(kind: str) -> None:
+    hosts = everybody()
+    broken = hosts[1][1].discriminator
+    parameter = broken.parameters[0]
+    moments = broken.optimizer.state[parameter]
+    with torch.no_grad():
+        (parameter if kind == "parameter" else moments["exp_avg"])[0] = torch.nan
+    before = digests(hosts)
+    swap(hosts, {1: 2, 2: 1, 3: 5, 5: 3, 4: 6, 6: 4})
+    after = digests(hosts)
+    assert after[2] == before[2], "it keeps its own"
+    assert after[1] == before[2], "and the other has a whole one now"
+    assert (after[3], after[5]) == (before[5], before[3])
+    elsewhere = everybody()
+    with torch.no_grad():
+        elsewhere[5][5].discriminator.parameters[0][0] = torch.nan
+    before = digests(elsewhere)
+    swap(elsewhere, {5: 1, 1: 5})
+    assert digests(elsewhere)[1] == before[1]
+    assert digests(elsewhere)[5] == before[1]
+
+
 @pytest.mark.parametrize("learnt_early", [True, False])
 def test_a_real_half_learnt_early_does_not_change_what_follows(learnt_early: bool) -> None:
     workers = make_workers(1, 2)
