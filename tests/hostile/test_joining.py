@@ -1,0 +1,75 @@
+"""A host that lies as it joins, or brings others that do."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from mdgan.engine.answers import pack_answers
+from mdgan.families.mdgan.messages import BATCHES, FEEDBACK, feedback_form
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.messages import Message
+from tests.hostile.bench import Hostile, Stranger, hostile_run
+
+FORM = feedback_form(MDGANSettings.read({"world_size": 5, "batch_size": 4}), (1, 8, 8))
+
+
+def whisper(question: Message) -> Message | None:
+    """Feedback so small that honest feedback looks absurd beside it."""
+    if question.kind != BATCHES:
+        return None
+    judged = {int(worker): place for worker, place in question.fields["judge"].items()}
+    feedback = {worker: torch.full(FORM.shape, 1e-12) for worker in judged}
+    losses = {worker: torch.full((2,), 0.5) for worker in judged}
+    return pack_answers(question.iteration, feedback, losses, judged, FORM)
+
+
+def test_invented_ranks_do_not_say_which_norm_is_usual(tmp_path: Path) -> None:
+    strangers = Stranger(range(10, 16), whisper)
+    ran = hostile_run(tmp_path, Hostile(FEEDBACK, from_iteration=2, brings=strangers))
+    assert not ran.refusals
+    assert set(range(10, 16)) <= ran.ranks("joined")
+
+
+def test_more_ranks_than_the_user_allows_are_refused(tmp_path: Path) -> None:
+    strangers = Stranger(range(5, 9))
+    flags = ["--max-world-size", "8"]
+    ran = hostile_run(tmp_path, Hostile(FEEDBACK, from_iteration=2, brings=strangers), flags=flags)
+    assert "rank 8 is outside 1..7" in ran.refusals[0]
+    assert "--max-world-size" in ran.refusals[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("generation", [0, 1])
+def test_many_invented_ranks_are_refused(tmp_path: Path, generation: int) -> None:
+    strangers = Stranger(range(5, 15_000), hello={"generation": generation})
+    ran = hostile_run(tmp_path, Hostile(FEEDBACK, from_iteration=2, brings=strangers))
+    assert "is outside 1.." in ran.refusals[0]
+
+
+@pytest.mark.parametrize("rank", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_server_does_not_end_because_a_host_says_so(tmp_path: Path, rank: int) -> None:
+    stranger = Stranger([rank], hello={"generation": 10**6})
+    ran = hostile_run(tmp_path, Hostile(FEEDBACK, from_iteration=2, brings=stranger))
+    assert "a server of generation 1000000" in ran.refusals[0]
+
+
+@pytest.mark.parametrize(
+    ("family", "flags"),
+    [
+        ("fl-gan", ["--training-load", "measured"]),
+        pytest.param("clients", [], marks=pytest.mark.slow),
+        pytest.param("mdgan", [], marks=pytest.mark.slow),
+    ],
+)
+def test_what_a_newcomer_tells_of_itself_is_no_object(
+    tmp_path: Path, family: str, flags: list[str]
+) -> None:
+    stranger = Stranger([5], told=["capabilities"])
+    liar = Hostile(
+        {"mdgan": FEEDBACK}.get(family, "UPDATE"),
+        from_iteration=2,
+        brings=stranger,
+    )
+    ran = hostile_run(tmp_path, liar, family, flags)
+    assert 5 in ran.out
