@@ -15,7 +15,9 @@ def describe(prepared: Prepared) -> str:
         Lines without a last line break.
     """
     dataset, models = prepared.dataset, prepared.models
-    counts = [_counts(prepared, worker) for worker in prepared.holdings]
+    clients = prepared.clients
+    held = (_counts(prepared, worker) for worker in prepared.holdings)
+    counts = list(held if clients is None else clients.class_counts().values())
     resolved = [
         ("dataset file", str(dataset.path)),
         ("sample shape", f"{' × '.join(map(str, dataset.shape))}, Z_DIM {models.z_dim}"),
@@ -33,8 +35,21 @@ def describe(prepared: Prepared) -> str:
     lines.append("resolved")
     lines += [f"  {name:20} {value}" for name, value in resolved]
     lines.append("holds")
+    if clients is not None:
+        lines += [f"  {_of_clients(counts)}"]
+        return "\n".join(lines)
     lines += [f"  {_holding(prepared, worker)}" for worker in prepared.holdings]
     return "\n".join(lines)
+
+
+def _of_clients(counts: list[list[int]]) -> str:
+    """What clients without a home hold."""
+    sizes = sorted(map(sum, counts))
+    middle = sizes[len(sizes) // 2]
+    return (
+        f"{len(sizes):,} clients, trained wherever there is room: {sizes[0]:,} samples at least, "
+        f"{middle:,} in the middle, {sizes[-1]:,} at most"
+    )
 
 
 def _holding(prepared: Prepared, worker: int) -> str:

@@ -142,7 +142,11 @@ def _summary(run: WatchedRun, workers: list[WorkerRow]) -> Text:
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{run.config.get('algorithm')} on {run.config.get('dataset')}")
     if workers:
-        line.append(" · 1 worker: " if len(workers) == 1 else f" · {len(workers)} workers: ")
+        what = "worker"
+        if run.num_clients:
+            what = "host"
+            line.append(f" · {run.num_clients:,} clients")
+        line.append(f" · {len(workers)} {what}{'s' * (len(workers) != 1)}: ")
         counts = Counter(row.state for row in workers)
         present = [
             state for state in ("alive", "done", "late", "lost", "left", "out") if counts[state]
@@ -228,7 +232,7 @@ def _table(rows: list[WorkerRow], width: int, *, in_rounds: bool) -> Table:
             _known(row.iteration, "{:,}".format),
             _known(row.step_seconds, brief_seconds),
             *("″" if again else _known(rate, brief_size) for rate in moved),
-            f"{row.rounds:,}" if in_rounds else _swap(row, digits),
+            _known(row.rounds, "{:,}".format) if in_rounds else _swap(row, digits),
             _known(row.samples, "{:,}".format),
         ]
         table.add_row(*cells[: len(table.columns)])

@@ -38,7 +38,7 @@ class WorkerRow(NamedTuple):
         received_per_second: bytes that its process received, recently or over an ended run.
         sent_per_second: bytes that its process sent, over the same time.
         swap: its last swap.
-        rounds: in how many rounds it took part.
+        rounds: in how many rounds it took part; None if clients without a home do.
         samples: how many samples it holds.
     """
 
@@ -50,7 +50,7 @@ class WorkerRow(NamedTuple):
     received_per_second: float | None
     sent_per_second: float | None
     swap: LastSwap | None
-    rounds: int
+    rounds: int | None
     samples: int | None
 
 
@@ -135,6 +135,16 @@ class WatchedRun:
         return self.metrics.rounds > 0 or self.config.get("sampling") is not None
 
     @property
+    def num_clients(self) -> int:
+        """How many clients without a home there are; 0 if every worker has one."""
+        return int(number_in(self.config, "clients") or 0)
+
+    @property
+    def _here(self) -> set[int]:
+        """The ranks that take part, as far as it is recorded."""
+        return set() if self.num_clients else self.metrics.here
+
+    @property
     def finding(self) -> Finding | None:
         """What the run looks like, if something seems to go wrong."""
         return diagnose(list(self.metrics.newest), self.metrics.scores, self.config)
@@ -163,7 +173,7 @@ class WatchedRun:
             return []
         world_size = int(number_in(self.config, "world_size") or 1)
         expected = range(1, min(world_size, _MOST_RANKS + 1))
-        ranks = self.metrics.here | self.metrics.gone.keys() | set(expected)
+        ranks = self._here | self.metrics.gone.keys() | carriers.keys() | set(expected)
         return [self._worker(rank, carriers.get(rank)) for rank in sorted(ranks)]
 
     def _worker(self, rank: int, role: Role | None) -> WorkerRow:
@@ -173,8 +183,10 @@ class WatchedRun:
         if role and state not in _STATE_WHEN_GONE.values():
             received, sent = role.bytes_per_second(ended=self.ended)
         iteration = role.iteration if role else None
-        part = self.metrics.parts.get(rank)
-        if self.in_rounds:
+        part, samples = self.metrics.parts.get(rank), self.metrics.samples.get(rank)
+        if self.num_clients:  # what is recorded of rounds and samples is of clients
+            part = samples = None
+        elif self.in_rounds:
             iteration = part.iteration if part else None
         return WorkerRow(
             rank=rank,
@@ -185,14 +197,14 @@ class WatchedRun:
             received_per_second=received,
             sent_per_second=sent,
             swap=self.metrics.swaps.get(rank),
-            rounds=part.rounds if part else 0,
-            samples=self.metrics.samples.get(rank),
+            rounds=None if self.num_clients else part.rounds if part else 0,
+            samples=samples,
         )
 
     def _state_of(self, rank: int, role: Role | None, steps: list[float]) -> str:
         if rank in self.metrics.gone:
             return _STATE_WHEN_GONE[self.metrics.gone[rank]]
-        if self.metrics.here and rank not in self.metrics.here:
+        if self._here and rank not in self._here:
             return "lost"  # the run went on without it
         if self.ended:
             return "done"

@@ -117,6 +117,23 @@ def test_no_slot_outlives_a_host_that_is_killed(tmp_path: Path) -> None:
     assert "none came within 0.5 s" in result.errors
 
 
+@pytest.mark.parametrize(("slots", "said"), [("3", " 3"), ("auto", "as many as train fastest")])
+def test_what_clients_hold_is_told_before_anything_starts(
+    tmp_path: Path, slots: str, said: str
+) -> None:
+    flags = ["--round-epochs", "2", "--batch-size", "10"]
+    done = run_here("train", *CLIENTS, *flags, "--slots", slots, "--dry-run", cwd=tmp_path)
+    assert done.status == 0, done
+    lines = [line.strip() for line in done.output.splitlines()]
+    assert lines[-1] == (
+        "6 clients, trained wherever there is room: 239 samples at least, 240 in the middle, 240 "
+        "at most"
+    )
+    assert "a round              48 iterations of 4 client(s)" in lines
+    (line,) = (line for line in lines if line.startswith("slots of each host"))
+    assert said in line
+
+
 REFUSED = {
     "own data": (["--partition", "none"], "can be read only where they lie"),
     "a home": (["--client-state", "kept"], "--world-size 7"),

@@ -95,7 +95,7 @@ def test_ports_listen_only_on_the_given_address_and_a_lost_machine_is_survived(
         near.terminate()
         result = finish(near)
     assert result.status == 128 + signal.SIGTERM, result
-    assert "1 worker(s) left" in result.errors
+    assert "; 1 left" in result.errors
 
 
 @pytest.mark.slow

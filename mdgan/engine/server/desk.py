@@ -105,7 +105,7 @@ class Desk:
             self._attendance.lost(workers)
             left = len(self._members.workers())
             ranks = in_words(workers)
-            self._observer.note(f"lost rank(s) {ranks}: {reason}; {left} worker(s) left")
+            self._observer.note(f"lost rank(s) {ranks}: {reason}; {left} left")
             self._observer.event("lost", self._members.iteration, workers=workers, reason=reason)
         self._settle()
 
@@ -179,7 +179,7 @@ class Desk:
         self._members.left(workers)
         if workers:
             left = len(self._members.workers())
-            self._observer.note(f"rank(s) {in_words(workers)} left; {left} worker(s) left")
+            self._observer.note(f"rank(s) {in_words(workers)} left; {left} left")
             self._observer.event("left", self._members.iteration, workers=workers)
         self._settle()
 

@@ -67,7 +67,7 @@ class Newcomers:
         self._checkpoints.hold(member.workers)
         if self._members.has_begun:
             ranks, live = in_words(member.workers), len(self._members.workers())
-            self._observer.note(f"rank(s) {ranks} joined; {live} worker(s) now")
+            self._observer.note(f"rank(s) {ranks} joined; {live} now")
             self._observer.event(
                 "joined",
                 self._members.iteration,

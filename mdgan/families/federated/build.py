@@ -123,10 +123,15 @@ class _Federated(Builder[FederatedSettings]):
         share = num_participants(settings.participation, settings.num_clients)
         length = settings.round_length(mean_size(class_counts))
         who = "worker" if settings.clients is None else "client"
-        return [
+        rows = [
             ("κ", str(resolve_kappa(settings.kappa, 1))),
             ("a round", f"{length} iterations of {share} {who}(s)"),
         ]
+        if settings.clients is not None:
+            number = "1" if settings.placement == PULL else str(settings.slots)
+            many = number if number != "auto" else "as many as train fastest here"
+            rows.append(("slots of each host", many))
+        return rows
 
 
 def make_client(

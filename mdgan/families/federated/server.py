@@ -22,6 +22,9 @@ _RHYTHM = {
     "data_dir",
 }
 """The settings that decide how long a round is."""
+_MOST_NAMED = 1000
+"""With more clients than these the losses of each are not recorded: a curve would have few points,
+and the file would grow with the clients of a round."""
 
 
 class FederatedServer(ServerPart):
@@ -132,7 +135,8 @@ class FederatedServer(ServerPart):
         with engine.span("step"):  # by which reports know that a round is complete
             self._models.vector.write(combined)
         self._sampling.took_part(number, took_part)
-        return Advance(i, answers.mean_losses(), sorted(answers.losses))
+        named = self._settings.num_clients <= _MOST_NAMED
+        return Advance(i, answers.mean_losses(), took_part if named else ())
 
     def progress(self) -> dict[str, int]:
         """How many rounds there were, and the iterations of one."""

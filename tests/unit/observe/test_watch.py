@@ -112,6 +112,24 @@ def test_who_takes_part_in_no_round_is_not_late(tmp_path: Path) -> None:
     }
 
 
+def test_clients_without_a_home_are_counted_and_hosts_are_shown(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run", num_workers=2, iterations=1000)
+    config = json.loads((run.path / "config.json").read_text())
+    config |= {"algorithm": "fl-gan", "sampling": "random", "clients": 5000}
+    (run.path / "config.json").write_text(json.dumps(config))
+    holds = {str(client): {"samples": 9, "classes": [9]} for client in range(1, 5001)}
+    run.event("holdings", 0, seconds=0.0, workers=holds)
+    ended_round(run, 1, [2, 77, 4999])
+    run.losses(100, 20.0, 1.0, 1.0)
+    run.spans("host-1", 100, 10.0, ("train", 0, 0.0, 0.5))
+    run.spans("server", 100, 20.0, ("send", 0, 0.0, 0.1))
+    run.event("lost", 100, seconds=20.0, workers=[2], reason="it said goodbye")
+    lines = shown(run.path)
+    assert lines[1] == "fl-gan on digits · 5,000 clients · 2 hosts: 1 alive, 1 lost"
+    assert {rank: row[1] for rank, row in workers(lines).items()} == {"1": "alive", "2": "lost"}
+    assert workers(lines)["2"][-2:] == ["–", "–"]
+
+
 def test_a_round_that_has_begun_or_was_aborted_is_no_progress(tmp_path: Path) -> None:
     run = federated(tmp_path / "run")
     run.spans("server", 100, 1.0, ("send", 0, 0.0, 0.1))

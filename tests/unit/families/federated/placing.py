@@ -31,7 +31,7 @@ from tests.unit.engine.played import SHARD_SIZE, Played
 from tests.unit.families.federated.rounds import RoundStage, make_models, mean_of, models_of
 from tests.unit.gan import small
 
-SHAPE, MOST_CLIENTS = make_models().vector.shape, 99
+SHAPE, MOST_CLIENTS = make_models().vector.shape, 9999
 KINDS = ("core",)
 """The slots of a played host, where a test does not say otherwise."""
 

@@ -202,6 +202,16 @@ def test_training_ends_if_no_models_are_finite(placing: MakeRounds) -> None:
     assert "smaller learning rates" in str(error)
 
 
+@pytest.mark.parametrize(("clients", "named"), [(1000, True), (1001, False)])
+def test_losses_of_each_client_are_recorded_unless_there_are_too_many(
+    placing: MakeRounds, clients: int, named: bool
+) -> None:
+    made = placing(num_workers=1, iterations=E, clients=clients, participation=0.003)
+    made.finished(*made.begin_slots(1))
+    (row,) = made.metrics()
+    assert (row["workers"], len(row.get("by_worker", ()))) == (3, 3 if named else 0)
+
+
 # ----- one client at a time
 
 
