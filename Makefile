@@ -15,7 +15,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constra
 TEST_PROCESSES := --numprocesses logical --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-dev wheel demo test test-all gpu-check check docs proto bench clean
+.PHONY: help install install-dev wheel demo test test-all gpu-check check docs proto bench peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,19 @@ bench: $(DEV_STAMP) ## measure speed and memory on this machine, and draw docs/p
 	$(BIN)/python -m benchmarks.picture benchmarks/results/versus.json benchmarks/results/scaling.json docs/performance.png
 	$(BIN)/python -m pytest benchmarks/components.py -o addopts= -q
 	@echo 'on limited links, as root: python -m benchmarks.bandwidth; quality of the savings: python -m benchmarks.savings'
+	@echo 'beside Flower and pfl: make peers, then python -m benchmarks.peers; placement: python -m benchmarks.placement'
+
+# Flower and pfl in a virtual environment of their own, which sees torch and all else of .venv.
+PEERS := build/peers
+$(PEERS)/installed: benchmarks/peers/requirements.txt | $(STAMP)
+	$(BIN)/python -m venv $(PEERS)
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+		> $$($(PEERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mdgan.pth
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps flwr==1.42.0
+	@touch $@
+
+peers: $(PEERS)/installed ## install Flower and pfl beside .venv, for python -m benchmarks.peers
 
 clean: ## remove .venv, caches and runs/
 	rm -rf $(VENV) runs build .mypy_cache .pytest_cache .ruff_cache .hypothesis
