@@ -132,6 +132,7 @@ def hostile_run(
     flags: Sequence[str] = (),
     *,
     spoils_answers: bool = False,
+    may_be_believed: bool = False,
 ) -> HostileRun:
     """Runs with a hostile host, and asserts what must be true of every such run.
 
@@ -148,6 +149,7 @@ def hostile_run(
         flags: others.
         spoils_answers: whether honest hosts may be made to answer what cannot be used. It must cost
             none its place, but then answers are refused, and are missing from the generator.
+        may_be_believed: whether the server may take what is said for what the host computed.
     """
     honest = _honest_run(family, *flags)
     ran = _run(folder, hostile, family, *flags)
@@ -164,9 +166,8 @@ def hostile_run(
             else:
                 assert not found.get("refused"), ran.result
             assert answered >= usual["answered"], (rank, found, usual, ran.result)
-    if spoils_answers:
-        return ran
-    if hostile.brings is None or ran.refusals:
+    is_believed = spoils_answers or may_be_believed
+    if not is_believed and (hostile.brings is None or ran.refusals):
         silent = replace(hostile, change=lambda _message: None)
         had_no_effect = RANK in ran.out or ran.generator == honest.generator
         assert had_no_effect or ran.generator == _silent_run(silent, family, *flags), ran.result

@@ -93,8 +93,9 @@ class _SwapRecord:
         self._silent = moves.keys() | set(moves.values())
 
     def note(self, host: int, message: Message) -> None:
-        self._given.update({int(n): digest for n, digest in message.fields["given"].items()})
-        self._taken.update({int(n): digest for n, digest in message.fields["taken"].items()})
+        for known, told in (self._given, "given"), (self._taken, "taken"):
+            digests = {int(n): str(digest) for n, digest in message.fields[told].items()}
+            known.update({n: d for n, d in digests.items() if self._host_of.get(n) == host})
         self._silent = {worker for worker in self._silent if self._host_of[worker] != host}
 
     def keep_waiting_for(self, workers: Collection[int]) -> None:

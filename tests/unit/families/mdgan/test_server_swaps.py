@@ -260,6 +260,18 @@ def test_a_bit_that_did_not_arrive_is_told(stage: MakeStage) -> None:
     assert made.events("swap")[0]["exact"] is False
 
 
+def test_a_host_reports_of_its_own_workers_alone(stage: MakeStage) -> None:
+    made = stage(swap_interval=1)
+    swaps, engine, _ = begun(made, (1,), (2,))
+    swaps.order(4, engine)
+    swaps.note(engine, 1, report({1: "a"}, {1: "b"}))
+    swaps.note(engine, 2, report({1: "x", 2: "b", 99: "x"}, {1: "x", 2: "a", 99: "x"}))
+    (event,) = made.events("swap")
+    assert event["exact"] is True
+    assert event["given"] == {"1": "a", "2": "b"}
+    assert event["taken"] == {"1": "b", "2": "a"}
+
+
 def test_reports_of_another_swap_do_not_count(stage: MakeStage) -> None:
     made = stage(swap_interval=1)
     swaps, engine, _ = begun(made, (1,), (2,))
