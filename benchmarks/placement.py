@@ -229,7 +229,7 @@ def slots(rounds: int, repeats: int, clients: int, iterations: int, most: int) -
         print(f"{number} slot(s) {median:7.3f} s {median / best:5.2f} of the best{note}")
     others = [number for number in chosen if number not in medians]
     if others:
-        print(f"--slots auto chose {others}, which was not tried")
+        print(f"--slots auto ended at {others}, beyond --most: others disturbed it, or raise that")
 
 
 @main.command()
