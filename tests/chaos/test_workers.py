@@ -31,7 +31,7 @@ def check_killed(folder: Path, phases: Sequence[str]) -> None:
         assert 8 * worker <= event["iteration"] < 8 * worker + 6
         assert event["reason"] == "its connection closed"
         assert f"rank {worker} was killed by signal 9" in ended.errors
-        left = f"lost rank(s) {worker}: its connection closed; {len(workers) + 2 - worker} worker"
+        left = f"lost rank(s) {worker}: its connection closed; {len(workers) + 2 - worker} left"
         assert left in ended.errors
         swaps = [s for s in read_events(folder / "run", "swap") if s["iteration"] > 8 * worker + 2]
         assert not any(str(worker) in swap["given"] for swap in swaps)
