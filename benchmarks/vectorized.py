@@ -1,14 +1,18 @@
 """Measures a host's workers one by one and all at once: milliseconds a worker and iteration.
 
     python -m benchmarks.vectorized [--device cuda] [--workers 10,40] [--threads 1]
+    python -m benchmarks.vectorized --algorithm fl-gan --workers 10,20 --threads 1
 
-Both forms take turns in one process, iteration by iteration, so that other load slows both
-alike. An iteration is a local step and a feedback of every worker; no message is sent.
+Both forms take turns in one process, so that other load slows both alike: MD-GAN's workers
+iteration by iteration, clients of fl-gan round by round. An iteration of MD-GAN is a local step and
+a feedback of every worker; no message is sent. Of clients counts what the process computed, and
+"least" disturbs least.
 """
 
 import statistics
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import click
 import torch
@@ -16,6 +20,9 @@ import torch
 from benchmarks.training import HERE
 from mdgan.data.dataset_file import load
 from mdgan.data.shard import Shard
+from mdgan.families.federated.build import make_client
+from mdgan.families.federated.fl_gan import Client
+from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.build import make_worker
 from mdgan.families.mdgan.settings import MDGANSettings
@@ -27,6 +34,7 @@ from mdgan.gan.randomness import generator_for
 
 WARM_UP = 3
 SHARD = 100
+ITERATIONS = 30
 
 
 def measure(
@@ -59,6 +67,47 @@ def measure(
     return {name: times[WARM_UP:] for name, times in found.items()}
 
 
+def measure_clients(
+    dataset: str, num_clients: int, batch_size: int, device: str, seconds: float
+) -> Mapping[str, list[float]]:
+    """The same of clients, in rounds of 30 iterations; they begin anew each time."""
+    file = load(dataset, str(HERE / "datasets"))
+    settings, source = FederatedSettings.read({"batch_size": batch_size}), file.open(HERE)
+    where, made, rounds = torch.device(device), dict[str, list[Any]](), 0
+    found: dict[str, list[float]] = {"one by one": [], "all at once": []}
+    sent = torch.empty(0)
+
+    def clients(form: str) -> list[Client]:
+        shards = [
+            Shard(source, torch.arange(SHARD), generator_for(0, "shard", n, rounds))
+            for n in range(num_clients)
+        ]
+        before = made.get(form, [None] * num_clients)
+        if form == "one by one":  # in a slot they use the same memory
+            before = before[:1] * num_clients
+        begun = [
+            make_client(n, settings, file.models, shard, where, rounds, made=before[n])
+            for n, shard in enumerate(shards)
+        ]
+        made[form] = [client.models for client in begun]
+        return begun
+
+    begin = time.perf_counter()
+    while rounds <= 2 or time.perf_counter() - begin < seconds:
+        for form, times in found.items():
+            start = time.process_time()
+            begun = clients(form)
+            sent = sent if len(sent) else begun[0].vector.read()
+            if form == "one by one":
+                for client in begun:
+                    client.train(sent, ITERATIONS, batch_size)
+            else:
+                Client.train_at_once(begun, sent, ITERATIONS, batch_size, rehearses=not rounds)
+            times.append(1e3 * (time.process_time() - start) / num_clients / ITERATIONS)
+        rounds += 1
+    return {form: times[1:] for form, times in found.items()}
+
+
 def now(device: torch.device) -> float:
     """The time in seconds, after the device has finished all its work."""
     if device.type == "cuda":
@@ -68,6 +117,7 @@ def now(device: torch.device) -> float:
 
 @click.command()
 @click.option("--datasets", default="digits,cifar10_noise", show_default=True)
+@click.option("--algorithm", type=click.Choice(["mdgan", "fl-gan"]), default="mdgan")
 @click.option("--workers", default="10", show_default=True, help="W, several with commas.")
 @click.option("--batch-size", default=10, show_default=True)
 @click.option("--precision", default="fp32", show_default=True)
@@ -76,6 +126,7 @@ def now(device: torch.device) -> float:
 @click.option("--seconds", default=10.0, show_default=True, help="For each line.")
 def main(
     datasets: str,
+    algorithm: str,
     workers: str,
     batch_size: int,
     precision: str,
@@ -91,7 +142,10 @@ def main(
         for num_workers in map(int, workers.split(",")):
             for num_threads in map(int, threads.split(",")):
                 torch.set_num_threads(num_threads)
-                found = measure(dataset, num_workers, batch_size, precision, device, seconds)
+                if algorithm == "mdgan":
+                    found = measure(dataset, num_workers, batch_size, precision, device, seconds)
+                else:
+                    found = measure_clients(dataset, num_workers, batch_size, device, seconds)
                 print(in_words(dataset, num_workers, num_threads, found), flush=True)
 
 
@@ -105,7 +159,9 @@ def in_words(
         spread = f"({deciles[0]:.2f} to {deciles[-1]:.2f})"
         columns.append(f"{medians[-1]:7.2f} {spread:>16}")
     ratio = medians[0] / medians[1]
-    return f"{dataset:15} {num_workers:4} {num_threads:7} {'  '.join(columns)} {ratio:6.2f}"
+    least = [min(times) for times in found.values()]
+    words = f"{dataset:15} {num_workers:4} {num_threads:7} {'  '.join(columns)} {ratio:6.2f}"
+    return f"{words}; least {least[0]:.2f} and {least[1]:.2f}"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ Shapes are written [R, b, C, H, W]: a batch of b samples for each of R of the di
 
 from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
 
 from mdgan.gan.labels import Samples, inputs
@@ -19,10 +18,17 @@ Penalty = Callable[[Tensor, Tensor], Tensor]
 """From logits, [R, b], and the batch that they are of, [R, b, C, H, W], to [R]."""
 
 
-class DiscriminatorStack(ModelStack):
-    """See `ModelStack`."""
+class DiscriminatorStack:
+    """What stacked discriminators learn and judge.
 
-    def rehearse_learning(self, batch: Samples, loss: Loss, penalty: Penalty | None = None) -> None:
+    Args:
+        models: their weights and optimizers.
+    """
+
+    def __init__(self, models: ModelStack) -> None:
+        self._models = models
+
+    def rehearse(self, batch: Samples, loss: Loss, penalty: Penalty | None = None) -> None:
         """Sees whether gradients can be computed.
 
         Args:
@@ -39,7 +45,7 @@ class DiscriminatorStack(ModelStack):
             losses, logits = self._losses(weights, batch.of(images), loss)
             return (losses if penalty is None else losses + penalty(logits, images)).sum()
 
-        self.rehearse(compute, images)
+        self._models.rehearse(compute, images)
 
     def learn(
         self,
@@ -66,16 +72,13 @@ class DiscriminatorStack(ModelStack):
         Returns:
             The losses without the penalty, [R], not scaled, and the logits, [R, b]; without graphs.
         """
-        weights = self.chosen(rows)
-        learnt = self.learnt(weights)
+        weights = self._models.chosen(rows)
+        self._models.learnt(weights)
         losses, logits = self._losses(weights, batch, loss)
         whole = losses
         if penalty is not None:
             whole = losses + penalty(logits, batch.images if source is None else source)
-        # backward(), unlike grad(), gives gradients the memory layout of the weights.
-        torch.autograd.backward((whole * scale).sum(), inputs=learnt)
-        self.put_back(rows, weights)
-        self.put_gradients(rows, weights, begin=begin)
+        self._models.learn(rows, weights, (whole * scale).sum(), begin=begin)
         return losses.detach(), logits.detach()
 
     def judge(self, rows: Sequence[int], batch: Samples, loss: Loss) -> tuple[Tensor, Tensor]:
@@ -89,9 +92,9 @@ class DiscriminatorStack(ModelStack):
         Returns:
             The losses, [R], and the logits, [R, b].
         """
-        weights = self.chosen(rows)
+        weights = self._models.chosen(rows)
         found = self._losses(weights, batch, loss)
-        self.put_back(rows, weights)
+        self._models.put_back(rows, weights)
         return found
 
     def _losses(self, weights: Weights, batch: Samples, loss: Loss) -> tuple[Tensor, Tensor]:
@@ -103,5 +106,5 @@ class DiscriminatorStack(ModelStack):
             verdict = as_verdict(output)
             return loss(verdict, labels), verdict.logits.flatten()
 
-        losses, logits = self.outputs(weights, read, *inputs(batch.images, batch.labels))
+        losses, logits = self._models.outputs(weights, read, *inputs(batch.images, batch.labels))
         return losses, logits

@@ -27,6 +27,8 @@ class Generator:
         model: G.
         optimizer: over w.
         parameters: the trainable ones of w, in G's order.
+        random_state: of dropout and the like.
+        z_dim: the length of G's input.
         label_counts: how often each class is generated, int64 [K]: in proportion to these, equally
             often unless the algorithm sets others; None if G is not conditional.
     """
@@ -46,9 +48,9 @@ class Generator:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         num_classes = num_classes_of(model)
         self.label_counts = None if num_classes is None else uniform_counts(num_classes)
-        self._z_dim = z_dim
+        self.z_dim = z_dim
         self._noise = noise
-        self._random_state = random_state
+        self.random_state = random_state
         self._policy = policy
 
     @property
@@ -66,18 +68,22 @@ class Generator:
         Returns:
             [num_samples, C, H, W] in [−1, 1], and y on the same device.
         """
-        z = torch.randn(num_samples, self._z_dim, generator=self._noise).to(self.device)
-        labels = None
-        if self.label_counts is not None:
-            labels = draw_labels(self.label_counts, num_samples, self._noise).to(self.device)
+        z, labels = self.draw_inputs(num_samples)
         given = inputs(z, labels)
-        with self._random_state.in_place():
+        with self.random_state.in_place():
             images: Tensor = (
                 self.model(*given)
                 if weights is None
                 else torch.func.functional_call(self.model, dict(weights), given)
             )
         return Samples(images, labels)
+
+    def draw_inputs(self, num_samples: int) -> tuple[Tensor, Tensor | None]:
+        """What G makes samples of: z, [num_samples, z_dim], and y if G is conditional."""
+        z = torch.randn(num_samples, self.z_dim, generator=self._noise).to(self.device)
+        if self.label_counts is None:
+            return z, None
+        return z, draw_labels(self.label_counts, num_samples, self._noise).to(self.device)
 
     def put_gradients(self, gradients: Sequence[Tensor]) -> None:
         """Puts gradients in place for `step`.
@@ -92,9 +98,13 @@ class Generator:
         """The learning rate becomes that of an iteration, the first is 1, times a scale."""
         use_rate_of(iteration, self.optimizer, self._policy, scale)
 
+    def clip(self) -> None:
+        """Scales the gradients that are in place down to the policy's norm."""
+        clip(self.parameters, self._policy)
+
     def step(self) -> None:
         """One optimizer step with the gradients that are in place."""
-        clip(self.parameters, self._policy)
+        self.clip()
         take_step(self.optimizer, self._policy)
 
     def state(self) -> dict[str, Tensor]:
@@ -107,7 +117,7 @@ class Generator:
             **under("generator.", self.model.state_dict()),
             **under("optimizer.", optimizer_tensors(self.model, self.optimizer)),
             "noise": self._noise.get_state(),
-            **under("random.", self._random_state.tensors()),
+            **under("random.", self.random_state.tensors()),
         }
         return {name: tensor.detach().clone() for name, tensor in state.items()}
 
@@ -118,13 +128,13 @@ class Generator:
             KeyError, RuntimeError: the state does not fit this generator; nothing changed.
         """
         check_names(state, "generator.", "optimizer.", "noise", "random.")
-        noise_before, random_before = self._noise.get_state(), self._random_state.tensors()
+        noise_before, random_before = self._noise.get_state(), self.random_state.tensors()
         try:
             restore_generator(self._noise, state["noise"])
-            self._random_state.restore(part_of(state, "random."))
+            self.random_state.restore(part_of(state, "random."))
             weights, moments = part_of(state, "generator."), part_of(state, "optimizer.")
             load_model(self.model, self.optimizer, weights, moments)
         except BaseException:
             self._noise.set_state(noise_before)
-            self._random_state.restore(random_before)
+            self.random_state.restore(random_before)
             raise

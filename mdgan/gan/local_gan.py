@@ -50,25 +50,26 @@ class LocalGAN:
     Attributes:
         generator: G's model.
         discriminator: D's model.
+        trained: G with its optimizer and its random numbers.
         learner: D, and the data.
     """
 
     def __init__(self, generator: Generator, learner: DiscriminatorLearner, kappa: int) -> None:
         self.generator = generator.model
         self.discriminator = learner.discriminator.model
-        self._generator = generator
+        self.trained = generator
         self.learner = learner
         self._kappa = kappa
         self._judged_size: int | None = None
 
     def at(self, iteration: int) -> None:
         """Learning rates become those of an iteration; the first is 1."""
-        self._generator.at(iteration)
+        self.trained.at(iteration)
         self.learner.discriminator.at(iteration)
 
     def weights_replaced(self) -> None:
         """Both models have got other weights; optimizers keep their moments."""
-        weights_replaced(self._generator.optimizer)
+        weights_replaced(self.trained.optimizer)
         weights_replaced(self.learner.discriminator.optimizer)
 
     def step(self, stage: Stage = unobserved) -> tuple[Tensor, Tensor]:
@@ -85,22 +86,36 @@ class LocalGAN:
         discriminator_loss = self.learner.learn(generated.fake, stage)
         generator_loss = self.learn_generator(generated.judged, stage)
         with stage("step"):
-            self._generator.step()
+            self.trained.step()
         return discriminator_loss, generator_loss
 
     # What `step` consists of, for algorithms that do more between its parts.
 
     def generate(self, stage: Stage = unobserved) -> Generated:
         """The batches of one iteration, from one forward pass; with κ = 1 they are the same one."""
+        with stage("generate"):
+            return self.divided(self.trained.draw(self.num_generated))
+
+    @property
+    def num_generated(self) -> int:
+        """How many samples an iteration needs."""
         for_learning = self.learner.rules.batch_size
         for_judging = self._judged_size or for_learning
-        with stage("generate"):
-            if self._kappa == 1:
-                samples = self._generator.draw(max(for_judging, for_learning))
-                return Generated(samples[:for_judging], samples[:for_learning].detach())
-            unused = (self._kappa - 2) * for_learning
-            samples = self._generator.draw(for_judging + for_learning + unused)
-        fake = samples[for_judging : for_judging + for_learning]
+        if self._kappa == 1:
+            return max(for_judging, for_learning)
+        unused = (self._kappa - 2) * for_learning
+        return for_judging + for_learning + unused
+
+    def divided(self, samples: Samples) -> Generated:
+        """The two batches in the samples of one iteration.
+
+        Args:
+            samples: `num_generated` of them.
+        """
+        for_learning = self.learner.rules.batch_size
+        for_judging = self._judged_size or for_learning
+        first = 0 if self._kappa == 1 else for_judging
+        fake = samples[first : first + for_learning]
         return Generated(samples[:for_judging], fake.detach())
 
     def learn_generator(self, judged: Samples, stage: Stage = unobserved) -> Tensor:
@@ -117,9 +132,9 @@ class LocalGAN:
         with stage("aggregate"), self.learner.random_state.in_place():
             verdict = self.learner.judge(judged)
             loss = rules.loss(rules.generator_loss, verdict, judged.labels)
-            gradients = torch.autograd.grad(loss * rules.loss_scale, self._generator.parameters)
+            gradients = torch.autograd.grad(loss * rules.loss_scale, self.trained.parameters)
             finite_or_zero(gradients, rules.loss_scale)
-            self._generator.put_gradients(gradients)
+            self.trained.put_gradients(gradients)
         return loss.detach()
 
     def use_batch_size(self, batch_size: int, judged_size: int | None = None) -> None:
@@ -134,7 +149,7 @@ class LocalGAN:
 
     def use_label_counts(self, counts: Tensor) -> None:
         """Goes on with classes generated in proportion to counts, int64 [K]."""
-        self._generator.label_counts = counts.cpu()
+        self.trained.label_counts = counts.cpu()
 
     def state(self) -> dict[str, Tensor]:
         """A copy of everything that the next iteration depends on.
@@ -142,7 +157,7 @@ class LocalGAN:
         Returns:
             As `Generator.state`, and `worker.…` as `DiscriminatorLearner.state`.
         """
-        return {**self._generator.state(), **under("worker.", self.learner.state())}
+        return {**self.trained.state(), **under("worker.", self.learner.state())}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
         """Continues where `state` was taken.
@@ -157,7 +172,7 @@ class LocalGAN:
         before = self.learner.state()
         same_data = self.learner.load_state(part_of(state, "worker."))
         try:
-            self._generator.load_state(own)
+            self.trained.load_state(own)
         except BaseException:
             self.learner.load_state(before)
             raise

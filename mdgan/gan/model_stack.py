@@ -188,15 +188,25 @@ class ModelStack:
             for name, buffer in weights.buffers.items():
                 self._buffers[name][chosen] = buffer
 
-    @torch.no_grad()
-    def put_gradients(self, rows: Sequence[int], weights: Weights, *, begin: bool) -> None:
-        """Takes the gradients of weights as those of some models.
+    def learn(
+        self, rows: Sequence[int], weights: Weights, loss: Tensor, *, begin: bool = True
+    ) -> None:
+        """Puts the gradient of a loss in place, or adds it to the gradient that is there.
 
         Args:
-            rows: of the models.
-            weights: theirs; those that `learnt` gave have gradients, or None where there are none.
-            begin: whether to replace the gradients that are there, or to add to them.
+            rows: of some models.
+            weights: theirs, which `learnt` was called with.
+            loss: a scalar with a graph to the weights.
+            begin: whether to replace the gradients that are there.
         """
+        learnt = [weights.parameters[name] for name in self._learnt]
+        # backward(), unlike grad(), gives gradients the memory layout of the weights.
+        torch.autograd.backward(loss, inputs=learnt)
+        self.put_back(rows, weights)
+        self._put_gradients(rows, weights, begin=begin)
+
+    @torch.no_grad()
+    def _put_gradients(self, rows: Sequence[int], weights: Weights, *, begin: bool) -> None:
         there: list[Tensor] = []
         more: list[Tensor] = []
         found = {name: weights.parameters[name].grad for name in self._learnt}
@@ -211,6 +221,58 @@ class ModelStack:
                     more.append(gradient)
         if there:
             torch._foreach_add_(there, more)
+
+
+class FreshStack(ModelStack):
+    """A stack in which all rows always learn together, with moments that begin at zero.
+
+    So gradients and moments are stacks, too, and one optimizer steps with all. The models' own
+    optimizers say only how.
+
+    Args:
+        owners: see `ModelStack`; none of them clips gradients.
+
+    Raises:
+        CannotStack: see `ModelStack`.
+    """
+
+    def __init__(self, owners: Sequence[Trained]) -> None:
+        super().__init__(owners)
+        for name, stack in _tensors(self._parameters).items():
+            if stack.dim() == len(("row", "outputs", "inputs")):
+                # Gradients of stacked linear layers come so; then they need not be copied.
+                self._parameters[name] = stack.mT.contiguous().mT
+        stacks = _tensors(self._parameters)
+        self._leaves = {name: nn.Parameter(stacks[name]) for name in self._learnt}
+        group = self._optimizer.param_groups[0]
+        settings = {name: value for name, value in group.items() if name != "params"}
+        make: Callable[..., torch.optim.Optimizer] = type(self._optimizer)
+        self._optimizer = make([{"params": [*self._leaves.values()], **settings}])
+
+    def learnt(self, weights: Weights) -> list[Tensor]:
+        """See `ModelStack`; the weights become those that the optimizer steps with."""
+        weights.parameters.update(self._leaves)
+        return [*self._leaves.values()]
+
+    def learn(
+        self, rows: Sequence[int], weights: Weights, loss: Tensor, *, begin: bool = True
+    ) -> None:
+        """See `ModelStack`."""
+        del rows, weights  # all of them
+        leaves = [*self._leaves.values()]
+        if begin:
+            for leaf in leaves:
+                leaf.grad = None
+        # Not grad(): the fused optimizer takes gradients for laid out as the weights are.
+        torch.autograd.backward(loss, inputs=leaves)
+
+    def step(self, rows: Sequence[int], scale: float) -> None:
+        """See `ModelStack`."""
+        del rows
+        assert scale == 1.0, "an overflow concerns one model alone"
+        rate = self._owners[0].optimizer.param_groups[0]["lr"]  # that of the iteration
+        self._optimizer.param_groups[0]["lr"] = rate
+        self._optimizer.step()
 
 
 def _stacked(tensors: Sequence[dict[str, Tensor]]) -> TensorDict:

@@ -14,7 +14,7 @@ from mdgan.gan.discriminator_learner import DiscriminatorLearner, Rules, Stage
 from mdgan.gan.discriminator_stack import DiscriminatorStack, Penalty
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.losses import Verdict
-from mdgan.gan.model_stack import CannotStack
+from mdgan.gan.model_stack import CannotStack, ModelStack
 from mdgan.gan.regularizers import gradient_penalty, r1_penalty
 
 
@@ -29,19 +29,26 @@ class StackedLearners:
         learners: with models of the same kind; a row is a place among them.
         stages: the hooks that their stages run in. Each stage is recorded for every learner, with
             the same beginning and end.
+        kind: of the stack of their discriminators.
 
     Raises:
         CannotStack: these learners must be computed one by one; they are unchanged.
     """
 
-    def __init__(self, learners: Sequence[DiscriminatorLearner], stages: Sequence[Stage]) -> None:
+    def __init__(
+        self,
+        learners: Sequence[DiscriminatorLearner],
+        stages: Sequence[Stage],
+        kind: type[ModelStack] = ModelStack,
+    ) -> None:
         self._learners = learners
         self._stages = stages
         self._rules, self._random_state = learners[0].rules, learners[0].random_state
         self._r1, self._gradient_penalty = _penalties(self._rules)
         if any(learner.rules != self._rules for learner in learners):
             raise CannotStack("they learn in different ways")
-        self._stack = DiscriminatorStack([learner.discriminator for learner in learners])
+        self._models = kind([learner.discriminator for learner in learners])
+        self._stack = DiscriminatorStack(self._models)
 
     def rehearse(self, sample_shape: Sequence[int]) -> None:
         """Sees with copies whether they can be computed at once.
@@ -55,27 +62,27 @@ class StackedLearners:
         before = self._random_state.tensors()
         penalty = self._r1 or self._gradient_penalty
         shape = (len(self._learners), self._rules.batch_size, *sample_shape)
-        batch = Samples(torch.zeros(shape, device=self._stack.device))
+        batch = Samples(torch.zeros(shape, device=self._models.device))
         if num_classes_of(self._learners[0].discriminator.model) is not None:
-            labels = torch.zeros(shape[:2], dtype=torch.int64, device=self._stack.device)
+            labels = torch.zeros(shape[:2], dtype=torch.int64, device=self._models.device)
             batch = Samples(batch.images, labels)
         loss = partial(self._rules.loss, self._rules.discriminator_loss.real)
         try:
             with self._random_state.in_place():
-                self._stack.rehearse_learning(batch, loss, penalty)
+                self._stack.rehearse(batch, loss, penalty)
         finally:
             self._random_state.restore(before)
 
     def adopt(self) -> None:
         """Makes every discriminator's weights views of the stack."""
-        self._stack.adopt()
+        self._models.adopt()
 
     def arrange(self) -> None:
         """Puts the rows into the learners' order again, which swaps by reference mix up.
 
         Otherwise dropout masks would depend on all earlier swaps, which a resumed run forgets.
         """
-        self._stack.arrange([learner.discriminator for learner in self._learners])
+        self._models.arrange([learner.discriminator for learner in self._learners])
 
     def learn(self, rows: Sequence[int], fake: Samples) -> Tensor:
         """L local steps (Hardy et al. 2019, Algorithm 1, lines 6-8).
@@ -99,7 +106,7 @@ class StackedLearners:
                 if self._gradient_penalty is not None:
                     self._learn_gradient_penalty(rows, fake)
             with self.stage(rows, "local step"):
-                self._stack.step(rows, scale)
+                self._models.step(rows, scale)
             ended = zip(rows, losses, strict=True)
             losses_before = torch.stack([self._learners[r].end_local_step(own) for r, own in ended])
         return losses_before
@@ -111,7 +118,7 @@ class StackedLearners:
             return
         learners = [self._learners[row] for row in rows]
         with self.stage(rows, "real half"):
-            real = _stacked([learner.draw_real() for learner in learners]).to(self._stack.device)
+            real = _stacked([learner.draw_real() for learner in learners]).to(self._models.device)
             real.images.requires_grad_(self._r1 is not None)
             seen = real.of(self._augmented(rows, real.images))
             loss = partial(self._rules.loss, self._rules.discriminator_loss.real)

@@ -1,6 +1,6 @@
 """Makes the two parts of FL-GAN and FeGAN."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
 
@@ -34,6 +34,7 @@ from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import MOST_SLOTS, PULL, FederatedSettings
 from mdgan.families.federated.slot_count import SlotCount
 from mdgan.families.federated.slots import SlotProcesses, Slots, SlotsInside, Train
+from mdgan.families.federated.together import Together
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.model_vector import ModelVector
@@ -74,7 +75,8 @@ class _Federated(Builder[FederatedSettings]):
         form = update_form(settings, next(iter(clients.values())).vector)
         tell = partial(tell_capabilities, clients, settings, models, needs.num_workers_here)
         anew = partial(_anew, needs, clients) if settings.begins_anew else None
-        return FederatedHost(clients, needs.device, form, needs.tracer, tell, anew)
+        together = Together(settings)
+        return FederatedHost(clients, needs.device, form, needs.tracer, together, tell, anew)
 
     def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:
         """Both models each way."""
@@ -212,20 +214,29 @@ def _prepare_slot(cores: Sequence[frozenset[int]], slot: int) -> None:
 def _train_any(
     settings: FederatedSettings, models: Models, clients: ClientShards, device: torch.device
 ) -> Train:
-    """What trains any client; the memory of its models is shared by all that it trains."""
-    made = (
-        make_model(models.generator, "generator", settings, device),
-        make_model(models.discriminator, "discriminator", settings, device),
-    )
+    """What trains any clients; the memory of its models is shared by all that it trains."""
+    together, made = Together(settings), list[tuple[nn.Module, nn.Module]]()
 
-    def train(task: Task, sent: Tensor, iteration: int) -> tuple[Tensor, Tensor]:
+    def make(task: Task, place: int, iteration: int) -> Client:
+        if place == len(made):
+            generator = make_model(models.generator, "generator", settings, device)
+            discriminator = make_model(models.discriminator, "discriminator", settings, device)
+            made.append((generator, discriminator))
         shard = clients.begun_in(task.client, iteration)
-        client = make_client(task.client, settings, models, shard, device, iteration, made=made)
-        load = task.load
-        found, losses = client.train(
-            sent.to(device), load.iterations, load.batch_size, last=iteration
+        return make_client(
+            task.client, settings, models, shard, device, iteration, made=made[place]
         )
-        return found.cpu(), losses
+
+    def train(
+        tasks: Sequence[Task], sent: Tensor, iteration: int
+    ) -> Iterator[list[tuple[Task, Tensor, Tensor]]]:
+        by_client = {task.client: task for task in tasks}
+        loads = {client: task.load for client, task in by_client.items()}
+        for group in together.groups(loads, lambda client: len(clients[client])):
+            own = [by_client[client] for client in group]
+            begun = [make(task, place, iteration) for place, task in enumerate(own)]
+            found = together.train(begun, sent.to(device), own[0].load, iteration)
+            yield [(t, x.cpu(), losses) for t, (x, losses) in zip(own, found, strict=True)]
 
     return train
 

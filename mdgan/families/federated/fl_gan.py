@@ -5,7 +5,7 @@ standalone GAN does, and the server replaces both by the means of what comes bac
 same with other ways to choose and to weigh clients (`fegan.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.model_state import part_of, under
 from mdgan.gan.model_vector import ModelVector
+from mdgan.gan.stacked_gans import StackedGANs
 
 
 class Client:
@@ -25,11 +26,14 @@ class Client:
     Args:
         gan: both models, their optimizers, and the client's data.
         num_samples: m, how many samples the client has.
+
+    Attributes:
+        num_samples: m.
     """
 
     def __init__(self, gan: LocalGAN, num_samples: int) -> None:
         self._gan = gan
-        self._num_samples = num_samples
+        self.num_samples = num_samples
         self.vector = ModelVector(gan.generator, gan.discriminator)
 
     def train(
@@ -47,17 +51,59 @@ class Client:
         Returns:
             The models after training, float32 `vector.shape`, and the mean J_disc and J_gen, [2].
         """
+        self._begin(models, batch_size)
+        losses = torch.stack([self._iterate(i) for i in _numbers(iterations, last)])
+        return self.vector.read(), losses.mean(0)
+
+    def _begin(self, models: Tensor, batch_size: int) -> None:
         if not torch.equal(self.vector.read(), models):
             self._gan.weights_replaced()
         self.vector.write(models)
-        self._gan.use_batch_size(min(batch_size, self._num_samples))
-        done = 0 if last is None else max(0, last - iterations)
-        losses = torch.stack([self._iterate(i) for i in range(done + 1, done + iterations + 1)])
-        return self.vector.read(), losses.mean(0)
+        self._gan.use_batch_size(min(batch_size, self.num_samples))
 
     def _iterate(self, i: int) -> Tensor:
         self._gan.at(i)
         return torch.stack(self._gan.step())
+
+    @staticmethod
+    def train_at_once(
+        clients: "Sequence[Client]",
+        models: Tensor,
+        iterations: int,
+        batch_size: int,
+        last: int | None = None,
+        *,
+        rehearses: bool = True,
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Trains the models of several clients at once; see `train`.
+
+        Args:
+            clients: that begin anew, and clip no gradients.
+            models: see `train`.
+            iterations: see `train`.
+            batch_size: see `train`.
+            last: see `train`.
+            rehearses: whether to see first whether it works; needless if it has worked before.
+
+        Returns:
+            What `train` of each would, but for what `StackedGANs` says.
+
+        Raises:
+            CannotStack: these clients must train one after another.
+        """
+        for client in clients:
+            client._begin(models, batch_size)
+        gans = [client._gan for client in clients]
+        stack, losses = StackedGANs(gans), []
+        if rehearses:
+            stack.rehearse()
+        stack.adopt()
+        for i in _numbers(iterations, last):
+            for gan in gans:
+                gan.at(i)
+            losses.append(stack.step())
+        means = torch.stack(losses).mean(0)
+        return [(c.vector.read(), own) for c, own in zip(clients, means, strict=True)]
 
     @property
     def models(self) -> tuple[nn.Module, nn.Module]:
@@ -78,6 +124,12 @@ class Client:
             KeyError, RuntimeError: the state does not fit; nothing changed.
         """
         return self._gan.load_state(state)
+
+
+def _numbers(iterations: int, last: int | None) -> range:
+    """The numbers of some iterations in the run; those of the first ones if not known."""
+    done = 0 if last is None else max(0, last - iterations)
+    return range(done + 1, done + iterations + 1)
 
 
 class GlobalModels:

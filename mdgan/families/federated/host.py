@@ -1,6 +1,7 @@
 """The workers' share of a federated algorithm: they train both models and send them back."""
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.federated.fl_gan import Client
 from mdgan.families.federated.messages import ROUND, read_order
+from mdgan.families.federated.together import Together
 from mdgan.gan.weighted_mean import weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
@@ -24,6 +26,7 @@ class FederatedHost(HostPart):
         device: where their models live.
         form: how models travel back.
         tracer: records what they do when.
+        together: trains them, some at once if it is asked to.
         tell: finds out what the server wants to know of these clients: JSON values.
         anew: makes the client of a rank for a round, given by its last iteration, if clients keep
             nothing between rounds.
@@ -37,6 +40,7 @@ class FederatedHost(HostPart):
         device: torch.device,
         form: AnswerForm,
         tracer: Tracer,
+        together: Together,
         tell: Callable[[], dict[str, Any]] = dict,
         anew: Callable[[int, int], Client] | None = None,
     ) -> None:
@@ -44,6 +48,7 @@ class FederatedHost(HostPart):
         self._device = device
         self._form = form
         self._tracer = tracer
+        self._together = together
         self._tell = tell
         self._anew = anew
 
@@ -64,13 +69,16 @@ class FederatedHost(HostPart):
         models, loads, weights = read_order(order)
         models = models.to(self._device)
         trained, losses = {}, {}
-        for rank, load in loads.items():
-            with self._tracer.of_worker(rank)("train"):
-                client = self._anew(rank, order.iteration) if self._anew else self._clients[rank]
-                vector, losses[rank] = client.train(
-                    models, load.iterations, load.batch_size, last=order.iteration
-                )
-            trained[rank] = vector if self._form.codec.is_exact else vector - models
+        for group in self._together.groups(loads, lambda rank: self._clients[rank].num_samples):
+            with ExitStack() as stages:
+                for rank in group:
+                    stages.enter_context(self._tracer.of_worker(rank)("train"))
+                begun = [self._begun(rank, order.iteration) for rank in group]
+                found = self._together.train(begun, models, loads[group[0]], order.iteration)
+            for rank, (vector, own) in zip(group, found, strict=True):
+                losses[rank] = own
+                trained[rank] = vector if self._form.codec.is_exact else vector - models
+        trained = {rank: trained[rank] for rank in loads}
         with self._tracer.span("send") as span:
             answer = pack_answers(
                 order.iteration,
@@ -81,3 +89,7 @@ class FederatedHost(HostPart):
                 add_up=partial(weighted_sum, weights=weights),
             )
             span.num_bytes = transport.send(answer)
+
+    def _begun(self, rank: int, iteration: int) -> Client:
+        """The client of a rank at the beginning of a round, given by its last iteration."""
+        return self._anew(rank, iteration) if self._anew else self._clients[rank]

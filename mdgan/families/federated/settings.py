@@ -23,6 +23,7 @@ from mdgan.settings.declare import (
     parsed,
     setting,
     shortest,
+    switch,
     text,
     whole,
 )
@@ -234,6 +235,14 @@ class FederatedSettings(RunSettings):
         group="speed",
     )
 
+    vectorize: bool = own_setting(
+        False,
+        "Train the clients of a slot, or of a process, at once, not one after another; pays with "
+        "small models. Results differ in the last bits, also by where clients are trained.",
+        switch(),
+        group="speed",
+    )
+
     @classmethod
     def defaults_beside(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """With `--clients`, one host trains them in its slots; to pull, each slot is a host."""
@@ -248,6 +257,7 @@ class FederatedSettings(RunSettings):
         """Checks that a round can be aborted only where there is a deadline."""
         super().check()
         self._check_clients()
+        self._check_vectorize()
         if self.on_deadline == "abort" and self.deadline is None:
             raise BadInput("--on-deadline abort: needs --deadline beside it")
         if self.label_prior == "data" and self.clusters.number:
@@ -268,6 +278,21 @@ class FederatedSettings(RunSettings):
         in_a_round = num_participants(self.participation, self.num_clients)
         more = "more (--world-size, --participation)"
         self.aggregation.check_enough(in_a_round, of="workers a round", more=more)
+
+    def _check_vectorize(self) -> None:
+        """Refuses what clients that train at once cannot have."""
+        reasons = {
+            "clients that keep moments between rounds train one after another; add --client-state "
+            "fresh, or leave it out": not self.begins_anew,
+            "with --placement pull a slot has one client at a time; leave out one of the two": (
+                self.placement == PULL
+            ),
+            "clients learn from real samples by themselves; leave out --merge-halves": (
+                self.merge_halves
+            ),
+        }
+        for reason in (reason for reason, holds in reasons.items() if holds and self.vectorize):
+            raise BadInput(f"--vectorize: {reason}")
 
     def _check_clients(self) -> None:
         """Checks what clients without a home cannot have, and who has nothing else to place."""

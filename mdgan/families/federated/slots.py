@@ -29,11 +29,12 @@ from mdgan.gan.weighted_mean import weighted_sum
 
 _log = logging.getLogger(__name__)
 
-Train = Callable[[Task, Tensor, int], tuple[Tensor, Tensor]]
-"""Trains one client.
+Train = Callable[[Sequence[Task], Tensor, int], Iterator[Sequence[tuple[Task, Tensor, Tensor]]]]
+"""Trains clients, group by group.
 
-It takes the task, the models to begin with, float32 `ModelVector.shape`, and the last iteration of
-the round. It returns the models after training, float32, and J_disc and J_gen, float32 [2].
+It takes the tasks, the models to begin with, float32 `ModelVector.shape`, and the last iteration of
+the round. As soon as a group is trained, it yields of each client the task, the models after
+training, float32, and J_disc and J_gen, float32 [2].
 """
 
 _MOST_DEATHS = 3
@@ -103,7 +104,7 @@ class SlotsInside(Slots):
 
     Args:
         shape: of the models as one vector.
-        train: trains one client.
+        train: trains clients.
         gives_all: see `Slots`.
     """
 
@@ -115,11 +116,12 @@ class SlotsInside(Slots):
         """See `Slots`."""
         began, work = time.monotonic(), self._nothing_done()
         for slot, tasks in enumerate(lists):
-            for task in tasks:
-                told, found = _one(self._train, task, models, iteration, slot, began, work.total)
+            for told, found in _each(
+                self._train(tasks, models, iteration), slot, began, work.total
+            ):
                 work.trained.append(told)
                 if self._gives_all and told.usable:
-                    work.models[task.client] = found
+                    work.models[told.client] = found
         return work
 
 
@@ -129,7 +131,7 @@ class SlotProcesses(Slots):
     Args:
         shape: of the models as one vector.
         most: the largest number of slots.
-        make_train: called once in each slot; gives what trains one client there.
+        make_train: called once in each slot; gives what trains clients there.
         prepare: called first in each slot, with its number; sets its threads and cores.
         gives_all: see `Slots`.
     """
@@ -298,10 +300,9 @@ class SlotProcesses(Slots):
                     host.recv_bytes(), type=tuple[int, list[Task]]
                 )
                 total = self._shared.sums[slot].zero_()
-                for task in tasks:
-                    told, found = _one(
-                        train, task, self._shared.models, iteration, slot, 0.0, total
-                    )
+                for told, found in _each(
+                    train(tasks, self._shared.models, iteration), slot, 0.0, total
+                ):
                     host.send_bytes(msgspec.json.encode(told))
                     if self._gives_all and told.usable:
                         host.send_bytes(found.contiguous().numpy().data.cast("B"))
@@ -334,22 +335,25 @@ class _Shared:
         ]
 
 
-def _one(
-    train: Train,
-    task: Task,
-    models: Tensor,
-    iteration: int,
+def _each(
+    groups: Iterator[Sequence[tuple[Task, Tensor, Tensor]]],
     slot: int,
     began: float,
     total: Tensor,
-) -> tuple[Trained, Tensor]:
-    """Trains one client, adds its models to a sum, and returns them, too."""
+) -> Iterator[tuple[Trained, Tensor]]:
+    """Adds the models of each client to a sum as soon as they are there, and yields them, too.
+
+    Clients of a group share its time equally.
+    """
     begin = time.monotonic()
-    found, losses = train(task, models, iteration)
-    usable = isfinite(float(found.sum())) and bool(losses.isfinite().all())
-    told = (0.0, 0.0)
-    if usable:
-        total += weighted_sum({task.client: found}, {task.client: task.weight})
-        told = (float(losses[0]), float(losses[1]))
-    seconds = time.monotonic() - begin
-    return Trained(task.client, slot, begin - began, seconds, told, usable), found
+    for group in groups:
+        seconds = (time.monotonic() - begin) / len(group)
+        for place, (task, found, losses) in enumerate(group):
+            usable = isfinite(float(found.sum())) and bool(losses.isfinite().all())
+            told = (0.0, 0.0)
+            if usable:
+                total += weighted_sum({task.client: found}, {task.client: task.weight})
+                told = (float(losses[0]), float(losses[1]))
+            first = begin - began + place * seconds
+            yield Trained(task.client, slot, first, seconds, told, usable), found
+        begin = time.monotonic()

@@ -134,8 +134,9 @@ class MDGANSettings(RunSettings):
     )
     vectorize: bool = own_setting(
         False,
-        "Compute all workers of a process at once, not one after another; pays with "
-        "small models. Results differ in the last bits.",
+        "Compute all workers of a process at once, or the clients of a slot, not one after "
+        "another; pays with small models. Results differ in the last bits, those of clients also "
+        "by where they are trained.",
         switch(),
         group="speed",
     )

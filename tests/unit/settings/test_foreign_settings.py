@@ -54,8 +54,8 @@ def test_a_setting_of_another_algorithm_is_refused(
 
 
 def test_a_switch_of_another_algorithm_is_refused() -> None:
-    assert refusal_of({"algorithm": "fl-gan", "vectorize": True}) == (
-        "--vectorize: fl-gan has no use for it; leave it out, or use --algorithm mdgan"
+    assert refusal_of({"algorithm": "paragan", "vectorize": True}) == (
+        "--vectorize: paragan has no use for it; leave it out, or use --algorithm mdgan or fl-gan"
     )
 
 

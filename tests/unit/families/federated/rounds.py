@@ -18,6 +18,7 @@ from mdgan.families.federated.host import FederatedHost
 from mdgan.families.federated.messages import ROUND, read_order, update_form
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
+from mdgan.families.federated.together import Together
 from mdgan.gan.generator import Generator
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.randomness import RandomState, generator_for
@@ -143,7 +144,7 @@ class RoundStage(Stage):
         return FederatedServer(self.models, cohort, sampling, settings, small.CPU)
 
     def bring_host(self, workers: Mapping[int, Client], tracer: Tracer) -> HostPart:
-        return FederatedHost(workers, small.CPU, self.form, tracer)
+        return FederatedHost(workers, small.CPU, self.form, tracer, Together(FederatedSettings()))
 
     def said_of(self, workers: Sequence[int]) -> dict[str, Any]:
         counts = {str(n): list(self.classes.get(n, [SHARD_SIZE])) for n in workers}

@@ -40,10 +40,25 @@ def sum_of(*clients: int) -> Tensor:
     return weighted_sum({t.client: found_by(t.client) for t in given}, {t[0]: t[2] for t in given})
 
 
+Play = Callable[[Task, Tensor, int], tuple[Tensor, Tensor]]
+
+
+def by_twos(play: Play) -> Train:
+    """Clients in groups of two; each does what it does alone."""
+
+    def train(
+        given: Sequence[Task], models: Tensor, iteration: int
+    ) -> Iterator[list[tuple[Task, Tensor, Tensor]]]:
+        for first in range(0, len(given), 2):
+            yield [(task, *play(task, models, iteration)) for task in given[first : first + 2]]
+
+    return train
+
+
 @contextmanager
-def processes(train: Train = played, most: int = 4, *, gives_all: bool = False) -> Iterator[Slots]:
+def processes(play: Play = played, most: int = 4, *, gives_all: bool = False) -> Iterator[Slots]:
     slots = SlotProcesses(
-        SHAPE, most, lambda: train, lambda _: torch.set_num_threads(1), gives_all=gives_all
+        SHAPE, most, lambda: by_twos(play), lambda _: torch.set_num_threads(1), gives_all=gives_all
     )
     try:
         yield slots
@@ -61,7 +76,7 @@ def processes(train: Train = played, most: int = 4, *, gives_all: bool = False) 
 )
 def test_any_slots_find_the_same_sum(lists: Sequence[Sequence[int]]) -> None:
     with processes() as slots:
-        for made in (slots, SlotsInside(SHAPE, played), slots):
+        for made in (slots, SlotsInside(SHAPE, by_twos(played)), slots):
             told, total, found = made.train([tasks(*own) for own in lists], MODELS, 7)
             assert not found
             assert same_bits(total, sum_of(1, 2, 3, 4, 5))
@@ -75,14 +90,14 @@ def test_slots_give_the_models_of_every_client_that_can_be_used() -> None:
         return (found.fill_(float("nan")) if task.client == 2 else found), losses
 
     with processes(train, gives_all=True) as slots:
-        for made in (slots, SlotsInside(SHAPE, train, gives_all=True)):
+        for made in (slots, SlotsInside(SHAPE, by_twos(train), gives_all=True)):
             _, total, found = made.train([tasks(1, 2), tasks(3)], MODELS, 7)
             assert same_bits(total, sum_of(1, 3))
             assert sorted(found) == [1, 3]
             assert all(same_bits(found[n], found_by(n)) for n in found)
 
 
-def dying_at(client: int, until: Callable[[], bool]) -> Train:
+def dying_at(client: int, until: Callable[[], bool]) -> Play:
     """A slot that is killed before a client is trained, until something is so."""
 
     def train(task: Task, models: Tensor, iteration: int) -> tuple[Tensor, Tensor]:

@@ -49,7 +49,7 @@ def generator_by_arrival(
     def generate(worker: int, i: int) -> None:
         module = copy.deepcopy(learner.model)
         z = torch.randn(2 * small.BATCH_SIZE, small.Z_DIM, generator=learner._noise)
-        with learner._random_state.in_place():
+        with learner.random_state.in_place():
             x = module(z)
         learner.model.load_state_dict(  # what BatchNorm has seen, and nothing else
             {**learner.model.state_dict(), **dict(module.named_buffers())}

@@ -31,7 +31,7 @@ def stale_generator(pauses: set[int], answered: list[list[int]]) -> Tensor:
     def generate() -> None:
         module = copy.deepcopy(learner.model)
         z = torch.randn(KAPPA * small.BATCH_SIZE, small.Z_DIM, generator=learner._noise)
-        with learner._random_state.in_place():
+        with learner.random_state.in_place():
             x = module(z)
         learner.model.load_state_dict(  # what BatchNorm has seen, and nothing else
             {**learner.model.state_dict(), **dict(module.named_buffers())}
