@@ -78,6 +78,11 @@ def local_ranks(run: RunSettings, launch: LaunchSettings, task: Task | None) -> 
         BadInput: `--ranks` is wrong, or contradicts the launcher.
     """
     most_ranks(run, launch)
+    if run.num_roaming is not None and launch.workers_per_host not in (None, 1):
+        raise BadInput(
+            f"--workers-per-host {launch.workers_per_host}: with --clients a host is one rank, "
+            "and has --slots; leave it out"
+        )
     if task is not None:
         return _ranks_of_task(run, launch, task)
     everything = list(range(run.world_size))
@@ -88,6 +93,8 @@ def local_ranks(run: RunSettings, launch: LaunchSettings, task: Task | None) -> 
     carried = launch.workers_per_host
     if carried is None or carried == "auto":  # a number stands there before the run begins
         carried = run.num_workers if launch.transport == "memory" else 1
+    if run.num_roaming is not None:
+        carried = 1
     return LocalRanks(
         serves=0 in ranks, hosts=_consecutive(workers, carried), complete=ranks == everything
     )

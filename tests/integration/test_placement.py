@@ -29,7 +29,7 @@ def test_any_placement_trains_what_clients_at_home_train(tmp_path: Path) -> None
     home = here(tmp_path, "home", *AT_HOME)
     for name in ("rr", "bb", "lb"):
         flags = [*CLIENTS, "--placement", name, "--slots", "3", "--world-size", "3"]
-        assert here(tmp_path, name, *flags, "--workers-per-host", "1") == home
+        assert here(tmp_path, name, *flags) == home
     (first, *_) = read_events(tmp_path / "lb", "placement")
     assert first["strategy"] == "rr"
     assert read_events(tmp_path / "lb", "placement")[-1]["strategy"] == "lb"
@@ -139,6 +139,7 @@ REFUSED = {
     "a home": (["--client-state", "kept"], "--world-size 7"),
     "measured": (["--training-load", "measured"], "no machine of their own"),
     "lossy": (["--wire-models", "int8"], "leave it out"),
+    "hosts": (["--world-size", "3", "--workers-per-host", "2"], "a host is one rank"),
     "folders": (["--dataset", "mnist", "--data-dir", "data{rank}"], "name one folder"),
     "slots": (["--slots", "0"], "at least 1"),
     "late": (["--placement", "pull", "--deadline", "2x"], "leave one of the two out"),
