@@ -35,6 +35,15 @@ def test_any_placement_trains_what_clients_at_home_train(tmp_path: Path) -> None
     assert read_events(tmp_path / "lb", "placement")[-1]["strategy"] == "lb"
 
 
+@pytest.mark.slow
+def test_clients_of_a_slot_train_at_once(tmp_path: Path) -> None:
+    """Repeated with the same bits where placement does not follow the clock."""
+    flags = ["--algorithm", "fl-gan", "--clients", "16", "--placement", "rr", "--slots", "2"]
+    singly = here(tmp_path, "singly", *flags)
+    at_once = [here(tmp_path, name, *flags, "--vectorize") for name in ("first", "second")]
+    assert at_once[0] == at_once[1] != singly
+
+
 def test_rules_that_outvote_liars_see_the_models_of_all_clients(tmp_path: Path) -> None:
     rule = ["--aggregation", "trimmed-mean:1"]
     home = here(tmp_path, "home", *AT_HOME, *rule)
