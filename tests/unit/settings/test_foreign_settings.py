@@ -148,6 +148,7 @@ LATER = {
     *(DataParallelSettings.names() - MDGANSettings.names()),
     *("updates", "class_weight", "label_prior"),
     *("clients", "client_state", "slots", "slot_rounds", "placement", "time_window"),
+    "max_world_size",
     *RegularizerSettings.names(),
     *(OptimizerSettings.names() - {"generator_lr", "discriminator_lr", "beta1", "beta2"}),
 }
