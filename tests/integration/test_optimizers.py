@@ -112,7 +112,7 @@ def test_what_cannot_be_stacked_goes_one_by_one(tmp_path: Path) -> None:
     flags = [*QUICK, *IN_MEMORY, "--world-size", "3", *with_optimizers("sgd", "lamb")]
     plain = run_here("train", *flags, "--out", "plain", cwd=tmp_path)
     asked = run_here("train", *flags, "--vectorize", "--out", "asked", cwd=tmp_path)
-    told = "computes one by one: Lamb steps one discriminator at a time"
+    told = "computes one by one: Lamb steps one model at a time"
     assert told in asked.errors
     assert told not in plain.errors
     assert ended_well(asked, tmp_path / "asked") == ended_well(plain, tmp_path / "plain")

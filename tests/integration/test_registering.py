@@ -90,7 +90,7 @@ def test_own_optimizer_swaps_and_goes_on(folder: Path) -> None:
     assert resumed.status == 0, resumed
     assert generator_bytes(folder / "part") == whole
     together = run_here(*flags, "--vectorize", "--workers-per-host", "2", "--out", "v", cwd=folder)
-    assert "HeavyBall steps one discriminator at a time" in together.errors
+    assert "HeavyBall steps one model at a time" in together.errors
     assert generator_bytes(folder / "v") == whole
 
 
