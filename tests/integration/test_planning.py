@@ -99,6 +99,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
     return captured.err
 
 
+@pytest.mark.slow
 def test_digits_with_the_settings_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text(
         '{"world_size": 4, "transport": "memory", "ranks": null, "batch_size": 16}'

@@ -239,7 +239,7 @@ def test_records_that_make_no_sense_do_not_stop_the_report(tmp_path: Path) -> No
     check(html, missing)
 
 
-@pytest.mark.parametrize("classes", [2, 60])
+@pytest.mark.parametrize("classes", [2, pytest.param(60, marks=pytest.mark.slow)])
 def test_any_number_of_classes_is_drawn(tmp_path: Path, classes: int) -> None:
     path = FakeRun(workers=12, iterations=20, classes=classes).write(tmp_path / "run")
     html, missing = page_of(path)

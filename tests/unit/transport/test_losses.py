@@ -230,6 +230,7 @@ def test_a_server_that_stands_still_is_lost_when_the_time_is_up() -> None:
     network.close()
 
 
+@pytest.mark.slow
 def test_a_host_that_stands_still_over_what_was_sent_to_it_is_lost() -> None:
     network = GrpcNetwork(BRISK)
     with peer("host", server=network.place, number=4, parcels_at=None) as child:
