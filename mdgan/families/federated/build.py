@@ -5,7 +5,7 @@ from functools import partial
 from math import prod
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mdgan.data.client_shards import ClientShards
 from mdgan.data.shard import Shard
@@ -143,7 +143,7 @@ def make_client(
     shard: Shard,
     device: torch.device,
     *stream: int,
-    made: tuple[nn.Module, nn.Module] | None = None,
+    after: Client | None = None,
 ) -> Client:
     """The client of one number; its models are the server's from the first round on.
 
@@ -154,7 +154,7 @@ def make_client(
         shard: what it owns.
         device: where its models live.
         stream: more that decides its random numbers: the round, if it begins each one anew.
-        made: G and D, if they are made already.
+        after: a client that trains no more, whose models this one takes over.
     """
     gan = make_local_gan(
         rank,
@@ -166,9 +166,9 @@ def make_client(
         random_state=RandomState(derive_seed(settings.seed, "client", rank, *stream), device),
         class_counts=shard.class_counts(),
         stream=stream,
-        made=made,
+        made=None if after is None else after.models,
     )
-    return Client(gan, len(shard))
+    return Client(gan, len(shard), None if after is None else after.vector)
 
 
 def _anew(
@@ -176,9 +176,9 @@ def _anew(
 ) -> Client:
     """The client of a rank as it begins a round, with nothing of its earlier ones but memory."""
     generator = generator_for(needs.settings.seed, "shard", rank, iteration)
-    shard, made = needs.shards[rank].begun_anew(generator), clients[rank].models
+    shard = needs.shards[rank].begun_anew(generator)
     return make_client(
-        rank, needs.settings, needs.models, shard, needs.device, iteration, made=made
+        rank, needs.settings, needs.models, shard, needs.device, iteration, after=clients[rank]
     )
 
 
@@ -215,17 +215,13 @@ def _train_any(
     settings: FederatedSettings, models: Models, clients: ClientShards, device: torch.device
 ) -> Train:
     """What trains any clients; the memory of its models is shared by all that it trains."""
-    together, made = Together(settings), list[tuple[nn.Module, nn.Module]]()
+    together, earlier = Together(settings), dict[int, Client]()
 
     def make(task: Task, place: int, iteration: int) -> Client:
-        if place == len(made):
-            generator = make_model(models.generator, "generator", settings, device)
-            discriminator = make_model(models.discriminator, "discriminator", settings, device)
-            made.append((generator, discriminator))
-        shard = clients.begun_in(task.client, iteration)
-        return make_client(
-            task.client, settings, models, shard, device, iteration, made=made[place]
-        )
+        shard, after = clients.begun_in(task.client, iteration), earlier.get(place)
+        client = make_client(task.client, settings, models, shard, device, iteration, after=after)
+        earlier[place] = client
+        return client
 
     def train(
         tasks: Sequence[Task], sent: Tensor, iteration: int

@@ -26,15 +26,16 @@ class Client:
     Args:
         gan: both models, their optimizers, and the client's data.
         num_samples: m, how many samples the client has.
+        vector: of both models, if it is made already.
 
     Attributes:
         num_samples: m.
     """
 
-    def __init__(self, gan: LocalGAN, num_samples: int) -> None:
+    def __init__(self, gan: LocalGAN, num_samples: int, vector: ModelVector | None = None) -> None:
         self._gan = gan
         self.num_samples = num_samples
-        self.vector = ModelVector(gan.generator, gan.discriminator)
+        self.vector = vector or ModelVector(gan.generator, gan.discriminator)
 
     def train(
         self, models: Tensor, iterations: int, batch_size: int, last: int | None = None
