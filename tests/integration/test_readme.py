@@ -29,7 +29,7 @@ NOT_OURS = {
     *("--nnodes", "--max-restarts", "--rdzv-backend", "--rdzv-endpoint", "--head"),
     # Of benchmarks:
     *("--attacks", "--before", "--first-seed", "--rules", "--clients", "--fraction", "--rounds"),
-    *("--batch-sizes", "--megabits"),
+    *("--batch-sizes", "--megabits", "--work", "--repeats"),
     "--backend",  # the changelog says that it is gone
 }
 
