@@ -114,9 +114,11 @@ def iterations_done(run: Path) -> list[dict[str, float]]:
 
 def memory(launcher: int) -> tuple[int, int]:
     """The PSS of a launcher and its ranks, in bytes, and how many processes that is."""
-    parent = psutil.Process(launcher)
-    family = [parent, *parent.children(recursive=True)]
-    return sum(process.memory_full_info().pss for process in family), len(family)
+    parent, found = psutil.Process(launcher), []
+    for process in (parent, *parent.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a slot, or a trial, that has ended
+            found.append(process.memory_full_info().pss)
+    return sum(found), len(found)
 
 
 def server_cpu_seconds(launcher: int) -> float:
