@@ -23,8 +23,6 @@ Parts = list[Indices]
 
 _DIRICHLET_ATTEMPTS = 100
 _MOST_PIECES = 1_000_000
-_INDEPENDENT = ("fegan",)
-"""Schemes in which two workers may hold the same sample."""
 
 
 def partition(labels: Tensor, scheme: PartitionScheme, num_workers: int, seed: int) -> list[Tensor]:
@@ -42,13 +40,14 @@ def partition(labels: Tensor, scheme: PartitionScheme, num_workers: int, seed: i
     Raises:
         BadInput: fewer samples than workers, or a worker that would get nothing.
     """
-    if len(labels) < num_workers and scheme.name not in _INDEPENDENT:
+    divide = SCHEMES[scheme.name]
+    if len(labels) < num_workers and divide not in _SHARING:
         raise BadInput(
             f"{num_workers} workers but only {len(labels)} samples: use fewer workers or more "
             "data, or --partition fegan:C,S, where several may hold the same sample"
         )
     random = np.random.default_rng(derive_seed(seed, "partition", scheme.text, num_workers))
-    parts = SCHEMES[scheme.name](labels.numpy(), num_workers, random, *scheme.numbers)
+    parts = divide(labels.numpy(), num_workers, random, *scheme.numbers)
     for worker, part in enumerate(parts, start=1):
         if len(part) == 0:
             raise BadInput(
@@ -167,3 +166,5 @@ SCHEMES: dict[str, Callable[..., Parts]] = {
     "classes": _classes,
     "fegan": _fegan,
 }
+_SHARING = (_fegan,)
+"""Schemes in which two workers may hold the same sample."""

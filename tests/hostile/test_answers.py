@@ -41,6 +41,7 @@ def with_a_sum_of_no_worker(message: Message, value: float = 0.0) -> Message:
 def test_a_sum_of_no_workers(tmp_path: Path, family: str, value: float) -> None:
     liar = Hostile(ANSWER[family], lambda message: with_a_sum_of_no_worker(message, value))
     ran = hostile_run(tmp_path, liar, family)
+    assert not ran.harm
     assert ran.attendance()[str(RANK)]["refused"] == 3
 
 
@@ -52,7 +53,7 @@ def test_answers_that_are_no_numbers(tmp_path: Path, family: str, value: float) 
         return torch.full_like(tensor, value)
 
     liar = Hostile(ANSWER[family], lambda message: with_tensors(message, break_it), 2)
-    hostile_run(tmp_path, liar, family)
+    assert not hostile_run(tmp_path, liar, family).harm
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_answers_to_questions_that_nobody_asked(tmp_path: Path, family: str) -> 
     def answer_ahead(message: Message) -> list[Message]:
         return [replace(message, iteration=FAR + n) for n in range(3)] + [message]
 
-    hostile_run(tmp_path, Hostile(ANSWER[family], answer_ahead, 2), family)
+    assert not hostile_run(tmp_path, Hostile(ANSWER[family], answer_ahead, 2), family).harm
 
 
 @pytest.mark.slow
@@ -72,4 +73,4 @@ def test_answers_to_questions_of_before(tmp_path: Path, family: str, iteration: 
     def repeat(message: Message) -> list[Message]:
         return [message, replace(message, iteration=iteration), message]
 
-    hostile_run(tmp_path, Hostile(ANSWER[family], repeat, 2), family)
+    assert not hostile_run(tmp_path, Hostile(ANSWER[family], repeat, 2), family).harm

@@ -122,7 +122,9 @@ def check(found: tuple[str, Hostile]) -> None:
     family, hostile = found
     spoils = hostile.kind == DISCRIMINATORS
     with TemporaryDirectory() as folder:
-        hostile_run(Path(folder), hostile, family, spoils_answers=spoils, may_be_believed=True)
+        assert not hostile_run(
+            Path(folder), hostile, family, spoils_answers=spoils, may_be_believed=True
+        ).harm
 
 
 few = settings(max_examples=4)

@@ -27,6 +27,7 @@ def whisper(question: Message) -> Message | None:
 def test_invented_ranks_do_not_say_which_norm_is_usual(tmp_path: Path) -> None:
     strangers = Stranger(range(10, 16), whisper)
     ran = hostile_run(tmp_path, Hostile(FEEDBACK, from_iteration=2, brings=strangers))
+    assert not ran.harm
     assert not ran.refusals
     assert set(range(10, 16)) <= ran.ranks("joined")
 
@@ -35,6 +36,7 @@ def test_more_ranks_than_the_user_allows_are_refused(tmp_path: Path) -> None:
     strangers = Stranger(range(5, 9))
     flags = ["--max-world-size", "8"]
     ran = hostile_run(tmp_path, Hostile(FEEDBACK, from_iteration=2, brings=strangers), flags=flags)
+    assert not ran.harm
     assert "rank 8 is outside 1..7" in ran.refusals[0]
     assert "--max-world-size" in ran.refusals[0]
 
@@ -44,6 +46,7 @@ def test_more_ranks_than_the_user_allows_are_refused(tmp_path: Path) -> None:
 def test_many_invented_ranks_are_refused(tmp_path: Path, generation: int) -> None:
     strangers = Stranger(range(5, 15_000), hello={"generation": generation})
     ran = hostile_run(tmp_path, Hostile(FEEDBACK, from_iteration=2, brings=strangers))
+    assert not ran.harm
     assert "is outside 1.." in ran.refusals[0]
 
 
@@ -51,6 +54,7 @@ def test_many_invented_ranks_are_refused(tmp_path: Path, generation: int) -> Non
 def test_a_server_does_not_end_because_a_host_says_so(tmp_path: Path, rank: int) -> None:
     stranger = Stranger([rank], hello={"generation": 10**6})
     ran = hostile_run(tmp_path, Hostile(FEEDBACK, from_iteration=2, brings=stranger))
+    assert not ran.harm
     assert "a server of generation 1000000" in ran.refusals[0]
 
 
@@ -72,4 +76,5 @@ def test_what_a_newcomer_tells_of_itself_is_no_object(
         brings=stranger,
     )
     ran = hostile_run(tmp_path, liar, family, flags)
+    assert not ran.harm
     assert 5 in ran.out

@@ -66,14 +66,16 @@ SLOW: dict[str, Lie] = {
     "lie", [*LIES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
 def test_a_discriminator_that_is_none_is_not_taken(tmp_path: Path, lie: str) -> None:
-    hostile_run(tmp_path, Hostile(DISCRIMINATORS, (LIES | SLOW)[lie]))
+    assert not hostile_run(tmp_path, Hostile(DISCRIMINATORS, (LIES | SLOW)[lie])).harm
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("aggregation", ["median", "trimmed-mean:1", "f2u"])
 def test_other_rules_take_no_broken_discriminator_either(tmp_path: Path, aggregation: str) -> None:
     liar = Hostile(DISCRIMINATORS, everything(nan))
-    hostile_run(tmp_path, liar, flags=["--aggregation", aggregation, "--kappa", "1"])
+    assert not hostile_run(
+        tmp_path, liar, flags=["--aggregation", aggregation, "--kappa", "1"]
+    ).harm
 
 
 def negative_squares(message: Message) -> Message:
@@ -94,6 +96,7 @@ def negative_squares(message: Message) -> Message:
 )
 def test_who_takes_an_absurd_discriminator_is_not_blamed(tmp_path: Path, lie: Lie) -> None:
     ran = hostile_run(tmp_path, Hostile(DISCRIMINATORS, lie), spoils_answers=True)
+    assert not ran.harm
     refused = {rank: count.get("refused", 0) for rank, count in ran.attendance().items()}
     assert 0 < sum(refused.values()) <= 7, refused  # until the next swap, of one or two workers
 
@@ -101,4 +104,6 @@ def test_who_takes_an_absurd_discriminator_is_not_blamed(tmp_path: Path, lie: Li
 @pytest.mark.slow
 def test_reports_of_others_swaps(tmp_path: Path) -> None:
     digests = {str(rank): "0" * 64 for rank in (1, 2, 3, 4, 99)}
-    hostile_run(tmp_path, Hostile(SWAPPED, lambda m: with_fields(m, given=digests, taken=digests)))
+    assert not hostile_run(
+        tmp_path, Hostile(SWAPPED, lambda m: with_fields(m, given=digests, taken=digests))
+    ).harm
