@@ -1,0 +1,95 @@
+"""Measures what differential privacy costs: seconds of a worker's iteration with it and without.
+
+    python -m benchmarks.private [--rounds 30] [--batch-size 64] [--samples 1000]
+
+For the discriminators of some data sets, on random samples and with one thread: a local step and
+the feedback of one worker on shuffled batches, on batches by Poisson sampling, and with bounds and
+noise. The three take turns in one process, and what counts is the time that the process computed.
+"""
+
+import time
+from math import inf
+
+import click
+import torch
+from torch import Tensor
+
+from mdgan.data import Partitioner, dataset_file
+from mdgan.data.shard import Shard
+from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.build import make_discriminator_learner
+from mdgan.gan.labels import Samples
+from mdgan.gan.settings import TrainingSettings
+from mdgan.models.group_norm import with_group_norm
+from mdgan.privacy.real_half import PoissonHalf, SeededSteps
+
+CPU = torch.device("cpu")
+DATASETS = ("digits", "mnist", "cifar10")
+WAYS = ("shuffled", "poisson", "private")
+WARM_UP = 3
+
+
+class RandomSamples(Partitioner):
+    """Noise instead of pictures.
+
+    Args:
+        images: [n, C, H, W].
+    """
+
+    def __init__(self, images: Tensor) -> None:
+        self._images = images
+        self.labels = torch.zeros(len(images), dtype=torch.int64)
+
+    def images(self, indices: Tensor) -> Tensor:
+        """Some of them."""
+        return self._images[indices]
+
+
+def make_worker(way: str, dataset: str, num_samples: int, batch_size: int) -> Worker:
+    """A worker that draws its batches in one of the ways."""
+    models = dataset_file.load(dataset, None).models
+    images = torch.rand(num_samples, *models.shape) * 2 - 1
+    shard = Shard(RandomSamples(images), torch.arange(num_samples), torch.Generator())
+    half = None
+    if way != "shuffled":
+        clip, noise = (1.0, 1.0) if way == "private" else (inf, 0.0)
+        half = PoissonHalf(
+            shard, SeededSteps(b"known"), batch_size, clip=clip, noise=noise, tells_loss=False
+        )
+    settings = TrainingSettings(batch_size=batch_size)
+
+    def build() -> torch.nn.Module:
+        return with_group_norm(models.discriminator)
+
+    return make_discriminator_learner(
+        *(Worker, 1, build, settings, half or shard, CPU), real_half=half
+    )
+
+
+@click.command()
+@click.option("--rounds", default=30, show_default=True)
+@click.option("--batch-size", default=64, show_default=True)
+@click.option("--samples", default=1000, show_default=True)
+def main(rounds: int, batch_size: int, samples: int) -> None:
+    """Prints the least milliseconds of an iteration, and how many times as long privacy takes."""
+    torch.set_num_threads(1)
+    click.echo(f"{'':10}" + "".join(f"{way:>12}" for way in WAYS) + f"{'private/shuffled':>20}")
+    for dataset in DATASETS:
+        workers = {way: make_worker(way, dataset, samples, batch_size) for way in WAYS}
+        shape = dataset_file.load(dataset, None).shape
+        fake = Samples(torch.rand(batch_size, *shape) * 2 - 1)
+        taken: dict[str, list[float]] = {way: [] for way in WAYS}
+        for _ in range(WARM_UP + rounds):
+            for way, worker in workers.items():
+                begin = time.process_time()
+                worker.learn(fake)
+                worker.feedback(fake)
+                taken[way].append(time.process_time() - begin)
+        least = {way: 1e3 * min(seconds[WARM_UP:]) for way, seconds in taken.items()}
+        ratio = least["private"] / least["shuffled"]
+        row = "".join(f"{milliseconds:9.2f} ms" for milliseconds in least.values())
+        click.echo(f"{dataset:10}{row}{ratio:18.2f} ×")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""A host's side of budgets: its workers leave before they would spend more than they may."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mdgan import messages
+from mdgan.privacy.budget import Budget
+from mdgan.transport.host_end import HostTransport
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Workers whose present answer is their last.
+
+    Attributes:
+        budgets: of these workers, by rank.
+    """
+
+    budgets: Mapping[int, Budget]
+
+    def tell(self, iteration: int, transport: HostTransport) -> None:
+        """Tells the server; comes before their answer, so that the server asks no more.
+
+        Args:
+            iteration: that the answer belongs to.
+            transport: to the server.
+        """
+        if self.budgets:
+            limits = {str(worker): own.limit for worker, own in self.budgets.items()}
+            transport.send(messages.spent(iteration, limits))
+
+
+class Spending:
+    """The budgets of the workers of one host.
+
+    Args:
+        budgets: by rank; of the workers whose samples have one.
+    """
+
+    def __init__(self, budgets: Mapping[int, Budget]) -> None:
+        self._budgets = budgets
+        self._before: dict[int, float] = {}
+
+    def lets(self, worker: int) -> bool:
+        """Whether a worker may train another iteration."""
+        budget = self._budgets.get(worker)
+        return budget is None or budget.iterations_left > 0
+
+    def most(self, worker: int, iterations: int) -> int:
+        """How many of some iterations a worker may train."""
+        budget = self._budgets.get(worker)
+        return iterations if budget is None else min(iterations, budget.iterations_left)
+
+    def ending(self, iterations: Mapping[int, int]) -> Ending:
+        """The workers that can train no iteration more after some that are to come now.
+
+        Args:
+            iterations: that each worker is about to train.
+        """
+        return Ending(
+            {
+                worker: budget
+                for worker, budget in self._budgets.items()
+                if worker in iterations and budget.iterations_left <= iterations[worker]
+            }
+        )
+
+    def over(self) -> Ending:
+        """The workers that can train no iteration at all."""
+        return self.ending(dict.fromkeys(self._budgets, 0))
+
+    def told(self, *, exactly: bool) -> dict[str, float]:
+        """ε of each worker, if one has changed since it was told last.
+
+        Args:
+            exactly: see `Budget.spent`.
+        """
+        now = {n: own.spent(exactly=exactly).epsilon for n, own in self._budgets.items()}
+        if now == self._before:
+            return {}
+        self._before = now
+        return {str(worker): epsilon for worker, epsilon in now.items()}
+
+    def close(self) -> None:
+        """The host ends in order."""
+        for budget in self._budgets.values():
+            budget.close()

@@ -1,0 +1,1 @@
+"""Differential privacy of the data of each worker."""

@@ -1,0 +1,268 @@
+"""What a worker's samples may spend in a run, and what they have spent."""
+
+import json
+import time
+from collections.abc import Mapping
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor
+
+from mdgan.errors import BadInput
+from mdgan.gan.randomness import derive_seed
+from mdgan.privacy.accountant import Charge, epsilon_of, joined, noise_for, steps_for
+from mdgan.privacy.ledger import Content, Ledger, Plan, Sampled, fingerprint
+from mdgan.privacy.real_half import PoissonHalf, SeededSteps, rate_of
+from mdgan.privacy.settings import PrivacySettings
+
+_MOST_STEPS = 1 << 40
+_PATIENCE = 50.0
+"""ε is computed anew after this many times as long as it took before."""
+
+
+class Spent(NamedTuple):
+    """What a worker's samples have spent.
+
+    Attributes:
+        epsilon: ε, for the run's δ, of all steps up to now.
+        noise: σ.
+    """
+
+    epsilon: float
+    noise: float
+
+
+class Budget:
+    """Counts a worker's steps, and stops it before it spends more than it may.
+
+    Args:
+        steps: have the random numbers.
+        settings: of the run.
+        noise: σ of each step to come.
+        rate: q.
+        earlier: what was charged before.
+        allowed: how many steps may be taken from now on.
+    """
+
+    def __init__(
+        self,
+        steps: Ledger | SeededSteps,
+        settings: PrivacySettings,
+        noise: float,
+        rate: float,
+        earlier: tuple[Charge, ...],
+        allowed: int,
+    ) -> None:
+        self._steps = steps
+        self._settings = settings
+        self._earlier = earlier
+        self._of_a_step = Charge(noise, rate, 1)
+        self._allowed = allowed
+        self._count = 0
+        self._told = (-1, 0.0)
+        self._due = 0.0
+
+    @property
+    def noise(self) -> float:
+        """σ."""
+        return self._of_a_step.noise
+
+    @property
+    def over(self) -> bool:
+        """See `Steps`."""
+        return self._count >= self._allowed
+
+    def key(self, use: str) -> bytes:
+        """See `Steps`."""
+        assert not self.over, "a worker that has spent its budget takes no step"
+        return self._steps.key(use)
+
+    def advance(self) -> None:
+        """See `Steps`."""
+        self._steps.advance()
+        self._count += 1
+
+    def state(self) -> dict[str, Tensor]:
+        """See `Steps`."""
+        return self._steps.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """See `Steps`."""
+        self._steps.load_state(state)
+        if isinstance(self._steps, SeededSteps):
+            self._count = self._steps.count
+
+    @property
+    def iterations_left(self) -> int:
+        """How many iterations of L steps the worker may still train."""
+        return (self._allowed - self._count) // self._settings.local_steps
+
+    @property
+    def limit(self) -> float:
+        """ε once all allowed steps are taken."""
+        return self._epsilon(self._allowed)
+
+    def _epsilon(self, steps: int) -> float:
+        settings = self._settings
+        charges = joined((*self._earlier, self._of_a_step._replace(steps=steps)))
+        return epsilon_of(charges, settings.dp_delta or 0.0, settings.dp_accountant)
+
+    def spent(self, *, exactly: bool = True) -> Spent:
+        """What is spent up to now.
+
+        Args:
+            exactly: of all steps; else possibly of some fewer, which takes no time.
+        """
+        computed, epsilon = self._told
+        begin = time.monotonic()
+        if self._count != computed and (exactly or begin >= self._due):
+            epsilon = self._epsilon(self._count)
+            self._told = self._count, epsilon
+            now = time.monotonic()
+            self._due = now + _PATIENCE * (now - begin)
+        return Spent(epsilon, self.noise)
+
+    def close(self) -> None:
+        """The process ends in order."""
+        if isinstance(self._steps, Ledger):
+            self._steps.close()
+
+
+def make_half(
+    shard: Sampled, rank: int, settings: PrivacySettings, budget: Budget | None, *stream: int
+) -> PoissonHalf | None:
+    """How a worker learns from its samples; None for shuffled batches.
+
+    Args:
+        shard: its samples.
+        rank: its number.
+        settings: of the run.
+        budget: of its samples, if they have one.
+        stream: more that decides the random numbers where there is none: the round.
+    """
+    if not settings.draws_poisson:
+        return None
+    steps = budget or SeededSteps(_known_to_all(settings.seed, rank, *stream))
+    noise = 0.0 if budget is None else budget.noise
+    return PoissonHalf(
+        shard,
+        steps,
+        settings.batch_size,
+        clip=settings.clip,
+        noise=noise,
+        tells_loss=settings.tells("losses"),
+    )
+
+
+def _known_to_all(seed: int, rank: int, *stream: int) -> bytes:
+    return derive_seed(seed, "real halves", rank, *stream).to_bytes(8, "big")
+
+
+def open_budget(
+    shard: Sampled, rank: int, settings: PrivacySettings, folder: Path
+) -> Budget | None:
+    """What the samples of a worker may spend in a run; None if there is no noise.
+
+    Args:
+        shard: its samples.
+        rank: its number, for messages.
+        settings: of the run.
+        folder: of this machine's ledgers.
+
+    Raises:
+        BadInput: it is too small for a step, or its ledger cannot be had.
+    """
+    if not settings.has_dp or settings.dp_noise == 0:
+        return None
+    rate = rate_of(settings.batch_size, len(shard))
+    if settings.dp_repeatable:
+        noise, allowed = plan(settings, rank, rate, ())
+        steps = SeededSteps(_known_to_all(settings.seed, rank))
+        return Budget(steps, settings, noise, rate, (), allowed)
+    ledger = Ledger(folder, fingerprint(shard))
+    try:
+        content = ledger.content
+        planned = plan_of(settings, rank, rate, content, ledger.path)
+        ledger.begin(planned, rate)
+    except BaseException:
+        ledger.close()
+        raise
+    allowed = planned.until - content.taken
+    return Budget(ledger, settings, planned.noise, rate, content.charges, allowed)
+
+
+def plan_of(
+    settings: PrivacySettings, rank: int, rate: float, content: Content | None, path: Path
+) -> Plan:
+    """What a worker may do, by its ledger: it goes on with the last plan if that is the same.
+
+    Args:
+        settings: of the run.
+        rank: for messages.
+        rate: q.
+        content: of the ledger; None if there is none yet.
+        path: of the ledger, for messages.
+
+    Raises:
+        BadInput: not even one step is left.
+    """
+    asked = json.dumps(
+        [
+            *(settings.dp_epsilon, settings.dp_delta, settings.dp_noise, settings.dp_accountant),
+            *(rate, settings.iterations, settings.local_steps),
+        ]
+    )
+    earlier, taken = ((), 0) if content is None else (content.charges, content.taken)
+    last = None if content is None else content.plan
+    if last is not None and last.asked == asked and taken + settings.local_steps <= last.until:
+        return last
+    noise, allowed = plan(settings, rank, rate, earlier, path)
+    return Plan(asked, noise, taken + allowed)
+
+
+def plan(
+    settings: PrivacySettings,
+    rank: int,
+    rate: float,
+    earlier: tuple[Charge, ...],
+    ledger: Path | None = None,
+) -> tuple[float, int]:
+    """σ, and how many steps may be taken.
+
+    Args:
+        settings: of the run.
+        rank: for messages.
+        rate: q.
+        earlier: what was charged before.
+        ledger: where that stands.
+
+    Raises:
+        BadInput: not even one iteration.
+    """
+    epsilon, delta, kind = settings.dp_epsilon, settings.dp_delta or 0.0, settings.dp_accountant
+    planned = settings.iterations * settings.local_steps
+    if epsilon is None:
+        return settings.dp_noise or inf, _MOST_STEPS
+    spent = epsilon_of(earlier, delta, kind)
+    where = "" if ledger is None else f" (ledger {ledger})"
+    if spent >= epsilon:
+        raise BadInput(
+            f"--dp-epsilon {epsilon:g}: the samples of rank {rank} have spent {spent:.3g} before"
+            f"{where}; give more, or where the data are public, --dp-repeatable"
+        )
+    if settings.dp_noise is None:
+        try:
+            return noise_for(epsilon, delta, rate, planned, earlier, kind), planned
+        except BadInput as error:
+            before = f"; before, rank {rank} has spent {spent:.3g}{where}" if spent else ""
+            raise BadInput(f"{error}{before}") from error
+    noise = settings.dp_noise
+    allowed = steps_for(epsilon, delta, rate, noise, earlier, kind, planned)
+    if allowed < settings.local_steps:
+        raise BadInput(
+            f"--dp-epsilon {epsilon:g}: too small for one step of rank {rank} with --dp-noise "
+            f"{noise:g}{', after ' + format(spent, '.3g') + where if spent else ''}; give more of "
+            "either"
+        )
+    return noise, allowed

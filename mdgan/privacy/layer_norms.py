@@ -1,0 +1,189 @@
+"""Norms of the gradients of single samples, layer by layer, without the gradients themselves.
+
+For layers that meet each sample once, a sample's gradient follows from what went into the layer and
+from the gradient of what came out (Goodfellow 2015, "Efficient per-example gradient computations";
+for convolutions Bu, Mao and Xu 2022, "Scalable and efficient training of large convolutional neural
+networks with differential privacy", section 4). Then the cut gradients are added up by one product
+a layer. It takes little more than a pass over the batch.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.grad import conv2d_weight
+
+from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.labels import Samples, call
+from mdgan.gan.losses import as_verdict
+
+_KNOWN = (nn.Linear, nn.Conv2d, nn.GroupNorm, nn.LayerNorm)
+
+
+@dataclass(frozen=True)
+class _Met:
+    """What a layer got and gave in a pass, and how often the input was written to before."""
+
+    layer: nn.Module
+    given: Tensor
+    version: int
+    made: Tensor
+
+
+def layers_with_weights(model: nn.Module) -> list[nn.Module] | None:
+    """All layers with weights of a model, if all are of kinds known here; else None."""
+    layers = [m for m in model.modules() if list(m.parameters(recurse=False))]
+    seen = [id(p) for layer in layers for p in layer.parameters(recurse=False)]
+    known = all(_is_known(layer) for layer in layers) and len(set(seen)) == len(seen)
+    return layers if known and layers else None
+
+
+def _is_known(layer: nn.Module) -> bool:
+    if type(layer) not in _KNOWN or not all(p.requires_grad for p in layer.parameters()):
+        return False
+    if isinstance(layer, nn.Conv2d):
+        return layer.groups == 1 and layer.padding_mode == "zeros" and layer.padding != "same"
+    return not isinstance(layer, nn.GroupNorm | nn.LayerNorm) or layer.bias is not None
+
+
+def clipped_sum_by_layer(
+    model: nn.Module, rules: Rules, real: Samples, clip: float
+) -> tuple[dict[str, Tensor], Tensor] | None:
+    """As `per_sample.clipped_sum`; None if a layer is not met once by each sample.
+
+    Args:
+        model: D, all of whose layers are known here.
+        rules: Ã, which is a mean over the batch; no penalty.
+        real: [b, C, H, W], b ≥ 1.
+        clip: C.
+    """
+    layers = layers_with_weights(model) or []
+    met: list[_Met] = []
+    handles = [layer.register_forward_hook(_recorder(met)) for layer in layers]
+    try:
+        with torch.enable_grad():
+            verdict = as_verdict(call(model, real.images, real.labels))
+            losses = rules.loss(rules.discriminator_loss.real, verdict, real.labels) * len(real)
+            if not _once_each(met, layers, len(real)):
+                return None
+            slopes = torch.autograd.grad(losses, [one.made for one in met], allow_unused=True)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if any(one.given._version != one.version for one in met):  # written to since
+        return None
+    used = [(one, slope) for one, slope in zip(met, slopes, strict=True) if slope is not None]
+    squares = [_squares(one.layer, one.given, slope) for one, slope in used]
+    norms = torch.stack(squares).sum(0).sqrt() if squares else real.images.new_zeros(len(real))
+    factors = clip / norms.clamp(min=clip)
+    if not bool(norms.isfinite().all()):
+        return None  # the other way leaves such samples out
+    names = {id(p): name for name, p in model.named_parameters()}
+    total = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    for one, slope in used:
+        weighted = slope * factors.view(-1, *[1] * (slope.dim() - 1))
+        for weight, summed in _summed(one.layer, one.given, weighted):
+            total[names[id(weight)]] = summed
+    return total, losses.detach()
+
+
+def _recorder(met: list[_Met]) -> Callable[[nn.Module, Any, Any], Any]:
+    def record(layer: nn.Module, given: Any, made: Any) -> Any:
+        met.append(_Met(layer, given[0].detach(), given[0]._version, made))
+        return made.clone()  # what follows may write to it
+
+    return record
+
+
+def _once_each(met: Sequence[_Met], layers: Sequence[nn.Module], count: int) -> bool:
+    """Whether every layer was called once, with each sample in a row of its own."""
+    calls = [id(one.layer) for one in met]
+    alone = len(set(calls)) == len(calls) == len(layers)
+    return alone and all(len(one.given) == count for one in met)
+
+
+def _squares(layer: nn.Module, given: Tensor, slope: Tensor) -> Tensor:
+    """The squared norm of each sample's gradient of a layer's weights, [b]."""
+    if isinstance(layer, nn.GroupNorm | nn.LayerNorm):
+        scale, shift = _of_norm(layer, given, slope)
+        return scale.square().flatten(1).sum(1) + shift.square().flatten(1).sum(1)
+    columns, slopes = _columns(layer, given, slope)
+    total = _squares_of_product(slopes, columns)
+    if layer.bias is not None:
+        total = total + slopes.sum(2).square().sum(1)
+    return total
+
+
+def _squares_of_product(slopes: Tensor, columns: Tensor) -> Tensor:
+    """‖Σ_t s_t c_tᵀ‖² of each sample, the cheaper way.
+
+    Args:
+        slopes: [b, n, T].
+        columns: [b, m, T].
+    """
+    places, n, m = slopes.shape[2], slopes.shape[1], columns.shape[1]
+    if places == 1:
+        return slopes.square().sum((1, 2)) * columns.square().sum((1, 2))
+    if places * (n + m) < n * m:  # Σ_t,t' (s_t·s_t')(c_t·c_t')
+        return ((slopes.mT @ slopes) * (columns.mT @ columns)).sum((1, 2)).clamp(min=0)
+    return (slopes @ columns.mT).square().sum((1, 2))
+
+
+def _columns(layer: nn.Module, given: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+    """What each place of the output was made of, [b, m, T], and its gradient, [b, n, T]."""
+    if isinstance(layer, nn.Conv2d):
+        columns = F.unfold(
+            given,
+            layer.kernel_size,
+            layer.dilation,
+            cast("tuple[int, int]", layer.padding) if layer.padding != "valid" else 0,
+            layer.stride,
+        )
+        return columns, slope.flatten(2)
+    first, last = given.shape[0], given.shape[-1]
+    places = prod(given.shape[1:-1])
+    return given.reshape(first, places, last).mT, slope.reshape(first, places, -1).mT
+
+
+def _of_norm(
+    layer: "nn.GroupNorm | nn.LayerNorm", given: Tensor, slope: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Each sample's gradient of the scale and of the shift."""
+    if isinstance(layer, nn.GroupNorm):
+        normal = F.group_norm(given, layer.num_groups, eps=layer.eps)
+        over = tuple(range(2, given.dim()))
+    else:
+        normal = F.layer_norm(given, layer.normalized_shape, eps=layer.eps)
+        over = tuple(range(1, given.dim() - len(layer.normalized_shape)))
+    product = normal * slope
+    return (product.sum(over), slope.sum(over)) if over else (product, slope)
+
+
+def _summed(layer: nn.Module, given: Tensor, weighted: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """The gradient of each weight of a layer, from gradients of its output that are cut.
+
+    Returns:
+        The weight, and its gradient summed over the samples.
+    """
+    if isinstance(layer, nn.GroupNorm | nn.LayerNorm):
+        scale, shift = _of_norm(layer, given, weighted)
+        return [(layer.weight, scale.sum(0)), (cast(Tensor, layer.bias), shift.sum(0))]
+    if isinstance(layer, nn.Conv2d):
+        own: Tensor = conv2d_weight(  # type: ignore[no-untyped-call] # torch leaves it unannotated
+            given,
+            layer.weight.shape,
+            weighted,
+            layer.stride,
+            0 if layer.padding == "valid" else cast("tuple[int, int]", layer.padding),
+            layer.dilation,
+        )
+        bias = weighted.sum((0, 2, 3))
+        return [(layer.weight, own), *([(layer.bias, bias)] if layer.bias is not None else [])]
+    assert isinstance(layer, nn.Linear)
+    flat, rows = weighted.flatten(0, -2), given.flatten(0, -2)
+    found: list[tuple[Tensor, Tensor]] = [(layer.weight, flat.T @ rows)]
+    return [*found, (layer.bias, flat.sum(0))] if layer.bias is not None else found

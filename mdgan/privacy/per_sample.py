@@ -1,0 +1,156 @@
+"""Gradients of single samples, cut to a norm and added up (Abadi et al. 2016, Algorithm 1).
+
+Shapes are written [b, C, H, W]: b samples.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.utils import parametrize
+
+from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.labels import Samples, inputs
+from mdgan.gan.losses import as_verdict
+from mdgan.privacy.layer_norms import clipped_sum_by_layer, layers_with_weights
+
+_MOST_BYTES = 256 << 20
+_MOST_AT_ONCE = 64
+
+Gradients = Mapping[str, Tensor]
+"""By a parameter's name."""
+
+
+def trained(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters that a model trains, by name, without a graph."""
+    return {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+
+
+def num_at_once(model: nn.Module) -> int:
+    """How many samples' gradients are in memory at a time, 256 MiB of them at most, but one."""
+    of_one = sum(4 * weights.numel() for weights in trained(model).values())
+    return max(1, min(_MOST_AT_ONCE, _MOST_BYTES // max(1, of_one)))
+
+
+def clipped_sum(
+    model: nn.Module, rules: Rules, real: Samples, clip: float
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Σ_i g_i · min(1, C / ‖g_i‖₂), g_i being the gradient of Ã of sample i over all parameters.
+
+    A sample whose gradient is not finite counts as 0. Dropout draws a mask for each sample.
+
+    Args:
+        model: D, in training mode; spectral norm takes its step, whatever the samples are.
+        rules: Ã, and γ of `--r1`.
+        real: [b, C, H, W]; b may be 0.
+        clip: C.
+
+    Returns:
+        The sum, by name and of the parameter's shape; and the sum of Ã, a scalar.
+    """
+    if len(real) and not rules.r1 and layers_with_weights(model) is not None:
+        outside = torch.get_rng_state()
+        found = clipped_sum_by_layer(model, rules, real, clip)
+        if found is not None:
+            return found
+        torch.set_rng_state(outside)
+    weights, losses = trained(model), real.images.new_zeros(())
+    total = {name: torch.zeros_like(value) for name, value in weights.items()}
+    with still(model):
+        for first in range(0, len(real), num_at_once(model)):
+            some = real[first : first + num_at_once(model)]
+            gradients, of_each = per_sample_gradients(model, rules, some)
+            add_clipped(total, gradients, clip)
+            losses = losses + of_each.sum()
+    return total, losses
+
+
+def per_sample_gradients(
+    model: nn.Module, rules: Rules, real: Samples
+) -> tuple[dict[str, Tensor], Tensor]:
+    """g_i of each sample, by name: [b, *shape of the parameter]; and Ã of each, [b].
+
+    Args:
+        model: D; its buffers are not changed.
+        rules: Ã, and γ of `--r1`.
+        real: [b, C, H, W], b ≥ 1.
+    """
+    gradients = grad(_loss_of_one(model, rules), has_aux=True)
+    labels = () if real.labels is None else (real.labels,)
+    over = (None, *(0 for _ in range(1 + len(labels))))
+    found: tuple[dict[str, Tensor], Tensor] = vmap(gradients, over, randomness="different")(
+        trained(model), real.images, *labels
+    )
+    return found
+
+
+def _loss_of_one(model: nn.Module, rules: Rules) -> Callable[..., tuple[Tensor, Tensor]]:
+    """From weights, an image [C, H, W] and its label, if any, to what is minimised, and to Ã."""
+    kept = {
+        **{name: p.detach() for name, p in model.named_parameters() if not p.requires_grad},
+        **dict(model.named_buffers()),
+    }
+
+    def judged(weights: Gradients, image: Tensor, *label: Tensor) -> tuple[Tensor, Tensor]:
+        y = label[0].unsqueeze(0) if label else None
+        state = {**kept, **weights}
+        verdict = as_verdict(functional_call(model, state, inputs(image.unsqueeze(0), y)))
+        return rules.loss(rules.discriminator_loss.real, verdict, y), verdict.logits.sum()
+
+    def loss(weights: Gradients, image: Tensor, *label: Tensor) -> tuple[Tensor, Tensor]:
+        of_one, _ = judged(weights, image, *label)
+        return of_one, of_one
+
+    def penalised(weights: Gradients, image: Tensor, *label: Tensor) -> tuple[Tensor, Tensor]:
+        def logit(x: Tensor) -> tuple[Tensor, Tensor]:
+            of_one, summed = judged(weights, x, *label)
+            return summed, of_one
+
+        slope, of_one = grad(logit, has_aux=True)(image)
+        return of_one + 0.5 * rules.r1 * slope.square().sum(), of_one
+
+    return penalised if rules.r1 else loss
+
+
+def add_clipped(total: Mapping[str, Tensor], gradients: Gradients, clip: float) -> None:
+    """Adds gradients of single samples to a sum, each cut to the norm C over all parameters.
+
+    Args:
+        total: is added to.
+        gradients: [b, *shape of the parameter].
+        clip: C.
+    """
+    squares = [each.flatten(1).square().sum(1) for each in gradients.values()]
+    norms = torch.stack(squares).sum(0).sqrt()
+    factors = clip / norms.clamp(min=clip)
+    usable = norms.isfinite()
+    if not bool(usable.all()):
+        factors = torch.where(usable, factors, 0.0)
+        gradients = {
+            name: torch.where(usable.view(-1, *[1] * (each.dim() - 1)), each, 0.0)
+            for name, each in gradients.items()
+        }
+    for name, each in gradients.items():
+        total[name].add_(torch.tensordot(factors, each, dims=1))
+
+
+@contextmanager
+def still(model: nn.Module) -> Iterator[None]:
+    """Spectral norm takes the step that it takes in a pass, and none in the block.
+
+    So what it keeps does not depend on how many samples there are.
+    """
+    lists = [m for m in model.modules() if isinstance(m, parametrize.ParametrizationList)]
+    training = {part: part.training for each in lists for part in each}
+    with torch.no_grad():
+        for each in lists:
+            each()
+    for part in training:
+        part.eval()
+    try:
+        yield
+    finally:
+        for part, was in training.items():
+            part.train(was)

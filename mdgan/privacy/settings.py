@@ -1,0 +1,238 @@
+"""The settings of differential privacy, and what they cannot go together with."""
+
+from dataclasses import dataclass
+from math import inf, isinf
+
+from mdgan.errors import BadInput
+from mdgan.gan.settings import TrainingSettings
+from mdgan.settings.declare import (
+    Settings,
+    flag,
+    number,
+    one_of,
+    own_setting,
+    parsed,
+    setting,
+    shortest,
+    switch,
+    text,
+)
+
+TELLABLE = ("classes", "features", "losses")
+_PLAIN_CLIP = 1.0
+
+
+@dataclass(frozen=True)
+class Told:
+    """What workers tell of their data although no noise covers it.
+
+    Attributes:
+        names: some of `TELLABLE`, each once, in their order.
+    """
+
+    names: tuple[str, ...]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+    def __str__(self) -> str:
+        """As the command line has it."""
+        return ",".join(self.names)
+
+    @classmethod
+    def parse(cls, given: str) -> "Told":
+        """Reads `--dp-tell`.
+
+        Raises:
+            ValueError: a name that is not known.
+        """
+        names = [name.strip() for name in given.split(",")]
+        if not set(names) <= set(TELLABLE):
+            raise ValueError(f"must be some of {', '.join(TELLABLE)}")
+        return cls(tuple(name for name in TELLABLE if name in names))
+
+
+@dataclass(frozen=True)
+class PrivacySettings(TrainingSettings, Settings, group="privacy"):
+    """How private each worker's data stay; the same on every rank unless it says otherwise."""
+
+    dp_epsilon: float | None = setting(
+        None,
+        "Differential privacy of each worker's samples: noise such that what leaves the worker "
+        "tells of none of them more than epsilon allows. A worker that has spent it leaves.",
+        number(lambda e: 0 < e < inf, "must be above 0; leave it out for no privacy"),
+        metavar="E",
+        symbol="ε",
+        default_text="no differential privacy",
+        other_names=("--epsilon", "--target-epsilon", "--dp"),
+    )
+    dp_delta: float | None = setting(
+        None,
+        "The probability with which epsilon may not hold; below 1 / a worker's number of samples.",
+        number(lambda d: 0 < d < 1, "must be above 0 and below 1, such as 0.00001"),
+        metavar="D",
+        symbol="δ",
+        other_names=("--delta", "--target-delta"),
+    )
+    dp_noise: float | None = setting(
+        None,
+        "Standard deviation of the noise, in units of --dp-clip; 0 for none, which protects "
+        "nothing.",
+        number(lambda sigma: 0 <= sigma < inf, "must be 0 or more"),
+        metavar="SIGMA",
+        symbol="σ",
+        default_text="what --dp-epsilon takes",
+        other_names=("--noise-multiplier",),
+    )
+    dp_clip: float | None = setting(
+        None,
+        "The norm to which the gradient of each real sample is cut; inf for none.",
+        number(lambda clip: clip > 0, "must be above 0; inf cuts nothing"),
+        metavar="C",
+        symbol="C",
+        default_text="1",
+        other_names=("--max-grad-norm", "--clip-norm"),
+    )
+    dp_accountant: str = setting(
+        "rdp",
+        "Which of Opacus's accountants says what epsilon is: rdp, or prv, which needs up to a "
+        "tenth less noise and some seconds at the start.",
+        one_of("rdp", "prv"),
+    )
+    dp_tell: Told | None = setting(
+        None,
+        "What workers under differential privacy tell of their data although epsilon does not "
+        f"cover it: {', '.join(TELLABLE)}.",
+        parsed(Told.parse, several=True),
+        metavar="WHAT[,WHAT…]",
+        default_text="nothing but their number of samples",
+    )
+    dp_ledger: str | None = own_setting(
+        None,
+        "Folder on this machine that remembers what its samples have spent, in all runs; keep it.",
+        text(),
+        metavar="DIR",
+        default_text="~/.local/state/mdgan/privacy",
+    )
+    dp_repeatable: bool = own_setting(
+        False,
+        "Draw the noise from --seed, which the server knows, and remember nothing: this voids all "
+        "privacy, and is for tests and for data that are public.",
+        switch(),
+    )
+    batch_sampling: str = setting(
+        "shuffled",
+        "How batches of real samples are drawn: shuffled, each sample once before any comes again; "
+        "or poisson, each sample with the same probability, so that a batch may be of any size. "
+        "Differential privacy draws by poisson.",
+        one_of("shuffled", "poisson"),
+        group="data",
+    )
+
+    @property
+    def has_dp(self) -> bool:
+        """Whether differential privacy is asked for, be it with no noise."""
+        return self.dp_epsilon is not None or self.dp_noise is not None
+
+    @property
+    def keeps_ledger(self) -> bool:
+        """Whether there is noise whose numbers must never come twice."""
+        return self.has_dp and self.dp_noise != 0 and not self.dp_repeatable
+
+    @property
+    def draws_poisson(self) -> bool:
+        """Whether real batches are drawn by Poisson sampling."""
+        return self.has_dp or self.batch_sampling == "poisson"
+
+    @property
+    def clip(self) -> float:
+        """C; infinite where nothing is cut."""
+        if not self.has_dp:
+            return inf
+        return _PLAIN_CLIP if self.dp_clip is None else self.dp_clip
+
+    def tells(self, what: str) -> bool:
+        """Whether workers tell something of their data.
+
+        Args:
+            what: one of `TELLABLE`.
+        """
+        return not self.has_dp or (self.dp_tell is not None and what in self.dp_tell)
+
+    @property
+    def dp_flag(self) -> str:
+        """What the user asked for differential privacy with."""
+        name = "dp_noise" if self.dp_epsilon is None else "dp_epsilon"
+        return f"{flag(name)} {shortest(getattr(self, name))}" if self.has_dp else ""
+
+    def check(self) -> None:
+        """Checks that the numbers make a guarantee, and that nothing goes round it."""
+        super().check()
+        if not self.has_dp:
+            for name in ("dp_delta", "dp_clip", "dp_tell", "dp_ledger", "dp_repeatable"):
+                if (value := getattr(self, name)) not in (None, False):
+                    shown = "" if value is True else f" {value}"
+                    raise BadInput(f"{flag(name)}{shown}: is for --dp-epsilon or --dp-noise")
+        elif self.dp_noise == 0:
+            if self.dp_epsilon is not None:
+                raise BadInput(
+                    f"--dp-noise 0 and {self.dp_flag}: without noise there is no epsilon; leave "
+                    "one of the two out"
+                )
+        elif isinf(self.clip):
+            raise BadInput(
+                f"--dp-clip inf: {self.dp_flag} needs a bound for each sample's gradient; give "
+                "one, such as 1"
+            )
+        elif self.dp_delta is None:
+            raise BadInput(
+                f"{self.dp_flag}: holds but for a probability delta; add --dp-delta, below 1 / the "
+                "number of samples of a worker"
+            )
+        if self.draws_poisson:
+            self._check_alone()
+
+    def _check_alone(self) -> None:
+        """Refuses what reads real samples besides, or not one by one."""
+        asked = self.dp_flag or "--batch-sampling poisson"
+        given = {
+            "--merge-halves": (self.merge_halves, "real samples are judged by themselves"),
+            f"--gradient-penalty {self.gradient_penalty}": (
+                self.gradient_penalty is not None,
+                "it mixes real samples with generated ones, one for one; --r1 or --spectral-norm "
+                "do without",
+            ),
+            "--augment ada": (
+                self.augment == "ada",
+                "it counts the logits of real samples; --augment diffaugment does not",
+            ),
+            f"--r1 {self.r1} --augment {self.augment}": (
+                self.r1 is not None and self.augment is not None,
+                "the penalty is taken at samples as they are, and augmentation changes them; leave "
+                "out one of the two",
+            ),
+            f"--precision {self.precision}": (
+                self.precision != "fp32",
+                "gradients of single samples are computed in fp32",
+            ),
+            "--compile": (self.compile, "gradients of single samples are computed uncompiled"),
+            "--channels-last": (
+                self.channels_last,
+                "gradients of single samples are computed plane by plane",
+            ),
+            "--vectorize": (
+                getattr(self, "vectorize", False),
+                "each worker draws batches of a size of their own",
+            ),
+            "--tune": (
+                getattr(self, "tune", False),
+                "each worker draws batches of a size of their own",
+            ),
+            "--label-prior data": (
+                self.label_prior == "data" and not self.tells("classes"),
+                "workers do not tell their classes; add --dp-tell classes",
+            ),
+        }
+        for what, (is_given, why) in given.items():
+            if is_given:
+                raise BadInput(f"{what}: with {asked} {why}; or leave it out")

@@ -1,0 +1,190 @@
+"""Differential privacy in whole runs: the same bits anywhere, budgets that end, what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mdgan.cli import main
+from tests.processes import (
+    Finished,
+    ended_well,
+    generator_bytes,
+    read_events,
+    read_status,
+    run,
+    run_here,
+)
+
+pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+
+BARE = [
+    *("train", "--threads", "1", "--batch-size", "8", "--sample-interval", "0"),
+    *("--log-interval", "1", "--world-size", "3"),
+]
+FLAGS = [*BARE, "--swap-interval", "3", "--eval-interval", "0", "--iterations", "12"]
+MEMORY = ["--transport", "memory"]
+NOISE = ["--dp-noise", "1.5", "--dp-delta", "0.0001"]
+
+
+@pytest.fixture(autouse=True)
+def _own_ledgers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes what this user's samples have spent."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def here(folder: Path, *arguments: str) -> Finished:
+    result = run_here(*arguments, cwd=folder)
+    assert "Traceback" not in result.errors, result
+    return result
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        ["--transport", "memory", "--workers-per-host", "1"],
+        pytest.param([], marks=pytest.mark.slow),
+        pytest.param(["--workers-per-host", "2"], marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_the_same_secret_gives_the_same_bits_wherever_workers_are(
+    tmp_path: Path, elsewhere: list[str]
+) -> None:
+    same = [*FLAGS, *NOISE, "--dp-repeatable"]
+    ended = [
+        ended_well(here(tmp_path, *same, *MEMORY, "--out", "here"), tmp_path / "here"),
+        ended_well(run(*same, *elsewhere, "--out", "there", cwd=tmp_path), tmp_path / "there"),
+    ]
+    assert ended[0] == ended[1]
+
+
+def test_noise_0_without_a_bound_is_a_run_without_privacy(tmp_path: Path) -> None:
+    asked = {
+        "without": ["--batch-sampling", "poisson"],
+        "with": ["--dp-noise", "0", "--dp-clip", "inf", "--dp-tell", "classes,features,losses"],
+    }
+    found = {}
+    for out, flags in asked.items():
+        result = here(tmp_path, *FLAGS, *MEMORY, *flags, "--out", out)
+        losses = [
+            row["by_worker"]
+            for line in (tmp_path / out / "metrics.jsonl").read_text().splitlines()
+            if "by_worker" in (row := json.loads(line))
+        ]
+        found[out] = ended_well(result, tmp_path / out), losses
+    assert found["with"] == found["without"]
+
+
+def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_step_counts(tmp_path: Path) -> None:
+    same = [*FLAGS, *NOISE, *MEMORY, "--checkpoint-interval", "6"]
+    # The same secrets for both, of a run that has not begun to spend.
+    here(tmp_path, *same, "--dp-ledger", "secrets", "--iterations", "1", "--out", "first")
+    for ledger in ("whole", "cut"):
+        shutil.copytree(tmp_path / "secrets", tmp_path / ledger)
+    here(tmp_path, *same, "--dp-ledger", "whole", "--out", "whole-run")
+    here(tmp_path, *same, "--dp-ledger", "cut", "--iterations", "6", "--out", "cut-run")
+    here(tmp_path, "train", "--resume", "cut-run", "--iterations", "12")
+    assert generator_bytes(tmp_path / "cut-run") == generator_bytes(tmp_path / "whole-run")
+    for file in (tmp_path / "whole").glob("*.json"):
+        charges = [
+            json.loads(path.read_text())["entries"] for path in (file, tmp_path / "cut" / file.name)
+        ]
+        assert charges[0] == charges[1]
+        assert [entry["steps"] for entry in charges[0]] == [13]
+    spent = [row["epsilon"] for row in read_events(tmp_path / "whole-run", "epsilon")]
+    assert 0 < spent[0]["1"] <= spent[-1]["1"]
+
+
+@pytest.mark.parametrize("algorithm", ["mdgan", pytest.param("fl-gan", marks=pytest.mark.slow)])
+def test_workers_leave_when_their_budgets_are_spent(tmp_path: Path, algorithm: str) -> None:
+    rounds = ["--round-iterations", "2"] if algorithm == "fl-gan" else []
+    budget = ["--dp-epsilon", "0.8", "--dp-noise", "1", "--dp-delta", "0.0001"]
+    sizes = ["--partition", "dirichlet:0.3", "--iterations", "60", "--eval-interval", "0"]
+    asked = [*BARE, *rounds, *sizes, *budget, *MEMORY, "--algorithm", algorithm]
+    result = here(tmp_path, *asked, "--out", "run")
+    assert result.status == 0, result
+    left = read_events(tmp_path / "run", "left")
+    assert sorted(row["workers"][0] for row in left) == [1, 2]
+    assert all("has spent its privacy budget ε = " in row["reason"] for row in left)
+    (first, last) = (read_events(tmp_path / "run", "epsilon")[n]["epsilon"] for n in (0, -1))
+    assert all(0 <= epsilon <= 0.8 for epsilon in (*first.values(), *last.values()))
+    # The worker with more samples takes each of them more seldom, and trains on alone.
+    assert left[0]["iteration"] < left[1]["iteration"] < 60
+    status = read_status(tmp_path / "run")
+    assert status["state"] == "finished"
+    assert status["iteration"] == left[1]["iteration"]
+    again = run_here(*asked, "--out", "again", cwd=tmp_path)
+    assert again.status == 2
+    assert again.errors.count("\n") == 1
+    assert "--dp-epsilon 0.8: " in again.errors
+    assert "rank 1" in again.errors
+
+
+@pytest.mark.slow
+def test_what_is_not_covered_is_not_told(tmp_path: Path) -> None:
+    scored = ["--iterations", "6", "--eval-interval", "6", "--eval-samples", "64"]
+    result = here(tmp_path, *BARE, *NOISE, *MEMORY, *scored, "--out", "run")
+    assert result.status == 0, result
+    (begun,) = read_events(tmp_path / "run", "holdings")
+    assert {n: held["classes"] for n, held in begun["workers"].items()} == {"1": [], "2": []}
+    scores = read_events(tmp_path / "run", "scores")
+    assert scores
+    assert all(row["n_real"] == row["n_held_out"] == 359 for row in scores)
+
+
+DP = ["--dp-epsilon", "8", "--dp-delta", "0.0001"]
+REFUSED = [
+    (["--dp-epsilon", "8"], ["--dp-epsilon 8", "add --dp-delta"]),
+    (["--dp-epsilon", "0", "--dp-delta", "0.1"], ["--dp-epsilon 0", "above 0"]),
+    (["--dp-epsilon", "8", "--dp-delta", "1"], ["--dp-delta 1", "below 1"]),
+    (["--dp-delta", "0.1"], ["--dp-delta 0.1", "is for --dp-epsilon or --dp-noise"]),
+    ([*DP, "--dp-noise", "0"], ["--dp-noise 0", "leave one of the two out"]),
+    ([*DP, "--dp-clip", "inf"], ["--dp-clip inf", "bound"]),
+    ([*DP, "--dp-tell", "all"], ["--dp-tell all", "classes, features, losses"]),
+    ([*DP, "--merge-halves"], ["--merge-halves", "leave it out"]),
+    ([*DP, "--augment", "ada"], ["--augment ada", "--augment diffaugment"]),
+    ([*DP, "--precision", "bf16"], ["--precision bf16", "fp32"]),
+    ([*DP, "--vectorize"], ["--vectorize", "--dp-epsilon 8"]),
+    ([*DP, "--architecture", "dcgan", "--width", "4"], ["layer 3 (BatchNorm2d)", "--norm group"]),
+    (
+        [*DP, "--architecture", "md-gan-cnn", "--width", "4", "--norm", "group"],
+        ["MinibatchDiscrimination", "acgan"],
+    ),
+    ([*DP, "--algorithm", "paragan"], ["--dp-epsilon 8.0", "paragan", "mdgan or fl-gan"]),
+    ([*DP, "--algorithm", "fl-gan", "--clients", "9"], ["--clients 9", "leave --clients out"]),
+    ([*DP, "--algorithm", "fegan"], ["balanced", "--dp-tell classes"]),
+    ([*DP, "--dp-noise", "0.1"], ["--dp-epsilon 8", "too small for one step", "--dp-noise 0.1"]),
+    (["--dp-epsilon", "0.01", "--dp-delta", "0.0001"], ["--dp-epsilon 0.01", "too small for"]),
+    ([*DP, "--partition", "none"], ["ranks 1 and 2 hold the same samples"]),
+]
+
+
+QUICK = 11
+"""Of these need neither models nor an accountant."""
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        pytest.param(*case, id=" ".join(case[0]), marks=pytest.mark.slow if n >= QUICK else ())
+        for n, case in enumerate(REFUSED)
+    ],
+)
+def test_it_is_refused_in_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    says: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "--out", "run", *flags])
+    line = capsys.readouterr().err
+    assert ended.value.code == 2, line
+    assert line.count("\n") == 1, line
+    for part in says:
+        assert part in line
+    assert not (tmp_path / "run").exists()

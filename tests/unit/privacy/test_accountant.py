@@ -1,0 +1,104 @@
+"""ε is what Opacus says, and for small cases what dp-accounting says."""
+
+import sys
+from typing import Any
+
+import pytest
+
+from mdgan.errors import BadInput
+from mdgan.privacy import accountant
+from mdgan.privacy.accountant import Charge, epsilon_of, joined, noise_for, steps_for
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SCHEDULES = [
+    (Charge(1.1, 0.01, 1000),),
+    (Charge(0.8, 0.1, 30), Charge(2.0, 0.05, 400)),
+    (Charge(3.0, 1.0, 5),),
+]
+
+
+@pytest.fixture(scope="module")
+def opacus() -> Any:
+    return pytest.importorskip("opacus.accountants", reason="pip install 'mdgan[privacy]'")
+
+
+@pytest.mark.parametrize("charges", SCHEDULES, ids=str)
+@pytest.mark.parametrize("kind", ["rdp", pytest.param("prv", marks=pytest.mark.slow)])
+def test_it_is_what_opacus_says(opacus: Any, charges: tuple[Charge, ...], kind: str) -> None:
+    if kind == "prv" and charges[0].rate == 1:
+        pytest.skip("Opacus's PRV accountant divides by zero where all samples are drawn")
+    theirs = opacus.create_accountant(mechanism=kind)
+    for noise, rate, steps in charges:
+        for _ in range(steps):
+            theirs.step(noise_multiplier=noise, sample_rate=rate)
+    assert epsilon_of(charges, 1e-5, kind) == pytest.approx(theirs.get_epsilon(1e-5), rel=1e-9)
+
+
+@pytest.mark.parametrize("charge", [Charge(1.0, 0.1, 20), Charge(2.0, 0.02, 100)], ids=str)
+def test_it_is_what_dp_accounting_says(opacus: Any, charge: Charge) -> None:
+    del opacus
+    theirs = pytest.importorskip("dp_accounting", reason="pip install dp-accounting")
+    event = theirs.PoissonSampledDpEvent(charge.rate, theirs.GaussianDpEvent(charge.noise))
+    by_orders = theirs.rdp.RdpAccountant()
+    by_orders.compose(event, charge.steps)
+    assert epsilon_of((charge,), 1e-5, "rdp") == pytest.approx(
+        by_orders.get_epsilon(1e-5), rel=0.02
+    )
+
+
+@pytest.mark.slow
+def test_prv_is_what_dp_accounting_says(opacus: Any) -> None:
+    del opacus
+    theirs = pytest.importorskip("dp_accounting", reason="pip install dp-accounting")
+    charge = Charge(1.0, 0.1, 20)
+    event = theirs.PoissonSampledDpEvent(charge.rate, theirs.GaussianDpEvent(charge.noise))
+    exactly = theirs.pld.PLDAccountant()
+    exactly.compose(event, charge.steps)
+    assert epsilon_of((charge,), 1e-5, "prv") == pytest.approx(exactly.get_epsilon(1e-5), abs=0.02)
+
+
+def test_noise_is_that_of_opacus_and_enough(opacus: Any) -> None:
+    noise = noise_for(8.0, 1e-5, 0.1, 300, (), "rdp")
+    theirs = opacus.utils.get_noise_multiplier(
+        target_epsilon=8.0, target_delta=1e-5, sample_rate=0.1, steps=300, accountant="rdp"
+    )
+    assert noise == theirs
+    assert 7.9 < epsilon_of((Charge(noise, 0.1, 300),), 1e-5, "rdp") <= 8.0
+
+
+@pytest.mark.slow
+def test_noise_after_earlier_steps_keeps_to_the_whole(opacus: Any) -> None:
+    del opacus
+    earlier = (Charge(1.0, 0.1, 100),)
+    noise = noise_for(12.0, 1e-5, 0.1, 300, earlier, "rdp")
+    assert 11.9 < epsilon_of((*earlier, Charge(noise, 0.1, 300)), 1e-5, "rdp") <= 12.0
+
+
+def test_as_many_steps_as_fit(opacus: Any) -> None:
+    del opacus
+    steps = steps_for(5.0, 1e-5, 0.1, 1.0, (), "rdp", 10_000)
+    costs = [epsilon_of((Charge(1.0, 0.1, n),), 1e-5, "rdp") for n in (steps, steps + 1)]
+    assert costs[0] <= 5.0 < costs[1]
+    assert steps_for(5.0, 1e-5, 0.1, 1.0, (), "rdp", 7) == 7
+    assert steps_for(0.1, 1e-5, 0.5, 0.5, (), "rdp", 100) == 0
+
+
+@pytest.mark.slow
+def test_too_small_a_budget_is_told_in_one_line(opacus: Any) -> None:
+    del opacus
+    with pytest.raises(BadInput, match=r"--dp-epsilon 0.001: too small for 300 steps"):
+        noise_for(0.001, 1e-5, 0.1, 300, (), "rdp")
+
+
+def test_a_machine_without_opacus_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opacus", None)
+    monkeypatch.setitem(sys.modules, "opacus.accountants", None)
+    with pytest.raises(BadInput, match=r"--dp-epsilon 8: Opacus.*pip install 'mdgan\[privacy\]'"):
+        accountant.check_installed("--dp-epsilon 8")
+
+
+def test_nothing_costs_nothing_and_equal_steps_are_one_charge() -> None:
+    assert epsilon_of((), 1e-5, "rdp") == 0.0
+    charges = [Charge(1.0, 0.1, 3), Charge(1.0, 0.1, 0), Charge(1.0, 0.1, 4), Charge(2.0, 0.1, 1)]
+    assert joined(charges) == (Charge(1.0, 0.1, 7), Charge(2.0, 0.1, 1))
