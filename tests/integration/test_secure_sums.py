@@ -1,0 +1,156 @@
+"""`--secure-aggregation`: the same generator, and a server that sees only sums."""
+
+import os
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.messages import Kind, Message
+from mdgan.transport.memory import MemoryHostTransport
+from tests.processes import ended_well, finish, read_events, run, run_here, training
+
+SMALL = [
+    *("train", "--world-size", "8", "--workers-per-host", "1", "--threads", "1"),
+    *("--batch-size", "4", "--sample-interval", "0", "--checkpoint-interval", "0"),
+]
+FAMILIES = {
+    "mdgan": ["--iterations", "6", "--swap-interval", "2", "--kappa", "2"],
+    "fl-gan": ["--algorithm", "fl-gan", "--iterations", "6", "--round-iterations", "2"],
+    "fegan": [
+        *("--algorithm", "fegan", "--iterations", "6", "--round-iterations", "2"),
+        *("--participation", "0.6", "--partition", "shards:2"),
+    ],
+}
+ANSWERS = ("FEEDBACK", "UPDATE")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_generator_is_the_same(tmp_path: Path, family: str) -> None:
+    found = []
+    for name, secure in (("plain", []), ("secure", ["--secure-aggregation"])):
+        flags = [*SMALL, *FAMILIES[family], "--transport", "memory", *secure, "--out", name]
+        found.append(ended_well(run_here(*flags, cwd=tmp_path), tmp_path / name, 6))
+    assert found[0] == found[1]
+
+
+def test_all_that_the_server_gets_of_an_answer_is_masked(tmp_path: Path) -> None:
+    """What hosts answer without masks, in the same run, occurs nowhere in what they send with."""
+    answers: dict[bool, dict[tuple[int, int], Message]] = {False: {}, True: {}}
+    original = MemoryHostTransport.send
+    for secure in (False, True):
+
+        def send(link: MemoryHostTransport, message: Message, secure: bool = secure) -> int:
+            assert message.kind in (*ANSWERS, Kind.READY, Kind.REAL, Kind.SPANS, Kind.LEAVE)
+            if message.kind in ANSWERS:
+                answers[secure][link.host, message.iteration] = message
+            return original(link, message)
+
+        flags = [*SMALL, "--swap-interval", "0", "--iterations", "4", "--kappa", "1"]
+        flags += [*["--secure-aggregation"] * secure, "--transport", "memory", "--out", "run"]
+        (folder := tmp_path / str(secure)).mkdir()
+        with patch.object(MemoryHostTransport, "send", send):
+            ended_well(run_here(*flags, cwd=folder), folder / "run", 4)
+    assert answers[False].keys() == answers[True].keys()
+    assert len(answers[True]) == 7 * 4
+    for place, plain in answers[False].items():
+        masked = answers[True][place]
+        assert masked.tensors.keys() == {"masked.0"}
+        assert not any("loss" in name for name in masked.fields)
+        sent = masked.tensors["masked.0"]
+        steps = (plain.tensors["answers.values"].double() * 2**50).round().long().flatten()
+        assert not (sent[: len(steps)] == steps).any()
+        assert (sent.double().abs() > 2**55).double().mean() > 0.9  # evenly spread: 0.996
+
+
+@pytest.mark.parametrize(
+    ("family", "phase"),
+    [
+        ("mdgan", "feedback"),
+        *(
+            pytest.param("mdgan", phase, marks=pytest.mark.slow)
+            for phase in ("receive", "real-half", "fake-half", "local-step", "send")
+        ),
+        *(pytest.param("fl-gan", phase, marks=pytest.mark.slow) for phase in ("receive", "send")),
+    ],
+)
+def test_a_host_drops_out(tmp_path: Path, family: str, phase: str) -> None:
+    """Those that are left are asked again; the generator is that of plain sums of theirs."""
+    found = []
+    for name, secure in (("plain", []), ("secure", ["--secure-aggregation"])):
+        flags = [*SMALL, *FAMILIES[family], *secure, "--out", name]
+        faults = {"MDGAN_FAULTS": f"host-3:kill@{phase}:4"}
+        with patch.dict(os.environ, faults):
+            run(*flags, cwd=tmp_path)
+        assert [row["workers"] for row in read_events(tmp_path / name, "lost")] == [[3]]
+        found.append((tmp_path / name / "generator.safetensors").read_bytes())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--world-size", "3"], "a sum of 2 worker(s) at a time"),
+        (["--aggregation", "median"], "--aggregation median: with --secure-aggregation"),
+        (["--wire-feedback", "topk:0.1"], "--wire-feedback topk:0.1: with --secure-aggregation"),
+        (["--deadline", "3x"], "--deadline 3x: with --secure-aggregation"),
+        (["--updates", "arrival"], "--updates arrival: with --secure-aggregation"),
+        (["--stale", "1"], "--stale 1: with --secure-aggregation"),
+        (["--kappa", "3"], "--kappa 3 of 7 worker(s): with --secure-aggregation"),
+        (
+            ["--algorithm", "fl-gan", "--participation", "0.3"],
+            "a sum of 2 worker(s) at a time",
+        ),
+        (["--algorithm", "fl-gan", "--clients", "50"], "--clients 50: with --secure-aggregation"),
+        (["--algorithm", "paragan"], "--secure-aggregation"),
+        (["--workers-per-host", "4"], "2 host(s)"),
+    ],
+)
+def test_bad_input(tmp_path: Path, flags: list[str], why: str) -> None:
+    given = [*SMALL, "--transport", "memory", "--secure-aggregation", *flags, "--out", "run"]
+    result = run_here(*given, cwd=tmp_path)
+    assert result.status == 2, result
+    assert why in result.errors
+    assert "Traceback" not in result.errors
+
+
+def test_a_host_that_does_not_mask_ends_the_run_in_order(tmp_path: Path) -> None:
+    """Sums do not tell whose fault it is."""
+
+    def send(link: MemoryHostTransport, message: Message) -> int:
+        if message.kind in ANSWERS and link.host == 2:
+            noise: dict[str, Tensor] = {
+                name: torch.full_like(tensor, 2**60) for name, tensor in message.tensors.items()
+            }
+            message = Message(message.kind, message.iteration, message.fields, noise)
+        return original(link, message)
+
+    original = MemoryHostTransport.send
+    with patch.object(MemoryHostTransport, "send", send):
+        flags = [*SMALL, "--iterations", "6", "--kappa", "1", "--transport", "memory"]
+        result = run_here(*flags, "--secure-aggregation", "--out", "run", cwd=tmp_path)
+    assert result.status not in (0, 2)
+    assert "3 times in a row there was no sum" in result.errors
+    assert "Traceback" not in result.errors
+
+
+def test_a_worker_that_insists_takes_no_part_in_a_run_without(tmp_path: Path) -> None:
+    given = [*SMALL, *FAMILIES["mdgan"], "--transport", "memory", "--require", "secure-aggregation"]
+    refused = run_here(*given, "--out", "plain", cwd=tmp_path)
+    assert refused.status == 2
+    assert "--require secure-aggregation: the run has no --secure-aggregation" in refused.errors
+    ended_well(
+        run_here(*given, "--secure-aggregation", "--out", "run", cwd=tmp_path), tmp_path / "run", 6
+    )
+
+
+@pytest.mark.slow
+def test_a_newcomer_that_insists_takes_no_part_either(tmp_path: Path) -> None:
+    running = training(tmp_path, "train", "--world-size", "3", "--iterations", "100000")
+    joins = run("join", "run", "--require", "secure-aggregation", "--threads", "1", cwd=tmp_path)
+    running.process.terminate()
+    finish(running.process)
+    assert joins.status == 2
+    assert "--require secure-aggregation: the run has no --secure-aggregation" in joins.errors

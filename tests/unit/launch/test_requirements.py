@@ -1,0 +1,48 @@
+"""`--require`: a machine takes part only in runs that have what its user insists on."""
+
+from typing import Any
+
+import pytest
+
+from mdgan.errors import BadInput
+from mdgan.families import registry
+from mdgan.launch.requirements import check_required, parse_requirements
+
+DP = {"dp_epsilon": 8.0, "dp_delta": 1e-5}
+SECURE = {"secure_aggregation": True, "world_size": 7}
+
+
+@pytest.mark.parametrize(
+    ("required", "settings", "lacks"),
+    [
+        ("dp", DP, ""),
+        ("dp", {}, "no differential privacy"),
+        ("dp", {"dp_noise": 0.0}, "no differential privacy"),
+        ("dp", {**DP, "dp_repeatable": True}, "no differential privacy"),
+        ("dp", {"algorithm": "paragan"}, "no differential privacy"),
+        ("epsilon<=8", DP, ""),
+        ("epsilon <= 8", DP, ""),
+        ("epsilon<=7.9", DP, "the run has epsilon 8"),
+        ("epsilon<=8", {"dp_noise": 1.0, "dp_delta": 1e-5}, "bounds no epsilon"),
+        ("delta<=1e-5", DP, ""),
+        ("delta<=1e-6", DP, "the run has delta"),
+        ("secure-aggregation", SECURE, ""),
+        ("secure-aggregation", DP, "no --secure-aggregation"),
+        ("secure-aggregation", {"algorithm": "paragan"}, "no --secure-aggregation"),
+        ("dp,secure-aggregation,epsilon<=8", {**DP, **SECURE}, ""),
+        ("dp,secure-aggregation,epsilon<=8", SECURE, "no differential privacy"),
+    ],
+)
+def test_what_a_run_must_have(required: str, settings: dict[str, Any], lacks: str) -> None:
+    requirements, run = parse_requirements(required), registry.read_settings([settings])
+    if not lacks:
+        check_required(requirements, run)
+        return
+    with pytest.raises(BadInput, match=lacks):
+        check_required(requirements, run)
+
+
+@pytest.mark.parametrize("text", ["", "privacy", "epsilon", "epsilon<=", "epsilon<=0", "delta<=-1"])
+def test_what_is_no_requirement(text: str) -> None:
+    with pytest.raises(ValueError, match="is none of dp, epsilon<=E"):
+        parse_requirements(text)
