@@ -1,0 +1,318 @@
+"""What single answers of a worker tell of its batches: played with its own state, then attacked.
+
+Shapes are written [b, C, H, W]: b samples.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from msgspec import structs
+from torch import Tensor
+
+from mdgan.audit.inversion import (
+    Attacked,
+    Evidence,
+    Explains,
+    alignment,
+    feedback_of,
+    of_feedback,
+    of_update,
+    reconstruct,
+)
+from mdgan.audit.likeness import likeness, mean_ssim
+from mdgan.audit.separation import separate
+from mdgan.audit.target import FEWEST_HELD_OUT, Target
+from mdgan.data.shard import Shard
+from mdgan.families import registry
+from mdgan.gan.build import make_discriminator_learner
+from mdgan.gan.discriminator_learner import DiscriminatorLearner
+from mdgan.gan.labels import Samples
+from mdgan.gan.randomness import derive_seed, generator_for
+from mdgan.gan.sampling import draw_samples
+from mdgan.records.audit import Inversion
+from mdgan.records.values import chosen_evenly
+
+UPDATE, FEEDBACK = "update", "feedback"
+_SMALL = (1, 4)
+_CANDIDATES = 128
+_MOST_ANSWERS, _LEAST_IN_BATCHES = 16, 32
+_MOST_NUMBERS = 1 << 26
+_SHOWN = 8
+_LEAST_INVERTED = 4
+
+
+class _Recorded:
+    """A shard that remembers the places of the samples that it has drawn."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self.places = torch.empty(0, dtype=torch.int64)
+        self.ever: set[int] = set()
+
+    @property
+    def drawn(self) -> Samples:
+        """The batch that was drawn last."""
+        return self._shard.taken(self.places)
+
+    def next_batch(self, batch_size: int) -> Samples:
+        self.places = self._shard.next_positions(batch_size)
+        self.ever.update(self.places.tolist())
+        return self.drawn
+
+    def __len__(self) -> int:
+        return len(self._shard)
+
+    def state(self) -> dict[str, Tensor]:
+        return self._shard.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> bool:
+        return self._shard.load_state(state)
+
+    def others(self, most: int) -> Samples | None:
+        """Samples that were never drawn, evenly chosen; None if there are none."""
+        left = [place for place in range(len(self._shard)) if place not in self.ever]
+        return self._shard.taken(torch.tensor(chosen_evenly(left, most))) if left else None
+
+
+class Answer(NamedTuple):
+    """An answer of a worker, and the real batch behind it.
+
+    Attributes:
+        real: the batch, [b, C, H, W].
+        seen: what the attacker sees of the answer, in terms of what explains it.
+    """
+
+    real: Samples
+    seen: Evidence
+
+
+class Played:
+    """A worker that goes on from where its run has ended.
+
+    Args:
+        target: the run.
+        worker: whose discriminator, samples and random numbers it has; 0 for the discriminator of
+            the server, with the samples of the first worker.
+
+    Attributes:
+        worker: whose samples it has.
+        rate: the learning rate of D.
+        learner: D and the samples.
+    """
+
+    def __init__(self, target: Target, worker: int) -> None:
+        settings, models = target.settings, target.trained.models
+        self.worker = worker or next(iter(target.holdings))
+        self.rate = settings.policy("discriminator").learning_rate
+        self._models = models
+        self._held_out = target.held_out
+        self._batches = _Recorded(target.shard(self.worker))
+        self.learner = make_discriminator_learner(
+            DiscriminatorLearner,
+            worker,
+            models.discriminator,
+            replace(settings, compile=False, channels_last=False),
+            self._batches,
+            torch.device("cpu"),
+        )
+        self.learner.discriminator.model.load_state_dict(dict(target.discriminators[worker]))
+
+    def num_answers(self, batch_size: int) -> int:
+        """How many answers are looked at: enough samples, of at most half the shard.
+
+        There must also be memory for as many gradients.
+        """
+        self._batches.ever.clear()
+        weights = sum(p.numel() for p in self.learner.discriminator.parameters)
+        of_shard = len(self._batches) // 2 // batch_size
+        wanted = min(_MOST_ANSWERS, -(-_LEAST_IN_BATCHES // batch_size))
+        return max(1, min(wanted, of_shard, _MOST_NUMBERS // weights))
+
+    def others(self) -> Samples:
+        """Samples of the shard that were in no batch; held-out ones if all were."""
+        return self._batches.others(_CANDIDATES) or self._held_out[list(range(FEWEST_HELD_OUT))]
+
+    def attacked(self) -> Attacked:
+        """D as an attacker knows it that was given it before the step."""
+        model = self._models.discriminator()
+        model.load_state_dict(self.learner.discriminator.model.state_dict())
+        rules = self.learner.rules
+        terms = rules.discriminator_loss
+        return Attacked(
+            model.eval(), terms.real, terms.fake, rules.generator_loss, rules.class_weight
+        )
+
+    def update(self, batch_size: int) -> Answer:
+        """The gradient of D on a real batch, with dropout and augmentation as in training."""
+        learner, rules = self.learner, self.learner.rules
+        learner.rules = replace(rules, batch_size=batch_size)
+        real = learner.draw_real()
+        learner.rules = rules
+        with learner.random_state.in_place():
+            verdict = learner.judge(real)
+            loss = rules.loss(rules.discriminator_loss.real, verdict, real.labels)
+            of = [p for p in learner.discriminator.parameters if p.requires_grad]
+            seen = torch.autograd.grad(loss, of, materialize_grads=True)
+        return Answer(self._batches.drawn, list(seen))
+
+    def feedback(self, batch_size: int, judged: Samples, fake: Samples) -> tuple[Answer, Tensor]:
+        """The feedback on X^(g) when D has learnt from a real batch and from X^(d).
+
+        Returns:
+            How it differs from that of D before, which stays as it is; and the feedback itself,
+            [b, C, H, W].
+        """
+        learner, rules = self.learner, self.learner.rules
+        before = learner.discriminator.state()
+        learner.rules = replace(rules, batch_size=batch_size, local_steps=1)
+        learner.learn(fake)
+        learner.rules = rules
+        images = judged.images.detach().requires_grad_()
+        with learner.random_state.in_place():
+            verdict = learner.judge(judged.of(images))
+            loss = rules.loss(rules.generator_loss, verdict, judged.labels)
+            (feedback,) = torch.autograd.grad(loss, images)
+        learner.discriminator.load_state(before)
+        of_old = feedback_of(self.attacked(), judged)
+        return Answer(self._batches.drawn, [feedback - of_old]), feedback
+
+
+class Found(NamedTuple):
+    """An attack on answers, and what to show of it.
+
+    Attributes:
+        inversion: in numbers.
+        shown: samples of batches, then what was made of the answers, [2 n, C, H, W], n ≤ 8.
+    """
+
+    inversion: Inversion
+    shown: Tensor
+
+
+def invert_all(
+    target: Target, seed: int, steps: int, left_out: dict[str, str], tell: Callable[[str], None]
+) -> Iterator[Found]:
+    """Attacks single answers of one worker of a run, the first whose discriminator is here.
+
+    Args:
+        target: the run.
+        seed: of all draws.
+        steps: how long images are looked for that explain an answer.
+        left_out: gets a line for each kind of answer that could not be attacked.
+        tell: is told what is done next.
+    """
+    worker = next((n for n in target.discriminators if n in target.holdings), None)
+    if worker is None and 0 not in target.discriminators:
+        return
+    played = Played(target, worker or 0)
+    sizes = sorted({*_SMALL, target.settings.batch_size})
+    for size in sizes:
+        tell(f"inverting updates of batches of {size}")
+        yield _of_updates(played, size, seed, steps)
+    if FEEDBACK not in registry.algorithm(target.settings.algorithm).host_phases:
+        left_out[FEEDBACK] = f"workers of {target.settings.algorithm} send none"
+        return
+    try:
+        played.learner.load_state(target.states[worker or 0])
+    except (KeyError, RuntimeError):
+        left_out[FEEDBACK] = f"the checkpoint has no whole state of worker {worker}"
+        return
+    for size in sizes:
+        tell(f"inverting feedback after batches of {size}")
+        yield _of_feedback(target, played, size, seed, steps)
+
+
+def _of_updates(played: Played, size: int, seed: int, steps: int) -> Found:
+    answers = [played.update(size) for _ in range(played.num_answers(size))]
+    return _attack(UPDATE, played, of_update(played.attacked()), answers, seed, steps)
+
+
+def _of_feedback(target: Target, played: Played, size: int, seed: int, steps: int) -> Found:
+    judged = _generated(target, target.settings.batch_size, derive_seed(seed, "judged"))
+    fake = _generated(target, size, derive_seed(seed, "fake"))
+    both = [played.feedback(size, judged, fake) for _ in range(played.num_answers(size))]
+    explain = of_feedback(played.attacked(), fake, judged, played.rate)
+    found = _attack(FEEDBACK, played, explain, [answer for answer, _ in both], seed, steps)
+    toward = torch.stack([feedback for _, feedback in both]).mean(0)
+    own = target.samples_of(played.worker)
+    blind = separate(*(_along(toward, judged, each) for each in (own, target.held_out)))
+    return found._replace(inversion=structs.replace(found.inversion, blind=blind))
+
+
+def _attack(
+    kind: str,
+    played: Played,
+    explain: Explains,
+    answers: Sequence[Answer],
+    seed: int,
+    steps: int,
+) -> Found:
+    size, others = len(answers[0].real), played.others()
+    random = generator_for(seed, kind, size)
+    own, other = look_up(explain, answers, others)
+    originals, made, psnr, control = [], [], [], []
+    for answer in answers[: max(1, _LEAST_INVERTED // size)]:
+        images = reconstruct(explain, answer.seen, answer.real, random, steps)
+        found = likeness(answer.real.images, images)
+        psnr.append(found.psnr)
+        control.append(likeness(others.images[:size], images).psnr)
+        originals.append(answer.real.images)
+        made.append(images[found.places])
+    before, after, of_each = torch.cat(originals), torch.cat(made), torch.cat(psnr)
+    shown = of_each.argsort(descending=True, stable=True)[:_SHOWN]
+    inversion = Inversion(
+        answer=kind,
+        batch_size=size,
+        found=separate(own, other),
+        psnr=float(of_each.mean()),
+        ssim=mean_ssim(before, after),
+        best_psnr=float(of_each.max()),
+        control_psnr=float(torch.cat(control).mean()),
+    )
+    return Found(inversion, torch.cat([before[shown], after[shown]]))
+
+
+def look_up(explain: Explains, answers: Sequence[Answer], others: Samples) -> tuple[Tensor, Tensor]:
+    """How well single samples explain answers.
+
+    Args:
+        explain: what a batch would have given.
+        answers: at least one.
+        others: samples of none of their batches.
+
+    Returns:
+        The alignments of each sample with the answer whose batch it was in, and of the others with
+        every answer.
+    """
+    own = [
+        alignment(explain(answer.real[place : place + 1]), answer.seen)
+        for answer in answers
+        for place in range(len(answer.real))
+    ]
+    strange = []
+    for place in range(len(others)):
+        one = explain(others[place : place + 1])
+        strange += [alignment(one, answer.seen) for answer in answers]
+    return torch.stack(own).detach(), torch.stack(strange).detach()
+
+
+def _along(toward: Tensor, judged: Samples, candidates: Samples) -> Tensor:
+    """How far feedback, which makes samples look more real, points to each candidate, [n].
+
+    Args:
+        toward: F, [b, C, H, W]; descent goes along −F.
+        judged: X^(g), [b, C, H, W].
+        candidates: [n, C, H, W].
+    """
+    away = candidates.images.flatten(1)[:, None] - judged.images.flatten(1)[None]
+    return torch.cosine_similarity(away, -toward.flatten(1)[None], dim=2).mean(1)
+
+
+def _generated(target: Target, number: int, seed: int) -> Samples:
+    trained = target.trained
+    labels = trained.labels(number)
+    return Samples(
+        draw_samples(trained.generator, number, trained.models.z_dim, seed, labels), labels
+    )

@@ -1,0 +1,165 @@
+"""Gradient inversion: what real samples explain a single answer of a worker.
+
+Zhu et al. 2019, "Deep Leakage from Gradients", with the cosine distance, the signs of gradients and
+the prior of Geiping et al. 2020, "Inverting Gradients", sections 4 and 5.
+
+Shapes are written [b, C, H, W]: b samples.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from mdgan.gan.labels import Samples, num_classes_of
+from mdgan.gan.losses import Term, Verdict, as_verdict, with_class_loss
+
+_RATE = 0.1
+_SMOOTH = 1e-3
+_BEGINNING = 0.3
+
+Evidence = list[Tensor]
+"""What an answer says, in any number of tensors."""
+
+Explains = Callable[[Samples], Evidence]
+"""The answer that a real batch would have given, with a graph to its images."""
+
+
+class Attacked(NamedTuple):
+    """A discriminator as the attacker has it, and the losses of the run.
+
+    Attributes:
+        model: D, in evaluation mode: masks of dropout are not known.
+        real: Ã.
+        fake: B̃.
+        judged: J_gen.
+        class_weight: of the auxiliary classifier's loss.
+    """
+
+    model: nn.Module
+    real: Term
+    fake: Term
+    judged: Term
+    class_weight: float = 1.0
+
+    def loss(
+        self, term: Term, samples: Samples, weights: dict[str, Tensor] | None = None
+    ) -> Tensor:
+        """One of the losses of a batch, with other weights if some are given."""
+        labels = None if num_classes_of(self.model) is None else samples.labels
+        given = (samples.images,) if labels is None else (samples.images, labels)
+        output = functional_call(self.model, weights or {}, given)
+        verdict: Verdict = as_verdict(output)
+        return with_class_loss(term(verdict.logits), verdict, labels, self.class_weight)
+
+    def gradient(self, term: Term, samples: Samples) -> dict[str, Tensor]:
+        """∂loss/∂θ by name, with a graph to the images if these have one."""
+        named = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+        found = torch.autograd.grad(
+            self.loss(term, samples),
+            list(named.values()),
+            create_graph=samples.images.requires_grad,
+            materialize_grads=True,
+        )
+        return dict(zip(named, found, strict=True))
+
+
+def of_update(attacked: Attacked) -> Explains:
+    """Explains ∂Ã/∂θ of a real batch."""
+    return lambda real: list(attacked.gradient(attacked.real, real).values())
+
+
+def of_feedback(attacked: Attacked, fake: Samples, judged: Samples, rate: float) -> Explains:
+    """Explains how feedback has changed by one step of D, if that were a step of plain descent.
+
+    Args:
+        attacked: D before the step.
+        fake: X^(d), which D learnt from, too.
+        judged: X^(g), which the feedback is on.
+        rate: the learning rate.
+    """
+    own = dict(attacked.model.named_parameters())
+    before = feedback_of(attacked, judged)
+    of_fake = attacked.gradient(attacked.fake, fake.detach())
+
+    def explain(real: Samples) -> Evidence:
+        of_real = attacked.gradient(attacked.real, real)
+        stepped = {n: own[n] - rate * (of_real[n] + of_fake[n]) for n in of_real}
+        return [feedback_of(attacked, judged, stepped, graph=real.images.requires_grad) - before]
+
+    return explain
+
+
+def feedback_of(
+    attacked: Attacked,
+    judged: Samples,
+    weights: dict[str, Tensor] | None = None,
+    *,
+    graph: bool = False,
+) -> Tensor:
+    """∂J_gen/∂X^(g), [b, C, H, W].
+
+    Args:
+        attacked: D.
+        judged: X^(g).
+        weights: instead of D's own.
+        graph: whether to keep the graph to these weights.
+    """
+    images = judged.images.detach().requires_grad_()
+    loss = attacked.loss(attacked.judged, judged.of(images), weights)
+    (found,) = torch.autograd.grad(loss, images, create_graph=graph)
+    return found
+
+
+def alignment(one: Evidence, other: Sequence[Tensor]) -> Tensor:
+    """The cosine of the angle between two answers, a scalar in [−1, 1]."""
+    dot = sum(((a * b).sum() for a, b in zip(one, other, strict=True)), torch.zeros(()))
+    lengths = [sum((part.square().sum() for part in of), torch.zeros(())) for of in (one, other)]
+    return dot / (lengths[0] * lengths[1]).sqrt().clamp(min=1e-30)
+
+
+def reconstruct(
+    explain: Explains,
+    seen: Evidence,
+    like: Samples,
+    random: torch.Generator,
+    steps: int,
+) -> Tensor:
+    """Looks for images that explain an answer, from noise on.
+
+    Args:
+        explain: what a batch would have given.
+        seen: the answer.
+        like: a batch of the size looked for; its images are not looked at, its labels are known.
+        random: draws the noise.
+        steps: of Adam.
+
+    Returns:
+        The images that explain it best, float32 [b, C, H, W] in [−1, 1].
+    """
+    noise = _BEGINNING * torch.randn(like.images.shape, generator=random)
+    guess = noise.clamp(-1, 1).requires_grad_()
+    adam = torch.optim.Adam([guess], lr=_RATE)
+    milestones = [steps * eighths // 8 for eighths in (3, 5, 7)]
+    schedule = torch.optim.lr_scheduler.MultiStepLR(adam, milestones, gamma=0.1)
+    best, least = guess.detach().clone(), torch.inf
+    for _ in range(steps):
+        distance = 1 - alignment(explain(like.of(guess)), seen)
+        (slope,) = torch.autograd.grad(distance + _SMOOTH * _roughness(guess), guess)
+        if distance.item() < least:
+            best, least = guess.detach().clone(), distance.item()
+        guess.grad = slope.nan_to_num().sign()
+        adam.step()
+        schedule.step()
+        with torch.no_grad():
+            guess.clamp_(-1, 1)
+    return best
+
+
+def _roughness(images: Tensor) -> Tensor:
+    """Total variation, the mean over neighbours."""
+    down = (images[..., 1:, :] - images[..., :-1, :]).abs()
+    right = (images[..., :, 1:] - images[..., :, :-1]).abs()
+    return sum((part.mean() for part in (down, right) if part.numel()), torch.zeros(()))

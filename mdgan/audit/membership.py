@@ -1,0 +1,120 @@
+"""Membership inference against discriminators, by the logit: high where a sample was trained on.
+
+Hayes et al. 2019, "LOGAN: Membership Inference Attacks Against Generative Models", section 3.2: the
+attacker that has the discriminator. Here that is the worker that gets one in a swap, or
+the host that carries its state.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.audit.separation import separate_alike
+from mdgan.audit.target import Target
+from mdgan.audit.visits import Visits, visits
+from mdgan.gan.labels import Samples, call, num_classes_of
+from mdgan.gan.losses import as_verdict
+from mdgan.gan.randomness import generator_for
+from mdgan.records.audit import Judged, Separation
+from mdgan.records.rows import Swap
+
+_AT_ONCE = 256
+
+
+@torch.no_grad()
+def logits(discriminator: nn.Module, samples: Samples) -> Tensor:
+    """D(x) in evaluation mode, float32 [n]; mixed, so that batches are alike.
+
+    Args:
+        discriminator: D; is left in evaluation mode.
+        samples: float32 [n, C, H, W], with labels if D is conditional.
+    """
+    discriminator.eval()
+    labelled = num_classes_of(discriminator) is not None
+    order = torch.randperm(len(samples), generator=generator_for(0, "logits"))
+    judged = torch.empty(len(samples))
+    for places in torch.split(order, _AT_ONCE):
+        labels = samples.labels[places] if labelled and samples.labels is not None else None
+        verdict = as_verdict(call(discriminator, samples.images[places], labels))
+        judged[places] = verdict.logits.flatten().float()
+    return judged
+
+
+def judge(
+    discriminator: nn.Module,
+    shards: Mapping[int, Samples],
+    held_out: Samples,
+    visited: Visits,
+    worker: int,
+) -> Judged | str:
+    """Attacks one discriminator.
+
+    Args:
+        discriminator: D.
+        shards: by worker, samples that it trained on; of all that trained D.
+        held_out: samples that none trained on.
+        visited: who trained D.
+        worker: that holds D now; 0 for the server.
+
+    Returns:
+        What was found, or why nothing was.
+    """
+    everything = _together([*shards.values(), held_out])
+    found = logits(discriminator, everything)
+    if not bool(found.isfinite().all()):
+        return "its logits are not finite"
+    labels = everything.labels
+    assert labels is not None
+    scores, classes = found[: -len(held_out)], labels[: -len(held_out)]
+    of_last = torch.cat([
+        torch.full((len(samples),), visited.last in (0, n)) for n, samples in shards.items()
+    ])  # fmt: skip
+
+    def separated(chosen: Tensor) -> Separation | None:
+        others = found[-len(held_out) :], labels[-len(held_out) :]
+        return separate_alike(scores[chosen], classes[chosen], *others)
+
+    last, every = separated(of_last), separated(torch.ones_like(of_last))
+    if last is None or every is None:
+        return "no held-out sample is of the classes that it was trained on"
+    return Judged(
+        worker=worker, last=visited.last, iterations=visited.iterations, of_last=last, of_all=every
+    )
+
+
+def _together(parts: Sequence[Samples]) -> Samples:
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.and_then(part)
+    return whole
+
+
+def judge_all(target: Target, left_out: dict[str, str]) -> list[Judged]:
+    """Attacks all discriminators of a run that are here.
+
+    Args:
+        target: the run.
+        left_out: gets a line for each that could not be attacked.
+    """
+    model = target.trained.models.discriminator()
+    shards = {worker: target.samples_of(worker) for worker in target.holdings}
+    everyone = range(1, target.settings.world_size)
+    stays = visits(target.recorded.of(Swap), everyone, target.checkpoint or 0)
+    found = []
+    for worker, weights in target.discriminators.items():
+        name = f"discriminator of worker {worker}" if worker else "discriminator of the server"
+        visited = stays.get(worker) if worker else Visits(0)
+        if visited is None or not (visited.last in shards or worker == 0):
+            left_out[name] = "what it was trained on is not here"
+            continue
+        model.load_state_dict(dict(weights))
+        # Where the server has one, those of workers descend from it, and so from all shards.
+        from_all = 0 in target.discriminators
+        known = {n: own for n, own in shards.items() if from_all or n in visited.iterations}
+        judged = judge(model, known or shards, target.held_out, visited, worker)
+        if isinstance(judged, str):
+            left_out[name] = judged
+        else:
+            found.append(judged)
+    return found

@@ -1,0 +1,125 @@
+"""Attacks a run, and writes what was found into its folder."""
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from msgspec import to_builtins
+from torch import Tensor
+
+from mdgan.audit.answers import invert_all
+from mdgan.audit.distances import Space, copying, most_suspicious
+from mdgan.audit.membership import judge_all
+from mdgan.audit.target import Target, load_target
+from mdgan.errors import BadInput, cannot_write
+from mdgan.gan.sampling import sample_pieces
+from mdgan.inspect.evaluate import extractor_of
+from mdgan.launch import machine
+from mdgan.launch.privacy import has_budgets
+from mdgan.metrics.extractor import Extractor
+from mdgan.observe.grid import grid_png
+from mdgan.records.audit import AUDIT_FILE, NEIGHBOURS, PICTURES, Audit, Copying, Inversion
+from mdgan.storage.whole_file import make_folder, write_whole
+
+_log = logging.getLogger(__name__)
+
+_SHOWN = 10
+FEATURES, PIXELS = "features", "pixels"
+_NO_STATES = (
+    "no state of a worker lies in {path}/checkpoints; train with --checkpoint-to-server, or copy "
+    "the checkpoints of its hosts there"
+)
+
+
+def audit_run(
+    path: Path, num_samples: int, seed: int | None, steps: int, changes: Mapping[str, str]
+) -> Audit:
+    """Attacks a finished run; writes `audit.json` and pictures into its folder.
+
+    Args:
+        path: the run's folder.
+        num_samples: n, how many samples to draw from the generator.
+        seed: of all draws; None for the run's.
+        steps: how long images are looked for that explain a single answer; 0 leaves that out.
+        changes: settings that replace the run's, of those in `target.CHANGES`.
+
+    Returns:
+        What was found.
+
+    Raises:
+        BadInput: not a run that is over, its data or held-out samples are not here, or its folder
+            cannot be written.
+    """
+    _tell("reading the run and its data")
+    target = load_target(path, changes)
+    torch.set_num_threads(machine.num_threads(target.trained.settings()[1]))
+    seed = target.settings.seed if seed is None else seed
+    left_out: dict[str, str] = {}
+    if not target.discriminators:
+        left_out["discriminators, updates and feedback"] = _NO_STATES.format(path=path)
+    _tell("attacking discriminators")
+    judged = judge_all(target, left_out)
+    extractor = extractor_of(target.trained, target.settings, changes)
+    generator, pictures = _attack_generator(target, extractor, num_samples, seed)
+    inversions: list[Inversion] = []
+    if not steps:
+        left_out["updates and feedback"] = "--steps 0"
+    elif has_budgets(target.settings):
+        left_out["updates and feedback"] = "only the worker can add the noise of its secret to them"
+    elif target.discriminators:
+        for inversion, shown in invert_all(target, seed, steps, left_out, _tell):
+            inversions.append(inversion)
+            pictures[inversion.picture] = grid_png(shown, len(shown) // 2)
+    found = Audit(
+        iteration=target.trained.iteration,
+        checkpoint=target.checkpoint,
+        seed=seed,
+        num_generated=num_samples,
+        extractor=extractor.name,
+        discriminators=judged,
+        generator=generator,
+        inversions=inversions,
+        epsilon=target.recorded.epsilon,
+        left_out=left_out,
+    )
+    try:
+        _write(path, found, pictures)
+    except OSError as error:
+        raise BadInput(cannot_write(path, error)) from error
+    return found
+
+
+def _tell(what: str) -> None:
+    _log.info("%s …", what, extra={"shown": "doing"})
+
+
+def _write(path: Path, found: Audit, pictures: Mapping[str, bytes]) -> None:
+    """The file comes last: it speaks of pictures that are there."""
+    make_folder(path / PICTURES)
+    for name, png in pictures.items():
+        write_whole(path / PICTURES / name, png)
+    write_whole(path / AUDIT_FILE, (json.dumps(to_builtins(found), indent=2) + "\n").encode())
+
+
+def _attack_generator(
+    target: Target, extractor: Extractor, num_samples: int, seed: int
+) -> tuple[list[Copying], dict[str, bytes]]:
+    """Attacks by distances, and the picture of the most suspicious samples."""
+    trained = target.trained
+    _tell(f"drawing {num_samples:,} samples")
+    labels = trained.labels(num_samples)
+    pieces = sample_pieces(trained.generator, num_samples, trained.models.z_dim, seed, labels)
+    generated = torch.cat(list(pieces))
+    own = torch.cat([target.samples_of(worker).images for worker in target.holdings])
+    images = generated, own, target.held_out.images
+    spaces = [
+        Space(FEATURES, *(extractor(each).values for each in images)),
+        Space(PIXELS, *(each.flatten(1).double() for each in images)),
+    ]
+    _tell("looking for copies")
+    found = [copying(space, seed) for space in spaces]
+    chosen = most_suspicious(spaces[0], _SHOWN)
+    rows: list[Tensor] = [each[places] for each, places in zip(images, chosen, strict=True)]
+    return found, {NEIGHBOURS: grid_png(torch.cat(rows), len(chosen[0]))}

@@ -1,0 +1,188 @@
+"""What an audit works on: a finished run's generator, its discriminators, and its samples."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mdgan.data.partitioner import Partitioner
+from mdgan.data.readable import Readable
+from mdgan.data.shard import Shard
+from mdgan.engine.settings import RunSettings
+from mdgan.errors import BadInput
+from mdgan.families import registry
+from mdgan.gan.labels import Samples
+from mdgan.gan.randomness import generator_for
+from mdgan.inspect.trained import Trained, load_trained
+from mdgan.launch.beginning import State, discriminator_in
+from mdgan.launch.holdings import Holdings, read_data
+from mdgan.launch.ranks import LocalRanks
+from mdgan.metrics.chosen import open_held_out
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.records.values import count
+from mdgan.settings.declare import flag
+from mdgan.storage.checkpoints import Checkpoints
+from mdgan.storage.manifest import SERVER, Manifest
+
+_log = logging.getLogger(__name__)
+
+_MOST_OF_A_SHARD, _MOST_IN_ALL, _FEWEST = 2000, 20_000, 100
+FEWEST_HELD_OUT = 20
+
+CHANGES = ("data_dir", "held_out")
+"""Settings of a run that its audit may replace."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A run that is attacked.
+
+    Attributes:
+        trained: its generator and its dataset file.
+        recorded: its records.
+        settings: with the folders of this machine.
+        holdings: by worker, its data and which of them it trained on.
+        held_out: samples that no worker trained on.
+        discriminators: of the newest checkpoint, by the worker that holds them; 0 the server's.
+        states: the whole states of these workers.
+        checkpoint: the iteration of that checkpoint; None if there is none.
+    """
+
+    trained: Trained
+    recorded: RecordedRun
+    settings: RunSettings
+    holdings: Holdings
+    held_out: Samples
+    discriminators: Mapping[int, State]
+    states: Mapping[int, State]
+    checkpoint: int | None
+
+    def samples_of(self, worker: int) -> Samples:
+        """At most so many samples of a worker, evenly chosen, that all workers can be attacked."""
+        source, indices = self.holdings[worker]
+        a_worker = max(_FEWEST, _MOST_IN_ALL // len(self.holdings))
+        return _some(source, indices, min(_MOST_OF_A_SHARD, a_worker))
+
+    def shard(self, worker: int) -> Shard:
+        """A worker's shard, which draws batches as it does at the beginning of training."""
+        source, indices = self.holdings[worker]
+        return Shard(source, indices, generator_for(self.settings.seed, "shard", worker))
+
+
+def load_target(path: Path, changes: Mapping[str, str]) -> Target:
+    """Loads a run with all that an insider could have, and with the samples to judge attacks by.
+
+    Args:
+        path: the run's folder.
+        changes: settings that replace the run's, of those in `CHANGES`.
+
+    Raises:
+        BadInput: not a run, not over, or its data or held-out samples are not on this machine.
+    """
+    trained = load_trained(path)
+    recorded = RecordedRun.read(path)
+    if recorded.under_way:
+        raise BadInput(
+            f"{path}: is not over ({recorded.status.get('state')}); wait for its end, or go on "
+            f"with `mdgan train --resume {path}` if it died"
+        )
+    for name in CHANGES:
+        trained.dataset.check_folder(flag(name), changes.get(name))
+    given: dict[str, Any] = dict(changes)
+    settings = replace(trained.settings()[0], **given)
+    manifest, damaged = Checkpoints(path / "checkpoints", keep=1).newest()
+    for line in damaged:
+        _log.warning("warning: %s: %s", path, line)
+    held_out = _held_out(path, trained, settings)
+    holdings = _holdings(trained, settings)
+    states = {} if manifest is None else _states(path, manifest)
+    model = trained.models.discriminator()
+    found = {owner: discriminator_in(state, model) for owner, state in states.items()}
+    discriminators = {owner: weights for owner, weights in found.items() if weights is not None}
+    return Target(
+        trained,
+        recorded,
+        settings,
+        holdings,
+        held_out,
+        _without_copies(discriminators),
+        states,
+        None if manifest is None else manifest.iteration,
+    )
+
+
+def _held_out(path: Path, trained: Trained, settings: RunSettings) -> Samples:
+    dataset = trained.dataset
+    source = open_held_out(settings, dataset, settings.data_folder(dataset.name, 1))
+    if source is None:
+        raise BadInput(
+            f"{path}: --dataset {dataset.name} has no held-out samples here, without which no "
+            "attack can be judged; give --held-out DIR with samples that no worker trained on"
+        )
+    if len(source) < FEWEST_HELD_OUT:
+        raise BadInput(
+            f"{path}: {count(len(source), 'held-out sample')} cannot judge an attack; give at "
+            f"least {FEWEST_HELD_OUT} with --held-out DIR"
+        )
+    return _some(source, torch.arange(len(source)), _MOST_OF_A_SHARD)
+
+
+def _holdings(trained: Trained, settings: RunSettings) -> Holdings:
+    """What each worker trained on; of data that are divided nowhere, all as one worker's, 1.
+
+    Workers whose own folder is not on this machine are left out, if there are others.
+    """
+    entry = registry.algorithm(settings.algorithm)
+    if settings.num_roaming is not None or not entry.has_hosts:
+        source = trained.dataset.open(settings.data_folder(trained.dataset.name, 1))
+        return {1: (source, torch.arange(len(source)))}
+    workers = [n for n in range(1, settings.world_size) if settings.holds_data(n)]
+    groups = [workers] if settings.partition.divides else [[worker] for worker in workers]
+    found: dict[int, tuple[Partitioner, Tensor]] = {}
+    refused: list[BadInput] = []
+    for group in groups:
+        ranks = LocalRanks(serves=False, hosts=tuple((n,) for n in group), complete=False)
+        try:
+            _, held = read_data(entry, settings, trained.dataset, ranks, show_all=False)
+            found.update(held)
+        except BadInput as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    if refused:
+        _log.warning(
+            "warning: %s left out whose data are not here: %s",
+            count(len(refused), "worker"),
+            refused[0],
+        )
+    return found
+
+
+def _states(path: Path, manifest: Manifest) -> dict[int, State]:
+    """The states in a checkpoint that are on this machine, by worker; 0 the server's."""
+    store = Checkpoints(path / "checkpoints", keep=1)
+    found: dict[int, State] = {}
+    for owner in sorted(manifest.files, key=lambda name: (name != SERVER, len(name), name)):
+        state = store.find(manifest.iteration, manifest.files[owner])
+        if state is not None:
+            found[0 if owner == SERVER else int(owner)] = state
+    return found
+
+
+def _without_copies(discriminators: Mapping[int, State]) -> dict[int, State]:
+    """Without those of workers that are the server's own, bit for bit."""
+    common = discriminators.get(0)
+    return {
+        worker: state
+        for worker, state in discriminators.items()
+        if not worker or common is None or any(not state[n].equal(common[n]) for n in state)
+    }
+
+
+def _some(source: Partitioner, indices: Tensor, most: int) -> Samples:
+    places = torch.linspace(0, len(indices) - 1, min(most, len(indices)), dtype=torch.float64)
+    return Readable(source, indices).samples(places.long())

@@ -1,0 +1,83 @@
+"""What an audit found, for the terminal."""
+
+from mdgan.observe.text_table import text_table
+from mdgan.records.audit import Audit, Separation
+from mdgan.records.values import said, said_list
+
+_MOST_ROWS = 20
+_HEADINGS = (
+    *("attack", "against samples of", "members / others", "AUC", "±"),
+    "found at 1 % false alarms",
+)
+
+
+def audit_in_words(found: Audit) -> str:
+    """Tables of an audit, without a last line break."""
+    at = "" if found.checkpoint is None else f", discriminators of iteration {found.checkpoint}"
+    lines = [
+        f"generator of iteration {found.iteration}{at}; AUC 0.5 is guessing, 1 is certainty",
+        text_table(_membership(found), _HEADINGS, right=(3, 4, 5), indent=2),
+    ]
+    hidden = len(found.discriminators) - _MOST_ROWS
+    if hidden > 0:
+        lines.append(f"  … and {hidden} more discriminators, which audit.json has")
+    lines.append("does the generator copy?")
+    rows = [
+        (f"by {copy.space}", said(copy.ratio), f"{100 * copy.nearer:.0f} %")
+        for copy in found.generator
+    ]
+    headings = ("distance", "trained on / held out", "nearer to one trained on")
+    lines.append(text_table(rows, headings, right=(1, 2), indent=2))
+    if found.inversions:
+        lines.append("what a single answer tells of its batch")
+        lines.append(_inversions(found))
+    if found.epsilon:
+        worst = max(found.epsilon.values())
+        lines.append(f"differential privacy: ε = {said(worst)} at most is spent")
+    lines += [f"left out: {what}: {why}" for what, why in found.left_out.items()]
+    return "\n".join(lines)
+
+
+def _membership(found: Audit) -> list[tuple[str, ...]]:
+    rows = []
+    for judged in found.discriminators[:_MOST_ROWS]:
+        whose = f"discriminator at worker {judged.worker}" if judged.worker else "discriminator"
+        trainers = list(judged.iterations)
+        every = f"workers {said_list(sorted(trainers))}" if len(trainers) > 1 else "all workers"
+        if judged.last:
+            rows.append((whose, f"worker {judged.last}", *_numbers(judged.of_last)))
+        if judged.of_all != judged.of_last or not judged.last:
+            rows.append((whose, every, *_numbers(judged.of_all)))
+    for copy in found.generator:
+        rows.append((f"generator, by {copy.space}", "all workers", *_numbers(copy.membership)))
+    return rows
+
+
+def _numbers(found: Separation) -> tuple[str, ...]:
+    return (
+        f"{found.members:,} / {found.others:,}",
+        f"{found.auc:.3f}",
+        f"{found.error:.3f}",
+        f"{100 * found.tpr:.1f} %",
+    )
+
+
+def _inversions(found: Audit) -> str:
+    rows = [
+        (
+            inversion.answer,
+            str(inversion.batch_size),
+            f"{inversion.found.auc:.3f}",
+            "" if inversion.blind is None else f"{inversion.blind.auc:.3f}",
+            f"{inversion.psnr:.1f}",
+            f"{inversion.control_psnr:.1f}",
+            "" if inversion.ssim is None else f"{inversion.ssim:.2f}",
+            f"{inversion.best_psnr:.1f}",
+        )
+        for inversion in found.inversions
+    ]
+    headings = (
+        *("answer", "batch", "AUC of its samples", "blind AUC", "PSNR [dB]", "of others [dB]"),
+        *("SSIM", "best PSNR [dB]"),
+    )
+    return text_table(rows, headings, right=range(1, 8), indent=2)

@@ -1,0 +1,275 @@
+"""`mdgan audit`, as users have it."""
+
+import json
+import shutil
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import mdgan
+from mdgan.records.audit import Audit, read_audit
+from mdgan.records.recorded_run import RecordedRun
+from mdgan.report.compose import compose
+from tests.processes import run, run_here
+from tests.unit.report.parsed_page import ParsedPage
+
+DATA = """
+import torch
+from torch import nn
+
+from mdgan.data import InMemoryPartitioner
+
+SHAPE, Z_DIM, NUM_CLASSES = (1, 8, 8), 64, 10
+
+
+def noise(number, seed):
+    random = torch.Generator().manual_seed(seed)
+    return torch.rand(number, *SHAPE, generator=random) * 2 - 1, torch.arange(number) % 10
+
+
+class Partitioner(InMemoryPartitioner):
+    reads_files = False
+
+    def read(self, _folder):
+        return noise(80, 1)
+
+
+class HeldOut(InMemoryPartitioner):
+    reads_files = False
+
+    def read(self, _folder):
+        return noise(300, 2)
+
+
+class Even(nn.Module):
+    def forward(self, z):
+        return torch.erf(z / 2**0.5)
+
+
+class Generator(nn.Sequential):
+    def __init__(self):
+        linear = nn.Linear(64, 64, bias=False)
+        nn.init.eye_(linear.weight)
+        super().__init__(linear, Even(), nn.Unflatten(1, SHAPE))
+
+
+class Discriminator(nn.Sequential):
+    def __init__(self):
+        layers = nn.Linear(64, 96), nn.LeakyReLU(0.2), nn.Linear(96, 1)
+        super().__init__(nn.Flatten(), *layers)
+"""
+"""Forty samples of noise a worker. The generator makes noise of the same kind from the start, so
+that a discriminator can tell them apart in one way alone: by learning its shard by heart."""
+
+
+def generator() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Unflatten(1, (1, 8, 8)))
+
+
+def discriminator() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 1))
+
+
+FLAGS = ["--dataset", "few", "--datasets-dir", ".", "--transport", "memory", "--world-size", "3"]
+QUICK = ["--threads", "1", "--sample-interval", "0", "--eval-interval", "0", "--batch-size", "8"]
+OVERFIT = [
+    *("--swap-interval", "0", "--iterations", "90", "--local-steps", "6"),
+    *("--discriminator-lr", "3e-3", "--generator-lr", "1e-9"),
+]
+
+
+def trained(folder: Path, name: str, *flags: str) -> Path:
+    (folder / "few.py").write_text(DATA)
+    result = run("train", *FLAGS, *QUICK, *flags, "--out", name, cwd=folder)
+    assert result.status == 0, result
+    return folder / name
+
+
+def audit(path: Path, *flags: str) -> Audit:
+    result = run_here(
+        "audit", str(path), "-n", "300", "--json", *(flags or ["--steps", "15"]), cwd=path.parent
+    )
+    assert result.status == 0, result
+    found = read_audit(path)
+    assert found is not None
+    assert json.loads(result.output)["seed"] == found.seed
+    return found
+
+
+def refusal(path: Path, *flags: str) -> str:
+    result = run_here("audit", str(path), *flags, cwd=path.parent)
+    assert (result.status, result.output) == (2, ""), result
+    *warnings, line = result.errors.splitlines()
+    assert all("has changed since the run began" in warning for warning in warnings)
+    return line
+
+
+@pytest.fixture(scope="module")
+def overfit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("audited"), "run", *OVERFIT)
+
+
+def test_a_run_that_learnt_its_shards_by_heart_is_found_out(overfit: Path) -> None:
+    found = audit(overfit)
+    assert (found.iteration, found.checkpoint, found.left_out) == (90, 90, {})
+    assert [(judged.worker, judged.last) for judged in found.discriminators] == [(1, 1), (2, 2)]
+    for judged in found.discriminators:
+        assert judged.of_last.auc > 0.9
+        assert judged.of_last.members == 40
+        assert judged.iterations == {judged.worker: 90}
+    answers = {(each.answer, each.batch_size): each for each in found.inversions}
+    assert answers.keys() == {(kind, b) for kind in ("update", "feedback") for b in (1, 4, 8)}
+    assert answers["update", 1].psnr > answers["update", 1].control_psnr
+    assert answers["update", 1].found.auc > 0.95
+    assert answers["feedback", 8].blind is not None
+    check_page(overfit, found)
+    first = {path: path.read_bytes() for path in (overfit / "audit").iterdir()}
+    assert audit(overfit) == found, "the same seed finds the same"
+    assert {path: path.read_bytes() for path in (overfit / "audit").iterdir()} == first
+
+
+def check_page(path: Path, found: Audit) -> None:
+    html, _, missing = compose([RecordedRun.read(path)], datetime.now())
+    page = ParsedPage(html)
+    assert {"fig-membership", "fig-copies", "fig-answers"} <= page.drawn
+    assert not {"membership", "copies", "answers"} & missing.keys()
+    for said in ("What insiders learn", "at worker 2", f"{found.discriminators[1].of_last.auc:.3f}",
+                 "batch of 8", f"{found.generator[0].membership.auc:.3f}"):  # fmt: skip
+        assert said in page.text, said
+
+
+def test_tables_say_what_was_found_and_what_was_left_out(overfit: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(overfit, tmp_path / "run", ignore=shutil.ignore_patterns("worker-*"))
+    shutil.copy(overfit.parent / "few.py", tmp_path)
+    result = run_here("audit", str(copy), "-n", "300", "--steps", "5", cwd=overfit.parent)
+    assert result.status == 0, result
+    assert "generator, by pixels" in result.output
+    assert "left out: discriminators, updates and feedback: no state of a worker" in result.output
+    assert "--checkpoint-to-server" in result.output
+    audited = RecordedRun.read(copy).audit
+    assert audited is not None
+    assert not audited.discriminators
+    html, _, missing = compose([RecordedRun.read(copy)], datetime.now())
+    assert "fig-membership" in ParsedPage(html).drawn
+    assert "answers" not in missing
+
+
+def change(path: Path, name: str, **fields: Any) -> None:
+    file = path / name
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+def test_what_cannot_be_audited_is_refused_in_one_line(overfit: Path, tmp_path: Path) -> None:
+    assert "not a run" in refusal(tmp_path)
+    assert "--data-dir there: --dataset few reads no files" in refusal(
+        overfit, "--data-dir", "there"
+    )
+    copy = shutil.copytree(overfit, tmp_path / "run")
+    shutil.copy(overfit.parent / "few.py", tmp_path)
+    change(copy, "run.json", state="running")
+    line = refusal(copy)
+    assert f"{copy}: is not over (running); wait for its end, or go on with" in line
+    change(copy, "run.json", state="stopped", dataset_file="../bare.py")
+    (tmp_path / "bare.py").write_text(DATA.replace("class HeldOut", "class Other"))
+    assert "has no held-out samples here" in refusal(copy)
+    assert "--held-out DIR" in refusal(copy)
+    (tmp_path / "bare.py").write_text(DATA.replace("noise(300, 2)", "noise(5, 2)"))
+    assert "5 held-out samples cannot judge an attack; give at least 20" in refusal(copy)
+    (copy / "generator.safetensors").unlink()
+    (copy / "generator-average.safetensors").unlink(missing_ok=True)
+    assert "has no generator yet" in refusal(copy)
+
+
+def test_a_damaged_record_is_as_none(overfit: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(overfit, tmp_path / "run")
+    (copy / "audit.json").write_text('{"iteration": "many"}')
+    assert RecordedRun.read(copy).audit is None
+
+
+@pytest.mark.slow
+def test_a_sample_comes_out_of_an_update_that_it_made_alone(overfit: Path) -> None:
+    found = audit(overfit, "--steps", "400")
+    (alone,) = (e for e in found.inversions if (e.answer, e.batch_size) == ("update", 1))
+    assert alone.psnr > 20 > alone.control_psnr
+
+
+@pytest.mark.slow
+def test_a_program_audits_a_run_of_its_own_samples() -> None:
+    images = torch.rand(200, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    samples = [(image, n % 10) for n, image in enumerate(images)]
+    data = mdgan.Data(train=samples[:80], held_out=samples[80:])
+    with tempfile.TemporaryDirectory() as folder:
+        run = mdgan.train(
+            data,
+            generator=generator,
+            discriminator=discriminator,
+            z_dim=8,
+            world_size=3,
+            transport="memory",
+            batch_size=8,
+            iterations=20,
+            eval_interval=0,
+            out=f"{folder}/run",
+            quiet=True,
+        )
+        found = run.audit(n=200, steps=0)
+        assert [judged["worker"] for judged in found["discriminators"]] == [1, 2]
+        assert json.loads((run.path / "audit.json").read_text()) == json.loads(json.dumps(found))
+        with pytest.raises(mdgan.BadInput, match="no attack depends on it"):
+            run.audit(batch_size=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["fl-gan", "fegan", "paragan"])
+def test_other_algorithms_are_attacked_where_their_discriminators_are(
+    tmp_path: Path, algorithm: str
+) -> None:
+    path = trained(tmp_path, "run", "--algorithm", algorithm, "--iterations", "30")
+    found = audit(path)
+    assert found.discriminators[0].worker == 0
+    assert found.discriminators[0].of_all.members == 80
+    assert {each.answer for each in found.inversions} == {"update"}
+    assert found.left_out == {"feedback": f"workers of {algorithm} send none"}
+
+
+@pytest.mark.slow
+def test_under_differential_privacy_what_was_spent_stands_beside_the_figures(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("opacus")
+    private = ["--dp-noise", "4", "--dp-delta", "1e-3", "--dp-repeatable"]
+    path = trained(tmp_path, "run", *OVERFIT, *private)
+    found = audit(path)
+    assert all(judged.of_last.auc < 0.8 for judged in found.discriminators)
+    assert sorted(found.epsilon) == [1, 2]
+    assert not found.inversions
+    assert "only the worker can add the noise" in found.left_out["updates and feedback"]
+    result = run_here("audit", str(path), "-n", "300", "--steps", "0", cwd=tmp_path)
+    assert "differential privacy: ε = " in result.output
+
+
+@pytest.mark.slow
+def test_conditional_models_with_dropout_and_swaps_are_attacked(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    flags = [*QUICK, "--transport", "memory", "--world-size", "4", "--iterations", "30"]
+    flags += ["--architecture", "acgan", "--width", "8", "--swap-interval", "7"]
+    result = run("train", *flags, "--out", str(out), cwd=tmp_path)
+    assert result.status == 0, result
+    found = audit(out)
+    assert not found.left_out
+    assert all(len(judged.iterations) > 1 for judged in found.discriminators)
+
+
+@pytest.mark.slow
+def test_with_swaps_discriminators_know_their_last_shard_less(tmp_path: Path) -> None:
+    path = trained(tmp_path, "run", *OVERFIT, "--swap-interval", "5")
+    swapped = audit(path).discriminators
+    alone = audit(trained(tmp_path, "alone", *OVERFIT)).discriminators
+    for judged, other in zip(swapped, alone, strict=True):
+        assert sorted(judged.iterations) == [1, 2]
+        assert judged.of_last.auc < other.of_last.auc

@@ -1,0 +1,63 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from mdgan.audit.membership import judge, logits
+from mdgan.audit.visits import Visits
+from mdgan.gan.labels import Samples
+
+
+def some(number: int, seed: int) -> Samples:
+    random = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, 3, (number,), generator=random)
+    return Samples(torch.rand(number, 1, 6, 6, generator=random) * 2 - 1, labels)
+
+
+@pytest.fixture
+def trained() -> nn.Module:
+    """A discriminator that has learnt the samples of seed 1 by heart."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 64), nn.ReLU(), nn.Linear(64, 1))
+    adam, fake = torch.optim.Adam(model.parameters(), 1e-2), some(200, 9).images
+    for _ in range(150):
+        adam.zero_grad()
+        loss = F.softplus(-model(some(40, 1).images)).mean() + F.softplus(model(fake)).mean()
+        loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        adam.step()
+    return model
+
+
+def test_a_shard_that_was_learnt_by_heart_is_found_and_another_one_is_not(
+    trained: nn.Module,
+) -> None:
+    visited = Visits(1, {1: 150, 2: 1})
+    found = judge(trained, {1: some(40, 1), 2: some(200, 2)}, some(300, 3), visited, 4)
+    assert not isinstance(found, str)
+    assert (found.worker, found.last) == (4, 1)
+    assert found.of_last.auc > 0.97
+    assert found.of_last.tpr > 0.4
+    assert 0.5 < found.of_all.auc < 0.75
+    stranger = judge(trained, {2: some(200, 2)}, some(300, 3), Visits(2, {2: 1}), 4)
+    assert not isinstance(stranger, str)
+    assert stranger.of_last.auc == pytest.approx(0.5, abs=0.08)
+
+
+def test_discriminators_that_say_nothing_are_left_out_with_the_reason(trained: nn.Module) -> None:
+    held_out = some(50, 3)
+    other = Samples(held_out.images, held_out.labels + 5 if held_out.labels is not None else None)
+    why = judge(trained, {1: some(40, 1)}, other, Visits(1, {1: 9}), 1)
+    assert why == "no held-out sample is of the classes that it was trained on"
+    with torch.no_grad():
+        next(trained.parameters()).fill_(torch.nan)
+    assert judge(trained, {1: some(40, 1)}, held_out, Visits(1), 1) == "its logits are not finite"
+
+
+def test_logits_are_those_of_evaluation_in_the_order_of_the_samples() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(36, 1))
+    samples = some(300, 4)
+    model.eval()
+    with torch.no_grad():
+        expected = model(samples.images).flatten()
+    model.train()
+    torch.testing.assert_close(logits(model, samples), expected)
