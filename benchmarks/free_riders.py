@@ -1,0 +1,190 @@
+"""Measures how soon the server finds free riders on the digits, and whether it accuses the honest.
+
+    python -m benchmarks.free_riders [--iterations I] [--seeds S] [--first-seed F] [--jobs J]
+
+Trains MD-GAN with ten workers, of which some ride for free (see `hostile.py`), in one process and
+without any transport, and lets the server's `FreeRiders` look on. No worker is shut out. For every
+kind of free rider, partition and number of them it prints how many were found and after how many
+iterations, how many honest workers were accused, and the highest score of an honest one.
+
+What decides the scores (thresholds, memories) was chosen on seeds 100 to 102.
+"""
+
+import multiprocessing
+import os
+import statistics
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is imported
+
+import click
+import torch
+
+from benchmarks.hostile import RIDERS
+from benchmarks.robustness import BATCH_SIZE, CPU, HONEST, NUM_WORKERS, make_shards, swap
+from mdgan.data import dataset_file
+from mdgan.data.dataset_file import DatasetFile
+from mdgan.data.shard import Shard
+from mdgan.families.mdgan.aggregation import Aggregation
+from mdgan.families.mdgan.algorithm import assign
+from mdgan.families.mdgan.build import make_generator_learner, make_worker
+from mdgan.families.mdgan.free_riders import FreeRiders
+from mdgan.families.mdgan.settings import MDGANSettings
+from mdgan.families.mdgan.swap import draw_swap
+from mdgan.families.mdgan.worker import Worker
+from mdgan.gan.build import build_model, num_parameters
+from mdgan.gan.local_gan import resolve_kappa
+from mdgan.gan.randomness import derive_seed, generator_for
+
+
+class Case(NamedTuple):
+    """One run."""
+
+    kind: str
+    partition: str
+    num_riders: int
+    seed: int
+    iterations: int
+
+
+class Outcome(NamedTuple):
+    """What the server found in one run.
+
+    Attributes:
+        found: the iterations in which free riders were found.
+        accused: the honest workers that were taken for free riders.
+        highest: the highest score that an honest worker ever had.
+    """
+
+    found: list[int]
+    accused: list[int]
+    highest: float
+
+
+def run(case: Case) -> Outcome:
+    """Trains one case and scores its workers."""
+    torch.set_num_threads(1)
+    dataset = dataset_file.load("digits", None)
+    given = {
+        "world_size": NUM_WORKERS + 1,
+        "batch_size": BATCH_SIZE,
+        "iterations": case.iterations,
+        "partition": case.partition,
+        "seed": case.seed,
+    }
+    settings = MDGANSettings.read(given, dataset.defaults)
+    shards = make_shards(dataset, settings)
+    workers = {
+        n: make_worker(n, settings, dataset.models, shard, CPU) for n, shard in enumerate(shards, 1)
+    }
+    drawn = torch.randperm(NUM_WORKERS, generator=generator_for(case.seed, "who is hostile"))
+    riders = set((drawn[: case.num_riders] + 1).tolist())
+    for n in riders:
+        workers[n] = RIDERS[case.kind](workers[n], derive_seed(case.seed, "hostile", n))
+    return score(settings, dataset, shards, workers, riders)
+
+
+def score(
+    settings: MDGANSettings,
+    dataset: DatasetFile,
+    shards: Sequence[Shard],
+    workers: dict[int, Worker],
+    riders: set[int],
+) -> Outcome:
+    """Hardy et al., Algorithm 1, with scores after every iteration."""
+    learner = make_generator_learner(settings, dataset.models, CPU)
+    aggregation, scores = Aggregation(settings.aggregation), FreeRiders(BATCH_SIZE)
+    kappa = resolve_kappa(settings.kappa, NUM_WORKERS)
+    assignment, every = assign(sorted(workers), kappa), swap_every(settings, dataset, shards)
+    found: dict[int, int] = {}
+    highest = 0.0
+    for i in range(1, settings.iterations + 1):
+        generated, feedbacks = learner.generate(kappa), {}
+        for n, worker in workers.items():
+            worker.learn(generated[assignment[n].train])
+            feedbacks[n] = worker.feedback(generated[assignment[n].judge]).feedback
+        aggregation.update_gradient(learner, feedbacks, assignment, kappa)
+        learner.step()
+        swaps = i % every == 0
+        scores.look(generated.images, assignment, feedbacks, swap_follows=swaps)
+        found |= dict.fromkeys(scores.found() - found.keys(), i)
+        honest = [each for n, each in scores.scores().items() if n not in riders]
+        highest = max([highest, *honest])
+        if swaps:
+            number = i // every - 1
+            moves = draw_swap(settings.swap, settings.seed, number, sorted(workers))
+            scores.swapped(moves)
+            swap(settings, workers, number)
+    return Outcome(
+        [i for n, i in found.items() if n in riders], sorted(found.keys() - riders), highest
+    )
+
+
+def swap_every(settings: MDGANSettings, dataset: DatasetFile, shards: Sequence[Shard]) -> int:
+    """As a run does it: more often where workers hold different classes."""
+    size = len(dataset.open(Path())) / NUM_WORKERS
+    weights = num_parameters(build_model(dataset.models.discriminator, 0))
+    return settings.swap_every(size, [shard.class_counts() for shard in shards], weights)
+
+
+def in_words(kind: str, partition: str, num_riders: int, found: Sequence[Outcome]) -> str:
+    iterations = sorted(i for outcome in found for i in outcome.found)
+    when = "–"
+    if iterations:
+        when = f"{statistics.median(iterations):.0f} ({iterations[0]} to {iterations[-1]})"
+    num_accused = sum(len(outcome.accused) for outcome in found)
+    highest = max(outcome.highest for outcome in found)
+    return (
+        f"| {kind} | {partition} | {num_riders} | {len(iterations)} of {num_riders * len(found)} | "
+        f"{when} | {num_accused} of {(NUM_WORKERS - num_riders) * len(found)} | {highest:.1f} |"
+    )
+
+
+@click.command()
+@click.option("--iterations", default=400, show_default=True)
+@click.option("--seeds", default=3, show_default=True, help="Runs of each kind of free rider.")
+@click.option("--honest-seeds", default=10, show_default=True, help="Runs without any.")
+@click.option("--first-seed", default=0, show_default=True)
+@click.option("--riders", default="2,3", show_default=True, help="How many of the ten.")
+@click.option("--kinds", default=",".join(RIDERS), show_default=True)
+@click.option("--partitions", default="iid,sorted", show_default=True)
+@click.option("--jobs", default=2, show_default=True, help="Runs at the same time.")
+def main(
+    iterations: int,
+    seeds: int,
+    honest_seeds: int,
+    first_seed: int,
+    riders: str,
+    kinds: str,
+    partitions: str,
+    jobs: int,
+) -> None:
+    """Looks for free riders on digits."""
+    print(
+        f"digits, {NUM_WORKERS} workers, b = {BATCH_SIZE}, {iterations} iterations, seeds from "
+        f"{first_seed}\n"
+        "| kind | partition | of ten | found | in iteration | honest accused | highest honest |\n"
+        "|---|---|---|---|---|---|---|",
+        flush=True,
+    )
+    rows = [(HONEST, scheme, 0) for scheme in partitions.split(",") if honest_seeds]
+    for kind in kinds.split(",") if kinds else ():
+        rows += [
+            (kind, scheme, int(n)) for scheme in partitions.split(",") for n in riders.split(",")
+        ]
+    spawning = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=spawning) as pool:
+        pending = []
+        for row in rows:
+            count = honest_seeds if row[0] == HONEST else seeds
+            cases = [Case(*row, seed, iterations) for seed in range(first_seed, first_seed + count)]
+            pending.append([pool.submit(run, case) for case in cases])
+        for row, futures in zip(rows, pending, strict=True):
+            print(in_words(*row, [future.result() for future in futures]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

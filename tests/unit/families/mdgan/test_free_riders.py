@@ -1,0 +1,222 @@
+"""Scores for free riding, on feedback made up for the purpose."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import log, sqrt
+from statistics import median
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.families.mdgan.algorithm import assign
+from mdgan.families.mdgan.free_riders import FreeRiders
+from mdgan.records.rows import GUILTY
+
+SHAPE = (8, 1, 4, 4)
+WORKERS = (1, 2, 3, 4, 5)
+KAPPA = 2
+EVERY = 10
+ASSIGNMENT = assign(WORKERS, KAPPA)
+MOVES = {1: 2, 2: 1, 3: 4, 4: 3}
+
+Answer = Callable[[int, Tensor, int], Tensor]
+"""From a worker, its batch and the iteration to its feedback."""
+
+
+class Game:
+    """Workers whose feedback is a function of the batch that changes as they learn.
+
+    Args:
+        liars: how some of them answer instead.
+    """
+
+    def __init__(self, liars: Mapping[int, Answer] | None = None) -> None:
+        self.random = torch.Generator().manual_seed(5)
+        self.liars = liars or {}
+        self.held = {n: self.draw(16) for n in WORKERS}
+        self.matrix = self.draw(16, 16)
+        self.played: list[tuple[Tensor, dict[int, Tensor], bool]] = []
+
+    def draw(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, generator=self.random)
+
+    def play(self, num_iterations: int) -> list[tuple[Tensor, dict[int, Tensor], bool]]:
+        """Batches, feedback, and whether a swap follows, of each iteration."""
+        for i in range(1, num_iterations + 1):
+            generated = self.draw(KAPPA, *SHAPE)
+            feedbacks = {n: self.feedback(n, generated[ASSIGNMENT[n].judge], i) for n in WORKERS}
+            swaps = i % EVERY == 0
+            self.played.append((generated, feedbacks, swaps))
+            if swaps:
+                self.held |= {taker: self.held[giver] for giver, taker in MOVES.items()}
+        return self.played
+
+    def feedback(self, worker: int, judged: Tensor, i: int) -> Tensor:
+        if worker not in self.liars:
+            self.held[worker] = self.held[worker] + 0.5 * self.draw(16)
+        answer = (judged.flatten(1) @ self.matrix).tanh() + self.held[worker]
+        answer = answer + self.draw(8, 16)
+        lie = self.liars.get(worker)
+        return answer.view(SHAPE) if lie is None else lie(i, answer, worker).view(SHAPE)
+
+
+def scored(played: Sequence[tuple[Tensor, dict[int, Tensor], bool]]) -> FreeRiders:
+    scores = FreeRiders(SHAPE[0])
+    for generated, feedbacks, swaps in played:
+        scores.look(generated, ASSIGNMENT, feedbacks, swap_follows=swaps)
+        if swaps:
+            scores.swapped(MOVES)
+    return scores
+
+
+def noise(_i: int, answer: Tensor, worker: int) -> Tensor:
+    return torch.randn(answer.shape, generator=torch.Generator().manual_seed(97 * _i + worker))
+
+
+REPLAYED = torch.randn(8, 16, generator=torch.Generator().manual_seed(3))
+LIES: Mapping[str, Answer] = {
+    "constant": lambda _i, answer, _worker: torch.full_like(answer, -1.0),
+    "zero": lambda _i, answer, _worker: torch.zeros_like(answer),
+    "replayed": lambda _i, _answer, _worker: REPLAYED,
+    "noise": noise,
+    "frozen": lambda _i, answer, _worker: answer,  # the game does not let it learn
+    "formula": lambda _i, answer, _worker: answer - answer.mean(dim=0),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_free_rider_is_found_and_no_honest_worker(lie: str) -> None:
+    found = scored(Game({3: LIES[lie]}).play(150))
+    assert found.found() == {3}
+    assert found.scores()[3] >= GUILTY
+    assert max(score for worker, score in found.scores().items() if worker != 3) < GUILTY / 2
+
+
+def test_honest_workers_are_not_accused() -> None:
+    found = scored(Game().play(300))
+    assert not found.found()
+    assert max(found.scores().values()) < GUILTY / 2
+
+
+def test_why_it_is_accused_is_said() -> None:
+    assert "does not depend on the samples" in scored(Game({3: noise}).play(150)).why(3)
+    assert "does not change" in scored(Game({3: LIES["frozen"]}).play(150)).why(3)
+
+
+def test_who_stops_training_later_is_found() -> None:
+    game = Game()
+    game.play(60)
+    game.liars = {3: noise}
+    assert scored(game.play(160)).found() == {3}
+
+
+def test_who_stops_training_late_is_found() -> None:
+    game = Game()
+    game.play(230)
+    game.liars = {3: noise}
+    assert scored(game.play(230)).found() == {3}
+
+
+def test_the_size_of_answers_does_not_matter() -> None:
+    played = Game({3: noise}).play(60)
+    tiny = [(x, {n: f * 1e-24 for n, f in given.items()}, swaps) for x, given, swaps in played]
+    expected = scored(played).scores()
+    assert scored(tiny).scores() == pytest.approx(expected, rel=1e-3, abs=1e-3)
+
+
+def test_one_broken_discriminator_that_it_was_given_is_not_enough() -> None:
+    game = Game()
+    played = game.play(EVERY)
+    game.liars = {3: LIES["zero"]}
+    broken = [(x, given, False) for x, given, _ in game.play(15 * EVERY)[EVERY:]]
+    assert scored([*played[:EVERY], *broken]).found() == set()
+
+
+def test_who_was_late_is_not_said_to_stand_still() -> None:
+    """A worker that answered less often has trained less often."""
+    played = Game({3: LIES["frozen"]}).play(150)
+    for place, (_, feedbacks, _) in enumerate(played):
+        if place % EVERY == 4:
+            del feedbacks[3]
+    assert scored(played).found() == set()
+
+
+def test_a_few_workers_or_samples_have_no_scores() -> None:
+    played = [(x, {n: f[n] for n in (1, 2)}, swaps) for x, f, swaps in Game().play(40)]
+    assert scored(played).scores() == {}
+    few = FreeRiders(3)
+    for generated, feedbacks, swaps in Game().play(10):
+        cut = {n: f[:3] for n, f in feedbacks.items()}
+        few.look(generated[:, :3], ASSIGNMENT, cut, swap_follows=swaps)
+    assert few.scores() == {}
+
+
+class Reference:
+    """The same scores, one worker and one pair of samples at a time."""
+
+    def __init__(self) -> None:
+        self.of: dict[tuple[str, int], float] = {}
+        self.most: dict[tuple[str, int], float] = {}
+        self.usual: dict[str, list[float]] = {"heed": [], "motion": []}
+        self.deviations: dict[str, list[float]] = {"heed": [], "motion": []}
+
+    def heed(self, judged: Tensor, feedback: Tensor) -> float:
+        samples, answers = judged.flatten(1).double(), feedback.flatten(1).double()
+        samples, answers = samples - samples.mean(0), answers - answers.mean(0)
+        alike = [
+            [torch.cosine_similarity(rows[i], rows[j], dim=0) for i in range(8) for j in range(i)]
+            for rows in (samples, answers)
+        ]
+        return float(torch.corrcoef(torch.tensor(alike))[0, 1])
+
+    def motion(self, then: Tensor, now: Tensor) -> float:
+        then, now = then.flatten(1).double(), now.flatten(1).double()
+        by_chance = (then.var(0).sum() + now.var(0).sum()) / 8
+        return log((now.mean(0) - then.mean(0)).square().sum() / by_chance)
+
+    def take(self, name: str, figures: Mapping[int, float]) -> None:
+        share, least, most = {"heed": (1.0, 1 / 27, 1.0), "motion": (0.5, 0.09, 8.0)}[name]
+        usual = median(figures.values())
+        deviation = 1.4826 * median(abs(figure - usual) for figure in figures.values())
+        self.usual[name].append(usual)
+        self.deviations[name].append(deviation**2)
+        gap = share * max(0.0, self.mean(self.usual[name]))
+        variance = max(least, self.mean(self.deviations[name]))
+        for worker, figure in figures.items():
+            below = min(usual - figure, 2 * gap)
+            # ln N(below; gap, variance) − ln N(below; 0, variance)
+            ratio = (below**2 - (below - gap) ** 2) / (2 * variance)
+            key = (name, worker)
+            found = max(0.0, self.of.get(key, 0.0) + min(ratio, most))
+            self.of[key] = min(found, self.most.get(key, 1e9))
+
+    def mean(self, values: Sequence[float]) -> float:
+        """The mean of the first 25, from then on with a memory of 25."""
+        mean = sum(values[:25]) / len(values[:25])
+        for value in values[25:]:
+            mean += (value - mean) / 25
+        return mean
+
+    def scores(self) -> dict[int, float]:
+        both = {n: max(self.of[kind, n] for kind in ("heed", "motion")) for n in WORKERS}
+        return {n: sqrt(2 * found) for n, found in both.items()}
+
+
+def test_scores_are_those_of_a_reference() -> None:
+    played = Game({3: noise, 5: LIES["frozen"]}).play(60)
+    reference, then = Reference(), {n: [f] for n, f in played[0][1].items()}
+    for place, (generated, feedbacks, swaps) in enumerate(played):
+        judged = {n: generated[ASSIGNMENT[n].judge] for n in WORKERS}
+        reference.take("heed", {n: reference.heed(judged[n], f) for n, f in feedbacks.items()})
+        if swaps:
+            motions = {
+                n: min(reference.motion(old, f) for old in then[n]) for n, f in feedbacks.items()
+            }
+            if place:
+                reference.take("motion", motions)
+            then = {n: [f] for n, f in feedbacks.items()}
+            for giver, taker in MOVES.items():
+                then[taker].append(feedbacks[giver])
+            for key in [(kind, taker) for kind in ("heed", "motion") for taker in MOVES.values()]:
+                reference.most[key] = reference.of.get(key, 0.0) + 8.0
+    assert scored(played).scores() == pytest.approx(reference.scores(), rel=1e-4, abs=1e-4)
