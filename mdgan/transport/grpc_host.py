@@ -17,6 +17,7 @@ from mdgan.timeouts import Timeouts
 from mdgan.transport.base import RELAY
 from mdgan.transport.frames import Frame, WireError, decode, encode, next_frame
 from mdgan.transport.host_end import HostTransport
+from mdgan.transport.limits import Most
 from mdgan.transport.links_pb2 import Hello, Nothing, Order, Piece, Time, Welcome
 from mdgan.transport.parcel_service import ParcelServer, ParcelService, fetch
 from mdgan.transport.parcels import NothingThere, Parcels
@@ -32,7 +33,7 @@ from mdgan.transport.streams import (
 from mdgan.transport.until import Inbox, Until
 
 _CLOCK_QUESTIONS = 5
-_WELCOME_BYTES = 1 << 24
+_WELCOME: Mapping[str, Most] = {Kind.WELCOME: Most(1 << 24, 1 << 24)}
 
 
 class GrpcHostTransport(HostTransport):
@@ -43,7 +44,7 @@ class GrpcHostTransport(HostTransport):
         identity: what this host shows and whom it trusts; None without TLS.
         hello: what the server is told, with the host's number as `host`. Added are `relay`, and
             `listens`: where this host hands out parcels.
-        accepts: what may come from the server, each kind with the most bytes of its body.
+        accepts: what may come from the server.
         accepts_from_hosts: what may come from another host.
         timeouts: the time limits.
         parcels_at: where this host hands out parcels: `unix:` and a path, or an address with port
@@ -62,14 +63,14 @@ class GrpcHostTransport(HostTransport):
         place: str,
         identity: Identity | None,
         hello: Mapping[str, Any],
-        accepts: Mapping[str, int],
-        accepts_from_hosts: Mapping[str, int],
+        accepts: Mapping[str, Most],
+        accepts_from_hosts: Mapping[str, Most],
         timeouts: Timeouts,
         parcels_at: str | None,
         checks_reach: bool,
         until: Until,
     ) -> None:
-        super().__init__(int(hello["host"]))
+        super().__init__(int(hello["host"]), timeouts.swap)
         self._identity = identity
         self._accepts = accepts
         self._from_hosts = accepts_from_hosts
@@ -125,7 +126,7 @@ class GrpcHostTransport(HostTransport):
         """Feeds the inbox until the server says goodbye or is gone."""
         reason = "it said goodbye"
         try:
-            welcome = next_frame(self._call, {Kind.WELCOME: _WELCOME_BYTES})
+            welcome = next_frame(self._call, _WELCOME)
             first.put(welcome or WireError("it is about to end"))
             while (frame := next_frame(self._call, self._accepts)) is not None:
                 self.take_in(frame)
@@ -181,13 +182,12 @@ class GrpcHostTransport(HostTransport):
 
     def _fetch(self, giver: int, iteration: int, address: Any) -> Frame:
         order = Order(giver=giver, iteration=iteration, taker=self.host, key=self._key)
-        limit = self._timeouts.swap
         if address == RELAY:
-            return fetch(self._channel, order, self._from_hosts, limit)
+            return fetch(self._channel, order, self._from_hosts, self._swap_seconds)
         if not isinstance(address, str):
             raise NothingThere("its address is unknown")
         channel = open_channel(address, self._identity, HOST_NAME, self._timeouts)
         try:
-            return fetch(channel, order, self._from_hosts, limit)
+            return fetch(channel, order, self._from_hosts, self._swap_seconds)
         finally:
             close(channel)

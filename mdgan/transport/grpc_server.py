@@ -1,7 +1,6 @@
 """The server's end over gRPC: a stream for every host, and questions of those who come later."""
 
 import json
-import re
 import secrets
 import threading
 import time
@@ -18,27 +17,28 @@ from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import RELAY, Admit, ServerEvent
 from mdgan.transport.frames import Frame, WireError, decode, encode, next_frame
+from mdgan.transport.limits import Most, Rates
 from mdgan.transport.links_pb2 import Hello, Nothing, Piece, Time, Welcome
 from mdgan.transport.parcel_service import ParcelService
 from mdgan.transport.parcels import Parcels
+from mdgan.transport.places import names_peer
 from mdgan.transport.server_end import Guest, ServerTransport
 from mdgan.transport.streams import CLOSE_SECONDS, Outbox, Threads, listen, open_channel, options
 from mdgan.transport.until import Until
 
-HELLO_BYTES = 1 << 20
+HELLO = Most(1 << 20, 1 << 20)
 MOST_CALLS = 2048
 """Calls at a time, the streams of hosts among them; further ones are refused."""
 _MOST_UNTAKEN_BYTES = 1 << 26
 _HELLO_SECONDS = 5.0
 _REACH_SECONDS = 2.0
-_PLACE = re.compile(r"[\w.:\[\]-]{1,300}:\d{1,5}")
 _LOOK_SECONDS = 1.0
-_SMALL_BYTES = 256
+_SMALL = Most(256, 256)
 _GONE_SECONDS = 0.1
 _ROLES = {"join": "worker", "ask": "worker", "watch": "standby"}
 
-AcceptsFrom = Callable[[Mapping[str, Any]], Mapping[str, int]]
-"""From a hello to the kinds that may come from that host, each with the most bytes of its body."""
+AcceptsFrom = Callable[[Mapping[str, Any]], Mapping[str, Most]]
+"""From a hello to the kinds that may come from that host."""
 
 
 class _Stream:
@@ -110,6 +110,8 @@ class GrpcServerTransport(ServerTransport):
     ) -> None:
         super().__init__(admit)
         self._identity = identity
+        # A certificate that the server has, too, is in a file that all machines share.
+        self._shared = None if identity is None else permit_of(identity.certificate).fingerprint
         self._revocations = revocations
         self._accepts_from = accepts_from
         self._parcels_from = parcels_from
@@ -224,7 +226,7 @@ class GrpcServerTransport(ServerTransport):
         in_time = threading.Timer(_HELLO_SECONDS, context.cancel)
         in_time.start()
         try:
-            first = next_frame(pieces, {Kind.HELLO: HELLO_BYTES})
+            first = next_frame(pieces, {Kind.HELLO: HELLO})
             hello = {} if first is None else dict(decode(first).fields)
         except (WireError, grpc.RpcError) as error:
             reason = str(error) or "it sent no hello"
@@ -234,11 +236,12 @@ class GrpcServerTransport(ServerTransport):
             in_time.cancel()
         welcome = self._answer(hello, "join", permit, context)
         accepts, parcels = self._accepts_from(hello), self._parcels_from(hello)
-        relayed = bool(parcels) and self._is_relayed(hello)
+        place = self._place_of(hello, peer) if parcels else None
+        relayed = place == RELAY
         stream = _Stream(context, permit)
         added = {"peers_key": self._peers_key, "relayed": relayed, "watch_key": stream.key}
         stream.put(encode(Message(Kind.WELCOME, 0, {**welcome, **added})))
-        told = {**hello, "listens": RELAY if relayed else hello.get("listens")}
+        told = {**hello, "listens": place}
         guest = self.let_in(hello["host"], told, stream)
         if not stream.watch():
             self.lose(guest, "its connection closed")
@@ -252,17 +255,21 @@ class GrpcServerTransport(ServerTransport):
         guest: Guest,
         stream: _Stream,
         pieces: Iterator[Piece],
-        accepts: Mapping[str, int],
-        parcels: Mapping[str, int],
+        accepts: Mapping[str, Most],
+        parcels: Mapping[str, Most],
     ) -> None:
         """Takes in what a host sends, until it says goodbye or is gone."""
         reason = "it said goodbye"
         laid_out: dict[int, Frame] = {}
-        expected, most_bytes = {**accepts, **parcels}, max(parcels.values(), default=0)
+        expected = {**accepts, **parcels}
+        most_bytes = max((most.body_bytes for most in parcels.values()), default=0)
         if parcels:
-            expected[Kind.LAIDOUT] = _SMALL_BYTES
+            expected[Kind.LAIDOUT] = _SMALL
+        rates = Rates(expected)
         try:
             while (frame := next_frame(pieces, expected)) is not None:
+                if not rates.allows(frame.kind):
+                    raise WireError(f"{frame.kind} messages come too often")
                 if frame.kind == Kind.LAIDOUT:
                     self._parcels.lay_out(guest.host, frame.iteration, laid_out)
                     laid_out = {}
@@ -311,9 +318,13 @@ class GrpcServerTransport(ServerTransport):
                 hello = {**hello, "ranks": sorted(permit.ranks)}
         if refusal is not None:
             self.tell_refused(refusal)
-        answer = refusal or self.decide({**hello, "purpose": purpose})
+        known_by = "" if permit is None else permit.fingerprint
+        own = "" if known_by == self._shared else known_by
+        answer = refusal or self.decide({**hello, "purpose": purpose}, own)
         if isinstance(answer, str):
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, answer)
+            denied, later = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.CANCELLED
+            # Another server may have taken over from one that ends: its hosts look on.
+            context.abort(later if self._closing else denied, answer)
         return answer
 
     def _permit(self, context: grpc.ServicerContext) -> Permit | None:
@@ -327,23 +338,40 @@ class GrpcServerTransport(ServerTransport):
             self.tell_refused(str(error))
             context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
 
-    def _is_relayed(self, hello: Mapping[str, Any]) -> bool:
-        """Whether other hosts cannot fetch from this one, as far as the server can tell."""
-        place = hello.get("listens")
+    def _place_of(self, hello: Mapping[str, Any], peer: str) -> str | None:
+        """Where other hosts are sent to fetch from a host.
+
+        Not to any place that it names: that is where its connection comes from, or where the server
+        itself finds a host of this run. The latter is tried if the user lets the server relay.
+
+        Args:
+            hello: of the host.
+            peer: where its connection comes from, as gRPC calls it.
+
+        Returns:
+            A place; `RELAY` if the server hands out what the host lays out; None if other hosts
+            cannot fetch from it at all.
+        """
+        place, relays = hello.get("listens"), hello.get("relay") == "auto"
         if not isinstance(place, str):
-            return True
-        if hello.get("relay") != "auto" or place.startswith("unix:"):
-            return False
-        if not _PLACE.fullmatch(place):
-            return True
+            return RELAY
+        if place.startswith("unix:"):
+            return place if peer.startswith("unix:") else None
+        is_its = names_peer(place, peer)
+        if is_its is not None and ((is_its and not relays) or self._reaches(place)):
+            return place
+        return RELAY if relays else None
+
+    def _reaches(self, place: str) -> bool:
+        """Whether a host of this run listens there, as far as the server can tell."""
         channel = open_channel(place, self._identity, HOST_NAME, self._timeouts)
         try:
             grpc.channel_ready_future(channel).result(_REACH_SECONDS)
         except grpc.FutureTimeoutError:
-            return True
+            return False
         finally:
             channel.close()
-        return False
+        return True
 
 
 def _read(text: str) -> Mapping[str, Any]:

@@ -1,5 +1,6 @@
 """A host's end over every transport: what has come, and parcels for other hosts."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,22 +13,29 @@ from mdgan.transport.frames import Frame, WireError, decode, encode
 from mdgan.transport.parcels import NothingThere
 from mdgan.transport.until import Inbox
 
+_SLOW = 0.5
+
 
 class HostTransport(ABC):
     """A host's end.
 
     Args:
         host: its number.
+        swap_seconds: how long this host waits for what another one hands over.
 
     Attributes:
         traffic: bytes moved so far.
+        slow_givers: the hosts that kept this one waiting for most of that time in the last
+            exchange, or for all of it.
         clock_offset_seconds: what to add to this machine's monotonic clock to get the server's.
         welcome: what the server told when it let this host in.
         own_address: of this machine, where the server and other hosts can reach it besides.
     """
 
-    def __init__(self, host: int) -> None:
+    def __init__(self, host: int, swap_seconds: float) -> None:
         self.traffic = Traffic()
+        self.slow_givers: set[int] = set()
+        self._swap_seconds = swap_seconds
         self.own_address = LOOPBACK
         self.clock_offset_seconds = 0.0
         self.welcome: Mapping[str, Any] = {}
@@ -74,6 +82,7 @@ class HostTransport(ABC):
         Returns:
             For every host in `incoming`, its message, or `Lost` if it did not come in time.
         """
+        self.slow_givers = set()
         frames = {taker: encode(message) for taker, message in outgoing.items()}
         self._lay_out(iteration, frames)
         for frame in frames.values():
@@ -119,6 +128,7 @@ class HostTransport(ABC):
     def _try(
         self, giver: int, iteration: int, addresses: Mapping[int, Any]
     ) -> tuple[Message, int] | Lost:
+        begin = time.monotonic()
         try:
             frame = self._fetch(giver, iteration, addresses.get(giver))
             if frame.iteration != iteration:
@@ -126,6 +136,9 @@ class HostTransport(ABC):
             return decode(frame), len(frame.body)
         except (NothingThere, WireError) as error:
             return Lost(giver, one_line(error))
+        finally:
+            if time.monotonic() - begin > _SLOW * self._swap_seconds:
+                self.slow_givers.add(giver)
 
     @abstractmethod
     def _put(self, frame: Frame) -> bool:

@@ -55,7 +55,7 @@ class MemoryHostTransport(HostTransport):
     guest: Guest
 
     def __init__(self, network: MemoryNetwork, host: int, welcome: Mapping[str, Any]) -> None:
-        super().__init__(host)
+        super().__init__(host, network.timeouts.swap)
         self.welcome = dict(welcome)
         self._network = network
 
@@ -91,7 +91,7 @@ class MemoryHostTransport(HostTransport):
         del address  # they are all here
         if giver not in self._network.hosts:
             raise NothingThere("its address is unknown")
-        parcels, limit = self._network.parcels, self._network.timeouts.swap
-        frame = parcels.wait_for(giver, iteration, self.host, limit)
+        parcels = self._network.parcels
+        frame = parcels.wait_for(giver, iteration, self.host, self._swap_seconds)
         parcels.fetched(giver, iteration, self.host)
         return frame

@@ -9,6 +9,7 @@ import grpc
 from mdgan.credentials.identity import Identity
 from mdgan.timeouts import Timeouts
 from mdgan.transport.frames import Frame, WireError, next_frame
+from mdgan.transport.limits import Most
 from mdgan.transport.links_pb2 import Order, Piece
 from mdgan.transport.parcels import NothingThere, Parcels
 from mdgan.transport.streams import CLOSE_SECONDS, FETCH, Threads, listen, options, reason_of
@@ -83,14 +84,14 @@ class ParcelServer:
 
 
 def fetch(
-    channel: grpc.Channel, order: Order, accepts: Mapping[str, int], timeout_seconds: float
+    channel: grpc.Channel, order: Order, accepts: Mapping[str, Most], timeout_seconds: float
 ) -> Frame:
     """Fetches a parcel.
 
     Args:
         channel: to the host that laid it out, or to the server.
         order: which one.
-        accepts: the kind that it may have, with the most bytes of its body.
+        accepts: the kind that it may have.
         timeout_seconds: how long it may take.
 
     Raises:

@@ -93,7 +93,7 @@ class ServerTransport:
         self.traffic = Traffic()
         self.own_address = LOOPBACK
         self._admit = admit
-        self._inbox: Inbox[tuple[ServerEvent, Guest | None]] = Inbox()
+        self._inbox: Inbox[tuple[ServerEvent, Guest | None, int]] = Inbox()
         self._lock = threading.Lock()
         self._guests: dict[int, Guest] = {}
         self._closing = False
@@ -123,9 +123,9 @@ class ServerTransport:
         self._sent = None
         until = Until(timeout_seconds)
         while (taken := self._inbox.take(until.left())) is not None:
-            event, guest = taken
-            if guest is not None and isinstance(event, Received):
-                guest.count(-event.num_bytes)
+            event, guest, held_bytes = taken
+            if guest is not None and held_bytes:
+                guest.count(-held_bytes)
             if guest is not None and guest.silenced:
                 continue
             if isinstance(event, Received):
@@ -143,7 +143,7 @@ class ServerTransport:
 
     def interrupt(self) -> None:
         """Makes `receive` yield `Asked`; may be called from a signal handler."""
-        self._inbox.put((Asked(), None))
+        self._inbox.put((Asked(), None, 0))
 
     def close(self) -> None:
         """Lets no more hosts in, and says goodbye to every host."""
@@ -156,10 +156,15 @@ class ServerTransport:
 
     # The transport's threads.
 
-    def decide(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
-        """What a newcomer is told; or why it may not come in, in one line."""
+    def decide(self, hello: Mapping[str, Any], certificate: str = "") -> Mapping[str, Any] | str:
+        """What a newcomer is told; or why it may not come in, in one line.
+
+        Args:
+            hello: what it says.
+            certificate: what it is known by, whatever it says; empty if it has none of its own.
+        """
         try:
-            answer = self._decided(hello)
+            answer = self._decided({**hello, "certificate": certificate})
         except _MALFORMED as error:
             answer = f"its hello is malformed ({type(error).__name__}: {one_line(error)})"
         if isinstance(answer, str):
@@ -168,7 +173,7 @@ class ServerTransport:
 
     def tell_refused(self, reason: str) -> None:
         """Tells the server of one that was not let in."""
-        self._inbox.put((Refused(reason), None))
+        self._inbox.put((Refused(reason), None, 0))
 
     def let_in(self, host: int, hello: Mapping[str, Any], line: Line) -> Guest:
         """Tells the server that a host has joined; an earlier link of the same host is gone."""
@@ -178,7 +183,7 @@ class ServerTransport:
             if before is not None:
                 before.silence()
             self._guests[host] = guest
-            self._inbox.put((Joined(host, hello), guest))
+            self._inbox.put((Joined(host, hello), guest, 0))
             if self._closing:
                 line.end()
         if before is not None:
@@ -191,16 +196,16 @@ class ServerTransport:
         Raises:
             WireError: it is no message.
         """
-        message, num_bytes = decode(frame), len(frame.body)
-        guest.count(num_bytes)
-        self._inbox.put((Received(guest.host, message, num_bytes), guest))
+        event = Received(guest.host, decode(frame), len(frame.body))
+        guest.count(frame.held_bytes)
+        self._inbox.put((event, guest, frame.held_bytes))
 
     def lose(self, guest: Guest, reason: str) -> None:
         """A host is gone; the server is told if it does not know."""
         with self._lock:
             if self._guests.get(guest.host) is guest:
                 del self._guests[guest.host]
-                self._inbox.put((Lost(guest.host, reason), guest))
+                self._inbox.put((Lost(guest.host, reason), guest, 0))
 
     def _decided(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
         purpose, host = hello.get("purpose"), hello.get("host")

@@ -14,6 +14,7 @@ under way and claims ranks. `hostile_run` notes what must not happen in any run;
 """
 
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -31,6 +32,7 @@ from mdgan.launch import processes
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Admit, Lost, Received
+from mdgan.transport.frames import Frame
 from mdgan.transport.memory import MemoryHostTransport, MemoryNetwork
 from tests.processes import Finished, generator_bytes, read_events, run_here
 
@@ -60,17 +62,21 @@ Change = Callable[[Message], Message | Sequence[Message] | None]
 class Stranger:
     """A host that joins while training is under way, and answers every question.
 
+    One that claims the liar's own rank comes when the liar's link has just been lost.
+
     Attributes:
         workers: the ranks that it claims.
         answer: makes what it answers to a question; None: nothing.
         hello: what it says instead of what a host says, field by field.
         told: what it tells of its workers when it arrives.
+        holds: the ranks that it says it can go on with; all of them if None.
     """
 
     workers: Sequence[int]
     answer: Callable[[Message], Message | None] = lambda _question: None
     hello: Mapping[str, Any] = field(default_factory=dict)
     told: Any = field(default_factory=dict)
+    holds: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -82,12 +88,14 @@ class Hostile:
         change: from a message to what leaves in its place.
         from_iteration: earlier messages leave as they are.
         brings: joins just before the first message is changed.
+        stalls: whether it lays nothing out in swaps, so that others wait for it.
     """
 
     kind: str
     change: Change = lambda message: message
     from_iteration: int = 0
     brings: Stranger | None = None
+    stalls: bool = False
 
 
 class HostileRun:
@@ -221,7 +229,10 @@ class HostileNetwork(MemoryNetwork):
     def __init__(
         self, hostile: Hostile | None, refusals: list[str], timeouts: Timeouts, admit: Admit
     ) -> None:
-        super().__init__(replace(timeouts, answer=40.0, swap=20.0, link=10.0), admit)
+        limits = replace(timeouts, answer=40.0, swap=20.0, link=10.0)
+        if hostile is not None and hostile.stalls:
+            limits = replace(limits, swap=1.0, link=0.8, farewell=0.5)
+        super().__init__(limits, admit)
         self.hostile = hostile
         self.refusals = refusals
 
@@ -255,12 +266,18 @@ class HostileNetwork(MemoryNetwork):
             "key": "a stranger's",
             **stranger.hello,
         }
-        try:
-            link = self.join(stranger.workers[0], said)
-        except BadInput as error:
-            self.refusals.append(str(error))
-            return
-        ready = Message(Kind.READY, 0, {"holds": list(stranger.workers), "told": stranger.told})
+        link = None
+        while link is None:
+            try:
+                link = self.join(stranger.workers[0], said)
+            except BadInput as error:
+                if RANK in stranger.workers and "has joined already" in str(error):
+                    time.sleep(0.01)  # the server is about to hear that the liar is gone
+                    continue
+                self.refusals.append(str(error))
+                return
+        holds = list(stranger.workers if stranger.holds is None else stranger.holds)
+        ready = Message(Kind.READY, 0, {"holds": holds, "told": stranger.told})
         link.send(ready)
         threading.Thread(target=_serve, args=(stranger, link), daemon=True).start()
 
@@ -314,12 +331,19 @@ class HostileLink(MemoryHostTransport):
         changed = {taker: lie for taker, truth in outgoing.items() for lie in self._changed(truth)}
         return super().exchange(iteration, changed, incoming, addresses)
 
+    def _lay_out(self, iteration: int, frames: Mapping[int, Frame]) -> None:
+        if not self._hostile.stalls:
+            super()._lay_out(iteration, frames)
+
     def _changed(self, message: Message) -> Sequence[Message]:
         hostile = self._hostile
         if message.kind != hostile.kind or message.iteration < hostile.from_iteration:
             return [message]
         if self._brings is not None:
             stranger, self._brings = self._brings, None
+            if RANK in stranger.workers:
+                self._hostile_network.server.lose(self.guest, "its connection closed")
+                self.lose_server("its connection closed")
             self._hostile_network.bring(stranger, self.hello)
         changed = hostile.change(message)
         if isinstance(changed, Message):

@@ -18,6 +18,7 @@ from tests.hostile.bench import (
     with_tensor,
     with_tensors,
 )
+from tests.processes import read_metrics
 
 FAR = 10**6
 """An iteration that no run here reaches."""
@@ -64,6 +65,24 @@ def test_answers_to_questions_that_nobody_asked(tmp_path: Path, family: str) -> 
         return [replace(message, iteration=FAR + n) for n in range(3)] + [message]
 
     assert not hostile_run(tmp_path, Hostile(ANSWER[family], answer_ahead, 2), family).harm
+
+
+@pytest.mark.parametrize(
+    "family", ["mdgan", *(pytest.param(f, marks=pytest.mark.slow) for f in ("fl-gan", "paragan"))]
+)
+def test_a_loss_that_is_no_number_is_its_senders_alone(tmp_path: Path, family: str) -> None:
+    def lose(message: Message) -> Message:
+        return with_tensor(message, "losses", torch.full((1, 2), nan))
+
+    ran = hostile_run(tmp_path, Hostile(ANSWER[family], lose), family, ["--log-interval", "1"])
+    assert not ran.harm
+    assert not ran.out  # its answers are as good as they were
+    rows = [row for row in read_metrics(ran.folder) if "event" not in row]
+    assert rows
+    for row in rows:
+        assert row["generator_loss"] is not None
+        assert row["discriminator_loss"] is not None
+        assert row["by_worker"][str(RANK)] == [None, None]
 
 
 @pytest.mark.slow

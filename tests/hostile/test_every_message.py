@@ -1,20 +1,17 @@
 """Every kind of message that a host sends, with any part of it replaced: the others go on."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial, reduce
-from math import inf, nan
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from mdgan.families.mdgan.messages import DISCRIMINATORS, SWAPPED
+from mdgan.launch.lies import Lie
 from mdgan.messages import Kind, Message
 from tests.hostile.bench import ANSWER, RANK, Hostile, hostile_run
 
@@ -38,56 +35,6 @@ UNASKED: Mapping[str, dict[str, Any]] = {
     "NONE": {},
 }
 """What they send only when there is a reason, or never."""
-VALUES: list[Any] = [
-    *(None, True, -1, 0, 10**400, 1e308, nan, inf, "", "x", "\x1b[2J", "9" * 5000),
-    *([], [[]], [None], [-1], [1], [RANK, RANK], [[1]], [[RANK], []], [99], [10**30], [nan]),
-    *({}, {"1": 1}, {"1": "0" * 64}, {"99": []}, {str(RANK): nan}, {"": {}}, {"x": {"x": []}}),
-]
-"""In place of a field: of a wrong type, negative, huge, NaN, empty, of another's rank."""
-TENSORS: list[Callable[[Tensor], Tensor]] = [
-    *(lambda t, value=value: torch.full(t.shape, value) for value in (nan, inf, 3e38, -1.0)),
-    *(lambda t, kind=kind: t.to(kind) for kind in (torch.int64, torch.float64, torch.bool)),
-    lambda t: t[:0] if t.dim() else torch.zeros(0),
-    lambda _: torch.tensor(1.0),
-    lambda t: torch.stack([t, t]),
-    lambda t: torch.cat([t, t]) if t.dim() else t,
-    lambda t: t.flatten(),
-]
-"""In place of a tensor."""
-
-
-class Lie(NamedTuple):
-    """Which part of a message is replaced, and by what.
-
-    Attributes:
-        part: counts the fields and tensors of the message, and then from the first again.
-        value: counts the values that may stand there, and then from the first again; 0: none.
-    """
-
-    part: int
-    value: int
-
-    def told(self, message: Message) -> Message:
-        """The message with that part replaced or missing."""
-        parts = [*sorted(message.fields), *sorted(message.tensors)]
-        if not parts:
-            return message
-        name, fields, tensors = (
-            parts[self.part % len(parts)],
-            {**message.fields},
-            {**message.tensors},
-        )
-        if name in fields:
-            del fields[name]
-            if place := self.value % (len(VALUES) + 1):
-                fields[name] = VALUES[place - 1]
-        else:
-            tensor = tensors.pop(name)
-            if place := self.value % (len(TENSORS) + 1):
-                tensors[name] = TENSORS[place - 1](tensor)
-        return replace(message, fields=fields, tensors=tensors)
-
-
 lies = st.lists(st.builds(Lie, st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=3)
 
 

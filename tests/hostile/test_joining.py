@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from mdgan import messages
 from mdgan.engine.answers import pack_answers
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK, feedback_form
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.messages import Message
-from tests.hostile.bench import Hostile, Stranger, hostile_run
+from mdgan.messages import Kind, Message
+from tests.hostile.bench import RANK, Hostile, Stranger, hostile_run
 
 FORM = feedback_form(MDGANSettings.read({"world_size": 5, "batch_size": 4}), (1, 8, 8))
 
@@ -48,6 +49,32 @@ def test_many_invented_ranks_are_refused(tmp_path: Path, generation: int) -> Non
     ran = hostile_run(tmp_path, Hostile(FEEDBACK, from_iteration=2, brings=strangers))
     assert not ran.harm
     assert "is outside 1.." in ran.refusals[0]
+
+
+def test_the_rank_of_a_host_that_was_lost_is_kept_for_it(tmp_path: Path) -> None:
+    liar = Hostile(FEEDBACK, from_iteration=3, brings=Stranger([RANK]))
+    ran = hostile_run(tmp_path, liar)
+    assert not ran.harm
+    assert f"rank {RANK} is kept for the host that was lost with it" in ran.refusals[0]
+
+
+def test_a_newcomer_gets_few_copies_without_moments(tmp_path: Path) -> None:
+    got: list[Message] = []
+
+    def ask_again(message: Message) -> Message | None:
+        if message.kind != Kind.ADOPT:
+            return None
+        got.append(message)
+        return messages.ready(message.iteration, [])
+
+    stranger = Stranger([9], ask_again, holds=[])
+    liar = Hostile(FEEDBACK, from_iteration=2, brings=stranger)
+    flags = ["--iterations", "40", "--swap-interval", "0"]
+    ran = hostile_run(tmp_path, liar, flags=flags, may_be_believed=True)
+    assert not ran.harm
+    assert 1 <= len(got) <= 5
+    assert all(name.startswith("9/discriminator.model.") for m in got for name in m.tensors)
+    assert 9 in ran.out
 
 
 @pytest.mark.parametrize("rank", [9, pytest.param(1, marks=pytest.mark.slow)])

@@ -10,7 +10,8 @@ import torch
 
 from mdgan.families.mdgan.messages import DISCRIMINATORS, SWAPPED
 from mdgan.messages import Message
-from tests.hostile.bench import Hostile, hostile_run, with_fields, with_tensors
+from tests.hostile.bench import RANK, Hostile, hostile_run, with_fields, with_tensors
+from tests.processes import read_events, run_here
 
 Lie = Callable[[Message], Message]
 
@@ -38,6 +39,16 @@ def scalars_for(ending: str) -> Lie:
     return change
 
 
+def negative(ending: str) -> Lie:
+    """Some tensors are below 0, which roots are taken of."""
+
+    def change(message: Message) -> Message:
+        lies = {n: -t.abs() - 1 for n, t in message.tensors.items() if n.endswith(ending)}
+        return replace(message, tensors={**message.tensors, **lies})
+
+    return change
+
+
 def everything(value: float) -> Lie:
     """All tensors of floats hold one value."""
     return lambda message: with_tensors(
@@ -53,6 +64,8 @@ SLOW: dict[str, Lie] = {
     "half of the moments": without("exp_avg_sq"),
     "one moment": without("exp_avg_sq", ".step"),
     "no step": without(".step"),
+    "negative squares": negative("exp_avg_sq"),
+    "negative steps": negative(".step"),
     "no moments of some parameters": without("1.weight.exp_avg", "1.weight.exp_avg_sq"),
     "steps of a shape": lambda message: replace(
         message,
@@ -78,20 +91,11 @@ def test_other_rules_take_no_broken_discriminator_either(tmp_path: Path, aggrega
     ).harm
 
 
-def negative_squares(message: Message) -> Message:
-    """Adam takes the root of these."""
-    squares = {n: -t.abs() - 1 for n, t in message.tensors.items() if n.endswith("_sq")}
-    return replace(message, tensors={**message.tensors, **squares})
-
-
 @pytest.mark.parametrize(
     "lie",
     [
         everything(3e38),
-        *(
-            pytest.param(lie, marks=pytest.mark.slow)
-            for lie in (everything(1e30), negative_squares)
-        ),
+        pytest.param(everything(1e30), marks=pytest.mark.slow),
     ],
 )
 def test_who_takes_an_absurd_discriminator_is_not_blamed(tmp_path: Path, lie: Lie) -> None:
@@ -99,6 +103,42 @@ def test_who_takes_an_absurd_discriminator_is_not_blamed(tmp_path: Path, lie: Li
     assert not ran.harm
     refused = {rank: count.get("refused", 0) for rank, count in ran.attendance().items()}
     assert 0 < sum(refused.values()) <= 7, refused  # until the next swap, of one or two workers
+
+
+def test_a_host_that_others_wait_for_gives_no_more(tmp_path: Path) -> None:
+    liar = Hostile(DISCRIMINATORS, stalls=True)
+    flags = ["--iterations", "12", "--swap-interval", "1"]
+    ran = hostile_run(tmp_path, liar, flags=flags, may_be_believed=True)
+    assert not ran.harm
+    swaps = [dict(swap["moves"]) for swap in read_events(ran.folder, "swap")]
+    waited = [moves[RANK] for moves in swaps if RANK in moves]
+    assert len(swaps) == 11
+    assert 1 <= len(waited) == len(set(waited)) <= 2, "two hosts have waited for it, once each"
+
+
+@pytest.mark.slow
+def test_one_host_cannot_keep_others_from_giving(tmp_path: Path) -> None:
+    liar = Hostile(SWAPPED, lambda m: with_fields(m, slow=[1, 2, 3, RANK, 99]))
+    flags = ["--iterations", "16", "--swap-interval", "1"]
+    ran = hostile_run(tmp_path, liar, flags=flags, may_be_believed=True)
+    assert not ran.harm
+    moves = [move for swap in read_events(ran.folder, "swap")[8:] for move in swap["moves"]]
+    assert {giver for giver, _ in moves} >= {1, 2, 3}
+    assert not [giver for giver, taker in moves if taker == RANK], "it has none from whom to take"
+
+
+@pytest.mark.slow
+def test_a_server_that_goes_on_blames_no_worker_for_what_it_was_given(tmp_path: Path) -> None:
+    """With the checkpoint come discriminators that a liar gave; the liar itself is gone."""
+    liar, strict = Hostile(DISCRIMINATORS, everything(3e38)), ["--strikes", "1"]
+    flags = [*strict, "--checkpoint-interval", "8", "--swap-interval", "6"]
+    ran = hostile_run(tmp_path, liar, flags=flags, spoils_answers=True)
+    assert not ran.harm
+    on = ["--iterations", "12", "--transport", "memory", "--workers-per-host", "1"]
+    result = run_here("train", "--resume", "run", *on, cwd=tmp_path)
+    assert result.status == 0, result
+    assert "(no strike: it may be what it was given)" in result.errors
+    assert not ran.ranks("shut out")
 
 
 @pytest.mark.slow

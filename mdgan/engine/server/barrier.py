@@ -72,6 +72,9 @@ class Barrier:
         deadline: when to go on without the answers that are missing.
         counts_busy: whether workers that are busy with an earlier question count where a quorum
             must answer.
+        lacking: see below.
+
+    Attributes:
         lacking: tells which workers an iteration cannot do without; see `ServerPart`.
     """
 
@@ -90,7 +93,7 @@ class Barrier:
         self._attendance = reception.attendance
         self._deadline = deadline
         self._counts_busy = counts_busy
-        self._lacking = lacking
+        self.lacking = lacking
 
     def await_enough(self, patience_end: float) -> Hosts:
         """Waits until enough of the live workers owe nothing.
@@ -108,8 +111,8 @@ class Barrier:
         while True:
             free, live = self._members.free(), self._members.taking_part()
             num_live = sum(map(len, live.values()))
-            lacks = bool(self._lacking(workers_of(live)))
-            if self.is_enough(sum(map(len, free.values())), num_live) and not self._lacking(
+            lacks = bool(self.lacking(workers_of(live)))
+            if self.is_enough(sum(map(len, free.values())), num_live) and not self.lacking(
                 workers_of(free)
             ):
                 return free
@@ -193,7 +196,7 @@ class Barrier:
     def _may_go_on(self, answers: Answers, asked: Hosts) -> bool:
         """Whether enough workers have answered, and among them those that it takes."""
         enough = len(answers.losses) >= self._least(answers, asked)
-        return enough and not self._lacking(answers.losses)
+        return enough and not self.lacking(answers.losses)
 
     def _least(self, answers: Answers, asked: Hosts) -> int:
         """How many workers must answer: a share of those asked or busy; newcomers do not count."""

@@ -20,6 +20,8 @@ from mdgan.engine.server.newcomers import Newcomers
 from mdgan.engine.server.reception import Reception
 from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.server.screening import LEAST_VOTES, Screening
+from mdgan.engine.server.secure_sums import lacking_for_sums
+from mdgan.engine.server.timelines import Timelines
 from mdgan.engine.settings import RunSettings
 from mdgan.gan.average import GeneratorAverage
 from mdgan.messages import Kind, Message
@@ -64,9 +66,10 @@ def build_server(
         *(transport, members, desk, conduct, barrier, arrivals, checkpoints, observer),
         *(dict, lambda: None),
     )
-    newcomers = Newcomers(transport, members, checkpoints, observer, part.copied)
+    newcomers = Newcomers(transport, members, checkpoints, observer, part.copied, desk.dismiss)
     scoring.attach(members, observer)
     desk.handlers |= {
+        Kind.SPANS: Timelines(members, observer, settings.iterations).note,
         Kind.READY: newcomers.ready,
         Kind.STATE: partial(_note_state, newcomers, checkpoints),
         Kind.CHECKPOINTED: checkpoints.note,
@@ -108,7 +111,7 @@ def _waiting(
         transport,
         Deadline(settings.deadline, settings.quorum),
         counts_busy=part.counts_busy,
-        lacking=part.lacking,
+        lacking=partial(lacking_for_sums, part, members) if part.form.steps else part.lacking,
     )
     return barrier, Arrivals(reception, barrier)
 

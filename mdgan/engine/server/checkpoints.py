@@ -11,6 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from mdgan import __version__, messages
+from mdgan.engine.hello import Owner
+from mdgan.engine.server.kept_states import KeptStates
 from mdgan.engine.server.membership import Membership
 from mdgan.engine.settings import RunSettings
 from mdgan.messages import Message
@@ -57,6 +59,7 @@ class _Open:
         files: what workers have written, by their numbers.
         waiting: the workers that have not reported.
         borrows: whether the files of all other workers are those of the checkpoint before.
+        owners: the hosts that the states of workers come from.
         since: when it was ordered, by the monotonic clock.
         delays: whether a later checkpoint was left out because of it.
     """
@@ -67,6 +70,7 @@ class _Open:
     files: dict[str, StoredFile] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
     borrows: bool = False
+    owners: Mapping[int, Owner] = field(default_factory=dict)
     since: float = field(default_factory=time.monotonic)
     delays: bool = False
 
@@ -82,6 +86,7 @@ class ServerCheckpoints:
         members: the hosts and workers that take part.
         observer: is told of what could not be written.
         committed: the checkpoint that the run goes on from.
+        believes_first: see `KeptStates`.
 
     Attributes:
         ordered: the iteration of the checkpoint that hosts were last asked for.
@@ -96,6 +101,8 @@ class ServerCheckpoints:
         members: Membership,
         observer: RunObserver,
         committed: Manifest | None = None,
+        *,
+        believes_first: bool = True,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -106,9 +113,8 @@ class ServerCheckpoints:
         self._writer = BackgroundWriter()
         self._problems: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         self._open: _Open | None = None
-        self._committed = committed
+        self._kept = KeptStates(store, members, committed, believes_first=believes_first)
         self.ordered = None if committed is None else committed.iteration
-        self._left: dict[int, Mapping[str, Tensor]] = {}
 
     def due(self, before: int, iteration: int) -> bool:
         """Whether there is to be a checkpoint after an iteration.
@@ -148,8 +154,8 @@ class ServerCheckpoints:
             return
         asked = {host: frozenset(carried) for host, carried in hosts.items()}
         waiting = {worker for carried in asked.values() for worker in carried}
-        states = {**self._left_states(), SERVER: state}
-        self._open = _Open(standing, states, asked, waiting=waiting)
+        states, owners = {**self._kept.left(), SERVER: state}, self._kept.owners(waiting)
+        self._open = _Open(standing, states, asked, waiting=waiting, owners=owners)
         self.ordered = standing.iteration
         order = messages.checkpoint(
             standing.iteration, counting, to_server=self._settings.checkpoint_to_server
@@ -167,8 +173,8 @@ class ServerCheckpoints:
         if not self._settings.checkpoint_interval or self._counting(standing.iteration) is None:
             return
         self._writer.drain(_DRAIN_SECONDS)
-        states = {**self._left_states(), SERVER: state}
-        self._open = _Open(standing, states, borrows=True)
+        states = {**self._kept.left(), SERVER: state}
+        self._open = _Open(standing, states, borrows=True, owners=self._kept.owners(()))
         self._commit_if_complete()
 
     def note(self, host: int, message: Message) -> None:
@@ -206,7 +212,7 @@ class ServerCheckpoints:
         states, opened = messages.by_worker(message), self._open
         if message.fields["purpose"] == "leave":
             carried = states.keys() & self._members.hosts().get(host, [])
-            self._left.update({worker: states[worker] for worker in carried})
+            self._kept.leave({worker: states[worker] for worker in carried})
             return
         if opened is None or message.iteration != opened.standing.iteration:
             return
@@ -216,12 +222,11 @@ class ServerCheckpoints:
 
     def keep(self, states: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Keeps states for workers that will come without any, until they have them."""
-        self._left.update(states)
+        self._kept.keep(states)
 
     def hold(self, workers: Collection[int]) -> None:
         """Workers have states again: forgets what they left here when they went."""
-        for worker in workers:
-            self._left.pop(worker, None)
+        self._kept.hold(workers)
 
     def settle(self) -> None:
         """Hosts are gone: a checkpoint does not wait for their workers any more."""
@@ -237,21 +242,20 @@ class ServerCheckpoints:
 
     def state_for(self, worker: int) -> Mapping[str, Tensor] | None:
         """What is kept here for a worker that lacks a state of its own, if anything is."""
-        if worker in self._left:
-            return self._left[worker]
-        stored = self._committed.files.get(str(worker)) if self._committed else None
-        if stored is None or self._committed is None:
-            return None
-        return self._store.find(self._committed.iteration, stored)
+        return self._kept.state_for(worker)
+
+    def may_have(self, worker: int) -> bool:
+        """Whether the host that has come with a worker's rank may have all of that."""
+        return self._kept.may_have(worker)
 
     def newest(self) -> dict[str, Any] | None:
         """`whereabouts` of the newest checkpoint, if there is one."""
-        return None if self._committed is None else whereabouts(self._committed)
+        return None if self._kept.newest is None else whereabouts(self._kept.newest)
 
     @property
     def last(self) -> int | None:
         """The iteration of the newest checkpoint that is written; None if there is none."""
-        return None if self._committed is None else self._committed.iteration
+        return None if self._kept.newest is None else self._kept.newest.iteration
 
     def complete(self) -> bool:
         """Whether every worker has reported."""
@@ -310,11 +314,12 @@ class ServerCheckpoints:
             self.check_fence()
             return self._store.committed()
         except OSError as error:
-            self._problems.put((iteration, f"the run's folder is gone ({error.strerror})"))
+            self._could_not_write(iteration, error)
             return None
 
-    def _left_states(self) -> dict[str, Mapping[str, Tensor]]:
-        return {str(worker): state for worker, state in self._left.items()}
+    def _could_not_write(self, iteration: int, error: OSError) -> None:
+        what = f"the checkpoint of iteration {iteration} could not be written"
+        self._problems.put((iteration, f"{what}: {error.strerror or error}"))
 
     def _close_open(self) -> None:
         if self._open is not None:
@@ -326,17 +331,16 @@ class ServerCheckpoints:
             return
         opened, self._open = self._open, None
         iteration = opened.standing.iteration
-        what = f"the checkpoint of iteration {iteration} could not be written"
 
         def failed(error: OSError) -> None:
-            self._problems.put((iteration, f"{what}: {error.strerror or error}"))
+            self._could_not_write(iteration, error)
             self._store.discard(iteration)
 
         self._writer.submit_newest(lambda: self._commit(opened), failed)
 
     def _commit(self, opened: _Open) -> None:
         """Writes what is written here, and the manifest last; runs in the background."""
-        store, standing, before = self._store, opened.standing, self._committed
+        store, standing, before = self._store, opened.standing, self._kept.newest
         try:
             self.check_fence()
         except Fenced:
@@ -371,7 +375,7 @@ class ServerCheckpoints:
         )
         reach("manifest", standing.iteration)
         store.commit(manifest)
-        self._committed = manifest
+        self._kept.commit(manifest, opened.owners, borrowed.keys() - states.keys())
 
 
 def _lend(old: Path, new: Path, files: Iterable[StoredFile]) -> None:

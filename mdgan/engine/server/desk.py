@@ -2,7 +2,8 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
 
 from mdgan import messages
 from mdgan.engine.server.attendance import Attendance
@@ -53,9 +54,11 @@ class Desk:
         check_fence: Callable[[], None],
     ) -> None:
         self.handlers: dict[str, Handler] = {
-            messages.Kind.SPANS: self._note_spans,
             messages.Kind.LEAVE: self._leave,
+            messages.Kind.SPENT: self._note_spent,
         }
+        self._ending: dict[int, float] = {}
+        self._any_spent = False
         self.finishes_first = self.stop_asked = self.hurries = False
         self.settling: list[Callable[[], None]] = []
         self.after_each: Callable[[], None] = lambda: None
@@ -114,17 +117,49 @@ class Desk:
         self._transport.drop(host)
         self.lose(host, reason)
 
+    def dismiss(self, host: int, reason: str) -> None:
+        """Ends the link to a host, and tells it to end; its workers are not shut out."""
+        stop = messages.stop(self._members.iteration, reason, shut_out=True)
+        self._transport.send(host, stop)
+        self.drop(host, reason)
+
     def shut_out(self, worker: int, reason: str) -> None:
         """A worker may not take part any more; its host is told to stop if it carries no other."""
-        iteration, host = self._members.iteration, self._members.shut_out(worker)
+        iteration = self._members.iteration
         self._observer.note(f"rank {worker} is shut out: {reason}")
         self._observer.event("shut out", iteration, workers=[worker], reason=reason)
+        self._let_go(worker, f"rank {worker} is shut out: {reason}")
+        self._settle()
+
+    def _let_go(self, worker: int, why: str) -> None:
+        """Goes on without a worker; a host that carries no other stops."""
+        host = self._members.shut_out(worker)
         member = None if host is None else self._members.member(host)
         if host is not None and member is not None and not member.workers:
-            why = f"rank {worker} is shut out: {reason}"
-            self._transport.send(host, messages.stop(iteration, why, shut_out=True))
+            stop = messages.stop(self._members.iteration, why, shut_out=bool(why))
+            self._transport.send(host, stop)
             self._members.lose(host)
-        self._settle()
+
+    def let_spent_go(self) -> None:
+        """Between two iterations: workers that have spent their budgets take part no more."""
+        ending, self._ending = self._ending, {}
+        self._let_spent_go(ending)
+
+    def _let_spent_go(self, ending: Mapping[int, float]) -> None:
+        for worker in sorted(ending.keys() & set(self._members.workers())):
+            i, self._any_spent = self._members.iteration, True
+            reason = f"has spent its privacy budget ε = {ending[worker]:.3g} after {i:,} iterations"
+            self._let_go(worker, "")
+            left = len(self._members.workers())
+            self._observer.note(f"rank {worker} {reason}; {left} left")
+            self._observer.event("left", i, workers=[worker], reason=reason)
+            self._observer.spent(i, {worker: ending[worker]})  # its last words may come too late
+            self._settle()
+
+    @property
+    def all_spent(self) -> bool:
+        """Whether no worker is left, the last ones because their budgets are spent."""
+        return self._any_spent and not self._members.hosts()
 
     def see_off(self, stop: Message, timeout_seconds: float) -> None:
         """Tells every host to stop, and takes in what they still send.
@@ -141,7 +176,8 @@ class Desk:
         while hosts and (left := deadline - time.monotonic()) > 0:
             event = self._transport.receive(left)
             if isinstance(event, Received):
-                self._hear(event.sender, event.message)
+                if not self._hear(event.sender, event.message):
+                    hosts.discard(event.sender)
             elif isinstance(event, Joined):
                 hosts.add(event.host)
                 self._transport.send(event.host, stop)
@@ -158,21 +194,30 @@ class Desk:
             self.lose(event.host, "it opened a new link")
         self._members.joined(event.host, event.hello)
 
-    def _hear(self, host: int, message: Message) -> None:
+    def _hear(self, host: int, message: Message) -> bool:
+        """Takes in a message; False if its sender was let go."""
         handler = self.handlers.get(message.kind)
         if handler is None:
-            return
+            return True
         try:
             handler(host, message)
         except NONSENSE as error:
             self.drop(host, f"its {message.kind} message makes no sense ({error!r:.99})")
+            return False
+        return True
 
-    def _note_spans(self, host: int, message: Message) -> None:
-        told = message.fields
-        role, i, memory = f"host-{host}", message.iteration, int(told.get("memory_bytes", 0))
-        moved = told["sent_bytes"], told["received_bytes"]
-        self._observer.spans(role, i, told["rows"], *moved, memory_bytes=max(0, memory))
-        self._observer.of_process(role, i, told)
+    def _note_spent(self, host: int, message: Message) -> None:
+        ending, member = self._epsilon(host, message.fields["epsilon"]), self._members.member(host)
+        if member is not None and member.arriving:  # it was asked for nothing
+            self._let_spent_go(ending)
+        else:  # its last answer follows
+            self._ending |= ending
+
+    def _epsilon(self, host: int, told: Mapping[str, float]) -> dict[int, float]:
+        """What a host says that the samples of its own workers have spent."""
+        found = {int(worker): float(epsilon) for worker, epsilon in told.items()}
+        carried = self._members.carried(host)
+        return {n: found[n] for n in carried if n in found and 0 <= found[n] < inf}
 
     def _leave(self, host: int, _message: Message) -> None:
         workers = self._members.lose(host)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from mdgan.engine.answers import AnswerForm, Answers, of_kind, read_answers
+from mdgan.engine.masked_answers import NUM_LOSSES, read_masked
 from mdgan.engine.server.attendance import Attendance
 from mdgan.engine.server.desk import Desk
 from mdgan.engine.server.inbox import HostAnswer
@@ -62,6 +63,9 @@ class Intake:
             weights: what hosts multiply answers by before they add them up; 1 if not given.
         """
         answers.hosts.add(answer.host)
+        if self._form.steps:
+            self._take_in_masked(answer, answers)
+            return
         by_kind: dict[str, set[int]] = {}
         for worker in answer.workers:
             by_kind.setdefault(self._form_of(worker).kind, set()).add(worker)
@@ -102,6 +106,18 @@ class Intake:
                     self._refuse(worker, reason, screening, answers)
         for worker in sorted(alone):
             self._judge(worker, given, screening, answers)
+
+    def _take_in_masked(self, answer: HostAnswer, answers: Answers) -> None:
+        """Keeps masked sums until those of all hosts are there; only their form can be judged."""
+        try:
+            answers.masked[answer.host] = read_masked(answer.message, self._form)
+        except ValueError as error:
+            screening = self._screenings[self._form.kind]
+            for worker in answer.workers:
+                screening.conduct.refuse(worker)
+                self._refuse(worker, str(error), screening, answers)
+        else:
+            answers.losses.update(dict.fromkeys(answer.workers, torch.zeros(NUM_LOSSES)))
 
     def _judge(self, worker: int, given: Answers, screening: Screening, answers: Answers) -> None:
         """Accepts one worker's answer, or refuses it."""

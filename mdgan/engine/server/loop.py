@@ -104,6 +104,8 @@ class Server:
         """
         ended = manifest.iteration == manifest.settings.get("iterations")
         self._part.go_on(manifest.progress, changed, ended=ended)
+        # What they hold may be what others gave them, which only the last server knew.
+        self._engine.conduct.excuse(manifest.workers)
         self._replaces_another = replaces_another
 
     def run(self) -> None:
@@ -166,11 +168,14 @@ class Server:
         self._engine.desk.finishes_first = True
         if self._iteration == 0:
             self._save_if_due(-1)  # from here on nothing is lost for good
-        while self._iteration < self._settings.iterations:
+        while self._iteration < self._settings.iterations and not self._engine.desk.all_spent:
             done = self._iteration
             advance = self._part.advance(done, self._engine)
             if advance is not None:
                 self._iteration = advance.iteration
+            if self._iteration < self._settings.iterations:
+                self._engine.desk.let_spent_go()
+            if advance is not None:
                 if self._average is not None:
                     self._average.take_in(done, self._iteration)
                 self._observer.iteration(*advance)
@@ -184,7 +189,8 @@ class Server:
         """
         shown = self._part.generator if self._average is None else self._average.model
         holdings = partial(self._part.holdings, self._engine)
-        self._scoring.after(before, self._iteration, shown, holdings)
+        ends = self._engine.desk.all_spent
+        self._scoring.after(before, self._iteration, shown, holdings, ends=ends)
         self._scoring.ask(self._transport)
         self._save_if_due(before)
         self._checkpoints.poll()
@@ -193,7 +199,9 @@ class Server:
             self._tell_spans()
 
     def _save_if_due(self, before: int) -> None:
-        if self._checkpoints.due(before, self._iteration):
+        if self._engine.desk.all_spent:
+            self._checkpoints.save_alone(self._standing(), self._state())
+        elif self._checkpoints.due(before, self._iteration):
             if self._iteration == self._settings.iterations:
                 self._await_files()  # no worker trains any more: the one before can be completed
             self._save()
@@ -279,13 +287,16 @@ class Server:
         """
         self._stop_if_asked()
         here = workers_of(self._members.taking_part())
-        gone = self._part.lacking(here)
+        lacking = self._engine.barrier.lacking
+        gone = lacking(here)
         if not here:
             self._checkpoints.save_alone(self._standing(), self._state())
         if gone:
             self._members.checkpoint = self._checkpoints.newest()
             if here:  # a newcomer gets a rank with which training can go on
-                self._members.waits_for = lambda rank: not self._part.lacking([*here, rank])
+                self._members.waits_for = lambda rank: (
+                    not self._engine.barrier.lacking([*here, rank])
+                )
             self._observer.note(
                 f"{gone} are gone at iteration {self._iteration + 1}; waiting "
                 f"{self._timeouts.patience:g} s for one to come back, or to join (mdgan join)"
@@ -294,7 +305,7 @@ class Server:
         self._members.checkpoint, self._members.waits_for = None, lambda _rank: False
         self._stop_if_asked()
         if not hosts:
-            gone = self._part.lacking(workers_of(self._members.taking_part()))
+            gone = lacking(workers_of(self._members.taking_part()))
             raise AllWorkersLost(
                 f"{gone} are gone at iteration {self._iteration + 1}, and none came within "
                 f"{self._timeouts.patience:g} s"

@@ -1,14 +1,14 @@
 """Which host carries which workers, which hosts may come in, and which owe an answer."""
 
-import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from math import ceil
 from typing import Any
 
-from mdgan.engine.hello import MOST_RANKS, Hello, read_hello
+from mdgan.engine.hello import MOST_RANKS, Hello, Owner, read_hello
 
 _PROMISE_SECONDS = 60.0  # until a worker that asked has read its data and joins
 _ALLOW_MORE = "rank 0 allows more with --max-world-size"
@@ -24,6 +24,7 @@ class Member:
         address: where other hosts fetch discriminators from it; None if they need not know.
         arriving: it has joined, but some worker still lacks a discriminator to go on with.
         told: what the host said of its workers when it arrived, for the algorithm.
+        sums_key: with which other hosts agree on masks with it; empty if answers are not masked.
         owes: the iterations of which it has not answered all questions, in order; for each of these
             questions, in order, the workers that were asked.
     """
@@ -32,6 +33,7 @@ class Member:
     address: str | None
     arriving: bool = True
     told: Mapping[str, Any] = field(default_factory=dict)
+    sums_key: str = ""
     owes: dict[int, list[list[int]]] = field(default_factory=dict)
 
 
@@ -44,7 +46,8 @@ class Membership:
         expected: the ranks that are expected at the start.
         identity: what must be equal on every rank: version, dataset file, shared settings.
         told: what the server tells every newcomer besides: the server's generation, the run's name.
-        return_seconds: how long the server keeps the rank of a lost worker for it.
+        return_seconds: how long the server keeps the rank of a lost worker for the host that had
+            it.
         iteration: the last that is done.
         most_ranks: the highest rank that may ever take part.
 
@@ -78,8 +81,10 @@ class Membership:
         self._most_ranks = most_ranks
         self._members: dict[int, Member] = {}
         self._admitted: dict[int, list[int]] = {}
-        self._keys: dict[int, bytes] = {}
+        self._carried: dict[int, list[int]] = {}
+        self._owners: dict[int, Owner] = {}
         self._gone: dict[int, float] = {}
+        self._arrived: set[int] = set()
         self._promised: dict[int, float] = {}
         self._shut_out: set[int] = set()
         self._samples: dict[int, int] = {}
@@ -165,17 +170,17 @@ class Membership:
             refusal = self._why_not(said)
             if refusal is not None:
                 return refusal
-            self._admitted[host] = said.workers
-            self._keys[host] = said.key.encode()
+            self._admitted[host] = self._carried[host] = said.workers
+            self._owners.update(dict.fromkeys(said.workers, said.owner))
+            self._promised.update((n, 0.0) for n in said.workers if n in self._promised)
             self._samples.update(said.num_samples)
             self._classes.update(said.class_counts)
             told = {"iteration": self.iteration, "checkpoint": self.checkpoint}
         return {**self._told, **told}
 
     def _why_not(self, said: Hello) -> str | None:
-        host = said.workers[0]
-        known = self._keys.get(host, b"")
-        is_the_same = bool(known) and secrets.compare_digest(said.key.encode(), known)
+        host, owner = said.workers[0], said.owner
+        is_the_same = owner.has_key_of(self._owners.get(host))
         returns = is_the_same and self._admitted.get(host) == said.workers
         taken = {rank for ranks in self._admitted.values() for rank in ranks}
         # A run that has begun takes new ranks. It may have begun here, under the last server of the
@@ -196,7 +201,21 @@ class Membership:
                     f"rank {worker} has joined already; start every rank once (if its machine has "
                     "just died, try again in a moment)"
                 )
+            if (left := self._kept_seconds(worker, owner)) > 0:
+                return (
+                    f"rank {worker} is kept for the host that was lost with it, for another "
+                    f"{ceil(left)} s; try again then, or take a free rank with mdgan join"
+                )
         return None
+
+    def _kept_seconds(self, worker: int, owner: Owner) -> float:
+        """How long a rank is still kept for another host, which was lost with it; else 0."""
+        known = self._owners.get(worker)
+        is_free = not self._begun or worker not in self._gone or self.waits_for(worker)
+        # While no host is left, training waits for any.
+        if is_free or not self._arrived or known is None or owner.is_same(known):
+            return 0.0
+        return self._gone[worker] + self._return_seconds - time.monotonic()
 
     # Which hosts are here: called by the server alone.
 
@@ -214,6 +233,12 @@ class Membership:
         """Every worker of a host has what it needs to go on."""
         if host in self._members:
             self._members[host].arriving = False
+            with self._lock:
+                self._arrived.add(host)
+
+    def carried(self, host: int) -> Collection[int]:
+        """The ranks that a host has, shut out or not, or had when it was here last."""
+        return self._carried.get(host, ())
 
     def told(self) -> dict[int, Mapping[str, Any]]:
         """By live host, what it said of its workers, for the algorithm."""
@@ -235,6 +260,7 @@ class Membership:
         now = time.monotonic()
         with self._lock:
             carried = self._admitted.pop(host, [])
+            self._arrived.discard(host)
             self._gone.update(dict.fromkeys(carried, now))
         return member.workers if member else []
 
@@ -252,6 +278,10 @@ class Membership:
         if host is not None:
             self._members[host].workers.remove(worker)
         return host
+
+    def owner(self, worker: int) -> Owner | None:
+        """The host that has a rank, or had it last."""
+        return self._owners.get(worker)
 
     @property
     def has_begun(self) -> bool:

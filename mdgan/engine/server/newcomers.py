@@ -1,6 +1,7 @@
 """Finds what hosts that have just joined lack, while training goes on."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
@@ -8,17 +9,22 @@ from mdgan import messages
 from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.engine.server.desk import in_words
 from mdgan.engine.server.membership import Membership
-from mdgan.gan.model_state import part_of
 from mdgan.messages import Message
 from mdgan.observe.run_observer import RunObserver
 from mdgan.transport.server_end import ServerTransport
+
+_MOST_TIMES, _WITHIN_SECONDS = 5, 600.0
+"""A rank gets what it lacks so often within so long. A host of another model uses up a few."""
+_KEY_LENGTH = 64
 
 
 class Newcomers:
     """Brings every host that joins to where its workers can train.
 
-    A worker that lacks a state gets the one that the server keeps for it. If there is none, it gets
-    a copy of what a live worker holds, where the algorithm allows that.
+    A worker that lacks a state gets the one that the server keeps for it, if its host is the one
+    that this came from. Else it gets a copy of a live worker's weights, where the algorithm allows
+    that. A rank gets something a few times only: what two copies differ in tells what their worker
+    has learnt between.
 
     Args:
         transport: the server's end.
@@ -26,6 +32,7 @@ class Newcomers:
         checkpoints: keeps states.
         observer: records which workers have joined.
         copied: see `ServerPart`; with None workers get no copies.
+        dismiss: ends the link to a host that must not come back, given why.
     """
 
     def __init__(
@@ -35,15 +42,18 @@ class Newcomers:
         checkpoints: ServerCheckpoints,
         observer: RunObserver,
         copied: str | None,
+        dismiss: Callable[[int, str], None],
     ) -> None:
         self._transport = transport
         self._members = members
         self._checkpoints = checkpoints
         self._observer = observer
         self._copied = copied
+        self._dismiss = dismiss
         self._needs: dict[int, list[int]] = {}  # host → its workers that lack a state
         self._asked: dict[int, int] = {}  # host → the host that was asked for a copy for it
         self._tries: dict[int, int] = {}  # host → how many copies it could not use
+        self._given: dict[int, list[float]] = {}  # worker → when it was given something
 
     def ready(self, host: int, message: Message) -> None:
         """Takes in a READY message: which of the host's workers can go on.
@@ -57,10 +67,17 @@ class Newcomers:
         if member is None or not member.arriving:
             return
         member.told = told or member.told
+        member.sums_key = str(message.fields.get("sums_key") or member.sums_key)[:_KEY_LENGTH]
         lacking = sorted(set(member.workers) - set(message.fields["holds"]))
         if lacking:
             self._needs[host] = lacking
             self._tries[host] = self._tries.get(host, -1) + 1
+            if any(self._num_given(worker) >= _MOST_TIMES for worker in lacking):
+                self._dismiss(
+                    host,
+                    f"rank(s) {in_words(lacking)} were given what they lack {_MOST_TIMES} times "
+                    f"within {_WITHIN_SECONDS / 60:.0f} min and still lack it; try again later",
+                )
             return
         self._forget(host)
         self._members.arrived(host)
@@ -76,11 +93,17 @@ class Newcomers:
             )
 
     def pass_on(self, giver: int, message: Message) -> None:
-        """A copy has come; every worker of the newcomer that lacks a state gets it."""
+        """A copy has come; every worker of the newcomer that lacks a state gets it.
+
+        Raises:
+            ValueError: it is none.
+        """
         taker = message.fields["taker"]
         if self._asked.get(taker) == giver:  # otherwise the newcomer has gone or been served
             (state,) = messages.by_worker(message).values()
-            self._hand_over(taker, dict.fromkeys(self._needs[taker], state))
+            if not (copy := self._copy_of(state)):
+                raise ValueError("a copy without weights")
+            self._hand_over(taker, dict.fromkeys(self._needs[taker], copy))
 
     def tend(self) -> None:
         """Finds states for newcomers: those kept here, or copies of live workers'."""
@@ -95,12 +118,14 @@ class Newcomers:
                 continue
             tries = self._tries[host]
             kept = {} if tries else self._kept_for(lacking)
-            no_copy = self._copied is None or (not givers and self._no_host_will_hold_one())
-            if kept or no_copy:
+            if kept or self._copied is None:
                 self._hand_over(host, kept)
+            elif not givers and self._no_host_will_hold_one():
+                self._hand_over(host, {} if tries else self._copies_of_kept(lacking))
             elif givers:
                 # Not always the same giver, and another one if its copy did not fit.
-                giver = sorted(givers)[(host + tries) % len(givers)]
+                times = self._num_given(lacking[0])
+                giver = sorted(givers)[(host + times) % len(givers)]
                 self._asked[host] = giver
                 copy = messages.copy(self._members.iteration, givers[giver][0], host)
                 self._transport.send(giver, copy)
@@ -114,19 +139,42 @@ class Newcomers:
         self._asked = {taker: giver for taker, giver in self._asked.items() if giver in here}
 
     def _kept_for(self, lacking: list[int]) -> dict[int, Mapping[str, Tensor]]:
-        """What the server keeps for some workers; if it keeps one state, the others get a copy."""
-        found = {worker: self._checkpoints.state_for(worker) for worker in lacking}
+        """What the server keeps for workers of this host; if it keeps one state, others get a copy.
+
+        A copy of a state that came from another host would do, too, but live workers know more.
+        """
+        saving = self._checkpoints
+        found = {n: saving.state_for(n) for n in lacking if saving.may_have(n)}
         kept = {worker: state for worker, state in found.items() if state is not None}
         if self._copied is not None and kept:
-            copy = part_of(next(iter(kept.values())), self._copied)
+            copy = self._copy_of(next(iter(kept.values())))
             return {worker: kept.get(worker, copy) for worker in lacking}
         return kept
+
+    def _copies_of_kept(self, lacking: list[int]) -> dict[int, Mapping[str, Tensor]]:
+        """Copies of what the server keeps for these workers, whichever hosts it came from."""
+        found = {n: self._copy_of(self._checkpoints.state_for(n) or {}) for n in lacking}
+        return {worker: copy for worker, copy in found.items() if copy}
+
+    def _copy_of(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """What another worker may have of a state."""
+        copied = self._copied
+        return {} if copied is None else {n: t for n, t in state.items() if n.startswith(copied)}
 
     def _hand_over(self, host: int, states: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Gives a newcomer what it lacks; its workers that get nothing go on as they are."""
         self._transport.send(host, messages.adopt(self._members.iteration, states))
+        for worker in self._needs[host]:
+            self._given.setdefault(worker, []).append(time.monotonic())
         self._needs.pop(host)
         self._asked.pop(host, None)
+
+    def _num_given(self, worker: int) -> int:
+        """How often a worker was given something lately."""
+        since = time.monotonic() - _WITHIN_SECONDS
+        lately = [at for at in self._given.get(worker, ()) if at > since]
+        self._given[worker] = lately
+        return len(lately)
 
     def _no_host_will_hold_one(self) -> bool:
         """Whether no live host has a state to copy, and none may still say that it has one."""

@@ -29,7 +29,7 @@ class Scoring:
     Args:
         channel: to the scorer; None if nothing is scored.
         settings: how often generators are scored.
-        real_is_known: the scorer has the real data itself, since no host carries any.
+        real_is_known: the scorer has real samples itself: no host carries any, or none tells.
 
     Attributes:
         extractor: what hosts need to describe their data, once the scorer has it.
@@ -49,6 +49,7 @@ class Scoring:
         self._real: dict[int, RealStatistics] = {}
         self._silent: dict[int, str] = {}  # hosts that cannot tell of their data, with the reason
         self._real_is_known = real_is_known
+        self._asks = not real_is_known
         self._pending = 0
         self._skipped = 0
         self._abandoned = False
@@ -74,6 +75,8 @@ class Scoring:
         iteration: int,
         generator: nn.Module,
         holdings: Callable[[], Mapping[str, Any]] = dict,
+        *,
+        ends: bool = False,
     ) -> None:
         """Hands the generator over if it is to be scored, and takes the scores that are there.
 
@@ -82,8 +85,9 @@ class Scoring:
             iteration: i, just done.
             generator: G.
             holdings: what is trained on, by worker; for `--label-prior data`.
+            ends: whether training ends here although more iterations were planned.
         """
-        last = iteration == self._iterations
+        last = ends or iteration == self._iterations
         if self.on and (passed(self._interval, before, iteration) or last):
             with self._observer.tracer.span("evaluate"):
                 self._submit(iteration, generator, holdings)
@@ -127,7 +131,7 @@ class Scoring:
 
     def ask(self, transport: ServerTransport) -> None:
         """Sends the extractor to the hosts that take part and have not had it, once it is there."""
-        if not self.on or self.extractor is None:
+        if not self.on or not self._asks or self.extractor is None:
             return
         for host in sorted(self._members.taking_part().keys() - self._asked - self._real.keys()):
             self._asked.add(host)
@@ -187,7 +191,9 @@ class Scoring:
         return self._described(self._members.taking_part())
 
     def _described(self, hosts: Collection[int]) -> bool:
-        return not self.on or set(hosts) <= self._real.keys() | self._silent.keys()
+        return (
+            not self.on or not self._asks or set(hosts) <= self._real.keys() | self._silent.keys()
+        )
 
     def _of_other_networks(self) -> list[int]:
         """The hosts whose statistics cannot be added to those of the majority."""

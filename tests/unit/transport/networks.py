@@ -21,6 +21,7 @@ from mdgan.transport.base import Admit, HostEvent, Joined, Received, Refused, Se
 from mdgan.transport.grpc_host import GrpcHostTransport
 from mdgan.transport.grpc_server import AcceptsFrom, GrpcServerTransport
 from mdgan.transport.host_end import HostTransport
+from mdgan.transport.limits import Most
 from mdgan.transport.memory import MemoryNetwork
 from mdgan.transport.server_end import ServerTransport
 from mdgan.transport.until import Until
@@ -28,8 +29,8 @@ from mdgan.transport.visit import ask
 
 KINDS = (*Kind, "BATCHES", "FEEDBACK", "SWAP", "SWAPPED", "DISCRIMINATORS")
 """Those of links and engine, and some of an algorithm."""
-ACCEPTS: dict[str, int] = dict.fromkeys(KINDS, 1 << 22)
-FROM_HOSTS = {"DISCRIMINATORS": 1 << 22}
+ACCEPTS: dict[str, Most] = dict.fromkeys(KINDS, Most(1 << 22, 1 << 22))
+FROM_HOSTS = {"DISCRIMINATORS": Most(1 << 22, 1 << 22)}
 LONG = 20.0
 """Seconds in which anything that is to happen has happened, on any machine."""
 SOON = 0.05
@@ -42,7 +43,7 @@ def admit_all(_hello: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"generation": 1}
 
 
-def accept_all(_hello: Mapping[str, Any]) -> Mapping[str, int]:
+def accept_all(_hello: Mapping[str, Any]) -> Mapping[str, Most]:
     return ACCEPTS
 
 
@@ -121,11 +122,12 @@ class RelayedNetwork(GrpcNetwork):
     """The same over TLS, where the server hands out what hosts lay out."""
 
     def __init__(self, timeouts: Timeouts = QUICK, admit: Admit = admit_all) -> None:
-        super().__init__(timeouts, admit, identity=_credentials(), relay=True)
+        super().__init__(timeouts, admit, identity=credentials(), relay=True)
 
 
 @cache
-def _credentials() -> Identity:
+def credentials() -> Identity:
+    """Those of one owner's machines."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.cred"
         write_shared(path, timedelta(days=1))

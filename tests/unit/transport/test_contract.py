@@ -13,6 +13,7 @@ from mdgan.messages import Message
 from mdgan.transport.base import SERVER, Asked, Joined, Lost, Received, Refused
 from mdgan.transport.frames import encode
 from mdgan.transport.host_end import HostTransport
+from mdgan.transport.server_end import ServerTransport
 from tests.unit.transport.networks import (
     LONG,
     QUICK,
@@ -22,6 +23,7 @@ from tests.unit.transport.networks import (
     Network,
     RelayedNetwork,
     admit_all,
+    host_of,
     in_threads,
     joined,
     listening,
@@ -232,6 +234,7 @@ def test_an_exchange_may_be_one_way_round(network: Network) -> None:
 
     in_threads(*(lambda n=n: work(n) for n in hosts))
     assert found == {1: 3.0, 2: 1.0, 3: 2.0}
+    assert not any(host.slow_givers for host in hosts.values())
 
 
 Pair = tuple[HostTransport, HostTransport, dict[int, Any]]
@@ -333,6 +336,7 @@ def test_a_giver_that_never_lays_out_is_lost_in_time_and_the_others_are_not(
     arrived = hosts[1].exchange(4, {}, [3, 2], addresses)
     assert value_of(arrived[2]) == 2.0
     assert isinstance(arrived[3], Lost)
+    assert 3 in hosts[1].slow_givers
     network.close()
 
 
@@ -341,3 +345,12 @@ def test_a_giver_without_an_address_is_lost(pair: Pair) -> None:
     assert taker.exchange(4, {}, [9], {**addresses, 9: None})[9] == Lost(
         9, "its address is unknown"
     )
+
+
+def test_a_server_that_ends_sends_no_host_away_for_good() -> None:
+    """It may have been replaced: the host must look on, at the other places, too."""
+    network = GrpcNetwork()
+    ServerTransport.close(network.server)  # as it begins to end: its place is still there
+    with pytest.raises(BadInput, match="is it still running"):
+        host_of(network, seconds=0.3)
+    network.close()

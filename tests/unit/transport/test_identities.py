@@ -90,6 +90,30 @@ def test_all_may_share_one_file(folder: Path) -> None:
     network.close()
 
 
+@pytest.mark.parametrize("shares", [False, True])
+def test_a_host_is_known_by_its_own_certificate_and_not_by_what_it_says(
+    folder: Path, shares: bool
+) -> None:
+    heard: list[str] = []
+
+    def admit(hello: Mapping[str, Any]) -> Mapping[str, Any]:
+        heard.append(hello["certificate"])
+        return admit_all(hello)
+
+    server, *names = ["shared"] * 4 if shares else ["server", "worker", "three", "worker"]
+    network = GrpcNetwork(admit=admit, identity=identity(folder, server))
+    for rank, name in zip((1, 3, 1), names, strict=True):
+        said = {"host": rank, "workers": [rank], "certificate": "another's"}
+        host_of(network, said, FOR_EVER, identity=identity(folder, name)).close()
+    first, other, again = heard
+    if shares:  # it tells nothing: any machine of the run may show it
+        assert heard == ["", "", ""]
+    else:
+        assert len(first) == 64
+        assert first == again != other
+    network.close()
+
+
 def test_a_rank_that_the_certificate_does_not_name(network: GrpcNetwork, folder: Path) -> None:
     says = r"its certificate \(three\) names ranks 3,4, not 5"
     with pytest.raises(BadInput, match=f"the server refused this host: {says}"):

@@ -8,10 +8,11 @@ from functools import partial
 
 import pytest
 
-from mdgan.messages import Kind
+from mdgan.messages import Kind, Message
 from mdgan.transport.base import SERVER, Joined, Lost
-from mdgan.transport.frames import PIECE_BYTES, Frame
+from mdgan.transport.frames import PIECE_BYTES, Frame, encode
 from mdgan.transport.grpc_host import GrpcHostTransport
+from mdgan.transport.limits import Most
 from mdgan.transport.links_pb2 import Piece
 from mdgan.transport.streams import Outbox
 from tests.processes import wait_until
@@ -59,12 +60,13 @@ def handmade(*pieces: bytes) -> Frame:
         (lying("", 64), "message is not expected"),
         (lying("FEEDBACK", 7, b"12"), "a FEEDBACK message comes in pieces of a wrong size"),
         (Frame("FEEDBACK", 1, bytes(1000)), "damaged FEEDBACK message"),
+        (encode(Message("FEEDBACK", 1, {"x": [[]] * 30_000})), "at most 65536 are expected"),
         (handmade(b"\xff" * 100), ""),
         (handmade(bytes(2 * PIECE_BYTES)), ""),
     ],
 )
 def test_a_host_that_breaks_the_rules_is_lost_and_nobody_else(frame: Frame, says: str) -> None:
-    expected = {"FEEDBACK": 1 << 20, "DISCRIMINATORS": 1 << 20}
+    expected = dict.fromkeys(("FEEDBACK", "DISCRIMINATORS"), Most(1 << 20, 1 << 16))
     network = GrpcNetwork(accepts_from=lambda _: expected)
     hosts = joined(network, 1, 2)
     liar = hosts[2]

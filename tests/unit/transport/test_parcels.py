@@ -1,5 +1,6 @@
 """Givers and takers that are not what they should be; the rest is in the contract."""
 
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.unit.transport.networks import (
     LONG,
     QUICK,
     GrpcNetwork,
+    credentials,
     in_threads,
     joined,
     listening,
@@ -89,17 +91,60 @@ def test_a_relayed_host_that_leaves_has_its_newest_parcels_fetched() -> None:
     network.close()
 
 
-def test_a_host_with_a_port_that_the_server_cannot_reach_is_relayed(
-    network: GrpcNetwork, monkeypatch: pytest.MonkeyPatch
+SOCKET, NEAR, FAR, FAR_6 = "unix:", "ipv4:127.0.0.1:4", "ipv4:10.0.0.7:4", "ipv6:%5Bfd00::7%5D:4"
+
+
+@pytest.mark.parametrize(
+    ("place", "peer", "relay", "told"),
+    [
+        (None, FAR, "auto", RELAY),
+        ("unix:/somewhere", SOCKET, "auto", "unix:/somewhere"),
+        ("unix:/somewhere", FAR, "never", None),
+        ("127.0.0.1:1", NEAR, "auto", RELAY),  # no host is there
+        ("127.0.0.1:1", NEAR, "never", "127.0.0.1:1"),
+        ("127.0.0.1:1", FAR, "never", None),
+        ("10.0.0.7:9", FAR, "never", "10.0.0.7:9"),
+        ("10.0.0.7:9", "ipv6:%5B::ffff:10.0.0.7%5D:4", "never", "10.0.0.7:9"),
+        ("[fd00::7]:9", FAR_6, "never", "[fd00::7]:9"),
+        ("10.0.0.8:9", FAR, "never", None),
+        ("10.0.0.7:0", FAR, "never", None),
+        ("10.0.0.7:99999", FAR, "never", None),
+        ("0.0.0.0:9", FAR, "never", None),
+        ("169.254.169.254:80", FAR, "never", None),
+        ("224.0.0.1:9", FAR, "never", None),
+        ("internal.example:22", FAR, "never", None),
+        ("dns:///internal.example:22", FAR, "auto", RELAY),
+        ("9" * 400, FAR, "auto", RELAY),
+    ],
+)
+def test_other_hosts_are_not_sent_where_a_host_is_not(
+    network: GrpcNetwork,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str | None,
+    peer: str,
+    relay: str,
+    told: str | None,
 ) -> None:
-    monkeypatch.setattr("mdgan.transport.grpc_server._REACH_SECONDS", 0.2)
+    server, tried = network.server, list[str]()
+    assert isinstance(server, GrpcServerTransport)
+    monkeypatch.setattr(server, "_reaches", tried.append)
+    assert server._place_of({"listens": place, "relay": relay}, peer) == told
+    assert set(tried) <= {"127.0.0.1:1", "10.0.0.8:9"}
+
+
+def test_the_server_tries_whether_a_host_of_the_run_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network = GrpcNetwork(identity=credentials())
     server = network.server
     assert isinstance(server, GrpcServerTransport)
-    reached = {
-        listens: not server._is_relayed({"listens": listens, "relay": "auto"})
-        for listens in ("127.0.0.1:1", "unix:/somewhere", None, "dns:///evil", "9" * 400)
-    }
-    assert [listens for listens, is_reached in reached.items() if is_reached] == ["unix:/somewhere"]
+    place = listening(network, {1: network.join(1, {})})[1]
+    assert server._place_of({"listens": place, "relay": "auto"}, NEAR) == place
+    monkeypatch.setattr("mdgan.transport.grpc_server._REACH_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        other = f"127.0.0.1:{stranger.getsockname()[1]}"
+        assert server._place_of({"listens": other, "relay": "auto"}, NEAR) == RELAY
+    network.close()
 
 
 @pytest.mark.parametrize("is_halted", [True, False])

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from mdgan.messages import Kind, Message
 from mdgan.transport.frames import MOST_BYTES, PIECE_BYTES, Frame, WireError, decode, encode
 from mdgan.transport.frames import next_frame as read
+from mdgan.transport.limits import Most
 from mdgan.transport.links_pb2 import Piece
 from tests.unit.transport.networks import ACCEPTS, note
 
-LARGE = dict.fromkeys(ACCEPTS, 1 << 40)
+LARGE = dict.fromkeys(ACCEPTS, Most(1 << 40, 1 << 64))
 
 
 def sent(frame: Frame) -> list[Piece]:
@@ -50,11 +51,11 @@ def test_what_several_hosts_get_is_cut_once() -> None:
 def test_only_what_is_accepted_is_read() -> None:
     frame = encode(note(1))
     size = len(frame.body)
-    assert read(iter(sent(frame)), {frame.kind: size}) == frame
+    assert read(iter(sent(frame)), {frame.kind: Most(size, size)}) == frame
     with pytest.raises(WireError, match="a DISCRIMINATORS message is not expected"):
-        read(iter(sent(frame)), {"SWAP": 1 << 30})
+        read(iter(sent(frame)), {"SWAP": Most(1 << 30, 1 << 30)})
     with pytest.raises(WireError, match=f"of {size} bytes, at most {size - 1} are expected"):
-        read(iter(sent(frame)), {frame.kind: size - 1})
+        read(iter(sent(frame)), {frame.kind: Most(size - 1, size)})
 
 
 @pytest.mark.parametrize("kind", ["", "swap", "\x1b[31m", "A" * 10_000, "Ü"])
@@ -97,7 +98,7 @@ def test_a_size_that_is_a_lie(pieces: list[Piece], says: str) -> None:
         read(iter(pieces), ACCEPTS)
 
 
-def taken_bytes(pieces: Iterator[Piece], accepts: dict[str, int]) -> int:
+def taken_bytes(pieces: Iterator[Piece], accepts: dict[str, Most]) -> int:
     """The most memory that reading takes until it is refused."""
     tracemalloc.start()
     with pytest.raises(WireError):
@@ -110,13 +111,13 @@ def taken_bytes(pieces: Iterator[Piece], accepts: dict[str, int]) -> int:
 @pytest.mark.parametrize(
     ("first", "accepts"),
     [
-        (Piece(kind="SWAP", size=1 << 33), {"SWAP": 1000}),
-        (Piece(kind=Kind.EXTRACTOR, size=1 << 33), {"SWAP": 1 << 33}),
-        (Piece(kind="SWAP", size=1 << 33), {"SWAP": 1 << 33}),  # and nothing comes
+        (Piece(kind="SWAP", size=1 << 33), {"SWAP": Most(1000, 1000)}),
+        (Piece(kind=Kind.EXTRACTOR, size=1 << 33), {"SWAP": Most(1 << 33, 1 << 33)}),
+        (Piece(kind="SWAP", size=1 << 33), {"SWAP": Most(1 << 33, 1 << 33)}),  # and nothing comes
     ],
 )
 def test_an_announced_message_takes_no_memory_before_it_comes(
-    first: Piece, accepts: dict[str, int]
+    first: Piece, accepts: dict[str, Most]
 ) -> None:
     assert taken_bytes(iter([first]), accepts) < 1 << 16
 
@@ -127,7 +128,7 @@ def test_an_endless_message_takes_no_more_than_it_announced() -> None:
         while True:
             yield Piece(data=WHOLE)
 
-    assert taken_bytes(endless(), {"SWAP": 1 << 22}) < 4 * PIECE_BYTES
+    assert taken_bytes(endless(), {"SWAP": Most(1 << 22, 1 << 22)}) < 4 * PIECE_BYTES
 
 
 pieces = st.builds(
@@ -144,7 +145,7 @@ pieces = st.builds(
 def test_any_pieces_make_messages_of_their_sizes_or_none(given: list[Piece]) -> None:
     coming = iter(given)
     try:
-        while (frame := read(coming, {"SWAP": 10})) is not None:
+        while (frame := read(coming, {"SWAP": Most(10, 1 << 64)})) is not None:
             assert frame.kind == "SWAP"
             assert len(frame.body) <= 10
     except WireError:

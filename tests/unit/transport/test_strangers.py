@@ -15,6 +15,7 @@ from mdgan.errors import BadInput
 from mdgan.messages import Kind, Message
 from mdgan.transport.base import Joined, Lost, Refused
 from mdgan.transport.frames import Frame, encode
+from mdgan.transport.limits import Most
 from mdgan.transport.links_pb2 import Hello, Piece, Welcome
 from mdgan.transport.streams import ASK, TAKE_PART, WATCH, open_channel
 from tests.processes import wait_until
@@ -274,8 +275,8 @@ def test_an_error_of_who_decides_is_a_refusal_and_told_in_one_printable_line() -
 
 
 def test_an_error_about_what_a_host_may_send_costs_only_its_link() -> None:
-    def accepts_from(hello: Mapping[str, Any]) -> Mapping[str, int]:
-        return {"FEEDBACK": int(hello["num_samples"]["1"])}
+    def accepts_from(hello: Mapping[str, Any]) -> Mapping[str, Most]:
+        return {"FEEDBACK": Most(int(hello["num_samples"]["1"]), 100)}
 
     network = GrpcNetwork(accepts_from=accepts_from)
     with pytest.raises(BadInput):

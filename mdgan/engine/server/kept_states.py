@@ -1,0 +1,132 @@
+"""The states of workers that the server keeps, and which host may have each of them."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from torch import Tensor
+
+from mdgan.engine.hello import Owner
+from mdgan.engine.server.membership import Membership
+from mdgan.storage.checkpoints import Checkpoints
+from mdgan.storage.manifest import Manifest
+
+State = Mapping[str, Tensor]
+
+
+class _Left(NamedTuple):
+    """A state, and the host that it came from; None if it is for any host."""
+
+    state: State
+    owner: Owner | None
+
+
+class _Committed(NamedTuple):
+    """A checkpoint, and the hosts that the states of its workers came from, as far as known."""
+
+    manifest: Manifest
+    owners: dict[int, Owner]
+
+
+class KeptStates:
+    """Keeps what workers left when they went, and knows the newest checkpoint.
+
+    A worker's whole state tells which samples it has seen, and its optimizer's moments what it has
+    learnt from the last ones. So it goes back to the host that it came from and to no other that
+    takes the rank. When a run goes on from a checkpoint, all of its processes are new: until
+    training begins, the first host that comes with a rank is believed.
+
+    Args:
+        store: the checkpoints of the run.
+        members: the hosts and workers that take part.
+        committed: the checkpoint that the run goes on from.
+        believes_first: whether such a host is believed. A server that takes over from one that died
+            finds hosts that still hold their own states, so it believes none that lacks one.
+    """
+
+    def __init__(
+        self,
+        store: Checkpoints,
+        members: Membership,
+        committed: Manifest | None,
+        *,
+        believes_first: bool = True,
+    ) -> None:
+        self._store = store
+        self._members = members
+        self._believes_first = believes_first
+        self._left: dict[int, _Left] = {}
+        # One value, since the background thread that writes checkpoints replaces it.
+        self._committed = None if committed is None else _Committed(committed, {})
+
+    @property
+    def newest(self) -> Manifest | None:
+        """The newest checkpoint that is written."""
+        return None if self._committed is None else self._committed.manifest
+
+    def keep(self, states: Mapping[int, State]) -> None:
+        """Keeps states that are for whichever hosts come, until they have them."""
+        self._left.update({worker: _Left(state, None) for worker, state in states.items()})
+
+    def leave(self, states: Mapping[int, State]) -> None:
+        """Keeps what workers that go have left."""
+        for worker, state in states.items():
+            self._left[worker] = _Left(state, self._members.owner(worker))
+
+    def hold(self, workers: Iterable[int]) -> None:
+        """Workers have states again: forgets what they left here when they went."""
+        for worker in workers:
+            self._left.pop(worker, None)
+            self._believe(worker, self._members.owner(worker))
+
+    def left(self) -> dict[str, State]:
+        """By the worker's number, what is kept besides the checkpoint."""
+        return {str(worker): left.state for worker, left in self._left.items()}
+
+    def owners(self, workers: Iterable[int]) -> dict[int, Owner]:
+        """Where the states come from that these workers are about to send, and those `left`."""
+        known = {worker: left.owner for worker, left in self._left.items()}
+        known |= {worker: self._members.owner(worker) for worker in workers}
+        return {worker: owner for worker, owner in known.items() if owner is not None}
+
+    def commit(
+        self, manifest: Manifest, owners: Mapping[int, Owner], borrowed: Collection[str]
+    ) -> None:
+        """A checkpoint is written; called by the thread that has written it.
+
+        Args:
+            manifest: the checkpoint.
+            owners: where the states in it come from.
+            borrowed: the workers whose states are those of the checkpoint before.
+        """
+        before = {} if self._committed is None else self._committed.owners
+        lent = {n: owner for n, owner in before.items() if str(n) in borrowed}
+        own = {n: owner for n, owner in owners.items() if str(n) not in borrowed}
+        self._committed = _Committed(manifest, {**lent, **own})
+
+    def state_for(self, worker: int) -> State | None:
+        """What is kept for a worker, if anything is, whichever host it came from."""
+        if worker in self._left:
+            return self._left[worker].state
+        newest = self.newest
+        stored = None if newest is None else newest.files.get(str(worker))
+        if newest is None or stored is None:
+            return None
+        return self._store.find(newest.iteration, stored)
+
+    def may_have(self, worker: int) -> bool:
+        """Whether the host that has come with a worker's rank may have the worker's whole state."""
+        taker = self._members.owner(worker)
+        if worker in self._left:
+            owner = self._left[worker].owner
+            return owner is None or owner.is_same(taker)
+        self._believe(worker, taker)
+        committed = self._committed
+        return committed is not None and _is_of(committed.owners.get(worker), taker)
+
+    def _believe(self, worker: int, taker: Owner | None) -> None:
+        if self._believes_first and not self._members.has_begun and taker and self._committed:
+            self._committed.owners.setdefault(worker, taker)
+
+
+def _is_of(owner: Owner | None, taker: Owner | None) -> bool:
+    return owner is not None and owner.is_same(taker)

@@ -1,0 +1,141 @@
+"""What hosts tell of what they did when: checked, bounded and recorded.
+
+Reports and `mdgan watch` read it back for as long as the run is kept, so nothing odd may get there.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from mdgan.engine.server.membership import Membership
+from mdgan.messages import Message
+from mdgan.observe.run_observer import RunObserver
+from mdgan.records.recorded_run import MOST_NAMES, SpanName
+from mdgan.records.rows import Count, Rank, Seconds
+from mdgan.records.values import said_bytes
+
+MOST_BYTES = 64 << 20
+"""What is recorded of one host at most, beside `BYTES_A_SECOND`."""
+BYTES_A_SECOND = 512
+"""For what a host has moved and holds, which it tells however long a run is."""
+_OF_AN_EVENT_BYTES = 512
+_AFTER_SECONDS = 60.0
+"""Clocks of two machines may differ by so much."""
+_BEFORE_SECONDS = 86400.0
+"""A host may have been there for so long before this server."""
+
+_After = Annotated[int, Meta(gt=-(1 << 53), lt=1 << 53)]
+_Micros = Annotated[int, Meta(ge=0, lt=1 << 53)]
+_Clock = Annotated[float, Meta(gt=-1e12, lt=1e12)]
+_KindName = Annotated[str, Meta(pattern=r"\A[A-Z]{1,16}\Z")]
+_Moved = Annotated[dict[_KindName, Count], Meta(max_length=64)]
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """What `Tracer.take` gives for one iteration."""
+
+    iteration: Count
+    start: _Clock
+    spans: list[tuple[SpanName, Count, _After, _Micros, Count]]
+
+    def within(self, first: float, last: float) -> bool:
+        """Whether all of it was between two times of the server's clock."""
+        begins = [after for _, _, after, _, _ in self.spans]
+        ends = [after + long for _, _, after, long, _ in self.spans]
+        begin = self.start + min(begins, default=0) / 1e6
+        return first < begin and self.start + max(ends, default=0) / 1e6 < last
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What `messages.spans` makes; see there."""
+
+    rows: list[_Row]
+    sent_bytes: _Moved
+    received_bytes: _Moved
+    memory_bytes: Count = 0
+    fetching: dict[str, Any] | None = None
+    profile: dict[str, Any] | None = None
+    epsilon: dict[Rank, Seconds] = {}
+
+
+class Timelines:
+    """Takes in SPANS messages.
+
+    Args:
+        members: know which ranks a host carries.
+        observer: records.
+        iterations: I.
+        clock: seconds; the server's.
+    """
+
+    def __init__(
+        self,
+        members: Membership,
+        observer: RunObserver,
+        iterations: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._members = members
+        self._observer = observer
+        self._iterations = iterations
+        self._clock = clock
+        self._began = clock()
+        self._names: dict[int, set[str]] = {}
+        self._bytes: dict[int, int] = {}
+        self._noted: set[tuple[int, str]] = set()
+
+    def note(self, host: int, message: Message) -> None:
+        """Records what a host tells.
+
+        Raises:
+            ValueError: no host tells such a thing.
+        """
+        told = msgspec.convert(dict(message.fields), _Told, str_keys=True)
+        self._check(host, message.iteration, told)
+        most = MOST_BYTES + BYTES_A_SECOND * (self._clock() - self._began)
+        if self._bytes.get(host, 0) > most:
+            self._note_once(host, "much", f"told {said_bytes(most)} of what it does, and more is")
+            return
+        role, rows = f"host-{host}", self._of_this_time(host, told.rows)
+        moved = told.sent_bytes, told.received_bytes
+        written = self._observer.spans(
+            role, message.iteration, rows, *moved, memory_bytes=told.memory_bytes
+        )
+        about: Mapping[str, Any] = {"fetching": told.fetching, "profile": told.profile}
+        written += _OF_AN_EVENT_BYTES * sum(own is not None for own in about.values())
+        carried = self._members.carried(host)
+        if epsilon := {n: own for n, own in told.epsilon.items() if n in carried}:
+            written += _OF_AN_EVENT_BYTES * len(epsilon)
+            self._observer.spent(message.iteration, epsilon)
+        self._bytes[host] = self._bytes.get(host, 0) + written
+        self._observer.of_process(role, message.iteration, about)
+
+    def _check(self, host: int, iteration: int, told: _Told) -> None:
+        spans = [span for row in told.rows for span in row.spans]
+        names = self._names.setdefault(host, set())
+        names.update(span[0] for span in spans)
+        if len(names) > MOST_NAMES:
+            raise ValueError(f"it has done more than {MOST_NAMES} different things")
+        strangers = {span[1] for span in spans} - {0, *self._members.carried(host)}
+        if strangers:
+            raise ValueError(f"it does not carry rank {min(strangers)}")
+        if max([iteration, *(row.iteration for row in told.rows)]) > self._iterations:
+            raise ValueError(f"the run has {self._iterations} iterations")
+        if iteration < 0:
+            raise ValueError(f"iteration {iteration}")
+
+    def _of_this_time(self, host: int, rows: list[_Row]) -> list[Mapping[str, Any]]:
+        """The rows of the time of the run; clocks may be wrong without bad intent."""
+        first, last = self._began - _BEFORE_SECONDS, self._clock() + _AFTER_SECONDS
+        kept = [row for row in rows if row.within(first, last)]
+        if len(kept) < len(rows):
+            self._note_once(host, "time", "told of a time before or after the run, which is")
+        return [msgspec.structs.asdict(row) for row in kept]
+
+    def _note_once(self, host: int, topic: str, what: str) -> None:
+        if (host, topic) not in self._noted:
+            self._noted.add((host, topic))
+            self._observer.note(f"host {host} has {what} not recorded")

@@ -1,0 +1,86 @@
+"""Writes a run's records while training goes on, whatever becomes of the disk."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from mdgan.errors import NotSaved, cannot_write
+
+_log = logging.getLogger(__name__)
+
+
+class RecordWriter:
+    """Tries each write. One that fails costs a record, and a line in the log if it is the first.
+
+    Args:
+        run: the run's folder.
+        may_write: called before each write; raises OSError if the folder is not there, and any
+            other error if another process has taken over the run.
+        at_begin: takes over a folder with records of a run that goes on. It is called when training
+            begins; until then all writes wait, as what fails before must leave the folder as it
+            was. None for a new folder, into which everything is written at once.
+
+    Attributes:
+        trouble: one line on the last write that failed; empty if none has.
+        is_strict: whether a write that fails ends training.
+    """
+
+    def __init__(
+        self, run: Path, may_write: Callable[[], None], at_begin: Callable[[], None] | None
+    ) -> None:
+        self.trouble = ""
+        self.is_strict = False
+        self._run = run
+        self._may_write = may_write
+        self._at_begin = at_begin
+        self._waiting: list[Callable[[], object]] = []
+        self._is_told = False
+
+    def __call__(self, write: Callable[[], object]) -> bool:
+        """Writes now, or when training begins.
+
+        Args:
+            write: writes; it may raise OSError.
+
+        Returns:
+            Whether that did not fail.
+
+        Raises:
+            NotSaved: it failed, and `is_strict`.
+        """
+        if self._at_begin is not None:
+            self._waiting.append(write)
+            return True
+        try:
+            self._may_write()
+            write()
+        except OSError as error:
+            self.trouble = cannot_write(error.filename or self._run, error)
+            if self.is_strict:
+                raise NotSaved(self.trouble) from error
+            self._tell(error)
+            return False
+        return True
+
+    def begin(self) -> None:
+        """Training begins: takes over the folder, and makes up for the writes that waited."""
+        if self._at_begin is None:
+            return
+        self._may_write()
+        self._at_begin()
+        self._at_begin = None
+        for write in self._waiting:
+            self(write)
+        self._waiting.clear()
+
+    def recovered(self) -> None:
+        """What is largest could be written again; says so, and tells of the next trouble too."""
+        if self._is_told:
+            _log.info("%s can be written again", self._run)
+        self._is_told = False
+
+    def _tell(self, error: OSError) -> None:
+        if not self._is_told:
+            name = error.filename or self._run
+            _log.info("warning: cannot write %s: %s; training goes on", name, error.strerror)
+        self._is_told = True

@@ -1,0 +1,90 @@
+"""Strangers flood the server's port; `pytest -s` prints what honest hosts lose."""
+
+import json
+import signal
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mdgan.credentials.identity import read_credentials
+from mdgan.timeouts import Timeouts
+from mdgan.transport.until import Until
+from tests.processes import (
+    MDGAN,
+    finish,
+    read_events,
+    read_metrics,
+    read_status,
+    run_here,
+    start,
+    start_anew,
+    wait_until,
+)
+
+REPOSITORY = Path(__file__).parents[2]
+QUESTIONS = 20
+SECONDS = 20
+TRAIN = [*MDGAN, "train", "--world-size", "3", "--iterations", "100000", "--batch-size", "8"]
+TRAIN += ["--threads", "1", "--log-interval", "1", "--sample-interval", "0", "--eval-interval", "0"]
+TRAIN += ["--checkpoint-interval", "0", "--credentials", "run.cred"]
+
+
+def rate(folder: Path, seconds: float) -> float:
+    """Iterations a second, over some seconds from now on."""
+    before = len(read_metrics(folder))
+    time.sleep(seconds)  # what is measured is what happens meanwhile
+    return (len(read_metrics(folder)) - before) / seconds
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_honest_hosts_come_in_and_train_while_strangers_knock(tmp_path: Path) -> None:
+    from mdgan.transport.visit import ask
+
+    assert run_here("credentials", "new", "run.cred", cwd=tmp_path).status == 0
+    listen = ["--ranks", "0", "--listen", "127.0.0.1:0", "--out", "run"]
+    server = start([*TRAIN, *listen], tmp_path)
+    run = tmp_path / "run"
+    wait_until((run / "run.json").exists, "the server is there")
+    place = read_status(run)["listens"]
+    port = place.rpartition(":")[2]
+    hosts = start([*TRAIN, "--ranks", "1..2", "--master-port", port], tmp_path)
+    wait_until(lambda: len(read_metrics(run)) > 20, "training goes on")
+    quiet = rate(run, 5.0)
+    process = psutil.Process(read_status(run)["process"])
+    memory = process.memory_info().rss
+
+    knocks = start_anew(
+        [sys.executable, "-m", "tests.hostile.knocking", port, str(SECONDS)], REPOSITORY
+    )
+    identity, timeouts = read_credentials(tmp_path / "run.cred"), Timeouts(connect=20.0)
+    waits, most_files = [], 0
+    before, began = len(read_metrics(run)), time.monotonic()
+    for _ in range(QUESTIONS):
+        asked = time.monotonic()
+        assert ask(place, identity, timeouts, Until(20.0))["rank"] >= 3
+        waits.append(time.monotonic() - asked)
+        most_files = max(most_files, process.num_fds())
+        time.sleep(0.5)  # so that questions are spread over the flood
+    flooded = (len(read_metrics(run)) - before) / (time.monotonic() - began)
+    newcomer = start([*MDGAN, "join", "--master-port", port, "--credentials", "run.cred"], tmp_path)
+    wait_until(lambda: bool(read_events(run, "joined")), "a newcomer takes part")
+    said = finish(knocks, 60)
+    grown = process.memory_info().rss - memory
+    assert read_events(run, "lost") == []
+    hosts.send_signal(signal.SIGTERM)
+    server.send_signal(signal.SIGINT)
+    for end in (server, hosts, newcomer):
+        result = finish(end)
+        assert "Traceback" not in result.errors
+    print(
+        f"\nknocks: {said.output.strip()}; iterations a second: {quiet:.1f} before, {flooded:.1f} "
+        f"during; a question: {statistics.median(waits):.3f} s, at most {max(waits):.3f} s; "
+        f"server: at most {most_files} open files, {grown / 1e6:+.0f} MB"
+    )
+    assert json.loads(said.output)["silent"] > QUESTIONS
+    assert flooded > 0

@@ -1,0 +1,88 @@
+"""A host that lies in what it tells of its own doings, which reports and `watch` read."""
+
+import json
+from collections.abc import Callable
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mdgan.engine.server import timelines
+from mdgan.inspect.chrome_trace import write_chrome_trace
+from mdgan.messages import Kind, Message
+from mdgan.observe.tracer import MOST_SPANS
+from mdgan.records.recorded_run import RecordedRun
+from tests.hostile.bench import RANK, Hostile, hostile_run, with_fields
+from tests.processes import run_here
+
+Row = dict[str, Any]
+
+
+def of(*spans: Any, start: Any = None, iteration: Any = 1, **more: Any) -> Callable[[Row], Row]:
+    """Makes one row of an honest one."""
+    return lambda row: {
+        "iteration": iteration,
+        "start": row["start"] if start is None else start,
+        "spans": list(spans),
+        **more,
+    }
+
+
+LIES: dict[str, Callable[[Row], Row]] = {
+    "a name that moves terminals": of(["\x1b[2J", 0, 0, 1, 0]),
+    "a name that is a list": of([[], 0, 0, 1, 0]),
+    "no name": of(["", 0, 0, 1, 0]),
+    "a long name": of(["x" * 1000, 0, 0, 1, 0]),
+    "many names": of(*([f"{n:x}", 0, 0, 1, 0] for n in range(100))),
+    "a foreign worker": of(["train", 1, 0, 1, 0]),
+    "a huge worker": of(["train", 10**400, 0, 1, 0]),
+    "NaN": of(["train", 0, nan, 1, 0]),
+    "endless": of(["train", 0, 0, inf, 0]),
+    "negative": of(["train", 0, 0, -(10**9), 0]),
+    "before all others": of(["train", 0, -(10**15), 1, 0]),
+    "of a negative size": of(["train", 0, 0, 1, -5]),
+    "half a span": of(["train", 0]),
+    "no time": of(["train", 0, 0, 1, 0], start=nan),
+    "before the world": of(["train", 0, 0, 1, 0], start=-1e9),
+    "after the end": of(["train", 0, 0, 10**15, 0]),
+    "an iteration that never was": of(["train", 0, 0, 1, 0], iteration=10**9),
+    "half an iteration": of(["train", 0, 0, 1, 0], iteration=0.5),
+}
+
+
+def told(ran: Any) -> list[Row]:
+    lines = (ran.folder / "trace" / f"host-{RANK}.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    "lie",
+    ["NaN", *(pytest.param(lie, marks=pytest.mark.slow) for lie in LIES if lie != "NaN")],
+)
+def test_odd_spans_reach_no_record(tmp_path: Path, lie: str) -> None:
+    def change(message: Message) -> Message:
+        rows = message.fields["rows"]
+        return with_fields(message, rows=[*rows, *map(LIES[lie], rows[:1])])
+
+    ran = hostile_run(tmp_path, Hostile(Kind.SPANS, change))
+    assert not ran.harm
+    assert not RecordedRun.read(ran.folder).damage
+    write_chrome_trace(ran.folder, tmp_path / "trace.json")
+    if lie != "NaN":  # drawing a report takes long
+        assert run_here("report", "run", cwd=tmp_path).status == 0
+    assert run_here("watch", "run", "--once", cwd=tmp_path).status == 0
+
+
+def test_what_one_host_tells_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timelines, "MOST_BYTES", 200_000)
+
+    def flood(message: Message) -> list[Message]:
+        begin = message.fields["rows"][0]["start"]
+        row = of(*[["train", RANK, 0, 1, 0]] * (MOST_SPANS // 2), start=begin)({})
+        return [with_fields(message, rows=[row])] * 20
+
+    ran = hostile_run(tmp_path, Hostile(Kind.SPANS, flood))
+    assert not ran.harm
+    assert 200_000 < sum(len(json.dumps(row)) for row in told(ran)) < 500_000
+    assert ran.result.errors.count("more is not recorded") == 1
