@@ -27,15 +27,21 @@ def check_killed(folder: Path, phases: Sequence[str]) -> None:
     check_left_whole(folder / "run", last)
     lost = read_events(folder / "run", "lost")
     assert [event["workers"] for event in lost] == [[worker] for worker in workers]
-    for worker, event in zip(workers, lost, strict=True):
-        assert 8 * worker <= event["iteration"] < 8 * worker + 6
+    for worker, phase, event in zip(workers, phases, lost, strict=True):
+        assert 8 * worker <= event["iteration"]
+        # How far training gets while a thread writes a checkpoint is a question of the disk.
+        by_thread = phase in {"write", "report"}
+        assert by_thread or event["iteration"] < 8 * worker + 6
         assert event["reason"] == "its connection closed"
         assert f"rank {worker} was killed by signal 9" in ended.errors
         left = f"lost rank(s) {worker}: its connection closed; {len(workers) + 2 - worker} left"
         assert left in ended.errors
-        swaps = [s for s in read_events(folder / "run", "swap") if s["iteration"] > 8 * worker + 2]
+        swaps = [
+            s for s in read_events(folder / "run", "swap") if s["iteration"] > event["iteration"]
+        ]
         assert not any(str(worker) in swap["given"] for swap in swaps)
-        assert all(swap["exact"] for swap in swaps if swap["iteration"] < 8 * worker + 8)
+        whole = event["iteration"] if by_thread else 8 * worker + 8
+        assert all(swap["exact"] for swap in swaps if swap["iteration"] < whole)
     (attendance,) = read_events(folder / "run", "attendance")
     assert attendance["workers"]["1"] == {"answered": last}
     # The survivor's training was not cut short by a partner that died in a swap.

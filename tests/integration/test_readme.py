@@ -29,7 +29,16 @@ NOT_OURS = {
     *("--nnodes", "--max-restarts", "--rdzv-backend", "--rdzv-endpoint", "--head"),
     # Of benchmarks:
     *("--attacks", "--before", "--first-seed", "--rules", "--clients", "--fraction", "--rounds"),
-    *("--batch-sizes", "--megabits", "--work", "--repeats"),
+    *(
+        "--batch-sizes",
+        "--megabits",
+        "--work",
+        "--repeats",
+        "--seeds",
+        "--honest-seeds",
+        "--riders",
+        "--partitions",
+    ),
     "--backend",  # the changelog says that it is gone
 }
 
