@@ -44,6 +44,7 @@ from mdgan.timeouts import Timeouts
 from mdgan.transport.base import Joined
 from mdgan.transport.frames import decode, encode
 from mdgan.transport.host_end import HostTransport
+from mdgan.transport.limits import Most
 from mdgan.transport.until import Until
 
 CPU = torch.device("cpu")
@@ -190,7 +191,7 @@ def join(place: str, credentials: str) -> HostTransport:
     from mdgan.transport.grpc_host import GrpcHostTransport
 
     identity = read_credentials(Path(credentials)) if credentials else None
-    accepts: dict[str, int] = {Kind.SPANS: 1 << 20}
+    accepts: dict[str, Most] = {Kind.SPANS: Most(1 << 20, 1 << 20)}
     hello, until = {"host": 1}, Until(60.0)
     return GrpcHostTransport(place, identity, hello, accepts, {}, Timeouts(), None, False, until)
 
@@ -208,7 +209,7 @@ def test_a_message_there_and_back(benchmark: Benchmark, tmp_path: Path, is_tls: 
         read_credentials(Path(credentials)) if is_tls else None,
         Revocations(None, b""),
         lambda _: {},
-        lambda _: {Kind.SPANS: 1 << 20},
+        lambda _: {str(Kind.SPANS): Most(1 << 20, 1 << 20)},
         lambda _: {},
         Timeouts(),
     )

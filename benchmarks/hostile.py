@@ -1,4 +1,4 @@
-"""Workers that lie, for `robustness.py` and tests; nothing to run here.
+"""Workers that lie, for `robustness.py`, `free_riders.py` and tests; nothing to run here.
 
 They keep to the protocol, and their answers have an honest shape. Free riders save the training:
 `learn` does nothing. Their answers have the norm of an honest answer at that moment, so that no
@@ -94,6 +94,18 @@ class Random(FreeRider):
         return torch.randn(honest.shape, generator=self._noise).to(honest)
 
 
+class Copycat(FreeRider):
+    """Judges with the discriminator that it got in the last swap, and gives it away as it came.
+
+    It is all that a worker ever gets that looks like work: batches come without the feedback of
+    others, which goes to the server alone.
+    """
+
+    def made_up(self, honest: Tensor) -> Tensor:
+        """What that discriminator says, of which nothing is made up."""
+        return honest
+
+
 ATTACKS: dict[str, Callable[[Worker, int], Worker]] = {
     "flipped": lambda honest, _seed: SignFlipper(honest),
     "constant": lambda honest, _seed: Constant(honest),
@@ -101,3 +113,11 @@ ATTACKS: dict[str, Callable[[Worker, int], Worker]] = {
     "random": Random,
 }
 """By name; each makes a hostile worker of an honest one and a seed."""
+
+RIDERS: dict[str, Callable[[Worker, int], Worker]] = {
+    "constant": ATTACKS["constant"],
+    "replayed": ATTACKS["replayed"],
+    "noise": ATTACKS["random"],
+    "copycat": lambda honest, _seed: Copycat(honest),
+}
+"""The free riders, by name, in the same way."""

@@ -1,9 +1,10 @@
-"""The two ways in which a run ends early without being a defect, and what full disks are called."""
+"""The ways in which a run ends badly without being a defect, and what full disks are called."""
 
 import errno
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_OF_DISK = (*_FULL, errno.EIO, errno.EROFS)
+_TOO_MANY = (errno.EMFILE, errno.ENFILE)
+_OF_DISK = (*_FULL, *_TOO_MANY, errno.EIO, errno.EROFS, errno.ESTALE)
 
 
 class BadInput(ValueError):
@@ -39,7 +40,7 @@ def printable(text: str, most: int) -> str:
 
 
 def is_of_disk(error: OSError) -> bool:
-    """Whether an error tells of a disk that is full, broken or read-only, which is no defect."""
+    """Whether an error is no defect: a full, broken or read-only disk, or too many open files."""
     return error.errno in _OF_DISK
 
 
@@ -52,7 +53,13 @@ def cannot_write(what: object, error: OSError) -> str:
     """
     is_full = error.errno in _FULL
     way_out = "free some space there, or name another place" if is_full else "name another place"
+    if error.errno in _TOO_MANY:
+        way_out = "let processes open more files (ulimit -n)"
     return f"{what}: cannot write there ({error.strerror}); {way_out}"
+
+
+class NotSaved(Exception):
+    """The generator is not where it should be, for a reason of the disk; the text is one line."""
 
 
 class Interrupted(Exception):

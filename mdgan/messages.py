@@ -26,7 +26,9 @@ class Kind(StrEnum):
     STATE = "STATE"
     ADOPT = "ADOPT"
     LEAVE = "LEAVE"
+    SPENT = "SPENT"
     STOP = "STOP"
+    AGAIN = "AGAIN"
     SPANS = "SPANS"
     CHECKPOINT = "CHECKPOINT"
     CHECKPOINTED = "CHECKPOINTED"
@@ -71,13 +73,15 @@ def spans(
     memory_bytes: int = 0,
     fetching: Mapping[str, Any] | None = None,
     profile: Mapping[str, Any] | None = None,
+    epsilon: Mapping[str, float] | None = None,
 ) -> Message:
     """Host → server, about once a second: what it did when, what it moved and what it holds.
 
     Returns:
         fields `rows` (see `Tracer.take`), `sent_bytes` and `received_bytes` (by kind), and
         `memory_bytes` of the process; 0 if the host is no process of its own. Now and then
-        `fetching`, how its workers waited for data; once `profile`, what it computed.
+        `fetching`, how its workers waited for data; once `profile`, what it computed; `epsilon`,
+        what the samples of workers have spent.
     """
     fields = {
         "rows": list(rows),
@@ -86,6 +90,7 @@ def spans(
         "memory_bytes": memory_bytes,
         **({} if fetching is None else {"fetching": dict(fetching)}),
         **({} if profile is None else {"profile": dict(profile)}),
+        **({} if not epsilon else {"epsilon": dict(epsilon)}),
     }
     return Message(Kind.SPANS, iteration, fields=fields)
 
@@ -128,18 +133,25 @@ def scores(iteration: int, record: Mapping[str, Any]) -> Message:
     return Message(Kind.SCORES, iteration, fields=record)
 
 
-def ready(iteration: int, holds: Sequence[int], told: Mapping[str, Any] | None = None) -> Message:
+def ready(
+    iteration: int,
+    holds: Sequence[int],
+    told: Mapping[str, Any] | None = None,
+    sums_key: str = "",
+) -> Message:
     """Host → server, after it joined or adopted: which of its workers can go on.
 
     Args:
         iteration: i.
         holds: the workers whose models are to be trained on as they are.
         told: what the algorithm's part on the server wants to know of this host: JSON values.
+        sums_key: with which other hosts agree on masks with this one, if answers are masked.
 
     Returns:
-        fields `holds`, `told`.
+        fields `holds`, `told`, and `sums_key` if there is one.
     """
-    return Message(Kind.READY, iteration, fields={"holds": list(holds), "told": dict(told or {})})
+    fields = {"holds": list(holds), "told": dict(told or {})}
+    return Message(Kind.READY, iteration, fields | ({"sums_key": sums_key} if sums_key else {}))
 
 
 def copy(iteration: int, worker: int, taker: int) -> Message:
@@ -187,6 +199,19 @@ def adopt(iteration: int, states: Mapping[int, Mapping[str, Tensor]]) -> Message
 def leave(iteration: int) -> Message:
     """Host → server: this host was asked to stop and has sent its last answer."""
     return Message(Kind.LEAVE, iteration)
+
+
+def spent(iteration: int, epsilon: Mapping[str, float]) -> Message:
+    """Host → server: the budgets of workers are spent; comes before their last answer.
+
+    Args:
+        iteration: i, that the last answer belongs to.
+        epsilon: by worker that can train no further iteration, what its samples have then spent.
+
+    Returns:
+        field `epsilon`.
+    """
+    return Message(Kind.SPENT, iteration, fields={"epsilon": dict(epsilon)})
 
 
 def checkpoint(iteration: int, kept: Sequence[int], *, to_server: bool) -> Message:

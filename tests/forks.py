@@ -284,6 +284,7 @@ def _run(arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
     sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), write_through=True)
     os.environ.clear()
     os.environ.update(variables)
+    tempfile.tempdir = None  # TMPDIR may have changed
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # as importing mdgan.transport does
     sys.path[0] = str(Path.cwd())
     sys.argv = [*MDGAN[:1], *arguments]

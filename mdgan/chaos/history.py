@@ -31,7 +31,8 @@ class Noticed:
     @property
     def workers(self) -> list[int]:
         """The workers that it is about."""
-        return [int(worker) for worker in self.record.get("workers", [])]
+        one = [self.record["worker"]] if "worker" in self.record else []
+        return [int(worker) for worker in self.record.get("workers", one)]
 
 
 class History:

@@ -1,6 +1,6 @@
 """Finds out what followed from every fault, and whether the run survived."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -9,13 +9,14 @@ import torch
 
 from mdgan.chaos.history import Noticed
 from mdgan.chaos.play import Played
-from mdgan.chaos.schedule import Event
+from mdgan.chaos.schedule import HOSTILE, Event
 from mdgan.errors import BadInput
 from mdgan.launch.faults import SERVER, Strike
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import Checkpoints
 
 _CLOCK_SECONDS = 0.02  # by which the record of a fault may seem to be earlier than the fault
+_OF_LIARS = ("shut out", "lost", "left", "refused", "late")  # the worst first
 _SERVER_IS_GONE = ("lost the server", "the server is gone")
 
 
@@ -63,6 +64,8 @@ def rows(played: Played) -> list[Row]:
         elif not played.history.events:
             happened = "it struck; the server's records tell more"
             found.append(Row(event, strike.iteration, happened=happened))
+        elif event.kind == HOSTILE:
+            found.append(_of_liar(played, event, strike, event.fault.role))
         elif event.fault.role == SERVER:
             found.append(_of_server(played, event, strike))
         else:
@@ -93,6 +96,35 @@ def _of_host(played: Played, event: Event, strike: Strike, role: str) -> Row:
         None if over is None else over.time - strike.time,
         0,
         _in_words(gone, over, host),
+    )
+
+
+def _of_liar(played: Played, event: Event, strike: Strike, role: str) -> Row:
+    host, since = int(role[5:]), strike.time - _CLOCK_SECONDS
+    until = _next_strike(played, role, strike)
+    about = [
+        found
+        for found in played.history.after(since, *_OF_LIARS, "joined")
+        if host in found.workers and found.time < until
+    ]
+    worst = min(
+        (found for found in about if found.name in _OF_LIARS),
+        key=lambda found: (_OF_LIARS.index(found.name), found.time),
+        default=None,
+    )
+    if worst is None:
+        return Row(event, strike.iteration, happened=f"{strike.did}; no effect on rank {host}")
+    later = (found for found in about if found.name == "joined" and found.time >= worst.time)
+    over = next(later, None)
+    what = "its answer was refused" if worst.name == "refused" else worst.name
+    reason = f" ({worst.record['reason']})" if "reason" in worst.record else ""
+    return Row(
+        event,
+        strike.iteration,
+        max(0.0, worst.time - strike.time),
+        None if over is None else over.time - strike.time,
+        0,
+        f"{strike.did}; rank {host}: {what}{reason}",
     )
 
 
@@ -147,7 +179,14 @@ def _of_comer(played: Played, place: int) -> Row:
     return Row(event, joined.iteration, happened=happened)
 
 
-def troubles(played: Played, run: Path, iterations: int, *, serves: bool) -> list[str]:
+def troubles(
+    played: Played,
+    run: Path,
+    iterations: int,
+    *,
+    serves: bool,
+    hosts: Sequence[Sequence[int]] = (),
+) -> list[str]:
     """Looks for what is wrong after the last fault; training survived if nothing is.
 
     Args:
@@ -155,6 +194,7 @@ def troubles(played: Played, run: Path, iterations: int, *, serves: bool) -> lis
         run: the run's folder.
         iterations: I.
         serves: whether rank 0 was started here.
+        hosts: the workers of the hosts that the run began with; others carry one.
 
     Returns:
         One line for each problem.
@@ -170,7 +210,9 @@ def troubles(played: Played, run: Path, iterations: int, *, serves: bool) -> lis
             f"training is {status.get('state', 'not there')} at iteration "
             f"{status.get('iteration', 0)} of {iterations}"
         )
-    found += _torn_swaps(list(played.history.after(0.0, "swap")))
+    honest_until = _honest_until(played, hosts)
+    found += _wronged(played, honest_until)
+    found += _torn_swaps(list(played.history.after(0.0, "swap")), honest_until)
     return found + _troubles_on_disk(run, iterations)
 
 
@@ -183,8 +225,35 @@ def _troubles_of_hosts(played: Played) -> list[str]:
     return [f"mdgan train ended with status {train}"]
 
 
-def _torn_swaps(swaps: Sequence[Noticed]) -> list[str]:
-    """Workers that took another discriminator than, bit for bit, the one that was given."""
+def _honest_until(played: Played, hosts: Sequence[Sequence[int]]) -> dict[int, float]:
+    """By worker of the hosts here, when its host has lied first; inf if it never has."""
+    workers = {number: [number] for number in played.hosts} | {host[0]: host for host in hosts}
+    until = {n: inf for carried in workers.values() for n in carried}
+    for place, strike in played.strikes.items():
+        fault = played.events[place].fault
+        if fault is not None and fault.lies:
+            for n in workers.get(int(fault.role[5:]), ()):
+                until[n] = min(until[n], strike.time - _CLOCK_SECONDS)
+    return until
+
+
+def _wronged(played: Played, honest_until: Mapping[int, float]) -> list[str]:
+    """Honest workers that were treated as liars."""
+    return [
+        f"honest rank {worker}: {event.name} at iteration {event.iteration} "
+        f"({event.record['reason']})"
+        for event in played.history.after(0.0, "shut out", "refused")
+        for worker in event.workers
+        # What a swap has just brought may make an answer unusable; that is no strike.
+        if event.time < honest_until.get(worker, 0.0) and event.record.get("strikes", 1)
+    ]
+
+
+def _torn_swaps(swaps: Sequence[Noticed], honest_until: Mapping[int, float]) -> list[str]:
+    """Workers that took another discriminator than, bit for bit, the one that was given.
+
+    What liars gave and took is left out: they say of that what they like.
+    """
     return [
         f"swap at iteration {swap.iteration}: rank {taker} holds something else than {giver} gave"
         for swap in swaps
@@ -192,6 +261,7 @@ def _torn_swaps(swaps: Sequence[Noticed]) -> list[str]:
         if str(taker) in swap.record["taken"]
         and str(giver) in swap.record["given"]
         and swap.record["taken"][str(taker)] != swap.record["given"][str(giver)]
+        and all(swap.time < honest_until.get(worker, inf) for worker in (giver, taker))
     ]
 
 

@@ -6,13 +6,14 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from mdgan.chaos.actors import Actor, is_alive
 from mdgan.chaos.history import History
-from mdgan.chaos.schedule import Event
+from mdgan.chaos.schedule import HOSTILE, Event
 from mdgan.launch.faults import SERVER, FaultFolder, Strike, as_variables
 
 _log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class Played:
         events: that were planned.
         strikes: the faults that struck, by their place among the events.
         comers: the newcomers, by their place among the events, each with its rank if it got one.
+        hosts: the numbers of all hosts that were ever started here.
         history: what the server recorded.
         actors: all commands that were started.
         killed: the processes that did not end by themselves.
@@ -80,6 +82,7 @@ class Played:
     events: Sequence[Event]
     strikes: Mapping[int, Strike]
     comers: Mapping[int, tuple[Actor, int | None]]
+    hosts: Collection[int]
     history: History
     actors: Sequence[Actor]
     killed: Sequence[int]
@@ -119,13 +122,15 @@ class _Director:
         self._comers: dict[int, Actor] = {}
         self._allowed: set[int] = set()
         self._strikes: dict[int, Strike] = {}
+        self._known: dict[int, int] = {}  # by strike, the events of the history before it
         self._refused: list[Actor] = []
         self._workers_began = False
         self._halted: list[tuple[float, int]] = []
         self._vacant: list[float] = []
+        self._out: set[int] = set()
         # Processes know faults by their number; newcomers have none, as they are started from here.
         self._numbers = [n for n, event in enumerate(events) if event.fault is not None]
-        self._progress = (0, time.time())
+        self._progress = (0, time.monotonic())
 
     def direct(self) -> Played:
         self._start("train", self._commands.train)
@@ -133,6 +138,7 @@ class _Director:
         while not self._is_over():
             self._history.read()
             self._see_strikes()
+            self._see_who_is_out()
             self._wake_who_is_due()
             self._let_workers_come()
             self._mind_standbys()
@@ -143,10 +149,12 @@ class _Director:
             time.sleep(_LOOK_SECONDS)
         killed = self.end_all(0.0 if stalled else _ENDING_SECONDS)
         self._history.read()
+        told = {self._numbers[n]: strike for n, strike in self._folder.struck().items()}
         return Played(
             self._events,
-            self._strikes,
+            {place: told[place] for place in self._strikes},  # what they did may be told later
             self._ranks_of_comers(),
+            self._hosts(),
             self._history,
             self._actors,
             killed,
@@ -185,7 +193,7 @@ class _Director:
         )
 
     def _stalls(self) -> bool:
-        now = time.time()
+        now = time.monotonic()
         if self._history.iteration != self._progress[0]:
             self._progress = (self._history.iteration, now)
         return now - self._progress[1] > self._rules.stall_seconds
@@ -196,16 +204,24 @@ class _Director:
             if place in self._strikes:
                 continue
             self._strikes[place] = strike
+            self._known[place] = len(self._history.events)
             event = self._events[place]
             _tell(f"{event} in iteration {strike.iteration}")
             assert event.fault is not None
             if event.halt_seconds:
-                self._halted.append((strike.time + event.halt_seconds, strike.process))
-            elif event.fault.role != SERVER:
-                self._vacant.append(strike.time + self._rules.rejoin_seconds)
+                self._halted.append((strike.moment + event.halt_seconds, strike.process))
+            elif event.kind != HOSTILE and event.fault.role != SERVER:
+                self._vacant.append(strike.moment + self._rules.rejoin_seconds)
+
+    def _see_who_is_out(self) -> None:
+        """Workers of this machine that were shut out are replaced as those that died."""
+        for event in self._history.after(0.0, "shut out"):
+            for worker in self._hosts().intersection(event.workers) - self._out:
+                self._out.add(worker)
+                self._vacant.append(time.monotonic() + self._rules.rejoin_seconds)
 
     def _wake_who_is_due(self) -> None:
-        now = time.time()
+        now = time.monotonic()
         for moment, process in self._halted:
             if moment <= now:
                 with contextlib.suppress(ProcessLookupError):
@@ -214,7 +230,7 @@ class _Director:
 
     def _let_workers_come(self) -> None:
         """Starts the newcomers that were planned, and one for every worker that died."""
-        now = time.time()
+        now = time.monotonic()
         for actor in self._actors:
             if actor.name == "join" and actor.status == _REFUSED and actor not in self._refused:
                 self._refused.append(actor)  # another worker got its rank, or the server was away
@@ -251,6 +267,11 @@ class _Director:
         """Whether a standby watches the server that serves now."""
         return any(actor.said(_STANDS_BY) for actor in self._standbys())
 
+    def _hosts(self) -> set[int]:
+        """The numbers of all hosts that were ever started here."""
+        roles = [here.role for here in self._folder.here() if here.role != SERVER]
+        return {int(role[5:]) for role in roles}
+
     def _ranks_of_comers(self) -> dict[int, tuple[Actor, int | None]]:
         hosts = [here for here in self._folder.here() if here.role != SERVER]
         ranks = {here.session: int(here.role[5:]) for here in hosts}
@@ -259,7 +280,7 @@ class _Director:
     def _allow_faults(self) -> None:
         """Lets a fault strike as soon as the run can spare the process that it takes."""
         struck = self._strikes.values()
-        rests = time.time() - max((strike.time for strike in struck), default=0.0)
+        rests = time.monotonic() - max((strike.moment for strike in struck), default=-inf)
         if rests < self._rules.gap_seconds or (self._rules.gap_seconds and self._pending()):
             return
         has_standby = self._has_standby()
@@ -278,24 +299,29 @@ class _Director:
         return [event for event in open_events if not kinds or event.kind in kinds]
 
     def _can_be_spared(self, event: Event, has_standby: bool) -> bool:
-        if event.kind == "stop":
+        if event.kind in ("stop", HOSTILE):
             return True
         if event.kind == "server":
             return has_standby and not self._pending("server") and self._has_server()
-        doomed = {s.process for n, s in self._strikes.items() if not self._events[n].halt_seconds}
+        struck = [(self._events[place], strike) for place, strike in self._strikes.items()]
+        doomed = {s.process for e, s in struck if e.kind != HOSTILE and not e.halt_seconds}
         hosts = [here.process for here in self._folder.here() if here.role != SERVER]
         alive = {process for process in hosts if process not in doomed and is_alive(process)}
         return len(alive) - len(self._pending("kill", "leave")) > self._rules.spare
 
     def _has_server(self) -> bool:
         """Whether training has gone on since the last fault of the server."""
-        struck = [(s.time, n) for n, s in self._strikes.items() if self._events[n].kind == "server"]
+        struck = [
+            (s.moment, n) for n, s in self._strikes.items() if self._events[n].kind == "server"
+        ]
         if not struck:
             return True
         moment, place = max(struck)
         halted = self._events[place].halt_seconds  # it may have woken up before it was replaced
-        is_back = halted and time.time() > moment + halted + _BACK_SECONDS
-        return bool(is_back) or any(self._history.after(moment, "resumed"))
+        is_back = halted and time.monotonic() > moment + halted + _BACK_SECONDS
+        # Counted, as the clock of the records may have been set meanwhile.
+        since = self._history.events[self._known[place] :]
+        return bool(is_back) or any(event.name == "resumed" for event in since)
 
 
 def _tell(text: str) -> None:

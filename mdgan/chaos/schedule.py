@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from mdgan.errors import BadInput
-from mdgan.launch.faults import SERVER, Fault
+from mdgan.launch.faults import LIES, SERVER, Fault
 
 KINDS = ("kill", "stop", "leave", "join", "server")
 """What can happen.
@@ -15,6 +15,18 @@ behind a pulled cable. `leave`: a worker is asked to leave. `join`: one more wor
 the server dies, or halts for so long that a standby replaces it.
 """
 
+HOSTILE = "hostile"
+"""The kind of an event in which a host lies."""
+
+_HELLO = "HELLO"
+_LIES_IN_WORDS = {
+    "change": "replaces a part of its {}",
+    "always": "replaces a part of its {}, from then on",
+    "again": "says its {} again",
+    "shift": "says its {} as of another iteration",
+    "as": "says its {} as another kind of message, too",
+}
+_MOST_NUMBER = 1000
 _FIRST_PART, _LAST_PART = 0.05, 0.9
 _LEAST_STOP_SECONDS = 0.2
 _LONGEST_STOP = 1.5
@@ -27,7 +39,7 @@ class Event:
     """One thing that will happen.
 
     Attributes:
-        kind: one of `KINDS`.
+        kind: one of `KINDS`, or `HOSTILE`.
         iteration: the first in which it may happen.
         fault: how a process strikes itself; None for a worker that joins.
         halt_seconds: for how long a process halts; 0 if it does not.
@@ -43,6 +55,10 @@ class Event:
         if self.fault is None:
             return "one more worker comes"
         role = self.fault.role.replace("host-", "host ").replace(SERVER, "the server")
+        if self.fault.phase == _HELLO:
+            return f"{role} brings another host"
+        if self.kind == HOSTILE:
+            return f"{role} {_LIES_IN_WORDS[self.fault.action].format(self.fault.phase)}"
         what = {"kill": "is killed", "leave": "is asked to leave"}.get(self.fault.action)
         return f"{role} {what or f'halts for {self.halt_seconds:g} s'} at {self.fault.phase}"
 
@@ -57,6 +73,7 @@ class Setting:
         liveness_seconds: halts are drawn on both sides of it.
         server_phases: the phases that the server enters again and again.
         host_phases: the phases that every host enters again and again.
+        said: the kinds of message that hosts say again and again.
     """
 
     iterations: int
@@ -64,6 +81,7 @@ class Setting:
     liveness_seconds: float
     server_phases: Sequence[str]
     host_phases: Sequence[str]
+    said: Sequence[str] = ()
 
 
 def draw_schedule(
@@ -85,14 +103,7 @@ def draw_schedule(
         BadInput: there are fewer iterations than faults.
     """
     random = Random(f"mdgan chaos {seed}")
-    first = max(2, round(_FIRST_PART * setting.iterations))
-    room = range(first, round(_LAST_PART * setting.iterations))
-    if len(room) < num_faults:
-        raise BadInput(
-            f"--faults {num_faults}: too many for {setting.iterations} iterations; give at most "
-            f"{len(room)}, or more --iterations"
-        )
-    at = sorted(random.sample(room, num_faults))
+    at = _draw_iterations(random, "--faults", num_faults, setting)
     # Whole rounds of all kinds: chance alone would leave some out.
     rounds = -(-num_faults // len(kinds))
     drawn = [kind for _ in range(rounds) for kind in random.sample(list(kinds), len(kinds))]
@@ -100,6 +111,48 @@ def draw_schedule(
         _draw(random, kind, iteration, setting)
         for kind, iteration in zip(drawn[:num_faults], at, strict=True)
     ]
+
+
+def draw_lies(seed: int, num_lies: int, setting: Setting) -> list[Event]:
+    """Draws which hosts lie when and how; a pure function of its arguments.
+
+    Args:
+        seed: of everything that is drawn.
+        num_lies: how many events.
+        setting: of the run.
+
+    Returns:
+        The events by iteration, no two in the same. Only half of the hosts ever lie. All ways to
+        lie happen about equally often.
+
+    Raises:
+        BadInput: there are fewer iterations than lies.
+    """
+    random = Random(f"mdgan chaos {seed} hostile")
+    at = _draw_iterations(random, "--hostile", num_lies, setting)
+    liars = random.sample(list(setting.hosts), -(-len(setting.hosts) // 2))
+    ways = [
+        way for _ in range(0, num_lies, len(LIES)) for way in random.sample(list(LIES), len(LIES))
+    ]
+    events = []
+    for way, iteration in zip(ways, at, strict=False):  # of the last round, some may be left
+        kinds = {"change": [*setting.said, _HELLO], "claim": [_HELLO]}.get(way, setting.said)
+        numbers = tuple(random.randrange(_MOST_NUMBER) for _ in range(LIES[way]))
+        role = f"host-{random.choice(liars)}"
+        fault = Fault(role, way, random.choice(kinds), iteration, numbers)
+        events.append(Event(HOSTILE, iteration, fault))
+    return events
+
+
+def _draw_iterations(random: Random, flag: str, number: int, setting: Setting) -> list[int]:
+    first = max(2, round(_FIRST_PART * setting.iterations))
+    room = range(first, round(_LAST_PART * setting.iterations))
+    if len(room) < number:
+        raise BadInput(
+            f"{flag} {number}: too many for {setting.iterations} iterations; give at most "
+            f"{len(room)}, or more --iterations"
+        )
+    return sorted(random.sample(room, number))
 
 
 def _draw(random: Random, kind: str, iteration: int, setting: Setting) -> Event:

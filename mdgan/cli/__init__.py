@@ -12,6 +12,7 @@ from typing import NoReturn
 import click
 
 from mdgan import __version__
+from mdgan.cli.audit import audit
 from mdgan.cli.chaos import chaos
 from mdgan.cli.compare import compare
 from mdgan.cli.credentials import credentials
@@ -47,7 +48,7 @@ def cli(context: click.Context) -> None:
 
 for _command in (
     *(datasets, plan, train, watch, report, sample, evaluate, trace, standalone, compare),
-    *(credentials, join, standby, chaos),
+    *(audit, credentials, join, standby, chaos),
 ):
     cli.add_command(_command)
 

@@ -68,7 +68,7 @@ def sample(
     "--extractor",
     metavar="NAME|FILE",
     help="Network whose features are scored: classifier, inception, or your own TorchScript file "
-    "or FILE.py:MODULE.  [default: the run's]",
+    "or FILE.py:MODULE. Either file is a program that runs with your rights.  [default: the run's]",
 )
 @click.option("--inception-weights", metavar="FILE", help="Weights for --extractor inception.")
 @click.option("--data-dir", metavar="DIR", help="Real data to compare with.  [default: the run's]")

@@ -69,9 +69,10 @@ class _LogFile(logging.FileHandler):
         if shown == "doing":
             return
         if shown == "live":
-            if record.created - self._last_live < LOG_SECONDS:
+            now = time.monotonic()  # the clock of records may be set back
+            if now - self._last_live < LOG_SECONDS:
                 return
-            self._last_live = record.created
+            self._last_live = now
         super().emit(record)
 
     def close(self) -> None:

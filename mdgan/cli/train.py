@@ -28,7 +28,7 @@ _OF_HOSTS = (
     *("master_addr", "master_port", "network_interface", "connect_timeout"),
     *("listen", "credentials", "ca", "certificate", "key", "revoked", "relay"),
     *("insecure", "deadline", "quorum", "liveness_timeout", "patience", "strikes"),
-    "checkpoint_to_server",
+    *("checkpoint_to_server", "shut_out_free_riders"),
 )
 """Settings that make no sense in one process that holds all data."""
 

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import NameOID
 
 from mdgan.credentials.pem import UNREADABLE
@@ -34,12 +35,14 @@ class Permit:
         role: one of `ROLES`; None: any (a shared file, or an authority that knows no roles).
         ranks: None: any.
         serial: the certificate's number, by which it is revoked.
+        fingerprint: SHA-256 of the certificate, by which it is told from all others.
     """
 
     name: str
     role: str | None
     ranks: frozenset[int] | None
     serial: int
+    fingerprint: str = field(default="", compare=False)
 
     def refusal(self, role: str, ranks: Collection[int]) -> str | None:
         """Why the owner may not take a role with these ranks: one line, or None if it may."""
@@ -96,6 +99,7 @@ def permit_in(certificate: x509.Certificate) -> Permit:
         role=roles[0] if roles else None,
         ranks=frozenset(ranks) or None,
         serial=certificate.serial_number,
+        fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
     )
 
 

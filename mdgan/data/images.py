@@ -1,6 +1,7 @@
 """From picture files to tensors."""
 
 import contextlib
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,10 @@ _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 _MOST_IN_8_BITS, _MOST_IN_16_BITS = (1 << 8) - 1, (1 << 16) - 1
 _ALWAYS_PIXELS = 1 << 23
 _MOST_PIXELS_A_BYTE = 200
+_MOST_PIXELS = 89_478_485
+"""PIL warns of more, and decodes them; some modes then take 16 bytes for each."""
+
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # refused here instead
 
 
 def image_to_tensor(image: Image.Image, shape: Shape) -> Tensor:
@@ -39,7 +44,7 @@ def _fitted(image: Image.Image, shape: Shape) -> Image.Image:
     channels, height, width = shape
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith("I"):  # 16 bits of grey, which PIL would clip instead of scale
-        values = np.asarray(upright, dtype=np.int64)
+        values = np.asarray(upright)
         if values.min() < 0 or values.max() > _MOST_IN_16_BITS:
             raise ValueError(f"values from {values.min()} to {values.max()} are not of 16 bits")
         upright = Image.fromarray((values >> 8).astype(np.uint8))
@@ -101,12 +106,14 @@ def why_unreadable(error: Exception, path: Path | None) -> str:
 
 
 def _check_size(size: tuple[int, int], num_bytes: int) -> None:
-    """Refuses a small file that would fill the memory when decoded.
+    """Refuses a file that would fill the memory when decoded.
 
     Raises:
-        ValueError: it claims more pixels than a picture of so few bytes has.
+        ValueError: it claims too many pixels, or more than a picture of so few bytes has.
     """
     width, height = size
+    if width * height > _MOST_PIXELS:
+        raise ValueError(f"{width} × {height} pixels, at most {_MOST_PIXELS:,}; shrink it")
     if width * height > max(_ALWAYS_PIXELS, _MOST_PIXELS_A_BYTE * num_bytes):
         raise ValueError(f"{num_bytes} bytes that claim to be {width} × {height} pixels")
 

@@ -80,16 +80,41 @@ class Readable(Partitioner):
         except Exception as error:  # a reader may raise anything
             if isinstance(self._source, InMemoryPartitioner):
                 raise
-            if not self._told:
-                self._told.append(str(error))
-                _log.warning(
-                    "warning: %s. From now on the worker's next sample stands in for each that "
-                    "cannot be read; this is said only once",
-                    error,
-                )
+            self._tell(error, "the worker's next sample stands in for each that cannot be read")
         found = [self._first_from(position) for position in indices.tolist()]
         labels = [self.labels[place] for _, place in found]
         return Samples(torch.cat([image for image, _ in found]), torch.stack(labels))
+
+    def available(self, indices: Tensor) -> Samples:
+        """As `samples`, but one that cannot be read is left out, and none stands in for it."""
+        if not len(indices):  # a reader need not know how to read nothing
+            return Samples(self.images(torch.zeros(1, dtype=torch.int64))[:0], self.labels[:0])
+        try:
+            return Samples(self._source.images(self._indices[indices]), self.labels[indices])
+        except MemoryError:
+            raise
+        except Exception as error:  # a reader may raise anything
+            if isinstance(self._source, InMemoryPartitioner):
+                raise
+            self._tell(error, "samples that cannot be read are left out")
+        found, places = [], []
+        for position in indices.tolist():
+            with contextlib.suppress(Exception):  # a reader may raise anything
+                found.append(self.read(position))
+                places.append(position)
+        if not found:
+            return self.available(indices[:0])
+        return Samples(torch.cat(found), self.labels[places])
+
+    def _tell(self, error: Exception, what: str) -> None:
+        """Tells the user of this machine what becomes of samples that cannot be read, once."""
+        if not self._told:
+            self._told.append(str(error))
+            _log.warning(
+                "warning: %s. From now on %s; this is said only once",
+                error,
+                what,
+            )
 
     def _first_from(self, position: int) -> tuple[Tensor, int]:
         """The first sample from a position on that can be read, [1, C, H, W], and its place."""

@@ -11,6 +11,8 @@ from mdgan.data.readable import Readable
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import restore_generator
 
+_ALWAYS = ("generator", "size")
+
 
 class Shard:
     """A view of some samples of a data set; nothing is copied.
@@ -40,6 +42,7 @@ class Shard:
         self._samples = Readable(source, indices)
         self._generator = generator
         self._order = torch.empty(0, dtype=torch.int64)
+        self._shuffled_from: Tensor | None = None
         self._fetcher = fetcher
         self._fetched = None if fetcher is None else fetcher.fetch(self._samples)
 
@@ -81,42 +84,60 @@ class Shard:
             return self._samples.samples(positions)
         return self._fetched.take(positions, self._coming(min(self._fetcher.buffer, len(self))))
 
+    def taken(self, positions: Tensor) -> Samples:
+        """Some samples; changes nothing of what `next_batch` draws, and reads nothing ahead.
+
+        Args:
+            positions: in the shard, int64 [k].
+
+        Returns:
+            float32 [at most k, C, H, W]: one that can no longer be read is left out.
+        """
+        return self._samples.available(positions)
+
     def next_positions(self, batch_size: int) -> Tensor:
         """Draws as `next_batch` does; returns the samples' positions in the shard, int64 [b]."""
         if len(self) == 0:
             raise IndexError("a batch of a worker that holds no samples")
-        order = self._shuffled(batch_size, self._generator)
-        chosen, self._order = order[:batch_size], order[batch_size:]
+        while len(self._order) < batch_size:
+            self._shuffled_from = self._generator.get_state()
+            self._order = self._with_another(self._order, self._generator)
+        chosen, self._order = self._order[:batch_size], self._order[batch_size:]
         return chosen
 
     def _coming(self, count: int) -> Tensor:
         """The positions that are drawn next, int64 [count]; the shard stays as it is."""
         if len(self._order) >= count:
             return self._order[:count]
-        generator = torch.Generator()
+        order, generator = self._order, torch.Generator()
         generator.set_state(self._generator.get_state())
-        return self._shuffled(count, generator)[:count]
-
-    def _shuffled(self, count: int, generator: torch.Generator) -> Tensor:
-        """At least `count` positions in the order in which they are drawn from now on."""
-        order = self._order
         while len(order) < count:
-            order = torch.cat([order, torch.randperm(len(self.indices), generator=generator)])
-        return order
+            order = self._with_another(order, generator)
+        return order[:count]
+
+    def _with_another(self, order: Tensor, generator: torch.Generator) -> Tensor:
+        """Some positions, and after them all of the shard's, shuffled."""
+        return torch.cat([order, torch.randperm(len(self), generator=generator)])
 
     def state(self) -> dict[str, Tensor]:
         """What the next batches depend on, for `load_state`; contains no sample.
 
         Returns:
-            `order`, int64: the positions in the shard of the samples that come next; `generator`,
-            uint8: the state of the generator that shuffles; `size`, int64 []: the number of
-            samples. The shard never writes to these tensors.
+            `left`, int64 []: how many samples come before the shard is shuffled again; `generator`,
+            uint8: the state of the generator from which they were shuffled, or if none is left the
+            one from which they will be; `size`, int64 []: the number of samples. The shard never
+            writes to these tensors.
+
+            A shard that goes on from a state of version 0.5 has `order` instead of `left` until it
+            is shuffled: int64, the positions of the samples that come next. There `generator` is
+            the state after they were shuffled.
         """
-        return {
-            "order": self._order,
-            "generator": self._generator.get_state(),
-            "size": torch.tensor(len(self)),
-        }
+        left, size = len(self._order), torch.tensor(len(self))
+        if left and self._shuffled_from is None:
+            return {"order": self._order, "generator": self._generator.get_state(), "size": size}
+        before = self._shuffled_from if left else None
+        state = self._generator.get_state() if before is None else before
+        return {"left": torch.tensor(left), "generator": state, "size": size}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
         """Draws from now on what another shard of the same samples would have drawn next.
@@ -130,15 +151,23 @@ class Shard:
         Raises:
             KeyError, RuntimeError: the state is malformed; nothing changed.
         """
-        if state.keys() != {"order", "generator", "size"}:
+        if state.keys() not in ({"left", *_ALWAYS}, {"order", *_ALWAYS}):
             raise KeyError(f"no state of a shard: {sorted(state)}")
-        order, size = state["order"], state["size"]
-        if order.dtype != torch.int64 or order.dim() != 1 or size.shape != ():
+        order, size = state.get("left", state.get("order")), state["size"]
+        assert order is not None
+        if order.dtype != torch.int64 or order.dim() != ("order" in state) or size.shape != ():
             raise RuntimeError("no state of a shard: its order or its size has another shape")
         if size.item() != len(self):
             return False
-        if len(order) and not (order.min() >= 0 and order.max() < len(self)):
+        most = len(self) - ("order" in state)
+        if order.numel() and not (order.min() >= 0 and order.max() <= most):
             raise RuntimeError(f"no state of a shard of {len(self)} samples: its order exceeds it")
         restore_generator(self._generator, state["generator"])
-        self._order = order.cpu().clone()
+        if "order" in state:
+            self._order, self._shuffled_from = order.cpu().clone(), None
+        elif left := int(order):
+            self._shuffled_from = self._generator.get_state()
+            self._order = torch.randperm(len(self), generator=self._generator)[-left:]
+        else:
+            self._order = torch.empty(0, dtype=torch.int64)
         return True

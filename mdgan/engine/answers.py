@@ -34,6 +34,9 @@ class AnswerForm:
         sums: whether a host may add up its workers' answers.
         beside: what else every worker sends, float32 tensors: name → shape. If its first dimension
             is another for each worker, there are no sums.
+        steps: of a unit, in which hosts add answers up and mask the sums (`masked_answers.py`); 0
+            if the server may see every answer.
+        most: with `steps`, the values of an answer must be below this one.
     """
 
     kind: str
@@ -41,6 +44,8 @@ class AnswerForm:
     codec: Codec = FP32
     sums: bool = True
     beside: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    steps: float = 0.0
+    most: float = 0.0
 
 
 @dataclass
@@ -53,6 +58,7 @@ class Answers:
         losses: J_disc and J_gen by worker, float32 [2].
         beside: what else they sent: name → worker → tensor; only of workers in `singles`.
         hosts: the hosts that answered, whether their answers can be used or not.
+        masked: by host, what it has masked; see `read_masked`.
     """
 
     singles: dict[int, Tensor] = field(default_factory=dict)
@@ -60,6 +66,7 @@ class Answers:
     losses: dict[int, Tensor] = field(default_factory=dict)
     beside: dict[str, dict[int, Tensor]] = field(default_factory=dict)
     hosts: set[int] = field(default_factory=set)
+    masked: dict[int, dict[int, Tensor]] = field(default_factory=dict)
 
     def mean_losses(self) -> Tensor:
         """J_disc and J_gen of every worker that answered, float32 [N, 2], in increasing worker."""

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,8 @@ class Hello(msgspec.Struct, frozen=True):
         generation: of the server that it was linked with last; 0 for none.
         key: a secret of this host; with it the host proves that it is the same when it comes back.
         listens: where other hosts fetch from it; None if they need not know.
+        certificate: what the transport knows it by, whatever it says itself; empty if the host has
+            no certificate that is its own.
     """
 
     host: int
@@ -35,10 +37,46 @@ class Hello(msgspec.Struct, frozen=True):
     generation: int
     key: str
     listens: str | None = None
+    certificate: str = ""
+
+    @property
+    def owner(self) -> "Owner":
+        """Which host says it."""
+        return Owner(self.key, self.certificate)
+
+
+class Owner(NamedTuple):
+    """Which host a rank, or a state, belongs to.
+
+    Attributes:
+        key: see `Hello`.
+        certificate: see `Hello`.
+    """
+
+    key: str
+    certificate: str
+
+    def is_same(self, other: "Owner | None") -> bool:
+        """Whether another one is the same host, or one with the same certificate."""
+        if other is None:
+            return False
+        return _same(self.key, other.key) or _same(self.certificate, other.certificate)
+
+    def has_key_of(self, other: "Owner | None") -> bool:
+        """Whether another one is the same host, in the same process."""
+        return other is not None and _same(self.key, other.key)
+
+
+def _same(ours: str, theirs: str) -> bool:
+    return bool(ours) and secrets.compare_digest(ours.encode(), theirs.encode())
 
 
 def make_hello(
-    host: int, class_counts: Mapping[int, Sequence[int]], identity: Mapping[str, Any]
+    host: int,
+    class_counts: Mapping[int, Sequence[int]],
+    identity: Mapping[str, Any],
+    *,
+    tells_classes: bool = True,
 ) -> dict[str, Any]:
     """The hello of a host that has not joined any server yet, as JSON values.
 
@@ -46,13 +84,15 @@ def make_hello(
         host: its number, that of its first worker.
         class_counts: the number of samples of each class, for each of its workers.
         identity: what must be equal on every rank.
+        tells_classes: whether to tell more than how many samples there are in all.
     """
+    told = class_counts if tells_classes else dict.fromkeys(class_counts, ())
     return {
         "purpose": "join",
         "host": host,
         "workers": list(class_counts),
         "num_samples": {str(worker): sum(counts) for worker, counts in class_counts.items()},
-        "class_counts": {str(worker): list(counts) for worker, counts in class_counts.items()},
+        "class_counts": {str(worker): list(counts) for worker, counts in told.items()},
         "identity": dict(identity),
         "generation": 0,
         "key": secrets.token_hex(16),

@@ -1,7 +1,10 @@
-"""How many bytes the body of each kind of message may have, for given models and batches.
+"""How many bytes each kind of message may have, for given models and batches.
 
 A link refuses what is larger, or of a kind that is not listed, before it takes memory for it. The
-limits are generous where only JSON travels and where states of models do.
+limits follow from the settings and from the number of a host's ranks, which the server has allowed,
+and from nothing else that a host says. They are generous where states of models travel. What a host
+sends is also bound in its JSON, which takes many times its size as values; a host believes the
+server.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +16,7 @@ from mdgan.gan.kept import COUNTS
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import kept_by
 from mdgan.messages import Kind
+from mdgan.transport.limits import Most
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _SMALL_BYTES = 64 * _KIB
@@ -20,13 +24,15 @@ _OF_A_WORKER_BYTES = _KIB
 """What a worker may add to the JSON of a message."""
 _OF_A_TENSOR_BYTES = 512
 """What a tensor may add beside its elements: name and shape in JSON, and padding."""
-_SPANS_BYTES = 8 * _MIB
+_SPANS = Most(_MIB, _MIB, a_second=2.0)
+"""Enough for `observe.tracer.MOST_SPANS`, which a host tells once a second."""
+PARTIES_BYTES = _MIB
+"""Of which hosts take part in which sum, with their keys."""
 _REAL_BYTES = 256 * _MIB
 _EXTRACTOR_BYTES = 1024 * _MIB
 _RANDOM_STATES_BYTES = 64 * _KIB
-_OF_A_SAMPLE_BYTES = 16
-_MOST_SAMPLES = 1 << 28
-"""The largest number of samples that the server believes of one worker."""
+_OF_AN_OLD_SAMPLE_BYTES = 16
+"""What each sample may add to a state that 0.5 has written: a place in the order of its shard."""
 _COPIES = 2
 """Weights and gradients; what the optimizer keeps comes on top."""
 _MARGIN = 1.1
@@ -47,12 +53,16 @@ class MessageSizes:
         from_host: the kinds that a host with this many workers may send to the server.
         from_server: the kinds that the server may send to such a host.
         between_hosts: the kinds that such a host may get from another one.
+        names_bytes: of the names and shapes in what a worker trains; see `names_bytes`.
+        json_bytes: the most JSON of those kinds `from_host` that have more than `small_bytes`.
     """
 
     state_bytes: int
     from_host: Limits
     from_server: Limits
     between_hosts: Limits = field(default=lambda _: {})
+    names_bytes: int = _MIB
+    json_bytes: Limits = field(default=lambda _: {})
 
 
 def small_bytes(num_workers: int) -> int:
@@ -74,44 +84,66 @@ def state_bytes(*networks: Network) -> int:
     """The most bytes that models, their optimizers and their names take in a message."""
     total = 0
     for model, policy in networks:
+        total += int(_MARGIN * training_bytes((model, policy))) + _MIB
+    return total + names_bytes(*networks)
+
+
+def names_bytes(*networks: Network) -> int:
+    """The most bytes that the names and shapes of what `state_bytes` counts take in a message."""
+    num_tensors = 0
+    for model, policy in networks:
         kept, num_parameters = kept_by(policy), len(list(model.parameters()))
         copies = _COPIES + len(kept.moments) + len(kept.numbers)
-        num_tensors = copies * num_parameters + len(list(model.buffers())) + len(COUNTS)
-        size = training_bytes((model, policy))
-        total += int(_MARGIN * size) + _MIB + _OF_A_TENSOR_BYTES * num_tensors
-    return total
+        num_tensors += copies * num_parameters + len(list(model.buffers())) + len(COUNTS)
+    return _OF_A_TENSOR_BYTES * num_tensors
 
 
-def from_host(sizes: MessageSizes, num_samples: Sequence[int]) -> dict[str, int]:
+def from_host(sizes: MessageSizes, num_workers: int) -> dict[str, Most]:
     """What the server accepts from a host.
 
     Args:
         sizes: of the run's algorithm.
-        num_samples: for each of the host's workers, as the host says.
+        num_workers: that the host carries.
     """
-    count = len(num_samples)
-    believed = sum(min(max(samples, 0), _MOST_SAMPLES) for samples in num_samples)
-    per_worker = sizes.state_bytes + _RANDOM_STATES_BYTES
-    return {
-        **sizes.from_host(count),
-        Kind.STATE: count * per_worker + _OF_A_SAMPLE_BYTES * believed + _SMALL_BYTES,
-        Kind.SPANS: _SPANS_BYTES,
+    small, own = small_bytes(num_workers), sizes.json_bytes(num_workers)
+    limits: dict[str, int] = {
+        **sizes.from_host(num_workers),
+        Kind.STATE: num_workers * (sizes.state_bytes + _RANDOM_STATES_BYTES) + _SMALL_BYTES,
         Kind.REAL: _REAL_BYTES,
-        **dict.fromkeys((Kind.READY, Kind.LEAVE, Kind.CHECKPOINTED), small_bytes(count)),
+        **dict.fromkeys((Kind.READY, Kind.LEAVE, Kind.SPENT, Kind.CHECKPOINTED), small),
+    }
+    heads = {**own, Kind.STATE: small + num_workers * sizes.names_bytes}
+    return {kind: Most(most, heads.get(kind, small)) for kind, most in limits.items()} | {
+        Kind.SPANS: _SPANS
     }
 
 
-def from_server(sizes: MessageSizes, num_samples: Sequence[int]) -> dict[str, int]:
+def from_server(sizes: MessageSizes, num_samples: Sequence[int]) -> dict[str, Most]:
     """What a host accepts from the server.
 
     Args:
         sizes: of the run's algorithm.
-        num_samples: for each of the host's workers.
+        num_samples: for each of the host's workers, as it knows itself.
     """
     count = len(num_samples)
-    return {
+    old_orders = _OF_AN_OLD_SAMPLE_BYTES * sum(num_samples)
+    limits: dict[str, int] = {
         **sizes.from_server(count),
         Kind.EXTRACTOR: _EXTRACTOR_BYTES,
-        Kind.ADOPT: from_host(sizes, num_samples)[Kind.STATE],
+        Kind.ADOPT: from_host(sizes, count)[Kind.STATE].body_bytes + old_orders,
+        Kind.AGAIN: PARTIES_BYTES,
         **dict.fromkeys((Kind.STOP, Kind.COPY, Kind.CHECKPOINT), small_bytes(count)),
     }
+    return {kind: Most(most, most) for kind, most in limits.items()}
+
+
+def between_hosts(sizes: MessageSizes, num_workers: int) -> dict[str, Most]:
+    """What a host accepts from another one, and the server for it.
+
+    Args:
+        sizes: of the run's algorithm.
+        num_workers: that the host carries.
+    """
+    head_bytes = small_bytes(num_workers) + num_workers * sizes.names_bytes
+    limits = sizes.between_hosts(num_workers)
+    return {kind: Most(most, head_bytes) for kind, most in limits.items()}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm
+from mdgan.engine.masked_answers import MaskedAnswers
 from mdgan.messages import Message
 from mdgan.transport.host_end import HostTransport
 
@@ -31,12 +32,14 @@ class Advance(NamedTuple):
         workers: their numbers, in the same order; none where one role does everything.
         staleness: by worker, over how many steps of the generator its answers were old when they
             were used, for each answer; empty where none ever is.
+        riding: by worker, its score for free riding; empty where workers are not scored.
     """
 
     iteration: int
     losses: Tensor
     workers: Sequence[int] = ()
     staleness: Mapping[int, Sequence[int]] = MappingProxyType({})
+    riding: Mapping[int, float] = MappingProxyType({})
 
 
 class ServerPart(ABC):
@@ -47,8 +50,8 @@ class ServerPart(ABC):
         device: the one that answers are moved to.
         counts_busy: whether workers that are busy with an earlier question count where a quorum
             must answer.
-        copied: the prefix of those tensors of a live worker's state that newcomers get a copy of;
-            None if newcomers need no copy, since the next question brings everything.
+        copied: the prefix of those tensors of a worker's state that others may have a copy of, to
+            begin with; None if newcomers need no copy, since the next question brings everything.
         role: what timelines call the process; another name than `server` means that it is alone.
     """
 
@@ -170,9 +173,11 @@ class HostPart(ABC):
 
     Attributes:
         begins: the kind of message that an iteration or a round begins with.
+        masks: mask what the host answers, if the server may see sums alone.
     """
 
     begins: str
+    masks: MaskedAnswers | None = None
 
     @property
     @abstractmethod

@@ -3,8 +3,9 @@
 It never sees a private sample: real data reach it as sums over features, which hosts have added up.
 """
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,8 @@ from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory
 from mdgan.storage.whole_file import exit_between_files, write_whole
 from mdgan.transport.until import Inbox
 
+_log = logging.getLogger(__name__)
+
 EXTRACTOR_FILE = "extractor.safetensors"
 """In the run's folder: the network that the scores are made of, so that others can use the same."""
 
@@ -56,6 +59,7 @@ class Scorer:
         seed: of the noise and of all other draws.
         shards: described here rather than by hosts, where there are none.
         held_out_images: reads held-out samples by their places, float32 [n, C, H, W].
+        real_is_held_out: whether held-out samples stand for all real ones.
     """
 
     def __init__(
@@ -71,7 +75,9 @@ class Scorer:
         seed: int,
         shards: Sequence[Shard] = (),
         held_out_images: Callable[[Tensor], Tensor] | None = None,
+        real_is_held_out: bool = False,
     ) -> None:
+        self._real_is_held_out = real_is_held_out
         self._channel = channel
         self._run = run
         self._make_extractor = make_extractor
@@ -91,23 +97,34 @@ class Scorer:
             extractor = self._make_extractor()
             held_out = self._held_out(extractor)
             real = describe_all(self._shards, extractor) if self._shards else None
+            if self._real_is_held_out:
+                real = _described(held_out, extractor)
         except BadInput as error:
             self._channel.send(messages.extractor({"reason": str(error)}, {}))
             return
         fields, tensors = pack(extractor)
-        self._run.write_tensors(EXTRACTOR_FILE, tensors, fields)
-        if real is not None:
-            self._run.write_tensors(REAL_FILE, real.tensors(), extractor.describe())
         self._channel.send(messages.extractor(fields, tensors))
         waiting: list[Message] = []
+        is_first = True
         while (message := inbox.take(_FOREVER)) is not None:
             if message.kind == Kind.REAL:
                 real = RealStatistics.from_tensors(message.tensors)
-                self._run.write_tensors(REAL_FILE, real.tensors(), extractor.describe())
             elif message.kind == Kind.GENERATOR:
                 waiting.append(message)
+            if is_first:  # it comes once training has begun; until then the folder stays as it was
+                self._keep(EXTRACTOR_FILE, tensors, fields)
+            if real is not None and (is_first or message.kind == Kind.REAL):
+                self._keep(REAL_FILE, real.tensors(), extractor.describe())
+            is_first = False
             while real is not None and waiting:
                 self._answer(waiting.pop(0), extractor, real, held_out)
+
+    def _keep(self, name: str, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
+        """Writes a file into the run's folder; what becomes of that ends no scoring."""
+        try:
+            self._run.write_tensors(name, tensors, fields)
+        except OSError as error:
+            _log.warning("cannot write %s: %s; scoring goes on", error.filename, error.strerror)
 
     def _answer(
         self,
@@ -155,6 +172,22 @@ class Scorer:
         with suppress(OSError):  # a full disk ends no scoring
             write_whole(self._run.path / NEIGHBOURS_FILE, grid_png(pairs, _SHOWN_SAMPLES))
         return {"n": len(held_out), "generated": found.generated, "real": found.real}
+
+
+def _described(held_out: Features | None, extractor: Extractor) -> RealStatistics:
+    """The statistics of the samples that the server may hold.
+
+    Raises:
+        BadInput: there are none.
+    """
+    if held_out is None:
+        raise BadInput(
+            "workers tell nothing of their samples, and the server holds none; give --held-out "
+            "FOLDER, or --dp-tell features"
+        )
+    real = RealStatistics.empty(extractor)
+    real.add(held_out, 0)
+    return real
 
 
 def score_generator(

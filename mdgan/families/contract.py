@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mdgan.engine.parts import HostPart, ServerPart
     from mdgan.gan.build import Models
     from mdgan.observe.tracer import Tracer
+    from mdgan.privacy.budget import Budget
     from mdgan.records.placements import Placed
 
 S = TypeVar("S", bound=RunSettings)
@@ -120,6 +121,7 @@ class HostNeeds(Generic[S]):
         num_workers_here: how many workers this machine carries, on all hosts together.
         clients: the shards of clients without a home, if any host may train any of them.
         cores: of one process that the host forks after another; empty if they may use all.
+        budgets: what the samples of the workers may spend, by rank; empty without noise.
     """
 
     settings: S
@@ -132,6 +134,7 @@ class HostNeeds(Generic[S]):
     num_workers_here: int = 1
     clients: "ClientShards | None" = None
     cores: Sequence[frozenset[int]] = ()
+    budgets: "Mapping[int, Budget]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

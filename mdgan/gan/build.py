@@ -11,7 +11,7 @@ from mdgan.gan.arithmetic import loss_scale, prepare
 from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.average import GeneratorAverage
 from mdgan.gan.discriminator import Discriminator
-from mdgan.gan.discriminator_learner import Batches, DiscriminatorLearner, Rules
+from mdgan.gan.discriminator_learner import Batches, DiscriminatorLearner, RealHalf, Rules
 from mdgan.gan.generator import Generator
 from mdgan.gan.labels import label_counts, num_classes_of
 from mdgan.gan.local_gan import LocalGAN
@@ -110,6 +110,7 @@ def make_discriminator_learner(
     device: torch.device,
     *stream: int,
     model: nn.Module | None = None,
+    real_half: RealHalf | None = None,
 ) -> Learner:
     """What one rank trains D with. All begin with the same θ (Hardy et al. 2019, section IV-A).
 
@@ -122,6 +123,7 @@ def make_discriminator_learner(
         device: where D lives.
         stream: more that decides the random numbers, such as a round.
         model: D, if it is made already.
+        real_half: see `DiscriminatorLearner`.
     """
     model = model or make_model(build, "discriminator", settings, device)
     policy = settings.policy("discriminator")
@@ -141,6 +143,7 @@ def make_discriminator_learner(
             settings.merge_halves,
         ),
         Augmentation(settings.augmentation_rules()),
+        real_half,
     )
 
 
@@ -156,6 +159,7 @@ def make_local_gan(
     class_counts: Sequence[int] = (),
     stream: Sequence[int] = (),
     made: tuple[nn.Module, nn.Module] | None = None,
+    real_half: RealHalf | None = None,
 ) -> LocalGAN:
     """Both models in one process, and what trains them.
 
@@ -170,6 +174,7 @@ def make_local_gan(
         class_counts: of the rank's data, for `--label-prior data`.
         stream: more that decides the random numbers of D's training, such as a round.
         made: G and D, if they are made already; they keep the weights that they have.
+        real_half: see `DiscriminatorLearner`.
     """
     device = random_state.device
     generator, discriminator = made or (
@@ -192,13 +197,10 @@ def make_local_gan(
         trained,
         make_discriminator_learner(
             DiscriminatorLearner,
-            rank,
-            models.discriminator,
-            settings,
-            batches,
-            device,
+            *(rank, models.discriminator, settings, batches, device),
             *stream,
             model=discriminator,
+            real_half=real_half,
         ),
         kappa,
     )

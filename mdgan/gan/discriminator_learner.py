@@ -46,6 +46,22 @@ class Batches(Protocol):
         """
 
 
+class RealHalf(Protocol):
+    """Another way to make the half of a gradient that needs only real data."""
+
+    def learn(
+        self, discriminator: Discriminator, rules: "Rules", augmentation: Augmentation
+    ) -> Tensor:
+        """Puts it in place, and returns Ã as it may be told, a scalar without a graph."""
+
+    @property
+    def over(self) -> bool:
+        """Whether there may be none any more."""
+
+    def taken(self) -> None:
+        """The local step that it was for is over."""
+
+
 @dataclass(frozen=True)
 class Rules:
     """How a discriminator learns and judges; the same for all of a run.
@@ -92,6 +108,7 @@ class DiscriminatorLearner:
         random_state: of dropout and the like.
         augmentation: what all samples go through before D sees them; belongs to the shard.
         rules: how it learns and judges.
+        real_half: makes the real half of gradients; None for a pass over the next batch.
     """
 
     def __init__(
@@ -101,18 +118,24 @@ class DiscriminatorLearner:
         random_state: RandomState,
         rules: Rules,
         augmentation: Augmentation | None = None,
+        real_half: RealHalf | None = None,
     ) -> None:
         self.discriminator = discriminator
         self.batches = batches
         self.random_state = random_state
         self.rules = rules
         self.augmentation = augmentation or Augmentation()
+        self.real_half = real_half
         self._real_loss: Tensor | None = None
         self._real: Samples | None = None
         self._real_logits = torch.zeros(0)
 
     def _learn_real_half(self) -> None:
         """The half of the next gradient that needs only real data."""
+        if self.real_half is not None:
+            loss = self.real_half.learn(self.discriminator, self.rules, self.augmentation)
+            self.keep_real_half(loss, torch.zeros(0))
+            return
         real = self.draw_real().to(self.discriminator.device)
         with self.random_state.in_place():
             self.discriminator.zero_grad()
@@ -262,6 +285,8 @@ class DiscriminatorLearner:
         loss = self.real_loss + fake_loss
         self.augmentation.note_real(self._real_logits)
         self._real_loss, self._real = None, None
+        if self.real_half is not None:
+            self.real_half.taken()
         return loss
 
     def state(self) -> dict[str, Tensor]:

@@ -15,7 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-_STEPS_PER_UNIT = 2.0**50
+STEPS_PER_UNIT = 2.0**50
+MOST_EXACT = 8.0
+"""Sums below this one are exact."""
 
 
 class PartialSum(NamedTuple):
@@ -39,7 +41,7 @@ def addend(answer: Tensor) -> Tensor:
     Returns:
         float64, a copy.
     """
-    return answer.double().mul_(_STEPS_PER_UNIT).round_().div_(_STEPS_PER_UNIT)
+    return answer.double().mul_(STEPS_PER_UNIT).round_().div_(STEPS_PER_UNIT)
 
 
 def summed(answers: Iterable[Tensor]) -> Tensor:
@@ -49,6 +51,18 @@ def summed(answers: Iterable[Tensor]) -> Tensor:
     for answer in others:
         total += addend(answer)
     return total
+
+
+def summed_in_steps(answers: Iterable[Tensor]) -> Tensor:
+    """Σ F_n of one worker or more as a whole number of steps of 2⁻⁵⁰.
+
+    Returns:
+        int64 [b, C, H, W]; `summed` gives the same sum, where it is below `MOST_EXACT`.
+    """
+    first, *others = (answer.double().mul_(STEPS_PER_UNIT).round_().long() for answer in answers)
+    for answer in others:
+        first += answer
+    return first
 
 
 def put_together(singles: Iterable[Tensor], sums: Iterable[Tensor]) -> Tensor | None:

@@ -137,3 +137,20 @@ def check_losses(settings: Any) -> None:
             raise BadInput(
                 f"{name} must give a scalar that depends on the logits, such as a mean of them"
             )
+
+
+def finite_means(losses: Tensor) -> Tensor:
+    """The means over workers, without what is not finite: a worker may claim any loss.
+
+    Args:
+        losses: float32 [N, K], K losses of each of N workers.
+
+    Returns:
+        float32 [K]; NaN where no worker's loss is finite.
+    """
+    means = losses.mean(dim=0)
+    if bool(means.isfinite().all()):
+        return means
+    nothing = torch.full_like(losses, torch.nan)
+    finite = torch.where(losses.isfinite(), losses, nothing)
+    return finite.double().nanmean(dim=0).to(losses.dtype)

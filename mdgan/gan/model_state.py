@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from mdgan.gan.kept import COUNTS, KEPT, NUMBERS, SLOW, kept_of
 from mdgan.gan.optimizers import within
 
+_NEVER_NEGATIVE = (".exp_avg_sq", ".exp_avg_var", ".running_var", ".step")
 _MISFIT = "the optimizer state is incomplete, or of another model"
 
 
@@ -33,8 +34,15 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def is_finite(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether no tensor holds NaN or Inf."""
-    return all(bool(tensor.isfinite().all()) for tensor in tensors.values())
+    """Whether no tensor holds NaN or Inf, or would bring them at the next step.
+
+    Models and optimizers take roots of what is never below 0.
+    """
+    return all(bool(tensor.isfinite().all()) for tensor in tensors.values()) and not any(
+        bool((tensor < 0).any())
+        for name, tensor in tensors.items()
+        if name.endswith(_NEVER_NEGATIVE)
+    )
 
 
 def check_names(state: Mapping[str, Tensor], *prefixes: str) -> None:
@@ -91,6 +99,12 @@ def load_model(
     state = _of_this_kind(optimizer, _sorted_out(model, moments))
     model.load_state_dict(weights)
     _put(model, optimizer, state)
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Copies weights alone in; for arguments and errors see `load_model`."""
+    _check_weights(weights, model.state_dict())
+    model.load_state_dict(weights)
 
 
 @torch.no_grad()

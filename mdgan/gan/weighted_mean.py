@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mdgan.gan.exact_sum import PartialSum
 
-_STEPS_PER_UNIT = 2.0**44
+STEPS_PER_UNIT = 2.0**44
 _PART = 1 << 15
 """On a CPU so many values are computed at a time, which its cache holds until they are done."""
 MOST_EXACT = 512.0
@@ -37,7 +37,7 @@ def weighted_sum(tensors: Mapping[int, Tensor], weights: Mapping[int, float]) ->
     Returns:
         float64, a new tensor.
     """
-    return _weighted(torch.float64, tensors, weights, lambda steps: steps.div_(_STEPS_PER_UNIT))
+    return _weighted(torch.float64, tensors, weights, lambda steps: steps.div_(STEPS_PER_UNIT))
 
 
 def average(
@@ -63,8 +63,8 @@ def average(
     def mean(*parts: Tensor) -> Tensor:
         singles = zip(parts, (weights[worker] for worker in workers), strict=False)
         addends = (_in_steps(part, weight) for part, weight in singles)
-        added = (part.double() * _STEPS_PER_UNIT for part in parts[len(workers) :])
-        return _sum(chain(addends, added)).div_(_STEPS_PER_UNIT).div_(total)
+        added = (part.double() * STEPS_PER_UNIT for part in parts[len(workers) :])
+        return _sum(chain(addends, added)).div_(STEPS_PER_UNIT).div_(total)
 
     given = [*(tensors[worker] for worker in workers), *(part.total for part in sums)]
     return _part_by_part(torch.float64, given, mean)
@@ -99,7 +99,7 @@ def mean_of_steps(total: Tensor, weight: float) -> Tensor:
         float64: what `average` gives for the same tensors of two workers or more.
     """
     return _part_by_part(
-        torch.float64, [total], lambda part: part.double().div_(_STEPS_PER_UNIT).div_(weight)
+        torch.float64, [total], lambda part: part.double().div_(STEPS_PER_UNIT).div_(weight)
     )
 
 
@@ -121,7 +121,7 @@ def _weighted(
 def _in_steps(tensor: Tensor, weight: float) -> Tensor:
     """w_k · x_k as a whole number of steps, float64, a new tensor."""
     # A product with a power of 2 is exact, so weights may be multiplied by it first.
-    return tensor.to(torch.float64, copy=True).mul_(weight * _STEPS_PER_UNIT).round_()
+    return tensor.to(torch.float64, copy=True).mul_(weight * STEPS_PER_UNIT).round_()
 
 
 def _sum(addends: Iterable[Tensor]) -> Tensor:

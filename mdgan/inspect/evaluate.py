@@ -68,7 +68,7 @@ def evaluate_run(
     device = machine.resolve_device(changes.get("device", launch.device), 0)
     torch.set_num_threads(machine.num_threads(launch))
     begin = time.monotonic()
-    extractor = _extractor(trained, settings, changes).to(device)
+    extractor = extractor_of(trained, settings, changes).to(device)
     real = _real(trained, settings, changes, extractor)
     held_out = open_held_out(
         settings, trained.dataset, settings.data_folder(trained.dataset.name, 1)
@@ -131,7 +131,17 @@ def _with(settings: RunSettings, changes: Mapping[str, str]) -> RunSettings:
     return replace(settings, **given)
 
 
-def _extractor(trained: Trained, settings: RunSettings, changes: Mapping[str, str]) -> Extractor:
+def extractor_of(trained: Trained, settings: RunSettings, changes: Mapping[str, str]) -> Extractor:
+    """The network that training left in the run's folder, or the one that is asked for.
+
+    Args:
+        trained: the run.
+        settings: of the run, with the changes.
+        changes: settings that were replaced.
+
+    Raises:
+        BadInput: it cannot be had.
+    """
     asked = {"extractor", "inception_weights", "data_dir"} & changes.keys()
     if not asked and (trained.run.path / EXTRACTOR_FILE).exists():
         tensors, fields = trained.run.read_tensors(EXTRACTOR_FILE)

@@ -1,7 +1,8 @@
 """`mdgan.Run`: what a Python program asks of a run; `mdgan.evaluate`."""
 
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
@@ -117,6 +118,39 @@ class Run:
         """Scores the newest generator as `mdgan evaluate` does; see `mdgan.evaluate`."""
         return evaluate(self, n, seed, raw=raw, **changes)
 
+    def audit(
+        self, n: int = 10_000, seed: int | None = None, *, steps: int = 400, **changes: Any
+    ) -> dict[str, Any]:
+        """Attacks the run as `mdgan audit` does, and adds a section to its report.
+
+        Args:
+            n: how many samples to draw from the generator.
+            seed: of all draws; the run's if not given.
+            steps: how long images are looked for that explain a single answer; 0 leaves that out.
+            changes: `data_dir`, `held_out`. A run that was trained on samples of your own finds
+                them if it holds them: `mdgan.Run.open(folder, data)`.
+
+        Returns:
+            What `audit.json` in the run's folder says.
+
+        Raises:
+            BadInput: the run is not over, or the samples to judge attacks by are not here.
+        """
+        from msgspec import to_builtins
+
+        from mdgan.audit.run import audit_run
+        from mdgan.audit.target import CHANGES
+
+        given = plain(changes)
+        for name in given:
+            if name not in CHANGES:
+                raise BadInput(f"{name}: no attack depends on it; {' and '.join(CHANGES)} may")
+        if self.data is not None:
+            given.setdefault("data_dir", self.data.folder)
+        with _own_threads():
+            found: dict[str, Any] = to_builtins(audit_run(self.path, n, seed, steps, given))
+        return found
+
     def report(self, output: str | Path | None = None) -> Path:
         """Writes the page with all figures.
 
@@ -202,8 +236,6 @@ def evaluate(
     Raises:
         BadInput: there is no generator yet, or something that was given cannot be used.
     """
-    import torch
-
     from mdgan.inspect.evaluate import CHANGES, evaluate_run
 
     given = plain(changes)
@@ -211,8 +243,17 @@ def evaluate(
         if name not in CHANGES:
             raise BadInput(f"{name}: scores do not depend on it; one of {', '.join(CHANGES)} may")
     path = run.path if isinstance(run, Run) else Path(run)
+    with _own_threads():
+        return evaluate_run(path, n, seed, given, raw=raw)
+
+
+@contextmanager
+def _own_threads() -> Iterator[None]:
+    """Commands set the number of compute threads; a program keeps its own."""
+    import torch
+
     before = torch.get_num_threads()
     try:
-        return evaluate_run(path, n, seed, given, raw=raw)
+        yield
     finally:
         torch.set_num_threads(before)

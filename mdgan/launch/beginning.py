@@ -96,15 +96,27 @@ def _discriminators(run: Path, model: nn.Module) -> dict[int, State]:
             state = read_state(folder, manifest.files[owner])
         except Damaged:
             continue
-        for weights in _weights_in(state):
-            if _misfit(weights, model) is None:
-                found[0 if owner == SERVER else int(owner)] = weights
-                break
+        weights = discriminator_in(state, model)
+        if weights is not None:
+            found[0 if owner == SERVER else int(owner)] = weights
     return found
 
 
-def _weights_in(state: State) -> Iterator[State]:
-    """What may be a discriminator's weights in the state of any algorithm."""
+def discriminator_in(state: State, model: nn.Module) -> State | None:
+    """The weights and buffers of D in the state of any algorithm's server or worker.
+
+    Args:
+        state: as a checkpoint has it.
+        model: D, to compare names and shapes with.
+
+    Returns:
+        By the model's own names; None if there are none that fit.
+    """
+    return next((found for found in _candidates(state) if _misfit(found, model) is None), None)
+
+
+def _candidates(state: State) -> Iterator[State]:
+    """What may be a discriminator's weights."""
     for marker in ("discriminator.model.", "discriminator."):
         parts = {name: name.partition(marker)[2] for name in state if marker in name}
         yield {own: state[name] for name, own in parts.items()}

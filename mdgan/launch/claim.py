@@ -4,9 +4,9 @@ import logging
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from socket import gethostname
@@ -19,7 +19,12 @@ from torch import nn
 from mdgan import __version__
 from mdgan.errors import BadInput, cannot_write
 from mdgan.families import registry
-from mdgan.launch.continuation import Continuation, check_not_running, continuation
+from mdgan.launch.continuation import (
+    Continuation,
+    check_not_running,
+    continuation,
+    seconds_since_boot,
+)
 from mdgan.launch.faults import SERVER
 from mdgan.launch.machine import resolve_device
 from mdgan.launch.models import default_settings
@@ -46,6 +51,8 @@ class Claim:
         takes_over: whether this server replaces one that may seem to live but does not answer.
         listens: address and port for workers of other machines; empty if there are none.
         socket: where workers of this machine find the server; empty if it has none.
+        before: what the files held that the claim has changed, by name, None where there was none;
+            empty if the folder is new.
     """
 
     run: RunDirectory
@@ -54,6 +61,7 @@ class Claim:
     takes_over: bool
     listens: str
     socket: str
+    before: Mapping[str, bytes | None] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -62,7 +70,10 @@ class Claim:
 
     @contextmanager
     def noting_failure(self) -> Iterator[None]:
-        """Says that the run has failed, if the server ends before it can say so itself."""
+        """Says that a new run has failed, if the server ends before it can say so itself.
+
+        A run that was to go on is left as it was, if training has not begun.
+        """
         try:
             yield
         finally:
@@ -70,7 +81,33 @@ class Claim:
                 self.fence.check()
                 status = self.run.read_status()
                 if status.get("state") == "starting":
-                    self.run.write_status({**status, "state": "failed"})
+                    if self.before:
+                        self.give_back()
+                    else:
+                        self.run.write_status({**status, "state": "failed"})
+
+    def give_back(self) -> None:
+        """Leaves the folder as it was before this server claimed it."""
+        self.run.put_back(self.before)
+        if not self.takes_over:  # hosts that have seen this server must not go back to the other
+            self.fence.withdraw()
+
+    @property
+    def iteration(self) -> int:
+        """The last one that is done."""
+        return 0 if self.goes_on is None else self.goes_on.manifest.iteration
+
+    def take_records(self) -> None:
+        """Cuts off what training is about to repeat, once nothing can keep it from its begin.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        try:
+            self.run.cut_after(self.iteration)
+            self.run.sweep()
+        except OSError as error:
+            raise BadInput(cannot_write(f"--resume {self.run.path}", error)) from error
 
     def checkpoints(self, prepared: Prepared) -> Checkpoints:
         """The checkpoints of the run."""
@@ -95,27 +132,35 @@ def claim(
     Raises:
         BadInput: the folder cannot be used.
     """
-    settings = prepared.config
     run, goes_on, is_new = _find_run(prepared, taking_over=taking_over)
+    place = f"--out {run.path}" if goes_on is None else f"--resume {run.path}"
     try:
-        claimed = Claim(run, Fence.claim(run.path), goes_on, taking_over, listens, socket)
-        iteration = 0 if goes_on is None else goes_on.manifest.iteration
-        if goes_on is not None:
-            _log.info("going on with %s from iteration %d", run.path, iteration)
-            for note in goes_on.notes:
-                _log.info("  %s", note)
-        run.sweep()
-        run.cut_after(iteration)
-        run.write_config(settings)
-        if prepared.dataset.kept:
-            run.keep_dataset_file(prepared.dataset.path)
-        status = {"state": "starting", "iteration": iteration, "seconds": claimed.seconds}
-        run.write_status({**about(prepared, claimed), **status})
+        before = {} if is_new else run.contents(prepared.dataset.name)
+        fence = Fence.claim(run.path)
     except OSError as error:
         if is_new:  # the folder was empty; the same command can be given again
             shutil.rmtree(run.path, ignore_errors=True)
-        place = f"--out {run.path}" if goes_on is None else f"--resume {run.path}"
         raise BadInput(cannot_write(place, error)) from error
+    claimed = Claim(run, fence, goes_on, taking_over, listens, socket, before)
+    try:
+        run.write_config(prepared.config)
+        if prepared.dataset.kept:
+            run.keep_dataset_file(prepared.dataset.path)
+        status = {"state": "starting", "iteration": claimed.iteration, "seconds": claimed.seconds}
+        run.write_status({**about(prepared, claimed), **status})
+    except BaseException as error:
+        if is_new:
+            shutil.rmtree(run.path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                claimed.give_back()
+        if isinstance(error, OSError):
+            raise BadInput(cannot_write(place, error)) from error
+        raise
+    if goes_on is not None:
+        _log.info("going on with %s from iteration %d", run.path, claimed.iteration)
+        for note in goes_on.notes:
+            _log.info("  %s", note)
     return claimed
 
 
@@ -181,6 +226,7 @@ def about(prepared: Prepared, claimed: Claim) -> dict[str, Any]:
         "system": _system(prepared),
         "other_defaults": _other_defaults(prepared),
         "process": os.getpid(),
+        "process_began": seconds_since_boot(psutil.Process()),
         "listens": claimed.listens,
         "socket": claimed.socket,
         "unit": prepared.algorithm.unit,
@@ -248,6 +294,7 @@ def make_observer(
         seconds=claimed.seconds,
         on_phase=prepared.faults.on_phase(SERVER),
         may_write=claimed.fence.check,
+        at_begin=claimed.take_records if claimed.before else None,
         average=average,
         profiler=profiler,
         resume=f"mdgan {registry.command(prepared.settings.algorithm)} --resume {run.path}",

@@ -15,6 +15,7 @@ from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.manifest import SERVER, Manifest
 from mdgan.storage.state_file import Damaged, read_state
 
+_SAME_SECONDS = 2.0  # the system tells when it was started by whole seconds
 _NO_MATTER = (
     "ranks",
     "master_addr",
@@ -140,9 +141,20 @@ def is_running(run: RunDirectory) -> bool:
         return False
     try:
         found = psutil.Process(status.get("process", 0))
-        began, is_dead = found.create_time(), found.status() == psutil.STATUS_ZOMBIE
+        if found.status() == psutil.STATUS_ZOMBIE:  # dead; its parent has not noticed yet
+            return False
+        # One that began at another time has been given the number of a process that ended.
+        if "process_began" in status:
+            return abs(seconds_since_boot(found) - status["process_began"]) < _SAME_SECONDS
+        return bool(found.create_time() < (run.path / "run.json").stat().st_mtime)
     except (psutil.Error, ValueError, OverflowError):
         return False
-    # A dead process that its parent has not noticed yet keeps its number; one that began later than
-    # the run has been given the number of a process that ended.
-    return not is_dead and began < (run.path / "run.json").stat().st_mtime
+
+
+def seconds_since_boot(process: psutil.Process) -> float:
+    """When a process began; as clocks may be set, in seconds from the start of the system.
+
+    Raises:
+        psutil.Error: the process is gone.
+    """
+    return float(process.create_time() - psutil.boot_time())

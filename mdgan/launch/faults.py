@@ -8,6 +8,11 @@ once.
 The phases are those of the algorithms, by the names of their spans, and three that are no spans.
 In `write`, a background thread is about to write copied states. In `report` and `manifest` they are
 written, but the server has not been told, or has not written the manifest.
+
+`mdgan chaos --hostile` also plans lies, which change what a host says: `mdgan.launch.lies` has
+them. `host-3:change-4-17@FEEDBACK:120` replaces a part of the first FEEDBACK from iteration 120 on.
+A lie is refused where `mdgan chaos` does not say when it may be told, so that no process ever lies
+without it.
 """
 
 import contextlib
@@ -32,8 +37,12 @@ FOLDER = "MDGAN_FAULTS_FOLDER"
 """The variable that names a `FaultFolder`, in which `mdgan chaos` says when each may strike."""
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "leave": signal.SIGTERM}
+LIES = {"change": 2, "always": 2, "again": 1, "shift": 1, "as": 1, "claim": 1}
+"""How a host can lie, each with how many numbers say what exactly; see `mdgan.launch.lies`."""
 SERVER = "server"
-_FORM = re.compile(r"(server|host-[1-9][0-9]{0,8}):([a-z]+)@([a-z-]+):([0-9]{1,9})")
+_FORM = re.compile(
+    r"(server|host-[1-9][0-9]{0,8}):([a-z]+)((?:-[0-9]{1,3})*)@([a-z-]+|[A-Z]{1,16}):([0-9]{1,9})"
+)
 
 
 @dataclass(frozen=True)
@@ -42,19 +51,27 @@ class Fault:
 
     Attributes:
         role: `server`, or `host-N` with the number of a host's first worker.
-        action: one of `SIGNALS`.
-        phase: it strikes at the beginning of this phase.
+        action: one of `SIGNALS`, or of `LIES`.
+        phase: it strikes at the beginning of this phase; of a lie the kind of message.
         iteration: it strikes in this iteration or later.
+        numbers: of a lie, which one.
     """
 
     role: str
     action: str
     phase: str
     iteration: int
+    numbers: tuple[int, ...] = ()
+
+    @property
+    def lies(self) -> bool:
+        """Whether it changes what a host says."""
+        return self.action in LIES
 
     def __str__(self) -> str:
         """The fault as `MDGAN_FAULTS` has it."""
-        return f"{self.role}:{self.action}@{self.phase}:{self.iteration}"
+        action = "-".join(map(str, (self.action, *self.numbers)))
+        return f"{self.role}:{action}@{self.phase}:{self.iteration}"
 
 
 class Strike(Struct, frozen=True):
@@ -65,12 +82,16 @@ class Strike(Struct, frozen=True):
         process: that it struck.
         iteration: in which it struck.
         time: in seconds since 1970.
+        moment: the same by the machine's monotonic clock, which is never set.
+        did: of a lie, what was said.
     """
 
     number: int
     process: int
     iteration: int
     time: float
+    moment: float = 0.0
+    did: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,23 +127,32 @@ class Planned:
         Args:
             role: of this process, which is about to begin.
         """
-        mine = {n: fault for n, fault in enumerate(self.faults) if fault.role == role}
+        mine = self._of(role, lies=False)
         if self.folder is not None:
             self.folder.tell_here(role)
         return _Striker(mine, self.folder) if mine else None
+
+    def lies(self, role: str) -> dict[int, Fault]:
+        """The lies that are meant for a role, by their place among the faults."""
+        return self._of(role, lies=True)
+
+    def _of(self, role: str, *, lies: bool) -> dict[int, Fault]:
+        mine = {n: fault for n, fault in enumerate(self.faults) if fault.role == role}
+        return {n: fault for n, fault in mine.items() if fault.lies == lies}
 
 
 def read_planned(environment: Mapping[str, str] = os.environ) -> Planned:
     """Reads both variables.
 
     Raises:
-        BadInput: a fault is malformed.
+        BadInput: a fault is malformed, or a lie that `mdgan chaos` has not planned.
     """
     folder = environment.get(FOLDER)
-    return Planned(
-        tuple(map(_parse, filter(None, environment.get(FAULTS, "").split(";")))),
-        FaultFolder(Path(folder)) if folder else None,
-    )
+    faults = tuple(map(_parse, filter(None, environment.get(FAULTS, "").split(";"))))
+    for fault in faults:
+        if fault.lies and not folder:
+            raise BadInput(f"{FAULTS} '{fault}': only mdgan chaos --hostile makes hosts lie")
+    return Planned(faults, FaultFolder(Path(folder)) if folder else None)
 
 
 def as_variables(faults: Sequence[Fault], folder: Path) -> dict[str, str]:
@@ -137,9 +167,12 @@ def _parse(text: str) -> Fault:
             f"{FAULTS} {text!r:.99}: must be ROLE:ACTION@PHASE:ITERATION such as "
             "host-2:kill@swap:12; unset it to train without faults"
         )
-    role, action, phase, iteration = match.groups()
+    role, action, given, phase, iteration = match.groups()
+    numbers = tuple(map(int, given.split("-")[1:]))
+    if phase.isupper() and role != SERVER and LIES.get(action) == len(numbers):
+        return Fault(role, action, phase, int(iteration), numbers)
     phases = registry.all_phases()[role != SERVER]
-    for name, known in ((action, tuple(SIGNALS)), (phase, phases)):
+    for name, known in ((action + given, tuple(SIGNALS)), (phase, phases)):
         if name not in known:
             raise BadInput(f"{FAULTS} {text!r:.99}: {name} is none of {', '.join(known)}")
     return Fault(role, action, phase, int(iteration))
@@ -207,6 +240,8 @@ class _Striker:
         if self._folder is not None:
             if not self._folder.claim(number):
                 return
-            self._folder.tell_struck(Strike(number, os.getpid(), iteration, time.time()))
+            self._folder.tell_struck(
+                Strike(number, os.getpid(), iteration, time.time(), time.monotonic())
+            )
         self._faults.pop(number, None)
         os.kill(os.getpid(), SIGNALS[fault.action])

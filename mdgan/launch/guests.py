@@ -67,7 +67,13 @@ def _sockets_of(path: Path) -> Sockets:
     """
     status = RunDirectory.open(path).read_status()
     place = Path(status.get("socket", "").removeprefix("unix:"))
-    if not place.is_socket():
+    try:
+        is_there = place.is_socket()
+    except PermissionError as error:
+        raise BadInput(
+            f"{path}: is of another user, who alone may add workers to it on its machine"
+        ) from error
+    if not is_there:
         raise BadInput(
             f"{path}: no server runs there on this machine; give --master-addr of its machine"
         )

@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,13 +21,14 @@ from typing import NoReturn
 
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.engine.server.loop import AllWorkersLost
-from mdgan.errors import BadInput, Interrupted, cannot_write, is_of_disk
+from mdgan.errors import BadInput, Interrupted, NotSaved, cannot_write, is_of_disk
 from mdgan.launch.claim import Claim, claim, resumed_or_started
 from mdgan.launch.links import place_for_others, server_places
+from mdgan.launch.machine import check_open_files
 from mdgan.launch.minder import end_with_input
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.processes import TOGETHER_SECONDS, run_everything, run_host, run_server
-from mdgan.launch.sockets import Sockets
+from mdgan.launch.sockets import Sockets, make_private_folder
 from mdgan.launch.task import Task
 from mdgan.storage.fence import Fenced
 from mdgan.storage.whole_file import exit_between_files
@@ -60,6 +60,7 @@ def launch(prepared: Prepared, takes_over_at: str | None = None) -> int:
     Raises:
         BadInput: an address, port or output folder cannot be used; nothing was started.
     """
+    check_open_files()
     if prepared.resumes_or_starts:
         going = resumed_or_started(prepared)
         if going is None:
@@ -100,7 +101,7 @@ def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
             raise
         _log.error("%s", cannot_write(error.filename, error))
         return 1
-    except HostFailed as error:
+    except (HostFailed, NotSaved) as error:
         _log.error("%s", error)
         return 1
     except (ServerLost, AllWorkersLost) as error:
@@ -137,8 +138,8 @@ def _fork_all(prepared: Prepared, takes_over_at: str | None) -> int:
         work: list[tuple[str, Callable[[], None]]] = []
         if prepared.ranks.serves:
             other = place_for_others(prepared, takes_over_at)
-            made = tempfile.TemporaryDirectory(prefix="mdgan-", ignore_cleanup_errors=True)
-            sockets = Sockets(Path(resources.enter_context(made)), alone=other is None)
+            folder = Path(resources.enter_context(make_private_folder()))
+            sockets = Sockets(folder, alone=other is None)
             claimed = claim(
                 prepared, other or "", sockets.server, taking_over=takes_over_at is not None
             )

@@ -84,20 +84,14 @@ def open_server(
     sizes = prepared.builder.message_sizes(prepared.settings, prepared.models)
     settings, identity, task = prepared.link_settings, prepared.credentials, prepared.task
 
-    def accepts_from(hello: Mapping[str, Any]) -> Mapping[str, int]:
-        counts: Mapping[str, int] = hello["num_samples"]
-        return message_sizes.from_host(
-            sizes, [int(counts[str(worker)]) for worker in hello["workers"]]
-        )
-
     try:
         server = GrpcServerTransport(
             places,
             identity,
             read_revocations(settings, identity),
             admit,
-            accepts_from,
-            lambda hello: sizes.between_hosts(len(hello["workers"])),
+            lambda hello: message_sizes.from_host(sizes, len(hello["workers"])),
+            lambda hello: message_sizes.between_hosts(sizes, len(hello["workers"])),
             timeouts,
         )
     except CannotListen as error:
@@ -151,7 +145,7 @@ def connector(
                 prepared.credentials,
                 hello,
                 accepts,
-                sizes.between_hosts(len(workers)),
+                message_sizes.between_hosts(sizes, len(workers)),
                 timeouts,
                 parcels_at,
                 settings.relay == "auto",

@@ -2,6 +2,7 @@
 
 import ctypes
 import platform
+import resource
 import struct
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ import torch
 from mdgan.errors import BadInput
 from mdgan.launch.settings import LaunchSettings
 from mdgan.settings.machine import num_cores, pin
+
+_LEAST_FILES = 64
 
 
 def num_threads(
@@ -63,6 +66,19 @@ def cores_of_slots(
     """
     sets, place = settings.core_sets, hosts.index(host)
     return tuple(sets[(place + len(hosts) * slot) % len(sets)] for slot in range(len(sets)))
+
+
+def check_open_files() -> None:
+    """Checks that this process, and those that it starts, may open as many files as they need.
+
+    Raises:
+        BadInput: they may not; gRPC would abort them.
+    """
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if 0 <= allowed < _LEAST_FILES:
+        raise BadInput(
+            f"ulimit -n {allowed}: allows processes too few open files; give {_LEAST_FILES} or more"
+        )
 
 
 def resolve_device(name: str, process_here: int) -> torch.device:

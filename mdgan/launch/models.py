@@ -18,7 +18,9 @@ from mdgan.gan.losses import check_losses
 from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, OptimizerSettings
 from mdgan.gan.registered_optimizers import kept_by_registered
 from mdgan.gan.regularizers import with_spectral_norm
+from mdgan.launch.privacy import check_discriminator
 from mdgan.models.check import check_models, compares_samples, tells_classes
+from mdgan.models.group_norm import with_group_norm
 from mdgan.models.registry import architecture, architectures
 from mdgan.models.settings import ARCHITECTURES, FILE, ModelSettings
 
@@ -84,9 +86,11 @@ def models_of(settings: RunSettings, dataset: DatasetFile) -> Models:
         BadInput: no architecture has that name, or it cannot make samples of the data set's shape.
     """
     models = _chosen(settings, dataset)
-    if not settings.spectral_norm:
-        return models
-    return replace(models, discriminator=partial(with_spectral_norm, models.discriminator))
+    if settings.norm == "group":
+        models = replace(models, discriminator=partial(with_group_norm, models.discriminator))
+    if settings.spectral_norm:
+        models = replace(models, discriminator=partial(with_spectral_norm, models.discriminator))
+    return models
 
 
 def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
@@ -140,6 +144,7 @@ def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
                 f"--spectral-norm: the discriminator of {models.source}: {error}"
             ) from error
     _check_exact_layers(settings, models)
+    check_discriminator(settings, models)
     if settings.merge_halves and compares_samples(models):
         raise BadInput(
             f"--merge-halves: the discriminator of {models.source} judges a sample by the others "

@@ -29,7 +29,9 @@ from mdgan.launch.faults import Planned, read_planned
 from mdgan.launch.holdings import Holdings, read_data
 from mdgan.launch.machine import resolve_device
 from mdgan.launch.models import models_of, settings_with_defaults, tried_models
+from mdgan.launch.privacy import check_budgets, has_budgets
 from mdgan.launch.ranks import LocalRanks, local_ranks, ranks_elsewhere
+from mdgan.launch.requirements import check_required
 from mdgan.launch.resolve import Resolved, resolve
 from mdgan.launch.settings import LaunchSettings, read_guards
 from mdgan.launch.sockets import Sockets
@@ -173,17 +175,17 @@ def prepare(
     dataset = load_dataset(resolved, continues)
     settings, launch = settings_with_defaults(resolved.layers, dataset), resolved.launch
     entry = registry.algorithm(settings.algorithm)
+    check_required(launch.require, settings)
     ranks = _ranks_here(entry, resolved, settings, launcher, joins_as)
     if not isinstance(launcher, RayCluster):
         _check_machine(launch, ranks, resolved.task)
     credentials = _credentials(entry, settings, launch, ranks)
     check_trackers(settings.trackers() if ranks.serves else ())
     _check_dataset(dataset, settings, is_new=continues is None)
-    models = tried_models(settings, dataset)
-    beginning = _beginning(settings, models, ranks, continues)
+    beginning = _beginning(settings, tried_models(settings, dataset), ranks, continues)
     _log.info("reading the data of %s …", dataset.name, extra={"shown": "doing"})
     clients, holdings = read_data(entry, settings, dataset, ranks, show_all=show_all)
-    return Prepared(
+    prepared = Prepared(
         settings,
         launch,
         dataset,
@@ -199,9 +201,18 @@ def prepare(
         faults,
         credentials,
         beginning,
-        None,
-        clients,
+        clients=clients,
     )
+    return _with_budgets(prepared)
+
+
+def _with_budgets(prepared: Prepared) -> Prepared:
+    """The run, after a look at what the samples of the workers here may spend."""
+    if not has_budgets(prepared.settings):
+        return prepared
+    shards = {rank: prepared.shard(rank) for rank in prepared.ranks.workers()}
+    told = check_budgets(prepared.settings, shards)
+    return replace(prepared, warnings=(*prepared.warnings, *told))
 
 
 def _beginning(

@@ -15,23 +15,27 @@ from typing import Any
 
 import torch
 
+from mdgan.data.shard import Shard
 from mdgan.engine.hello import make_hello
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.loop import Connect, Host, HostFailed, ServerLost
+from mdgan.engine.host.spending import Spending
 from mdgan.engine.host.telling import Teller
 from mdgan.engine.server.build import build_server
 from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
 from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.scoring import Scoring
-from mdgan.errors import Interrupted
+from mdgan.errors import BadInput, Interrupted
 from mdgan.families.contract import HostNeeds
 from mdgan.gan.build import make_average
 from mdgan.launch import machine
 from mdgan.launch.addresses import split
 from mdgan.launch.claim import Claim, make_observer
+from mdgan.launch.lies import lying
 from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared
+from mdgan.launch.privacy import CLASSES, open_budgets, tells, why_untold
 from mdgan.launch.ranks import most_ranks
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.launch.sockets import Sockets
@@ -77,6 +81,7 @@ def run_host(
     timeouts = prepared.launch.timeouts()
     interrupted = threading.Event()
     connect = connector(prepared, workers, sockets, timeouts, interrupted)
+    connect = lying(connect, prepared.faults, workers)  # as it is, without `mdgan chaos --hostile`
     teller = None
     told = task is not None and (process_here > 0 or task.prints_together)
     if not (prepared.ranks.serves or told):
@@ -124,7 +129,7 @@ def make_host(
         prepared.faults.on_phase(f"host-{workers[0]}"),
         _profiler(prepared, device) if own_process else None,
     )
-
+    budgets = open_budgets(settings, shards)
     needs = HostNeeds(
         settings,
         prepared.models,
@@ -136,18 +141,31 @@ def make_host(
         num_workers_here=len(prepared.ranks.workers()),
         clients=prepared.clients,
         cores=machine.cores_of_slots(prepared.launch, workers, prepared.ranks.hosts),
+        budgets=budgets,
     )
     return Host(
         builder.host(needs),
-        make_hello(workers[0], counts, prepared.identity),
+        make_hello(workers[0], counts, prepared.identity, tells_classes=tells(settings, CLASSES)),
         connect,
         timeouts,
-        Describer(shards, own_file(settings), device),
+        _describer(prepared, shards, device, run),
         HostCheckpoints(partial(_checkpoints_of, prepared, run), tracer),
         tracer,
         fetcher,
         teller,
+        Spending(budgets),
     )
+
+
+def _describer(
+    prepared: Prepared, shards: Mapping[int, Shard], device: torch.device, run: Path | None
+) -> Describer:
+    """What tells the server of the data of a host here."""
+    settings = prepared.settings
+    # A standby that takes over may be on another machine.
+    is_here = run is not None and len(prepared.link_settings.addresses()) == 1
+    file, why_not = own_file(settings), why_untold(settings)
+    return Describer(shards, file, device, why_not, server_is_here=is_here)
 
 
 def _checkpoints_of(prepared: Prepared, run: Path | None, name: str) -> Path:
@@ -271,6 +289,7 @@ def serve(
         members,
         observer,
         None if goes_on is None else goes_on.manifest,
+        believes_first=not claimed.takes_over,
     )
     if prepared.beginning is not None:
         begin = prepared.beginning
@@ -320,6 +339,7 @@ def run_everything(prepared: Prepared, claimed: Claim) -> None:
         try:
             serve(prepared, claimed, network.server, members, scoring, timeouts, device)
         finally:
+            network.server.close()  # a server that has not begun has told no host that it ends
             for thread in threads:
                 thread.join()
 
@@ -332,5 +352,5 @@ def _run_quietly(host: Host) -> None:
     try:
         with contextlib.suppress(Interrupted, ServerLost):  # the server's thread tells
             host.run()
-    except HostFailed as error:
+    except (BadInput, HostFailed) as error:
         _log.error("%s", error)

@@ -18,6 +18,7 @@ from mdgan.engine.scorer import Scorer
 from mdgan.engine.server.scoring import Scoring
 from mdgan.errors import BadInput
 from mdgan.launch.prepare import Prepared
+from mdgan.launch.privacy import FEATURES, tells
 from mdgan.metrics.chosen import CLASSIFIER, features_of, make_extractor, open_held_out
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.records.run_directory import RunDirectory
@@ -50,7 +51,7 @@ def scoring_process(prepared: Prepared, run: RunDirectory) -> Iterator[Scoring]:
         _be_scorer(prepared, run, Channel(theirs))
     theirs.close()
     try:
-        alone = not prepared.algorithm.has_hosts
+        alone = not (prepared.algorithm.has_hosts and tells(prepared.settings, FEATURES))
         yield Scoring(Channel(ours), prepared.settings, real_is_known=alone)
     finally:
         ours.close()
@@ -105,6 +106,7 @@ def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Sco
         num_samples=settings.eval_samples,
         seed=settings.seed,
         held_out_images=lambda places: opened[-1].images(places),
+        real_is_held_out=not tells(prepared.settings, FEATURES),
         shards=[] if prepared.algorithm.has_hosts else [prepared.shard(1)],
     )
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from mdgan.credentials.identity import Identity, read_credentials, read_own_pki
 from mdgan.credentials.revocations import Revocations
 from mdgan.errors import BadInput
+from mdgan.launch.requirements import FORMS, Requirements, parse_requirements
 from mdgan.settings.declare import (
     Kind,
     Settings,
@@ -15,6 +16,7 @@ from mdgan.settings.declare import (
     number,
     one_of,
     own_setting,
+    parsed,
     switch,
     text,
     whole,
@@ -113,6 +115,14 @@ class LinkSettings(Settings, group="network"):
         number(lambda seconds: 0 <= seconds < 1e7, "must be seconds, 0 or more"),
         metavar="SECONDS",
         group="faults",
+    )
+    require: Requirements | None = own_setting(
+        None,
+        f"What a run must have for this machine to take part: {FORMS}.",
+        parsed(parse_requirements, several=True),
+        metavar="WHAT[,WHAT…]",
+        default_text="nothing",
+        group="privacy",
     )
     max_world_size: int | None = own_setting(
         None,

@@ -1,4 +1,9 @@
-"""A user's own extractor: a TorchScript file, or a class in a Python file."""
+"""A user's own extractor: a TorchScript file, or a class in a Python file.
+
+Either is a program. TorchScript, too, runs what is in the file as soon as it is loaded, and its
+operators can read and write files. So no file comes from another machine: a user names it, or the
+settings of a run that a user opens do.
+"""
 
 import io
 import warnings
@@ -37,12 +42,12 @@ def from_file(path: Path, shape: Shape) -> Extractor:
     """The user's extractor, tried on two images.
 
     It takes float32 [n, C, H, W] in [−1, 1] and gives features [n, d], or features and logits
-    [n, K]. It runs in evaluation mode. A Python file is run like any of the user's programs.
+    [n, K]. It runs in evaluation mode. Either kind of file is run like any of the user's programs.
 
     Args:
         path: `FILE.pt`, read by `torch.jit.load`, or `FILE.py:NAME`, a class that is called without
             arguments and loads its own weights. Exported programs (.pt2) are refused: torch
-            unpickles parts of them, which is not safe.
+            unpickles parts of them.
         shape: (C, H, W) of the data set.
 
     Raises:
@@ -85,7 +90,7 @@ def _from_torchscript(file: Path) -> nn.Module:
     content, _ = read_bytes(file)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # deprecated, but the only safe one
+            warnings.simplefilter("ignore", FutureWarning)  # deprecated; what is not unpickles
             network: nn.Module = torch.jit.load(  # type: ignore[no-untyped-call]  # torch leaves it unannotated
                 io.BytesIO(content), map_location="cpu"
             )

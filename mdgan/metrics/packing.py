@@ -1,7 +1,8 @@
 """How the server's extractor reaches the workers, so that all ranks compute the same features.
 
 The classifier is sent, since its architecture is part of mdgan. Code is not sent: for Inception and
-for a user's own file only the SHA-256 is, and every machine must have the file.
+for a user's own file only the SHA-256 is, and every machine must have the file. A machine whose
+user has named such a file uses no other network, whatever the server sends.
 """
 
 from collections.abc import Mapping
@@ -47,13 +48,18 @@ def unpack(
         fields: as `pack` returned them.
         tensors: as `pack` returned them; they are copied.
         own_file: this machine's `--inception-weights` or `--extractor`, for an extractor that is
-            not sent.
+            not sent; None if its user agreed to the data set's classifier.
 
     Raises:
         BadInput: this machine lacks the file or has another one; or the fields or tensors are
             damaged, or from another version of mdgan.
     """
     if fields["kind"] == "classifier":
+        if own_file is not None:
+            raise BadInput(
+                f"the server sends the {fields['name']}, but --extractor here names {own_file}; "
+                "give every rank the same extractor"
+            )
         return _unpack_classifier(fields, tensors)
     if fields["kind"] not in ("inception", "file"):
         raise BadInput(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mdgan.settings.declare import Settings, setting, text, whole
+from mdgan.settings.declare import Settings, one_of, setting, text, whole
 from mdgan.settings.names import Names
 
 FILE = "file"
@@ -31,4 +31,10 @@ class ModelSettings(Settings, group="models"):
         metavar="CHANNELS",
         default_text="its paper's",
         other_names=("--channels", "--ngf", "--ndf", "--ch"),
+    )
+    norm: str = setting(
+        "batch",
+        "What stands where a discriminator has BatchNorm: that, or GroupNorm (group), which judges "
+        "each sample by itself.",
+        one_of("batch", "group"),
     )

@@ -10,7 +10,7 @@ from mdgan.records.diagnosis import LOSSES_NEEDED
 from mdgan.records.happenings import JOINED, LATE, LEFT, LOST, RESUMED, SHUT_OUT, Happening
 from mdgan.records.recorded_run import Trace, Traffic, typed_row
 from mdgan.records.roles import first_worker, leader
-from mdgan.records.rows import Losses, Round, Scores, Swap
+from mdgan.records.rows import Epsilon, Losses, Round, Scores, Swap
 from mdgan.records.series import Series
 from mdgan.records.values import number
 
@@ -101,6 +101,8 @@ class Metrics:
         parts: what each worker did in rounds.
         rounds: how many rounds there were; 0 where there are none.
         samples: how many samples each worker holds.
+        epsilon: what the samples of each worker have spent; empty without privacy.
+        riding: each worker's score for free riding, as recorded last.
         pace: of the recorded iterations, and of the rounds that were not aborted.
         seconds: since training began, at the last record.
     """
@@ -120,6 +122,8 @@ class Metrics:
         self.parts: dict[int, Part] = {}
         self.rounds = 0
         self.samples: dict[int, int] = {}
+        self.epsilon: dict[int, float] = {}
+        self.riding: dict[int, float] = {}
         self.pace = Pace()
         self.seconds = 0.0
 
@@ -139,6 +143,9 @@ class Metrics:
             self.discriminator_loss.add(row.iteration, row.discriminator_loss)
             self.pace.add(self.seconds, row.iteration)
             self.newest.append(row)
+            self.riding.update(row.riding)
+        elif isinstance(row, Epsilon):
+            self.epsilon |= row.epsilon
         elif isinstance(row, Round):
             self._end_round(row)
         elif isinstance(row, Swap):

@@ -17,6 +17,7 @@ from rich.text import Text
 from mdgan.observe.progress import duration
 from mdgan.observe.watch import WatchedRun, WorkerRow
 from mdgan.records.happenings import JOINED, LOST, RESUMED, SHUT_OUT
+from mdgan.records.rows import GUILTY
 from mdgan.records.values import brief_seconds, brief_size, said_list
 
 _WIDTH = 100
@@ -27,6 +28,8 @@ _OTHER_LINES = 14  # of a frame besides workers and news, and the line that the 
 _QUIET_SECONDS = 30.0
 _UNKNOWN = "–"
 _CURVE_WORDS = 46  # characters beside a curve
+
+_RIDING = "free rider"
 
 # Each column with the width that a terminal needs to have room for it and those before it.
 _COLUMNS: dict[str, tuple[JustifyMethod, int]] = {
@@ -39,6 +42,7 @@ _COLUMNS: dict[str, tuple[JustifyMethod, int]] = {
     "out/s": ("right", 58),
     "last swap": ("right", 71),
     "holds": ("right", 78),
+    _RIDING: ("right", 90),
 }
 
 _TITLES_OF_ROUNDS = {"step": "a round", "last swap": "rounds"}
@@ -153,6 +157,8 @@ def _summary(run: WatchedRun, workers: list[WorkerRow]) -> Text:
         ]
         parts = [Text(f"{counts[state]} {state}", _STATE_STYLES[state]) for state in present]
         line.append_text(Text(", ").join(parts))
+    if run.metrics.epsilon:
+        line.append(f" · ε {max(run.metrics.epsilon.values()):.2f} at most")
     if not run.ended and run.quiet_seconds >= _QUIET_SECONDS:
         # Coarse, so that a frame differs only now and then.
         quiet = f"{run.quiet_seconds // 60:.0f} min" if run.quiet_seconds >= 60 else "30 s"
@@ -214,8 +220,9 @@ def _most_telling(workers: list[WorkerRow], most: int) -> list[WorkerRow]:
 
 def _table(rows: list[WorkerRow], width: int, *, in_rounds: bool) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    is_scored = any(row.riding is not None for row in rows)
     for title, (justify, needed) in _COLUMNS.items():
-        if needed <= width:
+        if needed <= width and (title != _RIDING or is_scored):
             title = _TITLES_OF_ROUNDS.get(title, title) if in_rounds else title
             table.add_column(title, justify=justify, no_wrap=True)
     digits = len(str(max(row.rank for row in rows)))
@@ -234,6 +241,7 @@ def _table(rows: list[WorkerRow], width: int, *, in_rounds: bool) -> Table:
             *("″" if again else _known(rate, brief_size) for rate in moved),
             _known(row.rounds, "{:,}".format) if in_rounds else _swap(row, digits),
             _known(row.samples, "{:,}".format),
+            _riding(row.riding),
         ]
         table.add_row(*cells[: len(table.columns)])
     return table
@@ -258,6 +266,12 @@ def _swap(row: WorkerRow, digits: int) -> str:
     if row.swap is None:
         return _UNKNOWN
     return f"{row.swap.iteration:,} {'↔' if row.swap.mutual else '←'} {row.swap.partner:>{digits}}"
+
+
+def _riding(score: float | None) -> Text:
+    """A score for free riding, in red from the threshold on."""
+    guilty = score is not None and score >= GUILTY
+    return Text(_known(score, "{:.1f}".format), style="bold red" if guilty else "")
 
 
 def _known(value: Number | None, said: Callable[[Number], str]) -> str:

@@ -1,11 +1,11 @@
 """Records what the process with the generator does: progress, metrics, pictures, status."""
 
 import logging
+import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from math import isfinite
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any
@@ -13,16 +13,19 @@ from typing import Any
 from msgspec.structs import asdict
 from torch import Tensor, nn
 
-from mdgan.errors import printable
+from mdgan.errors import NotSaved, cannot_write, printable
+from mdgan.gan.losses import finite_means
 from mdgan.observe.grid import usual_grid
 from mdgan.observe.profiler import Profiler
 from mdgan.observe.progress import Progress, duration
+from mdgan.observe.record_writer import RecordWriter
 from mdgan.observe.tracer import OnPhase, Tracer
 from mdgan.observe.trackers import Trackers
 from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
 from mdgan.records.rows import Fetching, Losses, Profile, Scores, typed
 from mdgan.records.run_directory import AVERAGE_FILE, GENERATOR_FILE, RunDirectory
 from mdgan.records.values import count, passed, said_left_out
+from mdgan.records.values import number as finite
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +50,7 @@ class RunObserver:
         seconds: of training before the checkpoint that the run goes on from.
         on_phase: see `Tracer`.
         may_write: called before each write; raises if another process has taken over the run.
+        at_begin: see `RecordWriter`.
         resume: the command that goes on with the run.
         average: G with the mean of its weights; then this one is sampled, and saved beside G.
         profiler: of the process with the generator; None for none.
@@ -72,15 +76,15 @@ class RunObserver:
         seconds: float = 0.0,
         on_phase: OnPhase | None = None,
         may_write: Callable[[], None] = lambda: None,
+        at_begin: Callable[[], None] | None = None,
         resume: str = "",
         average: nn.Module | None = None,
         profiler: Profiler | None = None,
     ) -> None:
         self.tracer = Tracer(on_phase=on_phase, profiler=profiler)
-        self._may_write = may_write
+        self._write = RecordWriter(run.path, may_write, at_begin)
         self._resume = resume
         self._seconds_before = seconds
-        self._disk_trouble = False
         self._first = 0
         self._last = 0
         self._trackers = trackers or Trackers((), run.path, {})
@@ -89,6 +93,7 @@ class RunObserver:
         self._scored: list[Scores] = []
         self._finding: Finding | None = None
         self._scores: Mapping[str, Any] = {}
+        self._spent: dict[int, float] = {}
         self._run = run
         self._generator = generator
         self._average = average
@@ -112,16 +117,21 @@ class RunObserver:
         Args:
             holdings: what each worker holds, for the report.
             iteration: the last one that is already done; 0 in a new run.
+
+        Raises:
+            NotSaved: a new run cannot write into its folder.
         """
         self._began = time.monotonic() - self._seconds_before
         self._progress.begin(iteration)
         self._first = self._last = iteration
+        self._write.begin()
+        # On a full disk a new run fails at once; one that goes on would lose what it has learned.
+        self._write.is_strict = not iteration
         name = "resumed" if iteration else "holdings"
         self.event(name, iteration, time=round(time.time(), 3), workers=holdings)
-        # On a full disk a new run fails at once; one that goes on would lose what it has learned.
-        with self._going_on() if iteration else nullcontext():
-            self._write_status("running", iteration)
-            self._save(iteration)
+        self._write(lambda: self._write_status("running", iteration))
+        self._save(iteration)
+        self._write.is_strict = False
 
     def seconds(self) -> float:
         """Seconds since training began."""
@@ -133,46 +143,49 @@ class RunObserver:
         losses: Tensor,
         workers: Sequence[int] = (),
         staleness: Mapping[int, Sequence[int]] = MappingProxyType({}),
+        riding: Mapping[int, float] = MappingProxyType({}),
     ) -> None:
         """One iteration is done.
 
         Args:
             number: i, from 1.
-            losses: float32 [N, 2], J_disc and J_gen of each of the N workers that answered.
+            losses: float32 [N, 2], J_disc and J_gen of each of the N workers that answered. What
+                is not finite is left out of the means.
             workers: their numbers, in the same order.
             staleness: by worker, the steps of the generator between its batches and each answer.
+            riding: by worker, its score for free riding.
         """
         before, self._last = self._last, number
         is_last = number == self._iterations
         log = before == 0 or is_last or passed(self._log_interval, before, number)
         show = self._progress.due() or is_last
         if log or show:
-            discriminator_loss, generator_loss = losses.mean(dim=0).tolist()
+            discriminator_loss, generator_loss = finite_means(losses).tolist()
         if show:
             self._progress.show(number, (generator_loss, discriminator_loss))
         if log:
             record: dict[str, Any] = {
                 "iteration": number,
                 "seconds": self.seconds(),
-                "generator_loss": _finite(generator_loss),
-                "discriminator_loss": _finite(discriminator_loss),
+                "generator_loss": finite(generator_loss),
+                "discriminator_loss": finite(discriminator_loss),
                 "workers": len(losses),
             }
             if workers:
-                each = ([_finite(loss) for loss in both] for both in losses.tolist())
+                each = ([finite(loss) for loss in both] for both in losses.tolist())
                 record["by_worker"] = dict(zip(workers, each, strict=True))
             if staleness:
                 record["staleness"] = {n: [fmean(s), max(s)] for n, s in staleness.items()}
-            with self._going_on():
-                self._run.append_metrics(record)
+            if riding:
+                record["riding"] = {n: round(score, 2) for n, score in riding.items()}
+            self._write(lambda: self._run.append_metrics(record))
             scalars = {"loss/generator": generator_loss, "loss/discriminator": discriminator_loss}
             self._trackers.scalars(number, {**scalars, "workers": len(losses)})
             self._losses.append(typed(record, Losses))
             self._diagnose(number)
         if passed(self._sample_interval, before, number):
-            with self._going_on():
-                self._save(number)
-                self._write_status("running", number)
+            self._save(number)
+            self._write(lambda: self._write_status("running", number))
 
     def event(self, name: str, iteration: int, **details: Any) -> None:
         """Records something that happens now and then, such as a swap, in `metrics.jsonl`.
@@ -182,11 +195,8 @@ class RunObserver:
             iteration: in which, or after which, it happened.
             details: JSON values.
         """
-        with self._going_on():
-            seconds = self.seconds()
-            self._run.append_metrics(
-                {"event": name, "iteration": iteration, "seconds": seconds, **details}
-            )
+        about = {"event": name, "iteration": iteration, "seconds": self.seconds(), **details}
+        self._write(lambda: self._run.append_metrics(about))
 
     def scores(self, iteration: int, record: Mapping[str, Any]) -> None:
         """Records the scores of a generator.
@@ -196,8 +206,7 @@ class RunObserver:
             record: from the scorer.
         """
         told = {n: value for n, value in record.items() if n not in ("row", "memory_bytes")}
-        with self._going_on():
-            self._run.append_metrics({"event": "scores", **told})
+        self._write(lambda: self._run.append_metrics({"event": "scores", **told}))
         memory = record.get("memory_bytes", 0)
         self.spans("scorer", iteration, [record["row"]], memory_bytes=memory)
         self._trackers.scalars(
@@ -218,7 +227,7 @@ class RunObserver:
         sent_bytes: Mapping[str, int] | None = None,
         received_bytes: Mapping[str, int] | None = None,
         memory_bytes: int = 0,
-    ) -> None:
+    ) -> int:
         """Records what a role did when, and what it has moved so far.
 
         Args:
@@ -228,6 +237,9 @@ class RunObserver:
             sent_bytes: sent since the start, by kind of message; None if nothing is sent.
             received_bytes: received since the start, by kind of message; None if nothing is.
             memory_bytes: what its process holds; 0 if that is not known.
+
+        Returns:
+            How many bytes were written.
         """
         lines = [{**row, "start": round(row["start"] - self._began, 6)} for row in rows]
         counts: dict[str, Any] = {}
@@ -237,9 +249,10 @@ class RunObserver:
             counts["memory_bytes"] = memory_bytes
         if counts:
             lines.append({"iteration": iteration, "seconds": self.seconds(), **counts})
+        written: list[int] = []
         if lines:
-            with self._going_on():
-                self._run.append_trace(role, lines)
+            self._write(lambda: written.append(self._run.append_trace(role, lines)))
+        return sum(written)
 
     def of_process(self, role: str, iteration: int, told: Mapping[str, Any]) -> None:
         """Records what a process says of itself now and then.
@@ -260,14 +273,19 @@ class RunObserver:
                 checked = {name: value for name, value in asdict(row).items() if value is not None}
                 self.event(name, **checked)
 
+    def spent(self, iteration: int, epsilon: Mapping[int, float]) -> None:
+        """Records what the samples of some workers have spent: ε by worker, after an iteration."""
+        self._spent |= epsilon
+        self.event("epsilon", iteration, epsilon={n: round(e, 4) for n, e in epsilon.items()})
+        self._remark()
+
     def gave_up(self, iteration: int) -> None:
         """Training failed before its first iteration.
 
         Args:
             iteration: the last one that was already done; 0 in a new run.
         """
-        with self._going_on():
-            self._write_status("failed", iteration)
+        self._write(lambda: self._write_status("failed", iteration))
 
     def end(self, state: str, iteration: int, saved: int | None) -> None:
         """Saves the generator and a last grid, and says where everything is.
@@ -276,64 +294,70 @@ class RunObserver:
             state: `finished`, `stopped` (a user or a signal asked) or `failed`.
             iteration: the last complete one.
             saved: the iteration of the newest checkpoint; None if there is none.
+
+        Raises:
+            NotSaved: training has finished, and its generator is not in the run's folder.
         """
         seconds = time.monotonic() - self._began - self._seconds_before
-        with self._going_on():
-            self._save(iteration)
-        with self._going_on():
-            self._write_status(state, iteration)
+        has_generator = self._save(iteration)
+        self._write(lambda: self._write_status(state, iteration))
         rate = (iteration - self._first) / seconds if seconds > 0 else 0.0
         looks = "" if self._finding is None else f"  looks as if {self._finding}\n"
         told = {"finished": "done", "stopped": "stopped when asked to", "failed": "failed"}[state]
         generator = GENERATOR_FILE if self._average is None else AVERAGE_FILE
-        _log.info(
+        lines = [
             f"{told}: {iteration} of {self._iterations} iterations in {duration(seconds)} "
             f"({rate:.1f} it/s), {duration(time.monotonic() - self._launched)} with start-up\n"
-            f"  pictures   {self._run.path / 'samples'}  (last: {iteration:07d}.png)\n"
-            f"  generator  {self._run.path / generator}\n"
-            f"{_in_words(self._scores)}"
-            f"{looks}"
-            f"  report     mdgan report {self._run.path}\n"
-            f"  go on      {self._way_on(state, iteration, saved)}",
-            extra={"shown": "result"},
-        )
+        ]
+        if has_generator:
+            lines += [
+                f"  pictures   {self._run.path / 'samples'}  (last: {iteration:07d}.png)\n",
+                f"  generator  {self._run.path / generator}\n",
+                _in_words(self._scores),
+                _spent_in_words(self._spent),
+                looks,
+                f"  report     mdgan report {self._run.path}\n",
+                f"  go on      {self._way_on(state, iteration, saved)}\n",
+            ]
+        _log.info("%s", "".join(lines).removesuffix("\n"), extra={"shown": "result"})
         self._trackers.close()
+        if has_generator:
+            return
+        if state == "finished":
+            raise NotSaved(self._rescue(iteration))
+        _log.error("%s", self._rescue(iteration))
 
     def _way_on(self, state: str, iteration: int, saved: int | None) -> str:
         """How the user trains on, or why that cannot be."""
         if saved is None:
             return "not possible without a checkpoint (see --checkpoint-interval)"
-        if state == "finished":
-            return f"{self._resume} --iterations {2 * self._iterations}"
-        return self._resume + (f"  (from iteration {saved})" if saved < iteration else "")
+        more = f" --iterations {2 * self._iterations}" if state == "finished" else ""
+        return self._resume + more + (f"  (from iteration {saved})" if saved < iteration else "")
 
-    @contextmanager
-    def _going_on(self) -> Iterator[None]:
-        """Training goes on though a record cannot be written; the first such failure is logged."""
-        try:
-            self._may_write()
-        except OSError as error:  # the folder is gone, and so will be what is written there now
-            self._tell_trouble(error)
-        try:
-            yield
-        except OSError as error:
-            self._tell_trouble(error)
-
-    def _tell_trouble(self, error: OSError) -> None:
-        if not self._disk_trouble:
-            name = error.filename or self._run.path
-            self.note(f"warning: cannot write {name}: {error.strerror}; training goes on")
-        self._disk_trouble = True
-
-    def _save(self, iteration: int) -> None:
+    def _save(self, iteration: int) -> bool:
+        """Saves the generator and a grid of samples; whether the generator is saved."""
         with self.tracer.span("checkpoint"):
-            self._may_write()
-            average = None if self._average is None else self._average.state_dict()
-            self._run.write_generator(self._generator.state_dict(), iteration, average)
+            saved = self._write(lambda: self._save_generator(self._run, iteration))
             shown = self._generator if self._average is None else self._average
             png, _ = usual_grid(shown, self._z_dim, self._seed)
             self._trackers.grid(iteration, png)
-            self._run.write_samples(iteration, png)
+            if self._write(lambda: self._run.write_samples(iteration, png)) and saved:
+                self._write.recovered()
+        return saved
+
+    def _save_generator(self, run: RunDirectory, iteration: int) -> None:
+        average = None if self._average is None else self._average.state_dict()
+        run.write_generator(self._generator.state_dict(), iteration, average)
+
+    def _rescue(self, iteration: int) -> str:
+        """Saves the generator where the system keeps temporary files, and says where that is."""
+        why = self._write.trouble
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="mdgan-"))
+            self._save_generator(RunDirectory(folder), iteration)
+        except OSError as error:
+            return f"{why}. The generator is lost: {cannot_write(tempfile.gettempdir(), error)}"
+        return f"{why}. The generator of iteration {iteration} is in {folder}"
 
     def _diagnose(self, iteration: int) -> None:
         """Shows the last FID and what seems to go wrong; a new trouble gets a line of its own."""
@@ -341,12 +365,16 @@ class RunObserver:
         self._finding = found
         if found is not None and (before is None or found.name != before.name):
             self.note(f"iteration {iteration}: it looks as if {found}")
-        fid = self._scores.get("scores", {}).get("fid")
+        self._remark()
+
+    def _remark(self) -> None:
+        """What every line of progress shows besides how far it is."""
+        found, fid = self._finding, self._scores.get("scores", {}).get("fid")
         remarks = [] if fid is None else [f"FID {fid:.1f}"]
+        remarks += [f"ε {max(self._spent.values()):.2f}"] if self._spent else []
         self._progress.remark = " | ".join(remarks + ([found.name] if found else []))
 
     def _write_status(self, state: str, iteration: int) -> None:
-        self._may_write()
         self._run.write_status(
             {**self._status, "state": state, "iteration": iteration, "seconds": self.seconds()}
         )
@@ -365,6 +393,7 @@ def _in_words(record: Mapping[str, Any]) -> str:
     return f"  scores     FID {scores['fid']:.1f}{beside}{classes} {at}\n"
 
 
-def _finite(value: float) -> float | None:
-    """The value, or None where JSON has no word for it."""
-    return value if isfinite(value) else None
+def _spent_in_words(spent: Mapping[int, float]) -> str:
+    """The summary's line about privacy, or nothing if there is none."""
+    most = max(spent, key=spent.__getitem__, default=0)
+    return f"  privacy    ε {spent[most]:.2f} at most (rank {most})\n" if spent else ""

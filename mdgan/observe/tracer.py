@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 WINDOW = 10
 """Iterations in a row that are recorded, so that a timeline of ten can be drawn of any run."""
 
+MOST_SPANS = 10_000
+"""The most spans that a role keeps until they are taken; further ones are not recorded."""
+
 _MOST_WORKER_ITERATIONS = 200_000
 _PASS_ON_SECONDS = 1.0
 
@@ -38,10 +41,16 @@ def traced_every(iterations: int, num_workers: int) -> int:
 
 
 def memory_bytes() -> int:
-    """What this process holds in memory; 0 in a thread beside the main one, which shares it."""
+    """What this process holds in memory; 0 in a thread beside the main one, which shares it.
+
+    It is 0, too, if the system does not tell, as where this process may open no more files.
+    """
     if threading.current_thread() is not threading.main_thread():
         return 0
-    return int(psutil.Process().memory_info().rss)
+    try:
+        return int(psutil.Process().memory_info().rss)
+    except (OSError, psutil.Error):
+        return 0
 
 
 class Span:
@@ -135,8 +144,9 @@ class Tracer:
             self._on_phase(phase, self.iteration if iteration is None else iteration)
 
     def add(self, span: Span) -> None:
-        """Keeps a span that has ended, if its iteration is recorded."""
-        if (self.iteration - 1) // WINDOW % self._every == 0 or self.iteration < 1:
+        """Keeps a span that has ended, if its iteration is recorded and there is room."""
+        is_recorded = (self.iteration - 1) // WINDOW % self._every == 0 or self.iteration < 1
+        if is_recorded and len(self._spans) < MOST_SPANS:
             span.iteration = self.iteration
             self._spans.append(span)
 

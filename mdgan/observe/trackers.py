@@ -52,6 +52,7 @@ class _TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         del settings
+        threading.excepthook = _telling_no_writer(threading.excepthook)
         self._writer = SummaryWriter(str(run / "tensorboard"))
         self.close = self._writer.close
 
@@ -64,6 +65,16 @@ class _TensorBoard:
 
         pixels = np.asarray(_picture(png))
         self._writer.add_image("samples", pixels, iteration, dataformats="HWC")
+
+
+def _telling_no_writer(tell: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Leaves out errors of TensorBoard's own thread, which its next call raises once more."""
+
+    def hook(about: Any) -> None:
+        if not type(about.thread).__module__.startswith("tensorboard."):
+            tell(about)
+
+    return hook
 
 
 class _WandB:
@@ -224,17 +235,20 @@ class _Told:
         self._over = False
         self._waiting: Queue[Callable[[Tracker], None] | None] = Queue(_MOST_WAITING)
         self._thread = threading.Thread(target=self._work, args=(run, settings), daemon=True)
-        self._thread.start()
 
     def tell(self, what: Callable[[Tracker], None] | None) -> None:
         if self._over:
             return
+        if not self._thread.ident:  # a run that does not begin leaves nothing of it
+            self._thread.start()
         try:
             self._waiting.put_nowait(what)
         except Full:
             self._give_up("it is too slow")
 
     def close(self) -> None:
+        if not self._thread.ident:
+            return
         self.tell(lambda tracker: tracker.close())
         self.tell(None)
         if not self._over:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
@@ -40,6 +41,7 @@ class WorkerRow(NamedTuple):
         swap: its last swap.
         rounds: in how many rounds it took part; None if clients without a home do.
         samples: how many samples it holds.
+        riding: its score for free riding, in standard deviations from 0.
     """
 
     rank: int
@@ -52,6 +54,7 @@ class WorkerRow(NamedTuple):
     swap: LastSwap | None
     rounds: int | None
     samples: int | None
+    riding: float | None
 
 
 class WatchedRun:
@@ -66,7 +69,6 @@ class WatchedRun:
         status: what `run.json` holds.
         metrics: what `metrics.jsonl` holds.
         roles: what each timeline holds, by role.
-        quiet_seconds: for how long no file of the run has been written to.
 
     Raises:
         BadInput: not a run.
@@ -80,7 +82,8 @@ class WatchedRun:
         self.config = run.read_config()
         self.metrics = Metrics()
         self.roles: dict[str, Role] = {}
-        self.quiet_seconds = 0.0
+        self._modified: dict[Path, float] = {}
+        self._quiet_since = time.monotonic()  # the other clock may be set meanwhile
         self.update()
 
     def update(self) -> None:
@@ -101,7 +104,15 @@ class WatchedRun:
                     taker.take(record)
                 except ValueError:
                     continue  # one line that makes no sense must not hide all others
-        self.quiet_seconds = max(0.0, time.time() - self._tail.modified)
+        if self._tail.modified != self._modified:
+            self._modified = dict(self._tail.modified)
+            quiet = time.time() - max(self._modified.values(), default=inf)
+            self._quiet_since = time.monotonic() - max(0.0, quiet)
+
+    @property
+    def quiet_seconds(self) -> float:
+        """For how long no file of the run has been written to."""
+        return time.monotonic() - self._quiet_since
 
     @property
     def state(self) -> str:
@@ -199,6 +210,7 @@ class WatchedRun:
             swap=self.metrics.swaps.get(rank),
             rounds=None if self.num_clients else part.rounds if part else 0,
             samples=samples,
+            riding=self.metrics.riding.get(rank),
         )
 
     def _state_of(self, rank: int, role: Role | None, steps: list[float]) -> str:

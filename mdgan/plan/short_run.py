@@ -28,6 +28,7 @@ from mdgan.errors import Interrupted
 from mdgan.launch.claim import claim
 from mdgan.launch.faults import SERVER, Planned
 from mdgan.launch.prepare import Prepared
+from mdgan.launch.privacy import rehearsed
 from mdgan.launch.processes import run_host, run_server
 from mdgan.launch.ranks import LocalRanks
 from mdgan.launch.settings import LaunchSettings
@@ -168,7 +169,7 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
     ]
     with tempfile.TemporaryDirectory(prefix="mdgan-plan-") as folder:
         yield Prepared(
-            replace(settings, **changes),  # type: ignore[arg-type] # by name
+            rehearsed(replace(settings, **changes)),  # type: ignore[arg-type] # by name
             LaunchSettings(out=str(Path(folder) / "run"), threads=layout.server_threads),
             dataset,
             ranks,

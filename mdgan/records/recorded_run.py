@@ -5,16 +5,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
+from mdgan.records.audit import Audit, read_audit
 from mdgan.records.diagnosis import Finding, diagnose
 from mdgan.records.happenings import KINDS, Happening
 from mdgan.records.placements import PLACEMENT, Placed
 from mdgan.records.roles import first_worker
 from mdgan.records.rows import (
     Attended,
+    Count,
+    Epsilon,
     Fetching,
     Kind,
     Losses,
@@ -22,6 +25,7 @@ from mdgan.records.rows import (
     Round,
     Row,
     Scores,
+    Seconds,
     Swap,
     Unsaved,
     Unscored,
@@ -30,7 +34,14 @@ from mdgan.records.rows import (
 )
 from mdgan.records.run_directory import NEIGHBOURS_FILE, RunDirectory, Status
 
+MOST_NAMES = 32
+"""How many different things a role may do; a host that tells of more does not mean them."""
+SpanName = Annotated[str, Meta(min_length=1, max_length=40, pattern=r"\A[ -~]*\Z")]
 _LONGEST_NUMBER = 19
+_After = Annotated[float, Meta(gt=-1e16, lt=1e16)]
+"""Below 0 in a span that others lie in: spans are recorded as they end."""
+_Micros = Annotated[float, Meta(ge=0, lt=1e16)]
+_Worker = Annotated[int, Meta(ge=0, lt=10**9)]
 
 
 class RecordedSpan(NamedTuple):
@@ -68,11 +79,11 @@ class Traffic(Struct, frozen=True):
         memory: bytes that its process holds; 0 in records of versions before 0.7.
     """
 
-    iteration: int
-    seconds: float
-    sent: Mapping[str, int] = field(name="sent_bytes", default_factory=dict)
-    received: Mapping[str, int] = field(name="received_bytes", default_factory=dict)
-    memory: int = field(name="memory_bytes", default=0)
+    iteration: Count
+    seconds: Seconds
+    sent: Mapping[str, Count] = field(name="sent_bytes", default_factory=dict)
+    received: Mapping[str, Count] = field(name="received_bytes", default_factory=dict)
+    memory: Count = field(name="memory_bytes", default=0)
 
     @property
     def total(self) -> int:
@@ -83,9 +94,9 @@ class Traffic(Struct, frozen=True):
 class _Done(Struct, frozen=True):
     """A row with spans: each a name, worker, microseconds after start, duration in them, bytes."""
 
-    iteration: int
-    start: float
-    spans: list[tuple[str, int, float, float, int]]
+    iteration: Count
+    start: Annotated[float, Meta(gt=-1e12, lt=1e12)]
+    spans: list[tuple[SpanName, _Worker, _After, _Micros, Count]]
 
 
 class Trace(Struct):
@@ -96,12 +107,14 @@ class Trace(Struct):
         spans: by iteration, in the order in which they began.
         traffic: in time order; empty if nothing is sent.
         memory: bytes that its process held at one time after another.
+        names: of its spans.
     """
 
     role: str
     spans: dict[int, list[RecordedSpan]] = {}
     traffic: list[Traffic] = []
     memory: list[int] = []
+    names: set[str] = set()
 
     @property
     def workers(self) -> set[int]:
@@ -122,6 +135,10 @@ class Trace(Struct):
                 self.memory.append(counts.memory)
             return
         done = typed(row, _Done)
+        names = self.names | {span[0] for span in done.spans}
+        if len(names) > MOST_NAMES:
+            raise ValueError(f"more than {MOST_NAMES} names of spans")
+        self.names = names
         self.spans.setdefault(done.iteration, []).extend(
             RecordedSpan(name, worker, done.start + after / 1e6, duration / 1e6, num_bytes)
             for name, worker, after, duration, num_bytes in done.spans
@@ -211,6 +228,16 @@ class RecordedRun:
         return self.path / NEIGHBOURS_FILE
 
     @cached_property
+    def audit(self) -> Audit | None:
+        """What `mdgan audit` has found out about it, if anything."""
+        return read_audit(self.path)
+
+    @cached_property
+    def epsilon(self) -> dict[int, float]:
+        """Worker → ε that its samples have spent; empty without differential privacy."""
+        return {worker: own for row in self.of(Epsilon) for worker, own in row.epsilon.items()}
+
+    @cached_property
     def unit(self) -> str:
         """What the run is counted in: `round` or `iteration`."""
         return self.status.get("unit") or ("round" if self.of(Round) else "iteration")
@@ -244,6 +271,7 @@ _KINDS: dict[str, type[Row]] = {
     PLACEMENT: Placed,
     "unsaved": Unsaved,
     "unscored": Unscored,
+    "epsilon": Epsilon,
 }
 """The types of events by name; an event of another name, as a new family may write, is a `Row`."""
 

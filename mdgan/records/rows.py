@@ -70,16 +70,22 @@ class Row(Struct, frozen=True, kw_only=True, dict=True):
     seconds: Seconds | None = None
 
 
+GUILTY = 8.0
+"""The score for free riding from which on a worker is one, in standard deviations."""
+
+
 class Losses(Row, frozen=True):
     """A logged iteration; a loss is None where it was not finite.
 
     Attributes:
-        generator_loss: mean over the workers that answered.
-        discriminator_loss: mean over the same workers.
+        generator_loss: mean over the workers that answered and whose own is finite.
+        discriminator_loss: mean over workers in the same way.
         workers: how many answered.
         by_worker: worker → J_disc and J_gen; empty in records of versions before 0.7.
         staleness: worker → mean and most steps of the generator between its batches and the step
             that used its answer; empty where the server waits for all answers.
+        riding: worker → its score for free riding, in standard deviations from 0: see `GUILTY`;
+            empty where workers are not scored.
     """
 
     generator_loss: float | None = None
@@ -87,6 +93,7 @@ class Losses(Row, frozen=True):
     workers: int = 0
     by_worker: dict[Rank, tuple[float | None, float | None]] = {}
     staleness: dict[Rank, tuple[Seconds, Count]] = {}
+    riding: dict[Rank, Annotated[float, Meta(ge=0, lt=1e6)]] = {}
 
 
 class Neighbours(Struct, frozen=True):
@@ -332,6 +339,16 @@ class Unsaved(Row, frozen=True):
     """A checkpoint that could not be made, and why."""
 
     reason: str = ""
+
+
+class Epsilon(Row, frozen=True):
+    """What the samples of some workers have spent under differential privacy.
+
+    Attributes:
+        epsilon: worker → ε of all its steps up to now, in all runs.
+    """
+
+    epsilon: dict[Rank, Seconds] = {}
 
 
 class Unscored(Row, frozen=True):

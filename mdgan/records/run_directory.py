@@ -17,6 +17,8 @@ from mdgan.storage.whole_file import write_whole
 if TYPE_CHECKING:
     from torch import Tensor
 
+_CONFIG_FILE = "config.json"
+_STATUS_FILE = "run.json"
 GENERATOR_FILE = "generator.safetensors"
 AVERAGE_FILE = "generator-average.safetensors"
 NEIGHBOURS_FILE = "neighbours.png"
@@ -37,6 +39,7 @@ class Status(TypedDict, total=False):
         dataset_sha256: of that file.
         machine: the name of the machine on which the server runs.
         process: the number of the server's process.
+        process_began: when that process began, in seconds from the start of the system.
         listens: address and port for hosts of other machines; empty if there are none.
         socket: where hosts of this machine find the server; empty if it has none.
         system: what the server's machine is: processor, system, versions; in words.
@@ -52,6 +55,7 @@ class Status(TypedDict, total=False):
     dataset_sha256: _Text
     machine: _Text
     process: Annotated[int, Meta(ge=0, lt=1 << 31)]
+    process_began: float
     listens: _Text
     socket: _Text
     system: dict[str, str]
@@ -153,11 +157,11 @@ class RunDirectory:
 
     def write_config(self, settings: Mapping[str, Any]) -> None:
         """Writes `config.json`."""
-        self._write_json("config.json", settings)
+        self._write_json(_CONFIG_FILE, settings)
 
     def write_status(self, status: Mapping[str, Any]) -> None:
         """Writes `run.json`."""
-        self._write_json("run.json", status)
+        self._write_json(_STATUS_FILE, status)
 
     def read_config(self) -> dict[str, Any]:
         """Reads `config.json`.
@@ -165,7 +169,7 @@ class RunDirectory:
         Raises:
             BadInput: it is damaged.
         """
-        return self._read_json("config.json", dict[str, Any])
+        return self._read_json(_CONFIG_FILE, dict[str, Any])
 
     def read_status(self) -> Status:
         """Reads `run.json`.
@@ -173,18 +177,19 @@ class RunDirectory:
         Raises:
             BadInput: it is damaged.
         """
-        return self._read_json("run.json", Status)
+        return self._read_json(_STATUS_FILE, Status)
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Appends one line to `metrics.jsonl`, in one write."""
         with (self.path / "metrics.jsonl").open("ab", buffering=0) as file:
             file.write(json.dumps(record).encode() + b"\n")
 
-    def append_trace(self, role: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Appends lines to `trace/<role>.jsonl`, in one write."""
+    def append_trace(self, role: str, rows: Iterable[Mapping[str, Any]]) -> int:
+        """Appends lines to `trace/<role>.jsonl`, in one write; returns their bytes."""
         data = b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows)
         with (self.path / "trace" / f"{role}.jsonl").open("ab", buffering=0) as file:
             file.write(data)
+        return len(data)
 
     def write_samples(self, iteration: int, png: bytes) -> Path:
         """Writes `samples/<iteration>.png` and returns its path."""
@@ -247,6 +252,41 @@ class RunDirectory:
         from mdgan.storage.tensor_file import read_tensors
 
         return read_tensors(self.path / name)
+
+    def contents(self, dataset: str) -> dict[str, bytes | None]:
+        """What the files hold that a new server writes before training begins.
+
+        Args:
+            dataset: the name of the data set.
+
+        Returns:
+            By their names in the folder; None for one that is not there.
+
+        Raises:
+            OSError: one cannot be read.
+        """
+        kept = str(self.dataset_file(dataset).relative_to(self.path))
+        found: dict[str, bytes | None] = {}
+        for name in (_STATUS_FILE, _CONFIG_FILE, kept):
+            path = self.path / name
+            found[name] = path.read_bytes() if path.exists() else None
+        return found
+
+    def put_back(self, contents: Mapping[str, bytes | None]) -> None:
+        """Gives files the contents that they had, where they have others now.
+
+        Args:
+            contents: from `contents`.
+
+        Raises:
+            OSError: one cannot be written.
+        """
+        for name, content in contents.items():
+            path = self.path / name
+            if content is None:
+                path.unlink(missing_ok=True)
+            elif not path.exists() or path.read_bytes() != content:
+                write_whole(path, content)
 
     def _read_json(self, name: str, kind: type[Kind]) -> Kind:
         path = self.path / name

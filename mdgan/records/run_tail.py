@@ -38,14 +38,15 @@ class RunTail:
         folder: of the run.
 
     Attributes:
-        modified: when one of them, or `run.json`, was last written to, by the file system's clock.
+        modified: when each of them, and `run.json`, was last written to, by the file system's clock
+            and by path; without those that are not there.
     """
 
     def __init__(self, folder: Path) -> None:
         self._status = folder / "run.json"
         self._traces = folder / "trace"
         self._files = {METRICS: _FileTail(folder / "metrics.jsonl", None)}
-        self.modified = 0.0
+        self.modified: dict[Path, float] = {}
 
     def read(self) -> list[News]:
         """Everything new since the last call, by file."""
@@ -53,9 +54,9 @@ class RunTail:
             if path.stem not in self._files:
                 self._files[path.stem] = _FileTail(path, _FIRST_LOOK_BYTES)
         news = [News(name, *file.read()) for name, file in self._files.items()]
-        with suppress(OSError):
-            self.modified = self._status.stat().st_mtime
-        self.modified = max(self.modified, *(file.modified for file in self._files.values()))
+        for path in (self._status, *(file.path for file in self._files.values())):
+            with suppress(OSError):
+                self.modified[path] = path.stat().st_mtime
         return [item for item in news if item.anew or item.records]
 
 
@@ -67,22 +68,21 @@ class _FileTail:
         first_look_bytes: how much of its end to read at first; None for all of it.
 
     Attributes:
-        modified: when it was last written to; 0 if it does not exist yet.
+        path: the file.
     """
 
     def __init__(self, path: Path, first_look_bytes: int | None) -> None:
-        self._path = path
+        self.path = path
         self._first_look = first_look_bytes
         self._number: int | None = None
         self._offset = 0
         self._before = b""  # the bytes before the offset; if they change, the file was rewritten
         self._in_line = False  # whether the offset is inside a line; the rest of it is left out
-        self.modified = 0.0
 
     def read(self) -> tuple[bool, list[dict[str, Any]]]:
         """Whether the file has been replaced, and the objects in its new complete lines."""
         try:
-            with self._path.open("rb") as file:
+            with self.path.open("rb") as file:
                 anew = self._is_another(file)
                 file.seek(self._offset)
                 return anew, _objects(self._complete(file.read()))
@@ -91,7 +91,6 @@ class _FileTail:
 
     def _is_another(self, file: BinaryIO) -> bool:
         status = os.fstat(file.fileno())
-        self.modified = status.st_mtime
         file.seek(self._offset - len(self._before))
         if status.st_ino == self._number and file.read(len(self._before)) == self._before:
             return False

@@ -4,11 +4,13 @@ from mdgan.records.rows import Round
 from mdgan.report.entry import Entry, GroupedView, Section, View, recorded
 from mdgan.report.figures import (
     attendance,
+    audits,
     classes,
     concurrency,
     costs,
     durations,
     fetching,
+    free_riders,
     losses,
     operators,
     predictions,
@@ -305,6 +307,14 @@ WORKERS = Section("workers", "Workers, data and swaps", (
             "its answer (--updates arrival): the means over logged iterations.",
         ),
     )),
+    Entry("free-riders", "Free riders", (
+        View(
+            fits=Subject.has_workers,
+            of=free_riders.by_worker, missing="", draw=free_riders.scored,
+            caption="How sure it is of each worker that it answers without training, in standard "
+            "deviations; dashed: from here on it counts as a free rider.",
+        ),
+    )),
     Entry("holdings", "What each worker holds", (
         View(
             fits=Subject.has_workers,
@@ -320,6 +330,45 @@ WORKERS = Section("workers", "Workers, data and swaps", (
         ),
     )),
 ))
+
+AUDIT = Section("audit", "What insiders learn", (
+    Entry("membership", "Who was trained on", (
+        View(
+            name="discriminators", of=audits.of_discriminators, missing="",
+            draw=audits.roc_of_discriminators,
+            caption="The attacker has a discriminator, as the next worker in a swap does, and "
+            "takes samples with high logits for those of its last worker. The share of these that "
+            "it finds, against the share of held-out samples that it takes for some. Dashed: "
+            "guessing.",
+        ),
+        View(
+            name="generator", of=audits.of_generator, missing="", draw=audits.roc_of_generator,
+            caption="The attacker has the generator alone, and takes the samples that lie nearest "
+            "to generated ones for those that were trained on.",
+        ),
+    )),
+    Entry("copies", "Does the generator copy?", (
+        View(
+            of=audits.of_copies, missing="", draw=audits.copies,
+            caption="Above, the generated samples that come nearest to one that was trained on, "
+            "beside held-out ones; then that one; below, the nearest held-out one. These are real "
+            "samples: think before you pass this page on.",
+        ),
+    )),
+    Entry("answers", "What a single answer tells", (
+        View(
+            name="update", of=audits.of_answers("update"), missing="", draw=audits.answers,
+            caption="Above, samples of real batches; below, what comes nearest among the images "
+            "that explain the gradient of a discriminator on the batch (Zhu et al. 2019). Of large "
+            "batches, the eight samples that came out best.",
+        ),
+        View(
+            name="feedback", of=audits.of_answers("feedback"), missing="", draw=audits.answers,
+            caption="The same from feedback, by a host that knows the discriminator as it was "
+            "before it learnt from the batch.",
+        ),
+    )),
+))
 # fmt: on
 
-SECTIONS = (SAMPLES, QUALITY, ROUNDS, SLOTS, COST, WORKERS)
+SECTIONS = (SAMPLES, QUALITY, ROUNDS, SLOTS, COST, WORKERS, AUDIT)

@@ -19,7 +19,7 @@ Fact = tuple[str, str, str]
 
 def facts(subject: Subject) -> list[Fact]:
     """How far a run is, and how good its generator."""
-    return [*_quality(subject), *_progress(subject)]
+    return [*_quality(subject), *_privacy(subject), *_progress(subject)]
 
 
 def _progress(subject: Subject) -> list[Fact]:
@@ -51,6 +51,27 @@ def _quality(subject: Subject) -> list[Fact]:
     return [(name, said(score.value), more) for score, name, more in last if score is not None]
 
 
+def _privacy(subject: Subject) -> list[Fact]:
+    """What the samples of the worker that has spent most have spent."""
+    spent = subject.run.epsilon
+    if not spent:
+        return []
+    most = max(spent, key=lambda worker: spent[worker])
+    delta = number_in(subject.run.config, "dp_delta")
+    beside = "" if delta is None else f", δ = {delta:g}"
+    return [("ε", f"{spent[most]:.2f}", f"at most, of worker {most}{beside}")]
+
+
+def _untold(subject: Subject) -> list[str]:
+    """What workers under differential privacy have told besides."""
+    config = subject.run.config
+    if config.get("dp_epsilon") is None and config.get("dp_noise") is None:
+        return []
+    if told := config.get("dp_tell"):
+        return [f"Workers told their numbers of samples, and without noise also: {told}."]
+    return ["Without noise, workers told their numbers of samples and nothing else of their data."]
+
+
 def measured(subject: Subject) -> str:
     """What its scores are from, in a sentence."""
     events = score_events(subject.run)
@@ -76,6 +97,7 @@ def notices(subject: Subject) -> list[str]:
         again = f"`mdgan report {run.path} --live` keeps the page up to date"
         told.append(f"It was not finished when this page was written; {again}.")
     told += _faults(subject)
+    told += _untold(subject)
     if swaps := run.of(Swap):
         arrived = exactness(swaps)
         told.append(f"{arrived[0].upper()}{arrived[1:]}.")

@@ -23,6 +23,7 @@ GROUPS = {
     "models": "Models and optimizers",
     "network": "Network and processes",
     "faults": "Faults and checkpoints",
+    "privacy": "Privacy",
     "output": "Output and scores",
     "speed": "Speed",
 }

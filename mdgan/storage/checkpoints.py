@@ -71,8 +71,9 @@ class Checkpoints:
 
         A completed checkpoint stays. Never fails.
         """
-        if not (self.folder_of(iteration) / _MANIFEST_FILE).exists():
-            shutil.rmtree(self.folder_of(iteration), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            if not (self.folder_of(iteration) / _MANIFEST_FILE).exists():
+                shutil.rmtree(self.folder_of(iteration), ignore_errors=True)
 
     def newest(self) -> tuple[Manifest | None, list[str]]:
         """The newest checkpoint that is intact on this machine, and why newer ones are not used.
@@ -110,11 +111,12 @@ class Checkpoints:
             stored: the name, size and checksum of the state's file.
 
         Returns:
-            The state; None if it is not here, or damaged.
+            The state; None if it is not here, or damaged, or cannot be read now.
         """
-        for folder in [self.folder_of(iteration), *(folder for _, folder in self._folders())]:
-            with contextlib.suppress(Damaged, OSError):
-                return read_state(folder, stored)
+        with contextlib.suppress(OSError):
+            for folder in [self.folder_of(iteration), *(folder for _, folder in self._folders())]:
+                with contextlib.suppress(Damaged):
+                    return read_state(folder, stored)
         return None
 
     def prune_worker(self, worker: int, kept: Sequence[int], current: int) -> None:

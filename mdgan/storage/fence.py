@@ -1,8 +1,10 @@
 """Which server may write to a run's folder: the one with the highest generation."""
 
+import errno
 import json
 import os
 import re
+import secrets
 import socket
 import time
 from pathlib import Path
@@ -24,8 +26,9 @@ class Fence:
         generation: 1 for the first server of a run; higher than that of every server before.
     """
 
-    def __init__(self, folder: Path, generation: int) -> None:
+    def __init__(self, folder: Path, generation: int, claim: bytes) -> None:
         self._folder = folder
+        self._claim = claim
         self.generation = generation
 
     @classmethod
@@ -41,22 +44,36 @@ class Fence:
         Raises:
             OSError: the folder cannot be written.
         """
+        # No other claim is equal, not that of another run whose folder has the same name later.
+        about = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time()}
+        claim = json.dumps({**about, "claim": secrets.token_hex(8)}).encode()
         generation = _highest(folder) + 1
-        while not _make(folder, generation):
+        while not _make(folder, generation, claim):
             generation += 1
-        return cls(folder, generation)
+        return cls(folder, generation, claim)
 
     def check(self) -> None:
         """Makes sure that no other server has taken over; to be called before all that counts.
 
         Raises:
             Fenced: a server of a higher generation has taken over.
-            OSError: the folder cannot be read.
+            OSError: the folder cannot be read, or it is not that of this run any more.
         """
+        own = self._folder / _name(self.generation)
+        if own.read_bytes() != self._claim:
+            raise OSError(errno.ESTALE, "another run is there now", str(self._folder))
         highest = _highest(self._folder)
         if highest > self.generation:
             who = _describe(self._folder / _name(highest))
             raise Fenced(f"generation {highest} has taken over{who}")
+
+    def withdraw(self) -> None:
+        """Takes the claim back, as if it had never been made.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        (self._folder / _name(self.generation)).unlink()
 
 
 def _name(generation: int) -> str:
@@ -69,18 +86,17 @@ def _highest(folder: Path) -> int:
     return max((int(match[1]) for match in found if match), default=0)
 
 
-def _make(folder: Path, generation: int) -> bool:
+def _make(folder: Path, generation: int, claim: bytes) -> bool:
     """Makes the file of a generation; False if another server has made it."""
-    about = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time()}
     path = folder / _name(generation)
     try:
-        file = path.open("x", encoding="utf-8")
+        file = path.open("xb")
     except FileExistsError:
         return False
     # The name decides; a server that reads half a file knows all that counts.
     try:
         with file:
-            json.dump(about, file)
+            file.write(claim)
             file.flush()
             os.fsync(file.fileno())
         sync_folder(folder)

@@ -1,4 +1,7 @@
-"""What a machine on the way between two others can see and do: a capture, and a proxy."""
+"""What a machine on the way between two others can see and do: a capture, and a proxy.
+
+The hosts of `tests/hostile` are members of a run; this is what can be done without being one.
+"""
 
 import contextlib
 import signal
@@ -8,10 +11,13 @@ import subprocess
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from mdgan import messages
+from mdgan.transport.frames import encode
 from tests import namespaces
 from tests.chaos.staging import QUIET, check_left_whole
 from tests.processes import (
@@ -27,13 +33,24 @@ from tests.processes import (
 
 pytestmark = pytest.mark.slow
 
-TELLTALE = (b"mdgan.Server", b"mdgan.Parcels", b"__metadata__", b"dtype", b"workers", b"purpose")
+TELLTALE = (
+    *(b"mdgan.Server", b"mdgan.Parcels", b"__metadata__", b"dtype", b"workers", b"purpose"),
+    *(b"class_counts", b"peers_key"),  # a host's key is beside the one, the run's is the other
+)
 """What messages and calls have in plain text."""
 ITERATIONS = 100
 TRAIN = [*MDGAN, "train", *QUIET, "--world-size", "3", "--iterations", str(ITERATIONS)]
 TRAIN += ["--swap-interval", "10", "--checkpoint-interval", "50"]
 CREDENTIALS = ["--credentials", "run.cred"]
 _CHUNK = 4096
+
+Change = Callable[[int, int, bytes], bytes | None]
+"""What becomes of bytes that pass: gets the number of the connection, from 0, how many bytes came
+before that way, and the bytes. None ends the connection."""
+
+
+def as_they_are(_number: int, _before: int, data: bytes) -> bytes:
+    return data
 
 
 @pytest.fixture(autouse=True)
@@ -125,16 +142,16 @@ class Middle:
 
     Args:
         server: the port that it passes on to.
-        change: what becomes of bytes that a host sends; gets the number of the connection, from 0,
-            how many bytes came before, and the bytes. None ends the connection.
+        change: what becomes of bytes that a host sends.
+        answer: what becomes of bytes that the server sends.
 
     Attributes:
         port: where it listens.
         heard: what hosts have sent, by connection.
     """
 
-    def __init__(self, server: int, change: Callable[[int, int, bytes], bytes | None]) -> None:
-        self._server, self._change = server, change
+    def __init__(self, server: int, change: Change, answer: Change) -> None:
+        self._server, self._change, self._answer = server, change, answer
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.heard: list[bytearray] = []
@@ -168,18 +185,23 @@ class Middle:
 
     def _link(self, near: socket.socket, number: int) -> None:
         with near, socket.create_connection(("127.0.0.1", self._server)) as far:
-            back = threading.Thread(target=self._pass, args=(far, near, None))
+            way_back = partial(self._answer, number), bytearray()
+            back = threading.Thread(target=self._pass, args=(far, near, *way_back))
             back.start()
-            self._pass(near, far, number)
+            self._pass(near, far, partial(self._change, number), self.heard[number])
             back.join()
 
-    def _pass(self, one: socket.socket, other: socket.socket, number: int | None) -> None:
+    def _pass(
+        self,
+        one: socket.socket,
+        other: socket.socket,
+        change: Callable[[int, bytes], bytes | None],
+        seen: bytearray,
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := one.recv(_CHUNK):
-                passed: bytes | None = data
-                if number is not None:
-                    passed = self._change(number, len(self.heard[number]), data)
-                    self.heard[number] += data
+                passed = change(len(seen), data)
+                seen += data
                 if passed is None:
                     break
                 other.sendall(passed)
@@ -190,13 +212,13 @@ class Middle:
 
 @contextlib.contextmanager
 def through(
-    folder: Path, change: Callable[[int, int, bytes], bytes | None]
+    folder: Path, change: Change, answer: Change = as_they_are
 ) -> Iterator[tuple[Middle, list[Process]]]:
     """A run whose hosts, of one worker each, reach the server through a machine in the path."""
     listen = ["--ranks", "0", "--listen", "127.0.0.1:0", "--out", "run"]
     server = start([*TRAIN, *CREDENTIALS, *listen], folder)
     wait_until((folder / "run" / "run.json").exists, "the server is there")
-    middle = Middle(int(read_status(folder / "run")["listens"].rpartition(":")[2]), change)
+    middle = Middle(int(read_status(folder / "run")["listens"].rpartition(":")[2]), change, answer)
     where = ["--relay", "always", "--master-port", str(middle.port)]
     hosts = [
         start([*TRAIN, *CREDENTIALS, *where, "--ranks", rank, "--out", "run"], folder)
@@ -218,17 +240,53 @@ def check_ended_well(folder: Path, ends: list[Process]) -> str:
     return said
 
 
-def test_a_machine_in_the_path_can_neither_read_nor_change_nor_go_on(tmp_path: Path) -> None:
-    """It flips one bit of what a host sends: that ends the connection, and the host comes back."""
+def once(alter: Callable[[bytes], bytes]) -> Change:
+    """Alters what passes of the first connection, once, where training is well under way."""
 
-    def flip(number: int, before: int, data: bytes) -> bytes:
-        if number == 0 and before < 60_000 <= before + len(data):
-            changed = bytearray(data)
-            changed[60_000 - before - 1] ^= 1
-            return bytes(changed)
-        return data
+    def change(number: int, before: int, data: bytes) -> bytes:
+        is_there = number == 0 and before < 60_000 <= before + len(data)
+        return alter(data) if is_there else data
 
-    with through(tmp_path, flip) as (middle, ends):
+    return change
+
+
+def with_a_bit_flipped(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+def with_a_stop(data: bytes) -> bytes:
+    """A STOP, as the server would send it, in a record of TLS that has no valid proof."""
+    stop = b"".join(encode(messages.stop(1, "")).pieces)
+    return data + struct.pack(">BHH", 23, 0x0303, len(stop)) + stop
+
+
+class Replaced:
+    """Puts what a host has sent before, as feedback, in place of what it sends now."""
+
+    def __init__(self) -> None:
+        self._before = b""
+        self._change = once(lambda data: self._before[-len(data) :])
+
+    def __call__(self, number: int, before: int, data: bytes) -> bytes | None:
+        passed = self._change(number, before, data)
+        if number == 0:
+            self._before += data
+        return passed
+
+
+@pytest.mark.parametrize(
+    ("change", "answer"),
+    [
+        pytest.param(once(with_a_bit_flipped), as_they_are, id="one bit of a feedback"),
+        pytest.param(Replaced(), as_they_are, id="a feedback by an earlier one"),
+        pytest.param(as_they_are, once(with_a_stop), id="a stop put in"),
+    ],
+)
+def test_a_machine_in_the_path_can_neither_read_nor_change_nor_go_on(
+    tmp_path: Path, change: Change, answer: Change
+) -> None:
+    """What it alters ends the connection, and the host comes back."""
+    with through(tmp_path, change, answer) as (middle, ends):
         wait_until(lambda: bool(read_events(tmp_path / "run", "joined")), "the host is back")
         # What a host has sent before its connection ended is of no use for another one.
         middle.replay(0)

@@ -14,7 +14,8 @@ from google.protobuf.message import DecodeError
 from mdgan.credentials.permit import ROLES, permit_of
 from mdgan.messages import Kind
 from mdgan.transport.frames import Frame, WireError, decode, next_frame
-from mdgan.transport.grpc_server import HELLO_BYTES
+from mdgan.transport.grpc_server import HELLO
+from mdgan.transport.limits import Most
 from mdgan.transport.links_pb2 import Piece
 
 _DATA = bytes(64)
@@ -44,10 +45,11 @@ def fuzz_fields(content: bytes) -> None:
 def fuzz_pieces(content: bytes) -> None:
     """What comes on a stream; two bytes before each piece say how long it is."""
     coming = _pieces(content)
+    accepts: dict[str, Most] = {Kind.HELLO: HELLO, Kind.STATE: Most(300, 300)}
     with contextlib.suppress(WireError):
-        while (frame := next_frame(coming, {Kind.HELLO: HELLO_BYTES, Kind.STATE: 300})) is not None:
+        while (frame := next_frame(coming, accepts)) is not None:
             assert frame.kind in (Kind.HELLO, Kind.STATE)
-            assert len(frame.body) <= min(len(content), HELLO_BYTES)
+            assert len(frame.body) <= min(len(content), HELLO.body_bytes)
             fuzz_body(frame.body)
 
 

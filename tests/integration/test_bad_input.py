@@ -15,6 +15,7 @@ from tests.unit.dataset_formats import write_mnist
 
 TRAIN = ["train", "--out", "run"]
 ARRIVAL = ["--updates", "arrival"]
+RIDERS = "--shut-out-free-riders"
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +94,13 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ([*ARRIVAL, "--quorum", "0.75"], ["--quorum 0.75", "one by one"]),
         ([*ARRIVAL, "--tune"], ["--tune", "one by one"]),
         ([*ARRIVAL, "--vectorize"], ["--vectorize", "one by one"]),
+        ([*ARRIVAL, RIDERS], [RIDERS, "one by one"]),
+        (
+            [RIDERS, "--batch-size", "3"],
+            [RIDERS, "a batch of 3", "--batch-size must be at least 4"],
+        ),
+        ([RIDERS, "--world-size", "3"], [RIDERS, "2 worker(s)", "at least 3"]),
+        ([RIDERS, "--algorithm", "fl-gan"], [RIDERS, "fl-gan"]),
         ([*ARRIVAL, "--kappa", "3"], ["--kappa 3", "or 1 for both"]),
         ([*ARRIVAL, "--algorithm", "paragan"], ["--updates arrival", "sync, async"]),
         (["--wire-images", "topk:0.1"], ["--wire-images topk:0.1", "fp32, bf16, int8"]),

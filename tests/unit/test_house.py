@@ -12,7 +12,7 @@ from tests.processes import REPOSITORY
 PACKAGE = REPOSITORY / "mdgan"
 FLOORS = [
     {"settings", "errors", "messages", "timeouts"},
-    {"credentials", "storage", "transport", "gan"},
+    {"credentials", "storage", "transport", "gan", "privacy"},
     {"models", "data"},
     {"metrics", "records"},
     {"observe"},
@@ -20,7 +20,7 @@ FLOORS = [
     {"families"},
     {"launch", "report"},
     {"inspect", "plan"},
-    {"comparison", "chaos"},
+    {"comparison", "chaos", "audit"},
     {"cli", "interface"},
 ]
 """From the lowest to the highest; a room imports rooms of its own floor or below."""

@@ -67,7 +67,7 @@ class HostCheckpoints:
             send(messages.checkpointed(order.iteration, files))
 
         def failed(error: OSError) -> None:
-            reason = error.strerror or str(error)
+            reason = error.strerror or type(error).__name__  # the text may name a file
             send(messages.checkpointed(order.iteration, {}, reason))
 
         self._writer.submit_newest(write, failed)

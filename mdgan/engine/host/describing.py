@@ -1,5 +1,11 @@
-"""What a host tells of its real data: sums over features, a piece at a time, never a sample."""
+"""What a host tells of its real data: sums over features, a piece at a time, never a sample.
 
+The server's owner may be another one than that of the data, and the server sends the classifier. So
+a host tells sums only where they hide each sample among others, and by few networks. Why it tells
+nothing, the server learns in words that name no file; the host's own log has the whole line.
+"""
+
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -14,7 +20,17 @@ from mdgan.metrics.extractor import Extractor
 from mdgan.metrics.packing import unpack
 from mdgan.metrics.real_statistics import RealStatistics
 
+_log = logging.getLogger(__name__)
+
 _PIECE = 32
+_MOST_NETWORKS = 2
+"""The server's, and that of a server that takes over on a machine of another kind."""
+_LEAST_IN_A_HALF = 32
+"""Sums over few samples are almost samples."""
+
+
+class Withheld(BadInput):
+    """This host keeps to itself what it was asked for; the text names no file."""
 
 
 class Describer:
@@ -22,16 +38,28 @@ class Describer:
 
     Args:
         shards: by worker.
-        own_file: this machine's extractor file, for extractors that do not travel.
+        own_file: this machine's extractor file; None if it agreed to the data set's classifier.
         device: where features are computed.
+        why_not: why it tells nothing; empty if it tells.
+        server_is_here: whether the server runs on this machine, for the same user. It could read
+            the data itself, so that sums over any number of samples tell it nothing.
     """
 
     def __init__(
-        self, shards: Mapping[int, Shard], own_file: Path | None, device: torch.device
+        self,
+        shards: Mapping[int, Shard],
+        own_file: Path | None,
+        device: torch.device,
+        why_not: str = "",
+        *,
+        server_is_here: bool = False,
     ) -> None:
+        self._why_not = why_not
         self._shards = shards
         self._own_file = own_file
         self._device = device
+        self._server_is_here = server_is_here
+        self._networks: set[str] = set()
         self._steps: Iterator[dict[str, Tensor] | None] | None = None
 
     @property
@@ -57,21 +85,57 @@ class Describer:
             done = next(self._steps)
         except BadInput as error:
             self._steps = None
-            return messages.real(iteration, {}, str(error))
+            if str(error) != self._why_not:  # that is what the user asked for
+                _log.warning("warning: the server is told nothing of the data here: %s", error)
+            is_safe = isinstance(error, Withheld)
+            return messages.real(iteration, {}, str(error) if is_safe else _SEE_LOG)
         if done is None:
             return None
         self._steps = None
         return messages.real(iteration, done)
 
     def _work(self, message: Message) -> Iterator[dict[str, Tensor] | None]:
+        if self._why_not:
+            raise Withheld(self._why_not)
         extractor = unpack(message.fields, message.tensors, self._own_file).to(self._device)
+        self._networks.add(extractor.sha256)
+        if len(self._networks) > _MOST_NETWORKS:
+            self._networks.remove(extractor.sha256)
+            raise Withheld(f"it has described its data by {_MOST_NETWORKS} other networks already")
         yield None
         total = RealStatistics.empty(extractor)
         for worker, shard in self._shards.items():
             for position, piece in numbered_pieces(worker, shard):
                 total.add(extractor(piece), position)
                 yield None
+        if not self._server_is_here:
+            check_enough(total, extractor)
         yield total.tensors()
+
+
+_SEE_LOG = "its own log says why"
+
+
+def check_enough(total: RealStatistics, extractor: Extractor) -> None:
+    """Checks that sums over a host's samples hide each of them among others.
+
+    From Σffᵀ of no more samples than features, all features can be computed up to a rotation, and
+    of any picture it can be told whether it is among the samples. Where the server has made the
+    network, features may be pixels. (Of a network that this machine agreed to, the user knows what
+    it tells.) A half without samples tells nothing.
+
+    Raises:
+        Withheld: there are too few samples in one half.
+    """
+    least = _LEAST_IN_A_HALF
+    if extractor.kind == "classifier":
+        least = max(least, extractor.num_features + 1, extractor.num_classes + 1)
+    fewest = min((half.num_samples for half in total.halves if half.num_samples), default=least)
+    if fewest < least:
+        raise Withheld(
+            f"a half of its samples has {fewest}, and sums over fewer than {least} would tell too "
+            "much of each; carry more workers in one host with --workers-per-host"
+        )
 
 
 def numbered_pieces(worker: int, shard: Shard) -> Iterator[tuple[int, Tensor]]:

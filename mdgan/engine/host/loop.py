@@ -10,7 +10,9 @@ from mdgan import messages
 from mdgan.data.fetching import Fetcher
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
+from mdgan.engine.host.spending import Spending
 from mdgan.engine.host.telling import Teller
+from mdgan.engine.masked_answers import NotMasked
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.errors import BadInput, Interrupted, one_line
 from mdgan.messages import Kind, Message
@@ -55,6 +57,7 @@ class Host:
         tracer: records what this host does when.
         fetcher: reads its workers' samples ahead.
         teller: tells the user, if the server does not do so on this machine.
+        spending: of its workers' samples.
     """
 
     def __init__(
@@ -68,8 +71,10 @@ class Host:
         tracer: Tracer,
         fetcher: Fetcher,
         teller: Teller | None = None,
+        spending: Spending | None = None,
     ) -> None:
         self._part = part
+        self._spending = spending or Spending({})
         self._learners = part.learners
         self._hello = dict(hello)
         self._connect = connect
@@ -85,6 +90,7 @@ class Host:
             Kind.EXTRACTOR: lambda message, _: describer.begin(message),
             Kind.CHECKPOINT: self._save,
             Kind.ADOPT: self._adopt,
+            Kind.AGAIN: self._mask_again,
         }
         self._stopping = threading.Event()
         self._transport: HostTransport
@@ -107,12 +113,15 @@ class Host:
                 except _LinkLost as lost:
                     self._transport.close()
                     self._return(str(lost))
+        except NotMasked as error:
+            raise HostFailed(f"this host does not answer the server: {error}") from error
         except BadInput as error:
             raise HostFailed(str(error)) from error
         finally:
             self._checkpoints.close()
             self._fetcher.close()
             self._part.close()
+            self._spending.close()
             self._transport.close()
 
     def interrupt(self) -> None:
@@ -147,7 +156,10 @@ class Host:
         self._checkpoints.attend(welcome)
         holds = self._what_holds(welcome)
         told = self._part.tell()
-        self._transport.send(messages.ready(int(welcome["iteration"]), holds, told))
+        self._spending.over().tell(int(welcome["iteration"]), self._transport)
+        masks = self._part.masks
+        key = "" if masks is None else masks.begin()
+        self._transport.send(messages.ready(int(welcome["iteration"]), holds, told, key))
         self._part.arrived(holds)
         if self._teller is not None:
             self._teller.joined(welcome)
@@ -219,6 +231,10 @@ class Host:
         with self._tracer.span("checkpoint"):
             self._checkpoints.save(order, self._learners, transport.send)
 
+    def _mask_again(self, order: Message, transport: HostTransport) -> None:
+        if self._part.masks is not None:
+            transport.send(self._part.masks.again(order))
+
     def _adopt(self, message: Message, transport: HostTransport) -> None:
         """Takes over what the server found for those workers that had nothing to go on with."""
         holds = list(self._learners)
@@ -238,4 +254,5 @@ class Host:
         told = rows, traffic.sent, traffic.received, memory
         fetching = self._fetcher.tell(at_end=at_end)
         profile = self._tracer.profile(at_end=at_end)
-        self._transport.send(messages.spans(iteration, *told, fetching, profile))
+        epsilon = self._spending.told(exactly=at_end)
+        self._transport.send(messages.spans(iteration, *told, fetching, profile, epsilon))

@@ -28,6 +28,7 @@ from mdgan.families.data_parallel.replica import (
 from mdgan.families.data_parallel.server import DataParallelServer, keeping_up
 from mdgan.families.data_parallel.settings import DataParallelSettings
 from mdgan.gan.labels import Samples, label_counts, num_classes_of
+from mdgan.gan.losses import finite_means
 from mdgan.gan.model_state import part_of, under
 from mdgan.gan.weighted_mean import average
 
@@ -191,7 +192,7 @@ def _losses(found: Mapping[str, Answers]) -> tuple[Tensor, list[int]]:
         float32 [N, 2], and the workers in the same order.
     """
     each = [found[network].mean_losses()[:, column] for column, network in enumerate(_GROUPS)]
-    means = torch.stack([losses.mean() for losses in each])
+    means = torch.stack([finite_means(losses[:, None])[0] for losses in each])
     rows = {}
     for column, network in enumerate(_GROUPS):
         for worker, losses in found[network].losses.items():

@@ -9,7 +9,15 @@ from torch import Tensor
 
 from mdgan.data.client_shards import ClientShards
 from mdgan.data.shard import Shard
-from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
+from mdgan.engine.host.spending import Spending
+from mdgan.engine.masked_answers import masks_for
+from mdgan.engine.message_sizes import (
+    PARTIES_BYTES,
+    MessageSizes,
+    names_bytes,
+    small_bytes,
+    state_bytes,
+)
 from mdgan.engine.parts import HostPart
 from mdgan.engine.settings import num_participants
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, mean_size
@@ -39,6 +47,7 @@ from mdgan.gan.build import Models, build_model, make_local_gan, make_model
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
+from mdgan.privacy.budget import Budget, make_half
 from mdgan.settings.machine import pin
 
 _PIECE = 256
@@ -69,33 +78,50 @@ class _Federated(Builder[FederatedSettings]):
         if needs.clients is not None:
             return _placed_host(needs, needs.clients)
         clients = {
-            rank: make_client(rank, settings, models, shard, needs.device)
+            rank: make_client(
+                *(rank, settings, models, shard, needs.device), budget=needs.budgets.get(rank)
+            )
             for rank, shard in needs.shards.items()
         }
         form = update_form(settings, next(iter(clients.values())).vector)
         tell = partial(tell_capabilities, clients, settings, models, needs.num_workers_here)
         anew = partial(_anew, needs, clients) if settings.begins_anew else None
         together = Together(settings)
-        return FederatedHost(clients, needs.device, form, needs.tracer, together, tell, anew)
+        return FederatedHost(
+            clients,
+            needs.device,
+            form,
+            needs.tracer,
+            together,
+            tell,
+            anew,
+            Spending(needs.budgets),
+            masks_for(min(clients), form),
+        )
 
     def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:
         """Both models each way."""
         generator = build_model(models.generator, 0)
         discriminator = build_model(models.discriminator, 0)
         both = 4 * prod(ModelVector(generator, discriminator).shape)
-        roaming = OF_A_CLIENT_BYTES * (settings.clients or 0)
+        in_a_round = num_participants(settings.participation, settings.clients or 0)
+        parties = PARTIES_BYTES * int(settings.secure_aggregation)
+        roaming = OF_A_CLIENT_BYTES * in_a_round if settings.clients else 0
+        networks = (
+            (generator, settings.policy("generator")),
+            (discriminator, settings.policy("discriminator")),
+        )
         return MessageSizes(
-            state_bytes(
-                (generator, settings.policy("generator")),
-                (discriminator, settings.policy("discriminator")),
-            ),
+            state_bytes(*networks),
             # The codecs' places and scales come on top of values.
             lambda count: {
                 UPDATE: count * (2 * both + 64) + (8 << 10),
                 **({TRAINED: roaming + small_bytes(count)} if roaming else {}),
                 **({} if settings.adds_up else {MODELS: both + small_bytes(1)}),
             },
-            lambda count: {ROUND: both + roaming + small_bytes(count)},
+            lambda count: {ROUND: both + roaming + small_bytes(count) + parties},
+            names_bytes=names_bytes(*networks),
+            json_bytes=lambda count: {TRAINED: roaming + small_bytes(count)},
         )
 
     def class_counts(self, shard: Shard, settings: FederatedSettings) -> list[int]:
@@ -144,6 +170,7 @@ def make_client(
     device: torch.device,
     *stream: int,
     after: Client | None = None,
+    budget: Budget | None = None,
 ) -> Client:
     """The client of one number; its models are the server's from the first round on.
 
@@ -155,18 +182,21 @@ def make_client(
         device: where its models live.
         stream: more that decides its random numbers: the round, if it begins each one anew.
         after: a client that trains no more, whose models this one takes over.
+        budget: of its samples.
     """
+    half = make_half(shard, rank, settings, budget, *stream)
     gan = make_local_gan(
         rank,
         models,
         settings,
-        shard,
+        half or shard,
         kappa=resolve_kappa(settings.kappa, 1),
         noise=generator_for(settings.seed, "noise", rank, *stream),
         random_state=RandomState(derive_seed(settings.seed, "client", rank, *stream), device),
         class_counts=shard.class_counts(),
         stream=stream,
         made=None if after is None else after.models,
+        real_half=half,
     )
     return Client(gan, len(shard), None if after is None else after.vector)
 
@@ -178,7 +208,9 @@ def _anew(
     generator = generator_for(needs.settings.seed, "shard", rank, iteration)
     shard = needs.shards[rank].begun_anew(generator)
     return make_client(
-        rank, needs.settings, needs.models, shard, needs.device, iteration, after=clients[rank]
+        *(rank, needs.settings, needs.models, shard, needs.device, iteration),
+        after=clients[rank],
+        budget=needs.budgets.get(rank),
     )
 
 

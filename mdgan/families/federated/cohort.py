@@ -12,8 +12,9 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.parts import ServerHandler
-from mdgan.engine.server.barrier import Hosts
+from mdgan.engine.server.barrier import Hosts, workers_of
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.secure_sums import collect_sums, sums_to_ask
 from mdgan.families.federated.messages import order
 from mdgan.families.federated.training_load import Load
 
@@ -94,7 +95,11 @@ class AtHome(Cohort):
     def class_counts(self, engine: Engine) -> dict[int, list[int]]:
         """See `Cohort`."""
         held = engine.members.holdings()
-        return {int(worker): holding["classes"] for worker, holding in held.items()}
+        # Under differential privacy clients tell their number of samples alone.
+        return {
+            int(worker): holding["classes"] or [holding["samples"]]
+            for worker, holding in held.items()
+        }
 
     def able(self, hosts: Hosts, engine: Engine) -> tuple[Sequence[int], int]:
         """See `Cohort`."""
@@ -110,7 +115,11 @@ class AtHome(Cohort):
         shares = {
             host: [n for n in workers if n in wanted.loads] for host, workers in hosts.items()
         }
-        asked = {host: workers for host, workers in shares.items() if workers}
+        asked: Hosts = {host: workers for host, workers in shares.items() if workers}
+        sums = None
+        if self.form.steps:
+            sums = sums_to_ask(engine, asked, dict.fromkeys(workers_of(asked), 0))
+            asked = sums.hosts
         engine.ask(
             wanted.iteration,
             asked,
@@ -119,6 +128,9 @@ class AtHome(Cohort):
                 wanted.models,
                 {n: wanted.loads[n] for n in asked[host]},
                 wanted.weights,
+                None if sums is None else sums.question.fields(),
             ),
         )
+        if sums is not None:
+            return collect_sums(engine, wanted.iteration, sums, self.form)
         return engine.barrier.collect(wanted.iteration, asked, wanted.weights)

@@ -2,17 +2,20 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
 from mdgan.engine.answers import AnswerForm, pack_answers
+from mdgan.engine.host.spending import Spending
+from mdgan.engine.masked_answers import MaskedAnswers
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.federated.fl_gan import Client
 from mdgan.families.federated.messages import ROUND, read_order
 from mdgan.families.federated.together import Together
-from mdgan.gan.weighted_mean import weighted_sum
+from mdgan.gan.weighted_mean import sum_in_steps, weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
@@ -30,6 +33,8 @@ class FederatedHost(HostPart):
         tell: finds out what the server wants to know of these clients: JSON values.
         anew: makes the client of a rank for a round, given by its last iteration, if clients keep
             nothing between rounds.
+        spending: of the clients' samples.
+        masks: see `HostPart`.
     """
 
     begins = ROUND
@@ -43,7 +48,10 @@ class FederatedHost(HostPart):
         together: Together,
         tell: Callable[[], dict[str, Any]] = dict,
         anew: Callable[[int, int], Client] | None = None,
+        spending: Spending | None = None,
+        masks: MaskedAnswers | None = None,
     ) -> None:
+        self._spending = spending or Spending({})
         self._clients = clients
         self._device = device
         self._form = form
@@ -51,6 +59,7 @@ class FederatedHost(HostPart):
         self._together = together
         self._tell = tell
         self._anew = anew
+        self.masks = masks
 
     @property
     def learners(self) -> Mapping[int, Client]:
@@ -67,6 +76,14 @@ class FederatedHost(HostPart):
 
     def _train(self, order: Message, transport: HostTransport) -> None:
         models, loads, weights = read_order(order)
+        loads = {
+            rank: replace(load, iterations=self._spending.most(rank, load.iterations))
+            for rank, load in loads.items()
+            if self._spending.lets(rank)
+        }
+        if not loads:  # asked before the server knew
+            return
+        ending = self._spending.ending({rank: load.iterations for rank, load in loads.items()})
         models = models.to(self._device)
         trained, losses = {}, {}
         for group in self._together.groups(loads, lambda rank: self._clients[rank].num_samples):
@@ -80,14 +97,20 @@ class FederatedHost(HostPart):
                 trained[rank] = vector if self._form.codec.is_exact else vector - models
         trained = {rank: trained[rank] for rank in loads}
         with self._tracer.span("send") as span:
-            answer = pack_answers(
-                order.iteration,
-                trained,
-                losses,
-                dict.fromkeys(trained, 0),  # three or more are added up
-                self._form,
-                add_up=partial(weighted_sum, weights=weights),
-            )
+            one_sum = dict.fromkeys(trained, 0)  # three or more are added up
+            if self.masks is None:
+                answer = pack_answers(
+                    order.iteration,
+                    trained,
+                    losses,
+                    one_sum,
+                    self._form,
+                    add_up=partial(weighted_sum, weights=weights),
+                )
+            else:
+                add_up = partial(sum_in_steps, weights=weights)
+                answer = self.masks.pack(order, trained, losses, one_sum, add_up)
+            ending.tell(order.iteration, transport)
             span.num_bytes = transport.send(answer)
 
     def _begun(self, rank: int, iteration: int) -> Client:

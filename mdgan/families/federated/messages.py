@@ -1,6 +1,7 @@
 """The two messages of every round of a federated algorithm: models go out, models come back."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -9,6 +10,7 @@ from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load
 from mdgan.gan.codecs import Codec
 from mdgan.gan.model_vector import ModelVector
+from mdgan.gan.weighted_mean import MOST_EXACT, STEPS_PER_UNIT
 from mdgan.messages import Message
 
 ROUND = "ROUND"
@@ -22,11 +24,22 @@ def update_form(settings: FederatedSettings, vector: ModelVector) -> AnswerForm:
         settings: of the run. A rule that outvotes liars must see each worker's models.
         vector: of both models.
     """
-    return AnswerForm(UPDATE, vector.shape, Codec.of(settings.wire_models), settings.adds_up)
+    return AnswerForm(
+        UPDATE,
+        vector.shape,
+        Codec.of(settings.wire_models),
+        settings.adds_up,
+        steps=STEPS_PER_UNIT if settings.secure_aggregation else 0.0,
+        most=MOST_EXACT,
+    )
 
 
 def order(
-    iteration: int, models: Tensor, loads: Mapping[int, Load], weights: Mapping[int, float]
+    iteration: int,
+    models: Tensor,
+    loads: Mapping[int, Load],
+    weights: Mapping[int, float],
+    sums: Mapping[str, Any] | None = None,
 ) -> Message:
     """Server → host: train these models.
 
@@ -35,15 +48,18 @@ def order(
         models: float32 `ModelVector.shape`.
         loads: of the host's workers that take part.
         weights: of the same workers, for the mean.
+        sums: which hosts take part in the sum, if models are masked.
 
     Returns:
-        fields `loads`: worker → [iterations, batch size]; `weights`: worker → w; tensor `models`.
+        fields `loads`: worker → [iterations, batch size]; `weights`: worker → w; `sums` if models
+        are masked; tensor `models`.
     """
     fields = {
         "loads": {
             str(worker): [load.iterations, load.batch_size] for worker, load in loads.items()
         },
         "weights": {str(worker): weights[worker] for worker in loads},
+        **({} if sums is None else {"sums": sums}),
     }
     return Message(ROUND, iteration, fields, {"models": models})
 

@@ -15,6 +15,7 @@ from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
 from mdgan.families.contract import ClassCounts, Placing, PlannedHost, Planning, Share, mean_size
 from mdgan.families.federated.fegan import new_sampling
+from mdgan.families.federated.forms import parse_load
 from mdgan.families.federated.placed_messages import (
     Account,
     Offer,
@@ -25,7 +26,7 @@ from mdgan.families.federated.placed_messages import (
     trained,
 )
 from mdgan.families.federated.placement import Slot, Strategy, place
-from mdgan.families.federated.settings import PULL, FederatedSettings, parse_load
+from mdgan.families.federated.settings import PULL, FederatedSettings
 from mdgan.families.federated.training_load import Load, choose_loads
 from mdgan.families.federated.training_time import Curve, curve_at, fit_curve
 from mdgan.gan.model_vector import ModelVector

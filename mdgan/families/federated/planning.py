@@ -6,8 +6,9 @@ from mdgan.engine.message_sizes import training_bytes
 from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
 from mdgan.families.contract import ClassCounts, Planning, mean_size
+from mdgan.families.federated.forms import ClusterForm
 from mdgan.families.federated.placed_planning import placed_planning
-from mdgan.families.federated.settings import ClusterForm, FederatedSettings
+from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.build import Models, build_model, num_parameters
 from mdgan.gan.model_vector import ModelVector
 

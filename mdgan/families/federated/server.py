@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.secure_sums import check_hosts
 from mdgan.families.federated.aggregation import combine_models
 from mdgan.families.federated.cohort import Cohort, Round
 from mdgan.families.federated.fegan import Sampling, check_classes, participant_weights
@@ -69,7 +70,11 @@ class FederatedServer(ServerPart):
     def holdings(self, engine: Engine) -> Mapping[str, Any]:
         """What each client holds."""
         counts = self._cohort.class_counts(engine)
-        return {str(n): {"samples": sum(held), "classes": held} for n, held in counts.items()}
+        tells = self._settings.tells("classes")
+        return {
+            str(n): {"samples": sum(held), "classes": held if tells else []}
+            for n, held in counts.items()
+        }
 
     def begin_with(
         self, generator: Mapping[str, Tensor], discriminators: Mapping[int, Mapping[str, Tensor]]
@@ -81,6 +86,7 @@ class FederatedServer(ServerPart):
 
     def begin(self, engine: Engine) -> None:
         """Works out how long a round is, and whether there are classes to balance."""
+        check_hosts(engine.members, self.form)
         if not self._round_length:
             mean_shard_size = self._cohort.mean_shard_size(engine)
             self._round_length = self._settings.round_length(mean_shard_size)

@@ -4,17 +4,27 @@ It is one implementation with different defaults. With `--sampling random --weig
 is FL-GAN bit for bit (Guerraoui et al. 2020, section 4).
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import inf
 from typing import Any, Literal
 
-from mdgan.engine.settings import RunSettings, num_participants
+from mdgan.engine.secure_settings import SecureSumSettings
+from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm
+from mdgan.families.federated.forms import (
+    CLUSTER_FORMS,
+    LOAD_FORMS,
+    ClusterForm,
+    LoadForm,
+    parse_clusters,
+    parse_load,
+)
+from mdgan.families.federated.private_clients import check_private_clients
 from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, parse_robust_rule
 from mdgan.gan.codec_form import CODEC_FORMS, CodecForm, codec_kind
+from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.declare import (
     flag,
     number,
@@ -22,7 +32,6 @@ from mdgan.settings.declare import (
     own_setting,
     parsed,
     setting,
-    shortest,
     switch,
     text,
     whole,
@@ -34,85 +43,10 @@ PULL = "pull"
 MOST_SLOTS = 256
 """Of one host: their numbers fit into a byte, and what it tells of them into a short message."""
 _MOST_CLIENTS = 10_000_000
-LOAD_FORMS = "equal, samples, measured, weak:FRACTION,memory, weak:FRACTION,speed"
-_LOAD = re.compile(r"equal|samples|measured|weak:([0-9.eE+-]+),(memory|speed)")
-CLUSTER_FORMS = "none, kmeans:K, gmm:K"
-_CLUSTERS = re.compile(r"none|(?:kmeans|gmm):\d{1,9}")
-_MOST_CLUSTERS = 1000
 
 
 @dataclass(frozen=True)
-class LoadForm:
-    """How the server decides how much each client trains in a round.
-
-    Attributes:
-        name: equal, samples, measured, or weak.
-        fraction: of the clients, how many are weak; 0 for none.
-        what: memory or speed: the weak clients have half of it; empty unless some are weak.
-    """
-
-    name: str
-    fraction: float = 0.0
-    what: str = ""
-
-    def __str__(self) -> str:
-        """As the command line has it."""
-        return f"weak:{shortest(self.fraction)},{self.what}" if self.what else self.name
-
-
-def parse_load(text: str) -> LoadForm:
-    """Reads a `--training-load` value.
-
-    Raises:
-        ValueError: not one of the forms, or a fraction out of range.
-    """
-    match = _LOAD.fullmatch(text)
-    if match is None:
-        raise ValueError(f"not one of {LOAD_FORMS}")
-    if match[2] is None:
-        return LoadForm(text)
-    try:
-        fraction = float(match[1])
-    except ValueError:
-        fraction = 0.0
-    if not 0 < fraction <= 1:
-        raise ValueError("FRACTION must be above 0 and at most 1")
-    return LoadForm("weak", fraction, match[2])
-
-
-@dataclass(frozen=True)
-class ClusterForm:
-    """How clients group samples that have no labels.
-
-    Attributes:
-        method: none, kmeans or gmm.
-        number: K, how many groups; 0 with none.
-    """
-
-    method: str = "none"
-    number: int = 0
-
-    def __str__(self) -> str:
-        """As the command line has it."""
-        return f"{self.method}:{self.number}" if self.number else self.method
-
-
-def parse_clusters(text: str) -> ClusterForm:
-    """Reads a `--clusters` value.
-
-    Raises:
-        ValueError: not one of the forms, or K out of range.
-    """
-    if not _CLUSTERS.fullmatch(text):
-        raise ValueError(f"not one of {CLUSTER_FORMS}")
-    method, _, number = text.partition(":")
-    if number and not 2 <= int(number) <= _MOST_CLUSTERS:
-        raise ValueError(f"K must be from 2 to {_MOST_CLUSTERS}")
-    return ClusterForm(method, int(number or 0))
-
-
-@dataclass(frozen=True)
-class FederatedSettings(RunSettings):
+class FederatedSettings(SecureSumSettings, PrivacySettings):
     """The settings of the federated algorithms, and those that every algorithm has."""
 
     algorithm: str = setting("fl-gan", "What trains.", text())
@@ -258,6 +192,7 @@ class FederatedSettings(RunSettings):
         super().check()
         self._check_clients()
         self._check_vectorize()
+        check_private_clients(self)
         if self.on_deadline == "abort" and self.deadline is None:
             raise BadInput("--on-deadline abort: needs --deadline beside it")
         if self.label_prior == "data" and self.clusters.number:
@@ -267,6 +202,15 @@ class FederatedSettings(RunSettings):
             )
         if self.aggregation.outvotes:
             self._check_votes()
+
+    def needs_single_answers(self) -> dict[str, bool]:
+        """See `SecureSumSettings`."""
+        return {
+            **super().needs_single_answers(),
+            f"--clients {self.clients}": self.clients is not None,
+            f"--aggregation {self.aggregation}": not self.adds_up,
+            f"--wire-models {self.wire_models}": str(self.wire_models) != "fp32",
+        }
 
     def _check_votes(self) -> None:
         """Checks that workers have equal votes, and that a round has enough of them."""

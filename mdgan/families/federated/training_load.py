@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from mdgan.families.federated.settings import LoadForm
+from mdgan.families.federated.forms import LoadForm
 
 Points = Sequence[tuple[int, float]]
 """Measurements: batch size, and seconds per iteration."""

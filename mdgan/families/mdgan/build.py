@@ -6,7 +6,15 @@ from math import prod
 import torch
 
 from mdgan.data.shard import Shard
-from mdgan.engine.message_sizes import MessageSizes, small_bytes, state_bytes
+from mdgan.engine.host.spending import Spending
+from mdgan.engine.masked_answers import masks_for
+from mdgan.engine.message_sizes import (
+    PARTIES_BYTES,
+    MessageSizes,
+    names_bytes,
+    small_bytes,
+    state_bytes,
+)
 from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, mean_size
 from mdgan.families.mdgan.algorithm import GeneratorLearner
 from mdgan.families.mdgan.arrival_server import ArrivalServer
@@ -36,6 +44,7 @@ from mdgan.gan.codecs import Codec
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.optimizers import make_optimizer
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
+from mdgan.privacy.budget import Budget, make_half
 
 _VERDICT_BYTES = 4
 _LABEL_BYTES = 8
@@ -60,38 +69,49 @@ class _MDGAN(Builder[MDGANSettings]):
     def host(self, needs: HostNeeds[MDGANSettings]) -> MDGANHost:
         """The part of a host, with a worker for each of its shards."""
         workers = {
-            rank: make_worker(rank, needs.settings, needs.models, shard, needs.device)
+            rank: make_worker(
+                *(rank, needs.settings, needs.models, shard, needs.device),
+                needs.budgets.get(rank),
+            )
             for rank, shard in needs.shards.items()
         }
+        form = feedback_form(needs.settings, needs.models.shape)
         return MDGANHost(
             workers,
             make_group(workers, needs),
             needs.device,
-            feedback_form(needs.settings, needs.models.shape),
+            form,
             needs.tracer,
             Codec.of(needs.settings.wire_images),
+            spending=Spending(needs.budgets),
+            swaps_weights_only=needs.settings.swap_state == "weights",
+            masks=masks_for(min(workers), form),
         )
 
     def message_sizes(self, settings: MDGANSettings, models: Models) -> MessageSizes:
         """Batches and feedback to the byte, discriminators with all that moves with them."""
         batch_bytes = 4 * settings.batch_size * prod(models.shape)
         label_bytes = _LABEL_BYTES * settings.batch_size
+        masked = int(settings.secure_aggregation)
         verdicts = _VERDICT_BYTES * settings.batch_size
-        states = state_bytes(
-            (build_model(models.discriminator, 0), settings.policy("discriminator"))
-        )
+        network = build_model(models.discriminator, 0), settings.policy("discriminator")
+        states = state_bytes(network)
         return MessageSizes(
             states,
             lambda count: {
-                FEEDBACK: count * (batch_bytes + verdicts + 64) + (8 << 10),
+                # A masked sum is int64.
+                FEEDBACK: count * ((1 + masked) * batch_bytes + verdicts + 64) + (8 << 10),
                 SWAPPED: small_bytes(count),
             },
             lambda count: {
                 # Each uses two at most.
-                BATCHES: 2 * count * (batch_bytes + label_bytes) + small_bytes(count),
+                BATCHES: 2 * count * (batch_bytes + label_bytes)
+                + small_bytes(count)
+                + masked * PARTIES_BYTES,
                 SWAP: _ADDRESSES_BYTES + small_bytes(count),
             },
             lambda count: {DISCRIMINATORS: count * states + small_bytes(0)},
+            names_bytes(network),
         )
 
     def planning(
@@ -136,10 +156,18 @@ def make_generator_learner(
 
 
 def make_worker(
-    rank: int, settings: MDGANSettings, models: Models, shard: Shard, device: torch.device
+    rank: int,
+    settings: MDGANSettings,
+    models: Models,
+    shard: Shard,
+    device: torch.device,
+    budget: Budget | None = None,
 ) -> Worker:
-    """The worker of one rank."""
-    return make_discriminator_learner(Worker, rank, models.discriminator, settings, shard, device)
+    """The worker of one rank, whose samples may spend a budget."""
+    half = make_half(shard, rank, settings, budget)
+    return make_discriminator_learner(
+        *(Worker, rank, models.discriminator, settings, half or shard, device), real_half=half
+    )
 
 
 BUILDER = _MDGAN()

@@ -7,10 +7,13 @@ from torch import Tensor
 
 from mdgan import messages as engine_messages
 from mdgan.engine.answers import AnswerForm, pack_answers
+from mdgan.engine.host.spending import Spending
+from mdgan.engine.masked_answers import MaskedAnswers
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.mdgan.host_swaps import carry_out
 from mdgan.families.mdgan.messages import (
     BATCHES,
+    COPIED,
     DISCRIMINATORS,
     SWAP,
     VERDICTS,
@@ -19,7 +22,9 @@ from mdgan.families.mdgan.messages import (
 )
 from mdgan.families.mdgan.worker import Worker, WorkerGroup
 from mdgan.gan.codecs import FP32, Codec
+from mdgan.gan.exact_sum import summed_in_steps
 from mdgan.gan.labels import num_classes_of
+from mdgan.gan.model_state import part_of
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer
 from mdgan.transport.host_end import HostTransport
@@ -35,6 +40,9 @@ class MDGANHost(HostPart):
         form: how feedback travels.
         tracer: records what they do when.
         images: how batches travel.
+        swaps_weights_only: whether optimizers stay where they are in a swap.
+        spending: of the workers' samples.
+        masks: see `HostPart`.
     """
 
     begins = BATCHES
@@ -47,13 +55,20 @@ class MDGANHost(HostPart):
         form: AnswerForm,
         tracer: Tracer,
         images: Codec = FP32,
+        *,
+        swaps_weights_only: bool = False,
+        spending: Spending | None = None,
+        masks: MaskedAnswers | None = None,
     ) -> None:
+        self._spending = spending or Spending({})
         self._workers = workers
         self._group = group
         self._device = device
         self._form = form
         self._tracer = tracer
         self._images = images
+        self._swaps_weights_only = swaps_weights_only
+        self.masks = masks
         self._num_classes = num_classes_of(next(iter(workers.values())).discriminator.model)
 
     @property
@@ -71,12 +86,12 @@ class MDGANHost(HostPart):
             self._group.learn_real_halves()
 
     def adopt(self, rank: int, state: Mapping[str, Tensor]) -> None:
-        """See `HostPart`; a copy of a live worker's state holds a discriminator alone."""
+        """See `HostPart`; with a copy of a live worker's weights the optimizer begins anew."""
         worker = self._workers[rank]
-        if any(name.startswith("discriminator.") for name in state):
-            worker.load_state(state)
+        if all(name.startswith(COPIED) for name in state):
+            worker.load_discriminator(part_of(state, "discriminator."))
         else:
-            worker.load_discriminator(state)
+            worker.load_state(state)
 
     def adopted(self) -> None:
         """Learns real halves."""
@@ -87,18 +102,32 @@ class MDGANHost(HostPart):
         generated, assignment = read_batches(
             message, self._images, self._form.shape, self._num_classes
         )
+        assignment = {n: own for n, own in assignment.items() if self._spending.lets(n)}
+        if not assignment:  # asked before the server knew
+            return
+        ending = self._spending.ending(dict.fromkeys(assignment, 1))
         for worker in assignment:
             self._workers[worker].discriminator.at(message.iteration)
         answers = self._group.answer(generated.to(self._device), assignment)
         with self._tracer.span("send") as span:
-            answer = pack_answers(
-                message.iteration,
-                answers.feedbacks,
-                answers.losses,
-                {worker: places.judge for worker, places in assignment.items()},
-                self._form,
-                {VERDICTS: answers.verdicts},
-            )
+            if self.masks is None:
+                answer = pack_answers(
+                    message.iteration,
+                    answers.feedbacks,
+                    answers.losses,
+                    {worker: places.judge for worker, places in assignment.items()},
+                    self._form,
+                    {VERDICTS: answers.verdicts},
+                )
+            else:
+                answer = self.masks.pack(
+                    message,
+                    answers.feedbacks,
+                    answers.losses,
+                    {int(worker): batch for worker, batch in message.fields["groups"].items()},
+                    lambda own: summed_in_steps(own.values()),
+                )
+            ending.tell(message.iteration, transport)
             span.num_bytes = transport.send(answer)
         self._group.catch_up()
         # Before a swap the discriminator that comes must learn the next real half.
@@ -108,17 +137,23 @@ class MDGANHost(HostPart):
     def _swap(self, order: Message, transport: HostTransport) -> None:
         with self._tracer.span("swap") as span:
             before = _swap_bytes(transport)
-            given, taken = carry_out(order, self._workers, transport.exchange)
+            given, taken = carry_out(
+                order,
+                self._workers,
+                transport.exchange,
+                weights_only=self._swaps_weights_only,
+            )
             self._tracer.reach("swapped")
-            transport.send(swapped(order.iteration, given, taken))
+            transport.send(swapped(order.iteration, given, taken, transport.slow_givers))
             span.num_bytes = _swap_bytes(transport) - before
         self._group.learn_real_halves()
 
     def _hand_over_copy(self, order: Message, transport: HostTransport) -> None:
         rank = int(order.fields["worker"])
-        state = self._workers[rank].discriminator.state()
+        state = self._workers[rank].state()
+        copy = {name: tensor for name, tensor in state.items() if name.startswith(COPIED)}
         taker = order.fields["taker"]
-        transport.send(engine_messages.state(order.iteration, {rank: state}, "copy", taker))
+        transport.send(engine_messages.state(order.iteration, {rank: copy}, "copy", taker))
 
 
 def _swap_bytes(transport: HostTransport) -> int:

@@ -20,36 +20,48 @@ Exchange = Callable[
 
 
 def carry_out(
-    order: Message, workers: Mapping[int, Worker], exchange: Exchange
+    order: Message,
+    workers: Mapping[int, Worker],
+    exchange: Exchange,
+    *,
+    weights_only: bool = False,
 ) -> tuple[dict[int, str], dict[int, str]]:
     """Gives and takes discriminators; a worker that gets none that it can use keeps its own.
 
     Among the workers of this host they move by reference, where that leaves no worker without one.
+    Weights alone are always copied, since every worker keeps its optimizer.
 
     Args:
         order: a SWAP message.
         workers: of this host.
         exchange: with other hosts.
+        weights_only: whether optimizers stay where they are.
 
     Returns:
         SHA-256 of what each worker here gave, and of what each worker here got.
     """
+
+    def digest(worker: int) -> str:
+        return workers[worker].discriminator.digest(weights_only=weights_only)
+
     rows: list[list[int]] = order.fields["moves"]
     moves = {giver: taker for giver, _, taker, _ in rows if giver in workers}
     for giver in moves:  # what a host that has just come back has learnt early stays here
         workers[giver].undo_real_half()
-    given = {giver: workers[giver].discriminator.digest() for giver in moves}
-    inside = _closed({g: t for g, t in moves.items() if t in workers and _is_usable(workers[g])})
+    given = {giver: digest(giver) for giver in moves}
+    within = {} if weights_only else {g: t for g, t in moves.items() if t in workers}
+    inside = _closed({g: t for g, t in within.items() if _is_usable(workers[g])})
     taken = {taker: given[giver] for giver, taker in inside.items()}
     owned = {giver: workers[giver].discriminator for giver in inside}
 
-    arrived = _copies(order, {g: w for g, w in workers.items() if g not in inside}, exchange)
+    others = {n: worker for n, worker in workers.items() if n not in inside}
+    arrived = _copies(order, others, exchange, weights_only=weights_only)
     for giver, taker in inside.items():
         workers[taker].take(owned[giver])
     for taker, state in arrived.items():
         with contextlib.suppress(KeyError, RuntimeError):  # broken, or not of this architecture
-            workers[taker].load_discriminator(state)
-            taken[taker] = workers[taker].discriminator.digest()
+            workers[taker].load_discriminator(state, keeps_optimizer=weights_only)
+            taken[taker] = digest(taker)
     return given, taken
 
 
@@ -67,7 +79,7 @@ def _closed(moves: Mapping[int, int]) -> dict[int, int]:
 
 
 def _copies(
-    order: Message, workers: Mapping[int, Worker], exchange: Exchange
+    order: Message, workers: Mapping[int, Worker], exchange: Exchange, *, weights_only: bool
 ) -> dict[int, Mapping[str, Tensor]]:
     """The copies of discriminators that these workers get, from here and from other hosts."""
     here: dict[int, Mapping[str, Tensor]] = {}
@@ -75,7 +87,8 @@ def _copies(
     for giver, _, taker, takers_host in order.fields["moves"]:
         if giver in workers:
             place = here if taker in workers else away.setdefault(takers_host, {})
-            place[taker] = workers[giver].discriminator.state()
+            own = workers[giver].discriminator
+            place[taker] = own.weights() if weights_only else own.state()
     incoming = {
         givers_host
         for giver, givers_host, taker, _ in order.fields["moves"]

@@ -1,6 +1,7 @@
 """The messages of MD-GAN: generated batches go out, feedback comes back, discriminators move."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from mdgan.engine.answers import AnswerForm
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import FP32, Codec
+from mdgan.gan.exact_sum import MOST_EXACT, STEPS_PER_UNIT
 from mdgan.gan.labels import Samples
 from mdgan.gan.model_state import part_of, under
 from mdgan.messages import Message
@@ -18,6 +20,9 @@ FEEDBACK = "FEEDBACK"
 SWAP = "SWAP"
 SWAPPED = "SWAPPED"
 DISCRIMINATORS = "DISCRIMINATORS"
+COPIED = "discriminator.model."
+"""Before the names of what a copy for a newcomer holds: weights and buffers. Moments would tell
+what their worker has just learnt."""
 _LABELS = "labels"
 VERDICTS = "verdicts"
 """What workers send beside their feedback, for the rules that need it: D_n(X^(g)), [b] each."""
@@ -35,9 +40,11 @@ def feedback_form(settings: MDGANSettings, sample_shape: Sequence[int]) -> Answe
         FEEDBACK,
         (batch_size, *sample_shape),
         Codec.of(settings.wire_feedback),
-        # The other rules need every answer by itself, and so does a step for each.
-        sums=rule.name == "mean" and not settings.by_arrival,
+        # The other rules need every answer by itself, and so do a step and a score for each.
+        sums=rule.name == "mean" and not settings.by_arrival and not settings.shut_out_free_riders,
         beside={VERDICTS: (batch_size,)} if rule.needs_verdicts else {},
+        steps=STEPS_PER_UNIT if settings.secure_aggregation else 0.0,
+        most=MOST_EXACT,
     )
 
 
@@ -50,6 +57,7 @@ def batches(
     last: bool,
     codec: Codec = FP32,
     encoded: dict[tuple[int, ...], dict[str, Tensor]] | None = None,
+    sums: Mapping[str, Any] | None = None,
 ) -> Message:
     """Server → host: what the host's workers judge and train on.
 
@@ -63,9 +71,11 @@ def batches(
         last: whether this is the last iteration.
         codec: of images.
         encoded: choices of batches of X as they travel, for hosts that get the same; is added to.
+        sums: which hosts take part in which sum, if feedback is masked.
 
     Returns:
-        fields `judge` and `train` (worker → position in the tensor), `swap_follows`, `last`;
+        fields `judge` and `train` (worker → position in the tensor), `swap_follows`, `last`, and
+        `sums` with `groups` (worker → the sum that its feedback belongs to) if feedback is masked;
         tensors `batches.…` as the codec writes [number of batches used here, b, C, H, W]; and
         `labels`, int64 [number of batches used here, b], if models are conditional.
     """
@@ -84,9 +94,15 @@ def batches(
             "train": {str(n): position[train] for n, (_, train) in assignment.items()},
             "swap_follows": swap_follows,
             "last": last,
+            **({} if sums is None else {"sums": sums, "groups": _judged(assignment)}),
         },
         tensors=encoded[used],
     )
+
+
+def _judged(assignment: Mapping[int, tuple[int, int]]) -> dict[str, int]:
+    """By worker, the number of the batch that it judges."""
+    return {str(worker): judge for worker, (judge, _) in assignment.items()}
 
 
 def read_batches(
@@ -149,12 +165,18 @@ def swap(
     return Message(SWAP, iteration, fields={"moves": rows, "addresses": givers})
 
 
-def swapped(iteration: int, given: Mapping[int, str], taken: Mapping[int, str]) -> Message:
+def swapped(
+    iteration: int,
+    given: Mapping[int, str],
+    taken: Mapping[int, str],
+    slow_givers: Iterable[int] = (),
+) -> Message:
     """Host → server: which discriminators the host's workers gave and which they got.
 
     Returns:
         fields `given` and `taken`: worker → SHA-256 of the whole state of the discriminator that it
-        gave and that it got. A worker whose partner was lost is not in `taken`.
+        gave and that it got. A worker whose partner was lost is not in `taken`; `slow`: the hosts
+        that have kept this one waiting for long.
     """
     return Message(
         SWAPPED,
@@ -162,5 +184,6 @@ def swapped(iteration: int, given: Mapping[int, str], taken: Mapping[int, str]) 
         fields={
             "given": {str(worker): digest for worker, digest in given.items()},
             "taken": {str(worker): digest for worker, digest in taken.items()},
+            "slow": sorted(slow_givers),
         },
     )

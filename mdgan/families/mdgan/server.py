@@ -8,11 +8,19 @@ from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
+from mdgan.engine.secure_settings import LEAST_PARTIES
 from mdgan.engine.server.barrier import Hosts
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.secure_sums import (
+    SumsAsked,
+    check_hosts,
+    collect_sums,
+    sums_to_ask,
+)
 from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import Assignment, GeneratorLearner, assign
-from mdgan.families.mdgan.messages import SWAPPED, VERDICTS, batches
+from mdgan.families.mdgan.free_riders import FreeRiders
+from mdgan.families.mdgan.messages import COPIED, SWAPPED, VERDICTS, batches
 from mdgan.families.mdgan.participation import Holders
 from mdgan.families.mdgan.server_swaps import ServerSwaps
 from mdgan.families.mdgan.settings import MDGANSettings
@@ -33,11 +41,13 @@ _RHYTHM = {
 
 
 class Sent(NamedTuple):
-    """Which workers have got batches in an iteration, and which ones."""
+    """Which workers have got batches in an iteration, which ones, and all of them."""
 
     hosts: Hosts
     assignment: Mapping[int, Assignment]
     kappa: int
+    generated: Tensor
+    sums: SumsAsked | None = None
 
 
 class MDGANServer(ServerPart):
@@ -51,7 +61,7 @@ class MDGANServer(ServerPart):
             classes.
     """
 
-    copied = "discriminator."
+    copied = COPIED
 
     def __init__(
         self,
@@ -69,6 +79,8 @@ class MDGANServer(ServerPart):
         self._aggregation = Aggregation(settings.aggregation)
         self._holders = Holders(settings.participation, settings.seed)
         self._swaps = ServerSwaps(settings.swap, settings.seed)
+        self._free_riders = FreeRiders(settings.batch_size)
+        self._told_of: set[int] = set()
         self._swap_every = 0
         self._left_out_swap = False
         self._ahead: Sent | None = None
@@ -87,10 +99,11 @@ class MDGANServer(ServerPart):
             return {}
         first = discriminators[min(discriminators)]
         workers = range(1, self._settings.num_workers + 1)
-        return {n: under("model.", discriminators.get(n, first)) for n in workers}
+        return {n: under(COPIED, discriminators.get(n, first)) for n in workers}
 
     def begin(self, engine: Engine) -> None:
         """Works out how often discriminators are swapped."""
+        check_hosts(engine.members, self.form)
         if self._swap_every:
             return
         held = engine.members.holdings().values()
@@ -114,7 +127,10 @@ class MDGANServer(ServerPart):
 
         # 3, 4. Workers train and answer.
         engine.at(i)
-        answers = engine.barrier.collect(i, sent.hosts)
+        if sent.sums is None:
+            answers = engine.barrier.collect(i, sent.hosts)
+        else:
+            answers = collect_sums(engine, i, sent.sums, self.form)
         if not answers.losses:  # all workers were lost: the same iteration again, with newcomers
             self._ahead = None
             self._learner.forget()
@@ -135,9 +151,11 @@ class MDGANServer(ServerPart):
             self._learner.step()
 
         # 6. Swap.
+        self._look_for_free_riders(i, sent, answers.singles, engine)
         if self._swap_follows(i):
             self._swap(i, engine)
-        return Advance(i, answers.mean_losses(), sorted(answers.losses))
+        riding = self._free_riders.scores()
+        return Advance(i, answers.mean_losses(), sorted(answers.losses), riding=riding)
 
     def handlers(self) -> Mapping[str, ServerHandler]:
         """See `ServerPart`."""
@@ -190,13 +208,36 @@ class MDGANServer(ServerPart):
 
     def _swap(self, i: int, engine: Engine) -> None:
         with engine.span("swap"):
-            self._holders.move(self._swaps.order(i, engine, self._holders.now))
+            moves = self._swaps.order(i, engine, self._holders.now)
+            self._holders.move(moves)
+            self._free_riders.swapped(moves)
+
+    def _look_for_free_riders(
+        self, i: int, sent: Sent, feedbacks: Mapping[int, Tensor], engine: Engine
+    ) -> None:
+        """Scores workers by their answers, and shuts out free riders if the user wants that."""
+        swap_follows = self._swap_follows(i)
+        self._free_riders.look(
+            sent.generated, sent.assignment, feedbacks, swap_follows=swap_follows
+        )
+        for worker in self._free_riders.found() - self._told_of:
+            self._told_of.add(worker)
+            reason = self._free_riders.why(worker)
+            if self._settings.shut_out_free_riders:
+                engine.desk.shut_out(worker, f"a free rider: {reason}")
+            else:
+                engine.observer.note(
+                    f"rank {worker} looks like a free rider: {reason}; with "
+                    "--shut-out-free-riders it would be shut out"
+                )
 
     def _send_batches(self, i: int, engine: Engine, hosts: Hosts) -> Sent:
         """Steps 1 and 2: X = G(z) in one forward pass, and each host what its workers use of it."""
         engine.at(i)
         workers = sorted(worker for carried in hosts.values() for worker in carried)
         kappa = resolve_kappa(self._settings.kappa, len(workers))
+        if self.form.steps:  # each sum is of three hosts at least
+            kappa = max(1, min(kappa, len(hosts) // LEAST_PARTIES))
         if self._learner.label_counts is not None and self._settings.label_prior == "data":
             held = [own["classes"] for own in engine.members.holdings().values()]
             self._learner.label_counts = label_counts(len(self._learner.label_counts), held)
@@ -204,6 +245,9 @@ class MDGANServer(ServerPart):
             generated = self._learner.generate(kappa)
         assignment = assign(workers, kappa)
         encoded: dict[tuple[int, ...], dict[str, Tensor]] = {}
+        judged = {worker: batch for worker, (batch, _) in assignment.items()}
+        sums = sums_to_ask(engine, hosts, judged) if self.form.steps else None
+        hosts = hosts if sums is None else sums.hosts
         engine.ask(
             i,
             hosts,
@@ -215,9 +259,10 @@ class MDGANServer(ServerPart):
                 last=i == self._settings.iterations,
                 codec=self._images,
                 encoded=encoded,
+                sums=None if sums is None else sums.question.fields(),
             ),
         )
-        return Sent(hosts, assignment, kappa)
+        return Sent(hosts, assignment, kappa, generated.images, sums)
 
     def _swap_follows(self, i: int) -> bool:
         """There is no swap after the last iteration."""

@@ -8,9 +8,15 @@ from mdgan.families.mdgan import messages
 from mdgan.families.mdgan.swap import Moves, draw_swap
 from mdgan.messages import Message
 
+_WITNESSES = 2
+
 
 class ServerSwaps:
     """Orders swaps and records whether every bit of every discriminator arrived.
+
+    A host that keeps another one waiting for long gives it no discriminator any more, and gives
+    none to any host once two have waited for it. One that lies about that harms itself alone; it
+    takes two of them to keep a third from giving.
 
     Args:
         form: `pairs` or `derangement`.
@@ -25,6 +31,7 @@ class ServerSwaps:
         self._form = form
         self._seed = seed
         self._records: dict[int, _SwapRecord] = {}
+        self._waited_for: dict[int, set[int]] = {}
 
     def order(
         self, iteration: int, engine: Engine, holders: Collection[int] | None = None
@@ -46,14 +53,15 @@ class ServerSwaps:
         workers = sorted(worker for carried in free.values() for worker in carried)
         moves = draw_swap(self._form, self._seed, self.num_swaps, workers)
         broken = engine.conduct.unusable
+        host_of, addresses = engine.members.host_of(), engine.members.addresses()
         moves = {
             giver: taker
             for giver, taker in moves.items()
             if giver not in broken and (holders is None or giver in holders)
+            if not self._is_too_slow(host_of[giver], host_of[taker])
         }
         engine.conduct.excuse(moves.values())
         self.num_swaps += 1
-        host_of, addresses = engine.members.host_of(), engine.members.addresses()
         self._records[iteration] = _SwapRecord(moves, {n: host_of[n] for n in workers})
         for host, carried in free.items():
             share = {g: t for g, t in moves.items() if g in carried or t in carried}
@@ -62,9 +70,24 @@ class ServerSwaps:
 
     def note(self, engine: Engine, host: int, message: Message) -> None:
         """Takes in a host's SWAPPED message."""
-        if message.iteration in self._records:
-            self._records[message.iteration].note(host, message)
-            self._write_complete(engine)
+        record = self._records.get(message.iteration)
+        if record is None:
+            return
+        slow = set(message.fields["slow"])
+        record.note(host, message)
+        for giver in record.givers_of(host) & slow & engine.members.hosts().keys():
+            self._waited_for.setdefault(giver, set()).add(host)
+            others = "other hosts" if self._is_too_slow(giver) else f"host {host}"
+            engine.observer.note(
+                f"host {giver} kept host {host} waiting in the swap of iteration "
+                f"{message.iteration}; it gives no discriminators to {others} any more"
+            )
+        self._write_complete(engine)
+
+    def _is_too_slow(self, giver: int, taker: int | None = None) -> bool:
+        """Whether a host gives nothing to another host, or to none."""
+        waited = self._waited_for.get(giver, set()) - {giver}
+        return taker in waited or len(waited) >= _WITNESSES
 
     def settle(self, engine: Engine) -> None:
         """Hosts are gone and will not report."""
@@ -97,6 +120,11 @@ class _SwapRecord:
             digests = {int(n): str(digest) for n, digest in message.fields[told].items()}
             known.update({n: d for n, d in digests.items() if self._host_of.get(n) == host})
         self._silent = {worker for worker in self._silent if self._host_of[worker] != host}
+
+    def givers_of(self, host: int) -> set[int]:
+        """The hosts that a host was to fetch from."""
+        pairs = {(self._host_of[g], self._host_of[t]) for g, t in self._moves.items()}
+        return {giver for giver, taker in pairs if taker == host != giver}
 
     def keep_waiting_for(self, workers: Collection[int]) -> None:
         self._lost |= self._silent - set(workers)

@@ -4,7 +4,8 @@ import re
 from dataclasses import dataclass, replace
 from math import inf
 
-from mdgan.engine.settings import RunSettings, num_participants
+from mdgan.engine.secure_settings import LEAST_PARTIES, SecureSumSettings
+from mdgan.engine.settings import num_participants
 from mdgan.errors import BadInput
 from mdgan.families.contract import Algorithm, ClassCounts, updates_setting
 from mdgan.families.mdgan.swap_rhythm import are_uneven, interval_for
@@ -15,6 +16,7 @@ from mdgan.gan.aggregation_form import (
     parse_robust_rule,
 )
 from mdgan.gan.codec_form import CODEC_FORMS, IMAGE_FORMS, CodecForm, codec_kind
+from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.declare import (
     number,
     one_of,
@@ -29,6 +31,10 @@ from mdgan.settings.declare import (
 
 NAME = "mdgan"
 AGGREGATION_FORMS = f"{ROBUST_FORMS}, f2u, f2a, f2a:LAMBDA"
+LEAST_WORKERS = 3
+"""With fewer answers the server cannot tell what is usual, and scores no worker for free riding."""
+LEAST_SAMPLES = 4
+"""With fewer samples in a batch there are too few pairs of them to compare."""
 _ONES_OWN = 2
 _FORGIVING = re.compile(r"f2u|f2a(?::[0-9.eE+-]+)?")
 
@@ -70,7 +76,7 @@ def parse_aggregation(text: str) -> AggregationRule:
 
 
 @dataclass(frozen=True)
-class MDGANSettings(RunSettings):
+class MDGANSettings(SecureSumSettings, PrivacySettings):
     """The settings of MD-GAN, and those that every algorithm has."""
 
     algorithm: str = setting(NAME, "What trains.", text())
@@ -95,6 +101,13 @@ class MDGANSettings(RunSettings):
         "Who gets whose discriminator: pairs that the server draws, or a permutation without "
         "fixed points.",
         one_of("pairs", "derangement"),
+    )
+    swap_state: str = setting(
+        "all",
+        "What moves in a swap: all, so that a swap equals exchanging shards; or weights and "
+        "buffers alone, and every worker keeps the state of its own optimizer, which tells of the "
+        "last batch.",
+        one_of("all", "weights"),
     )
     aggregation: AggregationRule = setting(
         "mean",
@@ -132,6 +145,13 @@ class MDGANSettings(RunSettings):
         metavar="CODEC",
         group="speed",
     )
+    shut_out_free_riders: bool = setting(
+        False,
+        "Shut out workers whose feedback shows that they do not train; then no host adds up what "
+        "its workers answer.",
+        switch(),
+        group="faults",
+    )
     vectorize: bool = own_setting(
         False,
         "Compute all workers of a process at once, or the clients of a slot, not one after "
@@ -167,6 +187,36 @@ class MDGANSettings(RunSettings):
             )
         if self.by_arrival:
             self._check_arrival()
+        if self.shut_out_free_riders:
+            self._check_scored()
+
+    def _check_scored(self) -> None:
+        """Refuses to shut out free riders where there is too little to tell them by."""
+        if self.num_judges < LEAST_WORKERS:
+            raise BadInput(
+                f"--shut-out-free-riders: with {self.num_judges} worker(s) at a time the server "
+                f"cannot tell which answers are usual; at least {LEAST_WORKERS} must answer"
+            )
+        if self.batch_size < LEAST_SAMPLES:
+            raise BadInput(
+                f"--shut-out-free-riders: a batch of {self.batch_size} is too small to see whether "
+                f"answers depend on it; --batch-size must be at least {LEAST_SAMPLES}"
+            )
+
+    def needs_single_answers(self) -> dict[str, bool]:
+        """See `SecureSumSettings`."""
+        most = self.num_judges // LEAST_PARTIES
+        return {
+            **super().needs_single_answers(),
+            f"--aggregation {self.aggregation}": self.aggregation.name != "mean",
+            f"--updates {self.updates}": self.by_arrival,
+            "--stale 1": self.stale > 0,
+            "--shut-out-free-riders": self.shut_out_free_riders,
+            f"--wire-feedback {self.wire_feedback}": str(self.wire_feedback) != "fp32",
+            f"--kappa {self.kappa} of {self.num_judges} worker(s)": (
+                isinstance(self.kappa, int) and self.kappa > most
+            ),
+        }
 
     def _check_arrival(self) -> None:
         """Refuses what needs answers of several workers at once."""
@@ -177,6 +227,7 @@ class MDGANSettings(RunSettings):
             f"--quorum {shortest(self.quorum)}": self.quorum != type(self).quorum,
             "--vectorize": self.vectorize,
             "--tune": self.tune,
+            "--shut-out-free-riders": self.shut_out_free_riders,
         }
         for flag in (flag for flag, is_given in given.items() if is_given):
             raise BadInput(

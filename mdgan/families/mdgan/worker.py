@@ -33,7 +33,8 @@ class Judgement(NamedTuple):
 class Worker(DiscriminatorLearner):
     """Trains D_n on private data, then judges a batch (Algorithm 1, WORKER).
 
-    A swap moves the discriminator. The data and the random state stay with the worker.
+    A swap moves the discriminator, or its weights alone. The data and the random state stay with
+    the worker.
 
     The half of a gradient that needs only real data may be learnt while the worker waits for X^(d).
     It can be undone, since a swap or a checkpoint may come first.
@@ -47,7 +48,8 @@ class Worker(DiscriminatorLearner):
 
         Does nothing when that half is already there, or comes together with the other.
         """
-        if not self.has_real_half and not self.rules.merges_halves:
+        over = self.real_half is not None and self.real_half.over
+        if not self.has_real_half and not self.rules.merges_halves and not over:
             self.remember()
             self._learn_real_half()
 
@@ -99,21 +101,27 @@ class Worker(DiscriminatorLearner):
             (gradient,) = torch.autograd.grad(loss * self.rules.loss_scale, images)
         return Judgement(gradient / self.rules.loss_scale, loss.detach(), logits.detach().flatten())
 
-    def load_discriminator(self, state: Mapping[str, Tensor]) -> None:
+    def load_discriminator(
+        self, state: Mapping[str, Tensor], *, keeps_optimizer: bool = False
+    ) -> None:
         """Takes over a discriminator, as in a swap; data and random state stay.
 
         A real half that is already learnt belongs to the discriminator that goes. It is undone,
         with its batch and random numbers, so that it does not matter whether it was learnt early.
 
         Args:
-            state: what `Discriminator.state` of another worker returned.
+            state: what `Discriminator.state` of another worker returned. If it has no optimizer's
+                state, that begins anew.
+            keeps_optimizer: whether the state is of weights and buffers alone, and the worker's own
+                optimizer goes on with them.
 
         Raises:
-            KeyError, RuntimeError: the state does not fit, or holds NaN or Inf; nothing changed.
+            KeyError, RuntimeError: the state does not fit, or is not `is_finite`; nothing changed.
         """
         if not is_finite(state):
-            raise RuntimeError("a discriminator with NaN or Inf")
-        self.discriminator.load_state(state)
+            raise RuntimeError("a discriminator with NaN or Inf, or that soon has them")
+        load = self.discriminator.load_weights if keeps_optimizer else self.discriminator.load_state
+        load(state)
         self._undo_real_half()
 
     def take(self, discriminator: Discriminator) -> None:

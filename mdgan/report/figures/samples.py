@@ -25,16 +25,17 @@ _FEWEST_COLUMNS, _MOST_COLUMNS = 4, 6
 def film(run: RecordedRun) -> list[Frame]:
     """At most twelve sample grids, evenly chosen, the first and the last among them."""
     chosen = chosen_evenly(sorted(run.samples), _MOST_STILLS)
-    return [frame for i in chosen if (frame := _frame(run.samples[i], i)) is not None]
+    return [frame for i in chosen if (frame := read_frame(run.samples[i], i)) is not None]
 
 
 def result(run: RecordedRun) -> Frame | None:
     """The last sample grid of a run that can be read."""
-    frames = (_frame(run.samples[i], i) for i in sorted(run.samples, reverse=True))
+    frames = (read_frame(run.samples[i], i) for i in sorted(run.samples, reverse=True))
     return next((frame for frame in frames if frame), None)
 
 
-def _frame(path: Path, iteration: int) -> Frame | None:
+def read_frame(path: Path, iteration: int) -> Frame | None:
+    """A PNG of a run; None if it cannot be read."""
     try:
         png = path.read_bytes()
         with Image.open(io.BytesIO(png), formats=["PNG"]) as picture:
@@ -71,13 +72,13 @@ def _told(subject: Subject, frames: Sequence[Frame]) -> str:
 def _draw_film(_subject: Subject, frames: Sequence[Frame]) -> Figure:
     chosen = chosen_evenly(frames, _MOST_IN_DRAWING)
     titled = [(f"iteration {frame.iteration:,}", frame) for frame in chosen]
-    return _draw(titled, _MOST_IN_DRAWING)
+    return draw_frames(titled, _MOST_IN_DRAWING)
 
 
 def neighbours(run: RecordedRun) -> tuple[Frame, Scores] | None:
     """Some samples, and the held-out ones next to them, of the newest generator scored so."""
     scored = [row for row in run.of(Scores) if row.neighbours]
-    frame = _frame(run.neighbours, scored[-1].iteration) if scored else None
+    frame = read_frame(run.neighbours, scored[-1].iteration) if scored else None
     return (frame, scored[-1]) if frame else None
 
 
@@ -109,10 +110,11 @@ def _said_near(_subject: Subject, found: tuple[Frame, Scores]) -> str:
 
 
 def _draw_neighbours(_subject: Subject, found: tuple[Frame, Scores]) -> Figure:
-    return _draw([("generated above, real below", found[0])], 1)
+    return draw_frames([("generated above, real below", found[0])], 1)
 
 
-def _draw(titled: Sequence[tuple[str, Frame]], columns: int) -> Figure:
+def draw_frames(titled: Sequence[tuple[str, Frame]], columns: int) -> Figure:
+    """One drawing of pictures with their titles, in so many columns."""
     num_rows = -(-len(titled) // columns)
     tallest = max(frame.height / frame.width for _, frame in titled)
     figure = new_figure(num_rows * (tallest * WIDE_INCHES / columns + 0.2), wide=True)

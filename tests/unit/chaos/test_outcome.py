@@ -10,7 +10,7 @@ import torch
 from mdgan.chaos.history import History
 from mdgan.chaos.outcome import rows, troubles
 from mdgan.chaos.play import Played
-from mdgan.chaos.schedule import Event
+from mdgan.chaos.schedule import HOSTILE, Event
 from mdgan.launch.faults import Fault, Strike
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints
@@ -56,12 +56,14 @@ class Stage:
         history = History(self.run.path)
         history.read()
         strikes = {
-            n: Strike(n, 1000 + n, event.iteration, BEGAN + event.iteration / 10)
+            n: Strike(
+                n, 1000 + n, event.iteration, BEGAN + event.iteration / 10, did="said nonsense"
+            )
             for n, event in enumerate(events)
             if event.fault is not None
         }
         settings: dict[str, Any] = {"strikes": strikes, "comers": {}, "actors": [FakeActor()]}
-        settings |= {"killed": [], "stalled": False} | changes
+        settings |= {"killed": [], "stalled": False, "hosts": {1, 2, 3}} | changes
         return Played(events, history=history, **settings)
 
 
@@ -80,6 +82,90 @@ def halt(host: int, iteration: int, seconds: float) -> Event:
 
 def kill_server(iteration: int) -> Event:
     return Event("server", iteration, Fault("server", "kill", "wait", iteration))
+
+
+def lie(host: int, iteration: int) -> Event:
+    fault = Fault(f"host-{host}", "change", "FEEDBACK", iteration, (1, 2))
+    return Event(HOSTILE, iteration, fault)
+
+
+@pytest.mark.parametrize(
+    ("events", "happened"),
+    [
+        ([], "no effect on rank 2"),
+        ([("late", {})], "rank 2: late"),
+        (
+            [("lost", {"reason": "its SPANS message makes no sense"})],
+            "rank 2: lost (its SPANS mess",
+        ),
+        (
+            [("refused", {"worker": 2, "reason": "NaN", "strikes": 1})],
+            "rank 2: its answer was refused (NaN)",
+        ),
+        (
+            [
+                ("refused", {"worker": 2, "reason": "NaN", "strikes": 1}),
+                ("shut out", {"reason": "3"}),
+            ],
+            "rank 2: shut out (3)",
+        ),
+    ],
+    ids=["nothing", "late", "lost", "refused", "shut out"],
+)
+def test_what_became_of_a_liar(
+    stage: Stage, events: list[tuple[str, dict[str, Any]]], happened: str
+) -> None:
+    stage.record("lost", 11, 3, reason="not this one")
+    for name, details in events:
+        stage.record(name, 12, *[] if "worker" in details else [2], **details)
+    stage.record("joined", 15, 2)
+    stage.record("shut out", 21, 2, reason="of the lie after this one")
+    first, second = rows(stage.played(lie(2, 10), lie(2, 20)))
+    assert first.happened.startswith(f"said nonsense; {happened}")
+    assert first.noticed_seconds == (pytest.approx(0.2) if events else None)
+    assert first.over_seconds == (pytest.approx(0.5) if events else None)
+    assert second.happened == "said nonsense; rank 2: shut out (of the lie after this one)"
+
+
+@pytest.mark.parametrize(
+    ("name", "worker", "iteration", "strikes", "is_wronged"),
+    [
+        ("refused", 3, 30, 1, True),
+        ("refused", 3, 30, 0, False),
+        ("shut out", 3, 30, 3, True),
+        ("shut out", 2, 19, 3, True),
+        ("shut out", 2, 21, 3, False),
+        ("shut out", 20, 30, 3, False),
+    ],
+    ids=["refused", "no strike", "shut out", "not yet a liar", "a liar", "brought by a liar"],
+)
+def test_honest_workers_that_are_taken_for_liars(
+    stage: Stage, name: str, worker: int, iteration: int, strikes: int, is_wronged: bool
+) -> None:
+    about = {"worker": worker} if name == "refused" else {"workers": [worker]}
+    stage.record(name, iteration, reason="NaN", strikes=strikes, **about)
+    played = stage.played(lie(2, 20), kill(3, 25))
+    found = troubles(played, stage.run.path, LAST, serves=True)
+    expected = f"honest rank {worker}: {name} at iteration {iteration} (NaN)"
+    assert found == [expected] * is_wronged
+
+
+@pytest.mark.parametrize(("iteration", "num_torn"), [(19, 1), (21, 0)])
+def test_what_liars_say_of_swaps_does_not_count(
+    stage: Stage, iteration: int, num_torn: int
+) -> None:
+    moves = {"moves": [[2, 3]], "given": {"2": "a"}, "taken": {"3": "b"}}
+    stage.record("swap", iteration, **moves)
+    found = troubles(stage.played(lie(2, 20)), stage.run.path, LAST, serves=True)
+    assert len(found) == num_torn
+
+
+def test_all_workers_of_a_host_that_lies_are_liars(stage: Stage) -> None:
+    stage.record("shut out", 30, 3, reason="NaN")
+    played = stage.played(lie(2, 20), hosts={1, 2})
+    for hosts, num_wronged in (([[1], [2, 3]], 0), ([[1, 3], [2]], 1)):
+        found = troubles(played, stage.run.path, LAST, serves=True, hosts=hosts)
+        assert len(found) == num_wronged
 
 
 def test_a_worker_that_was_killed_and_replaced(stage: Stage) -> None:

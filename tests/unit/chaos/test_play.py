@@ -8,7 +8,7 @@ import pytest
 from mdgan.chaos import play as module
 from mdgan.chaos.play import Commands, Rules, play
 from mdgan.chaos.schedule import Event
-from mdgan.launch.faults import Fault
+from mdgan.launch.faults import Fault, read_planned
 from mdgan.records.run_directory import RunDirectory
 
 COMMANDS = Commands(["train"], ["join"], ["standby"], ["workers"])
@@ -58,3 +58,45 @@ def test_workers_wait_for_a_standby_only_if_there_will_be_one(
     played = play(COMMANDS, events, Rules(1, 0.0, 5.0, 300.0), run.path)
     assert [actor.name for actor in played.actors] == expected
     assert not played.stalled
+
+
+@pytest.mark.timeout(30)
+def test_a_worker_that_was_shut_out_is_replaced_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDirectory.claim(tmp_path / "run")
+    run.write_status({"state": "running"})
+    run.append_metrics({"event": "holdings", "iteration": 0, "seconds": 0.0, "time": 1.0})
+    for worker in (1, 20):  # 20 is of another machine, or was brought by a liar
+        record = {"event": "shut out", "iteration": 7, "seconds": 1.0, "workers": [worker]}
+        run.append_metrics(record)
+
+    class FakeActor:
+        """A command that only says that it was started; the first carries out a host."""
+
+        session = began = 0
+
+        def __init__(self, name: str, _: Sequence[str], variables: Mapping[str, str]) -> None:
+            self.name = name
+            self.status: int | None = None
+            if name == "train":
+                read_planned(variables).on_phase("host-1")
+            elif name == "join":
+                run.write_status({"state": "finished"})
+
+        def said(self, _text: str) -> bool:
+            return False
+
+        def ask_to_stop(self) -> None:
+            self.status = 0
+
+        def end(self, _seconds: float) -> list[int]:
+            return []
+
+    monkeypatch.setattr(module, "Actor", FakeActor)
+    monkeypatch.setattr(module, "_ENDING_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_JOINING_SECONDS", 0.0)
+    lie = Event("hostile", 5, Fault("host-1", "again", "SPANS", 5, (1,)))
+    played = play(Commands(["train"], ["join"]), [lie], Rules(1, 0.0, 0.0, 300.0), run.path)
+    assert [actor.name for actor in played.actors] == ["train", "join"]
+    assert list(played.hosts) == [1]

@@ -25,7 +25,7 @@ from mdgan.engine.server.scoring import Scoring
 from mdgan.engine.settings import RunSettings
 from mdgan.families.mdgan.arrival_server import ArrivalServer
 from mdgan.families.mdgan.host import MDGANHost
-from mdgan.families.mdgan.messages import feedback_form
+from mdgan.families.mdgan.messages import COPIED, feedback_form
 from mdgan.families.mdgan.server import MDGANServer
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.worker import Judgement, OneByOne, Worker
@@ -84,6 +84,12 @@ def make_worker(rank: int, *, local_steps: int = 1, model_seed: int = 0) -> Work
 def discriminator(model_seed: int = 0) -> dict[str, Tensor]:
     """The state of a discriminator, as it travels."""
     return part_of(make_worker(1, model_seed=model_seed).state(), "discriminator.")
+
+
+def copied(model_seed: int = 0) -> dict[str, Tensor]:
+    """What others get of a worker's state, as it travels: weights and buffers."""
+    state = make_worker(1, model_seed=model_seed).state()
+    return {name: tensor for name, tensor in state.items() if name.startswith(COPIED)}
 
 
 def same_state(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:

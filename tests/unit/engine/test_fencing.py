@@ -1,12 +1,15 @@
 """A server that is no longer the one that may write, or has nowhere to write to."""
 
 import shutil
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from mdgan.errors import BadInput
+from mdgan.errors import BadInput, NotSaved
 from mdgan.families.mdgan.messages import BATCHES
+from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.fence import Fence, Fenced
 from tests.unit.engine.played import LONG, answer_of
 from tests.unit.engine.stage import Stage
@@ -72,7 +75,11 @@ def test_a_host_cannot_end_a_server_that_has_its_folder(stage: MakeStage) -> Non
     made.finished(one)
 
 
-def test_a_run_whose_folder_vanishes_trains_on(stage: MakeStage) -> None:
+def test_a_run_whose_folder_vanishes_trains_on(
+    stage: MakeStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
     made = stage(num_workers=1, iterations=6, checkpoints=2)
     (one,) = made.begin_with((1,))
     one.answer(1)
@@ -82,4 +89,7 @@ def test_a_run_whose_folder_vanishes_trains_on(stage: MakeStage) -> None:
     one.send(answer_of(1, 2))
     for i in (3, 4, 5, 6):
         one.answer(i)
-    made.finished(one)
+    assert isinstance(made.over(), NotSaved)
+    (saved,) = (tmp_path / "elsewhere").iterdir()
+    assert RunDirectory(saved).read_generator()[1] == 6
+    assert not made.folder.exists()

@@ -10,7 +10,7 @@ from mdgan import messages
 from mdgan.engine.host.loop import HostFailed, ServerLost
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan import messages as mdgan_messages
-from mdgan.families.mdgan.messages import FEEDBACK, SWAPPED
+from mdgan.families.mdgan.messages import COPIED, FEEDBACK, SWAPPED
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.labels import Samples
 from mdgan.messages import Kind
@@ -19,7 +19,7 @@ from mdgan.storage.state_file import write_state
 from mdgan.transport.base import Joined, Lost
 from tests.unit.engine.played import LONG
 from tests.unit.engine.played_server import FIRST, PlayedServer, answer, batches
-from tests.unit.engine.stage import discriminator, make_worker, same_state
+from tests.unit.engine.stage import copied, make_worker, same_state
 from tests.unit.gan import small
 
 
@@ -110,7 +110,7 @@ def test_cut_off_it_comes_back_as_itself(server: PlayedServer) -> None:
     assert server.stop() is None
 
 
-def test_cut_off_in_a_swap_it_has_a_whole_discriminator(server: PlayedServer) -> None:
+def test_cut_off_in_a_swap_it_has_a_whole_copied(server: PlayedServer) -> None:
     workers = {1: make_worker(1)}
     server.starts(workers)
     server.take(Kind.READY)
@@ -210,7 +210,7 @@ def test_a_newcomer_takes_over_what_it_is_given(server: PlayedServer) -> None:
     server.starts({3: worker})
     ready = server.take(Kind.READY)
     assert (ready.iteration, ready.fields["holds"]) == (7, [])
-    state = discriminator(5)
+    state = copied(5)
     server.send(messages.adopt(8, {3: state}))
     ready = server.take(Kind.READY)
     assert (ready.iteration, ready.fields["holds"]) == (8, [3])
@@ -218,17 +218,38 @@ def test_a_newcomer_takes_over_what_it_is_given(server: PlayedServer) -> None:
     copy = server.take(Kind.STATE)
     assert copy.fields == {"purpose": "copy", "taker": 4}
     handed = messages.by_worker(copy)[3]
-    weights = {name: t for name, t in state.items() if "running" not in name and "num_" not in name}
-    assert handed.keys() == state.keys()
-    assert same_state({name: handed[name] for name in weights}, weights)
+    assert same_state(handed, state)
     assert server.stop() is None
     assert same_state(discriminator_of(worker), state)
 
 
+def test_a_copy_tells_nothing_of_what_its_worker_has_just_learnt(server: PlayedServer) -> None:
+    worker = make_worker(3)
+    server.starts({3: worker})
+    server.take(Kind.READY)
+    server.send(batches(4, {3: worker}))
+    server.take(FEEDBACK)
+    server.send(messages.copy(4, 3, 4))
+    handed = messages.by_worker(server.take(Kind.STATE))[3]
+    assert server.stop() is None
+    assert any("exp_avg" in name for name in worker.state())
+    assert same_state(handed, discriminator_of(worker))
+
+
+def test_with_a_copy_the_optimizer_begins_anew(server: PlayedServer) -> None:
+    server.welcome["iteration"] = 7
+    worker = make_worker(3)
+    worker.learn(Samples(FIRST))
+    server.starts({3: worker})
+    server.take(Kind.READY)
+    server.send(messages.adopt(8, {3: copied(5)}))
+    assert server.take(Kind.READY).fields["holds"] == [3]
+    assert server.stop() is None
+    assert not any("optimizer" in name for name in worker.state())
+
+
 def discriminator_of(worker: Worker) -> dict[str, Tensor]:
-    prefix = "discriminator."
-    state = worker.state()
-    return {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}
+    return {name: t for name, t in worker.state().items() if name.startswith(COPIED)}
 
 
 def test_a_successor_takes_over_everything(server: PlayedServer) -> None:
@@ -256,12 +277,12 @@ def test_nothing_is_given_and_it_goes_on_as_it_is(server: PlayedServer) -> None:
 
 
 WRONG_STATES: list[dict[str, Tensor]] = [
-    {"model.1.weight": torch.zeros(2)},
-    {name: t for name, t in discriminator().items() if name != "model.1.bias"},
-    {**discriminator(), "model.1.bias": torch.zeros(3)},
-    {**discriminator(), "model.1.bias": discriminator()["model.1.bias"].double()},
-    {**discriminator(), "something": torch.zeros(3)},
-    {"discriminator.model.1.bias": torch.zeros(3)},
+    {"discriminator.model.1.weight": torch.zeros(2)},
+    {name: t for name, t in copied().items() if name != "discriminator.model.1.bias"},
+    {**copied(), "discriminator.model.1.bias": torch.zeros(3)},
+    {**copied(), "discriminator.model.1.bias": copied()["discriminator.model.1.bias"].double()},
+    {**copied(), "discriminator.model.something": torch.zeros(3)},
+    {"model.1.bias": torch.zeros(3)},
     {**make_worker(1).state(), "random.cpu": torch.zeros(3)},
     {"": torch.zeros(3)},
 ]
@@ -275,13 +296,13 @@ def test_what_does_not_fit_is_not_taken_over(
     workers = {3: make_worker(3), 4: make_worker(4)}
     server.starts(workers)
     server.take(Kind.READY)
-    server.send(messages.adopt(8, {3: wrong, 4: discriminator(5)}))
+    server.send(messages.adopt(8, {3: wrong, 4: copied(5)}))
     assert server.take(Kind.READY).fields["holds"] == [4]
-    server.send(messages.adopt(8, {3: discriminator(6)}))
+    server.send(messages.adopt(8, {3: copied(6)}))
     assert server.take(Kind.READY).fields["holds"] == [3, 4]
     assert server.stop() is None
-    assert same_state(discriminator_of(workers[3]), discriminator(6))
-    assert same_state(discriminator_of(workers[4]), discriminator(5))
+    assert same_state(discriminator_of(workers[3]), copied(6))
+    assert same_state(discriminator_of(workers[4]), copied(5))
 
 
 def test_it_finds_its_own_files_of_the_last_checkpoint(server: PlayedServer) -> None:

@@ -214,6 +214,14 @@ def test_closing_waits_until_everything_is_written(tmp_path: Path) -> None:
     assert sent.messages[0].fields["reason"] == ""
 
 
+def test_the_server_learns_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(folder: Path, *_: Any) -> StoredFile:
+        raise OSError(f"{folder}/p0.png is in the way")
+
+    monkeypatch.setattr(module, "write_state", fail)
+    assert saved(make_keeper(tmp_path), {1: trained(1)}).fields["reason"] == "OSError"
+
+
 def test_an_error_without_words_is_told_of_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,11 +10,10 @@ from mdgan.engine.host.loop import HostFailed
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan.messages import BATCHES
 from mdgan.families.mdgan.worker import Judgement
-from mdgan.gan.model_state import part_of
 from mdgan.messages import Kind
 from tests.processes import wait_until
 from tests.unit.engine.played import answer_of, answers_of, generator_after, hello
-from tests.unit.engine.stage import Stage, discriminator, make_worker, same_state
+from tests.unit.engine.stage import Stage, copied, make_worker, same_state
 from tests.unit.gan import small
 
 MakeStage = Callable[..., Stage]
@@ -29,7 +28,7 @@ def test_a_newcomer_gets_a_copy_and_takes_part_from_the_next_iteration(stage: Ma
     assert newcomer.welcome["iteration"] == 1
     newcomer.lacks_everything()
     order = two.take(Kind.COPY)
-    state = discriminator(8)
+    state = copied(8)
     two.send(messages.state(order.iteration, {2: state}, "copy", order.fields["taker"]))
     adopted = messages.by_worker(newcomer.take(Kind.ADOPT))
     assert adopted.keys() == {3}
@@ -57,11 +56,11 @@ def test_a_real_newcomer_holds_a_live_workers_discriminator(stage: MakeStage) ->
     worker = make_worker(2, model_seed=1)
     made.host({2: worker})
     order = one.take(Kind.COPY)
-    state = discriminator(8)
+    state = copied(8)
     one.send(messages.state(order.iteration, {1: state}, "copy", order.fields["taker"]))
     made.wait_for_event("joined")
     weights = {name: t for name, t in state.items() if "running" not in name and "num_" not in name}
-    held = part_of(worker.state(), "discriminator.")
+    held = worker.state()
     assert all(small.same_bits(held[name], tensor) for name, tensor in weights.items())
     one.send(answer_of(1, 1))
     one.answer(2)
@@ -76,7 +75,7 @@ def test_every_worker_of_a_newcomer_that_lacks_one_gets_a_copy(stage: MakeStage)
     newcomer = made.play(4, 5, 6)
     newcomer.ready(5)
     order = one.take(Kind.COPY)
-    state = discriminator()
+    state = copied()
     one.send(messages.state(order.iteration, {1: state}, "copy", 4))
     adopted = messages.by_worker(newcomer.take(Kind.ADOPT))
     assert adopted.keys() == {4, 6}
@@ -94,7 +93,7 @@ def test_a_copy_that_does_not_fit_is_asked_of_another(stage: MakeStage) -> None:
     givers = {1: one, 2: two}
     for giver, fits in ((1, False), (2, True)):
         order = givers[giver].take(Kind.COPY)
-        state = discriminator(8)
+        state = copied(8)
         if not fits:
             state = {name: tensor for name, tensor in state.items() if "5" not in name}
         copy = messages.state(order.iteration, {giver: state}, "copy", order.fields["taker"])
@@ -112,10 +111,10 @@ def test_a_copy_that_the_server_has_not_asked_for_is_not_passed_on(stage: MakeSt
         host.take(BATCHES, 1)
     newcomer = made.play(4).lacks_everything()  # 4 % 2 = 0: worker 1 is asked
     order = one.take(Kind.COPY)
-    forged = discriminator(6)
+    forged = copied(6)
     for taker in (4, 1, 99):
         liar.send(messages.state(order.iteration, {2: forged}, "copy", taker))
-    state = discriminator(8)
+    state = copied(8)
     liar.send(answer_of(2, 1))
     wait_until(lambda: made.network.server._inbox._queue.empty(), "the server has heard the liar")
     one.send(messages.state(order.iteration, {1: state}, "copy", 4))
@@ -136,7 +135,7 @@ def test_half_a_copy_costs_its_giver_its_place_and_not_the_newcomer(stage: MakeS
     two.send(messages.state(order.iteration, {}, "copy", 3))
     assert "goodbye" in two.lost()
     order = one.take(Kind.COPY)
-    state = discriminator()
+    state = copied()
     one.send(messages.state(order.iteration, {1: state}, "copy", 3))
     assert messages.by_worker(newcomer.take(Kind.ADOPT)).keys() == {3}
     one.send(answer_of(1, 1))
@@ -261,7 +260,7 @@ def test_leaving_is_no_loss(stage: MakeStage) -> None:
     assert told["rank"] == 2
 
 
-def test_a_rank_that_was_left_goes_to_the_next_with_what_was_left(stage: MakeStage) -> None:
+def test_who_left_gets_back_what_it_left(stage: MakeStage) -> None:
     made = stage(iterations=4, to_server=True)
     one, two = made.begin_with((1,), (2,))
     assert two.welcome["wants_states"]
@@ -271,7 +270,7 @@ def test_a_rank_that_was_left_goes_to_the_next_with_what_was_left(stage: MakeSta
     two.send(messages.state(1, {2: state, 1: others}, "leave"))
     two.send(messages.leave(1))
     made.wait_for_event("left")
-    replacement = made.play(2).lacks_everything()
+    replacement = made.play(2, key=two.hello["key"]).lacks_everything()
     adopted = messages.by_worker(replacement.take(Kind.ADOPT))
     assert adopted.keys() == {2}
     assert same_state(adopted[2], state)
@@ -283,6 +282,52 @@ def test_a_rank_that_was_left_goes_to_the_next_with_what_was_left(stage: MakeSta
         replacement.answer(i)
     made.finished(one, replacement)
     assert "COPY" not in one.told()
+
+
+def test_another_host_with_its_rank_gets_a_copy_instead(stage: MakeStage) -> None:
+    """A whole state tells which samples its worker has seen, and what it has learnt from them."""
+    made = stage(iterations=2, to_server=True)
+    one, two = made.begin_with((1,), (2,))
+    one.take(BATCHES, 1)
+    two.send(messages.state(1, {2: make_worker(2, model_seed=9).state()}, "leave"))
+    two.send(messages.leave(1))
+    made.wait_for_event("left")
+    other = made.play(2).lacks_everything()
+    order = one.take(Kind.COPY)
+    whole = make_worker(1, model_seed=8).state()  # more than it was asked for
+    one.send(messages.state(order.iteration, {1: whole}, "copy", 2))
+    adopted = messages.by_worker(other.take(Kind.ADOPT))
+    assert same_state(adopted[2], copied(8))
+    other.ready()
+    one.send(answer_of(1, 1))
+    made.finished(one, other)
+
+
+def test_a_newcomer_that_asks_again_and_again_gets_few_copies(stage: MakeStage) -> None:
+    made = stage(iterations=1)
+    one, two = made.begin_with((1,), (2,))
+    givers = {1: one, 2: two}
+    for host in givers.values():
+        host.take(BATCHES, 1)
+    newcomer = made.play(4).lacks_everything()
+    for times in range(5):
+        if times == 3:  # nor by joining again
+            newcomer.die()
+            newcomer = made.play(4, key=newcomer.hello["key"]).lacks_everything()
+        giver = givers[1 + times % 2]  # never the same twice in a row
+        order = giver.take(Kind.COPY)
+        copy = messages.state(order.iteration, {giver.number: copied(8)}, "copy", 4)
+        giver.send(copy)
+        newcomer.take(Kind.ADOPT)
+        newcomer.lacks_everything()
+    stop = newcomer.take(Kind.STOP)
+    reason = "rank(s) 4 were given what they lack 5 times within 10 min and still lack it"
+    assert stop.fields["reason"].startswith(reason)
+    assert newcomer.lost()
+    for host in givers.values():
+        host.send(answer_of(host.number, 1))
+    made.finished(one, two)
+    assert made.events("lost")[-1]["reason"].startswith(reason)
 
 
 def test_what_was_left_is_dropped_once_its_rank_has_a_state_of_its_own(stage: MakeStage) -> None:
@@ -307,19 +352,19 @@ def test_what_was_left_and_does_not_fit_gives_way_to_a_copy(stage: MakeStage) ->
     two.send(messages.state(1, {2: {"discriminator.model.1.bias": torch.zeros(3)}}, "leave"))
     two.send(messages.leave(1))
     made.wait_for_event("left")
-    successor = made.play(2).lacks_everything()
+    successor = made.play(2, key=two.hello["key"]).lacks_everything()
     assert successor.take(Kind.ADOPT).tensors.keys() == {"2/discriminator.model.1.bias"}
     successor.lacks_everything()
     order = one.take(Kind.COPY)
-    one.send(messages.state(order.iteration, {1: discriminator(8)}, "copy", 2))
+    one.send(messages.state(order.iteration, {1: copied(8)}, "copy", 2))
     adopted = messages.by_worker(successor.take(Kind.ADOPT))
-    assert same_state(adopted[2], discriminator(8))
+    assert same_state(adopted[2], copied(8))
     successor.ready()
     one.send(answer_of(1, 1))
     made.finished(one, successor)
 
 
-def test_of_a_host_with_one_kept_state_the_other_worker_gets_its_discriminator(
+def test_of_a_host_with_one_kept_state_the_other_worker_gets_its_copied(
     stage: MakeStage,
 ) -> None:
     made = stage(num_workers=2, iterations=2, to_server=True)
@@ -329,12 +374,10 @@ def test_of_a_host_with_one_kept_state_the_other_worker_gets_its_discriminator(
     two.send(messages.state(1, {2: state}, "leave"))
     two.send(messages.leave(1))
     made.wait_for_event("left")
-    replacement = made.play(2, 7).lacks_everything()
+    replacement = made.play(2, 7, key=two.hello["key"]).lacks_everything()
     adopted = messages.by_worker(replacement.take(Kind.ADOPT))
     assert same_state(adopted[2], state)
-    prefix = "discriminator."
-    own = {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}
-    assert same_state(adopted[7], own)
+    assert same_state(adopted[7], copied(9))
     replacement.ready()
     one.send(answer_of(1, 1))
     made.finished(one, replacement)

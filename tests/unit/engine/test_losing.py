@@ -12,7 +12,7 @@ from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.state_file import write_state
 from tests.processes import wait_until
 from tests.unit.engine.played import answer_of, generator_after
-from tests.unit.engine.stage import Stage, discriminator, make_worker, same_state
+from tests.unit.engine.stage import Stage, copied, make_worker, same_state
 
 MakeStage = Callable[..., Stage]
 
@@ -97,7 +97,7 @@ def test_while_arriving(stage: MakeStage) -> None:
     one.send(
         messages.state(
             order.iteration,
-            {1: discriminator()},
+            {1: copied()},
             "copy",
             order.fields["taker"],
         )
@@ -126,7 +126,7 @@ def test_while_giving_a_copy(stage: MakeStage, how: str) -> None:
         two.die()
     order = one.take(Kind.COPY)
     assert order.fields == {"worker": 1, "taker": 3}
-    state = discriminator(5)
+    state = copied(5)
     one.send(messages.state(order.iteration, {1: state}, "copy", 3))
     adopted = messages.by_worker(newcomer.take(Kind.ADOPT))
     assert adopted.keys() == {3}
@@ -147,7 +147,7 @@ def test_a_giver_that_hangs_is_not_waited_for(stage: MakeStage) -> None:
     one.take(BATCHES, 2)  # now rank 2 is late
     newcomer = made.play(3).lacks_everything()
     order = one.take(Kind.COPY)
-    state = discriminator()
+    state = copied()
     one.send(messages.state(order.iteration, {1: state}, "copy", 3))
     newcomer.take(Kind.ADOPT)
     one.send(answer_of(1, 2))
@@ -267,6 +267,29 @@ def test_all_of_them_and_a_host_that_comes_back_is_told_of_the_last_checkpoint(
     made.finished(*again)
 
 
+def test_all_of_them_and_another_host_gets_no_more_than_a_copy(stage: MakeStage) -> None:
+    made = stage(num_workers=1, iterations=3, checkpoints=2, to_server=True)
+    (one,) = made.begin_with((1,))
+    one.answer(1)
+    one.answer(2)
+    one.take(Kind.CHECKPOINT, 2)
+    whole = make_worker(1, model_seed=7).state()
+    one.send(messages.state(2, {1: whole}, "checkpoint"))
+    made.wait_for_checkpoint(2)
+    one.die()
+    made.wait_for_event("lost")
+    other = made.play(1).lacks_everything()
+    for _ in range(2):  # nor by coming back with the key that it now has the rank with
+        adopted = messages.by_worker(other.take(Kind.ADOPT))
+        assert same_state(adopted[1], copied(7))
+        other.die()
+        made.wait_for_event("lost")
+        other = made.play(1, key=other.hello["key"]).lacks_everything()
+    other.take(Kind.ADOPT)
+    other.ready()
+    made.finished(other)
+
+
 def test_all_of_them_and_the_server_gives_back_what_it_keeps(stage: MakeStage) -> None:
     made = stage(num_workers=1, iterations=3, checkpoints=2, to_server=True)
     (one,) = made.begin_with((1,))
@@ -278,7 +301,7 @@ def test_all_of_them_and_the_server_gives_back_what_it_keeps(stage: MakeStage) -
     made.wait_for_checkpoint(2)
     one.die()
     made.wait_for_event("lost")
-    again = made.play(1).lacks_everything()
+    again = made.play(1, key=one.hello["key"]).lacks_everything()
     adopted = messages.by_worker(again.take(Kind.ADOPT))
     assert adopted[1].keys() == state.keys()
     assert same_state(adopted[1], state)

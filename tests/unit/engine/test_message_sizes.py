@@ -11,6 +11,7 @@ from mdgan.engine import message_sizes
 from mdgan.engine.answers import pack_answers
 from mdgan.families import registry
 from mdgan.families.federated.messages import ROUND, UPDATE, order, update_form
+from mdgan.families.federated.placed_messages import TRAINED, Account, Offer, Trained, trained
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load
 from mdgan.families.mdgan.messages import (
@@ -31,7 +32,9 @@ from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState
 from mdgan.messages import Kind, Message, of_workers
+from mdgan.observe.tracer import MOST_SPANS
 from mdgan.transport.frames import encode
+from mdgan.transport.limits import Most
 
 SHAPE, BATCH = (3, 8, 8), 16
 
@@ -86,6 +89,11 @@ def body_bytes(message: Message) -> int:
     return len(encode(message).body)
 
 
+def fits(message: Message, most: Most) -> bool:
+    body = encode(message).body
+    return len(body) <= most.body_bytes and int.from_bytes(body[:8], "little") <= most.head_bytes
+
+
 @pytest.mark.parametrize("num_workers", [1, 3, 40])
 @pytest.mark.parametrize("verdicts", [False, True])
 def test_feedback_fits_and_little_more_does(num_workers: int, verdicts: bool) -> None:
@@ -100,24 +108,26 @@ def test_feedback_fits_and_little_more_does(num_workers: int, verdicts: bool) ->
         feedback_form(settings, SHAPE),
         {VERDICTS: dict.fromkeys(workers, torch.zeros(BATCH))},
     )
-    most = message_sizes.from_host(SIZES, [100] * num_workers)[FEEDBACK]
+    most = message_sizes.from_host(SIZES, num_workers)[FEEDBACK]
     spare = (64 + 4 * BATCH) * num_workers + (8 << 10)
-    assert body_bytes(feedback) <= most < body_bytes(feedback) + spare
+    assert fits(feedback, most)
+    assert most.body_bytes < body_bytes(feedback) + spare
+    assert most.head_bytes < 1 << 17
 
 
 @pytest.mark.parametrize("num_samples", [BATCH, 100_000])
 def test_states_of_workers_fit(num_samples: int) -> None:
     states = {n: worker(num_samples).state() for n in (1, 2)}
     state = messages.state(5, states, "checkpoint")
-    assert body_bytes(state) <= message_sizes.from_host(SIZES, [num_samples] * 2)[Kind.STATE]
+    assert fits(state, message_sizes.from_host(SIZES, 2)[Kind.STATE])
     adopt = messages.adopt(5, states)
-    assert body_bytes(adopt) <= message_sizes.from_server(SIZES, [num_samples] * 2)[Kind.ADOPT]
+    assert fits(adopt, message_sizes.from_server(SIZES, [num_samples] * 2)[Kind.ADOPT])
 
 
 def test_discriminators_fit() -> None:
     states = {n: worker(BATCH).discriminator.state() for n in range(1, 6)}
     parcel = Message(DISCRIMINATORS, 5, tensors=of_workers(states))
-    assert body_bytes(parcel) <= SIZES.between_hosts(5)[DISCRIMINATORS]
+    assert fits(parcel, message_sizes.between_hosts(SIZES, 5)[DISCRIMINATORS])
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 50])
@@ -125,7 +135,7 @@ def test_batches_fit_whatever_kappa_is(num_workers: int) -> None:
     assignment = {n: (2 * n, 2 * n + 1) for n in range(num_workers)}
     generated = torch.zeros(2 * num_workers, BATCH, *SHAPE)
     sent = batches(7, Samples(generated), assignment, swap_follows=True, last=False)
-    assert body_bytes(sent) <= message_sizes.from_server(SIZES, [1] * num_workers)[BATCHES]
+    assert fits(sent, message_sizes.from_server(SIZES, [1] * num_workers)[BATCHES])
 
 
 @pytest.mark.parametrize("num_workers", [1, 40])
@@ -140,27 +150,46 @@ def test_models_of_a_federated_round_fit(num_workers: int, codec: str) -> None:
     losses = {worker: torch.zeros(2) for worker in workers}
     singly = {worker: worker for worker in workers}
     update = pack_answers(10**12, answers, losses, singly, form)
-    assert body_bytes(update) <= message_sizes.from_host(sizes, [100] * num_workers)[UPDATE]
+    assert fits(update, message_sizes.from_host(sizes, num_workers)[UPDATE])
     loads = dict.fromkeys(workers, Load(10**9, 10**6))
     weights = dict.fromkeys(workers, 1 / 3)
     asked = order(10**12, vector.read(), loads, weights)
-    assert body_bytes(asked) <= message_sizes.from_server(sizes, [100] * num_workers)[ROUND]
+    assert fits(asked, message_sizes.from_server(sizes, [100] * num_workers)[ROUND])
 
 
 def test_what_only_the_other_side_sends_is_not_accepted() -> None:
-    host, server = message_sizes.from_host(SIZES, [10]), message_sizes.from_server(SIZES, [10])
+    host, server = message_sizes.from_host(SIZES, 1), message_sizes.from_server(SIZES, [10])
     assert not host.keys() & server.keys()
-    assert list(SIZES.between_hosts(1)) == [DISCRIMINATORS]
+    assert list(message_sizes.between_hosts(SIZES, 1)) == [DISCRIMINATORS]
     never = {Kind.HELLO, Kind.WELCOME, Kind.LAIDOUT, Kind.GENERATOR, Kind.SCORES}
     assert not never & {*host, *server}
 
 
-def test_no_host_is_believed_to_have_any_number_of_samples() -> None:
-    honest = message_sizes.from_host(SIZES, [1000])[Kind.STATE]
-    assert message_sizes.from_host(SIZES, [-(10**30)])[Kind.STATE] <= honest
-    assert message_sizes.from_host(SIZES, [10**30])[Kind.STATE] < 5 << 30
+def test_clients_of_a_round_fit_and_not_all_clients_there_are() -> None:
+    flags = {"algorithm": "fl-gan", "clients": 10_000, "participation": 0.01, "world_size": 3}
+    settings = FederatedSettings.read(flags)
+    sizes = registry.algorithm(settings.algorithm).build().message_sizes(settings, MODELS)
+    client = Trained(10_000, 63, 123456.123456, 0.1234567890123456, (0.123456789012345,) * 2)
+    account = trained(10**12, Account([client] * 100, Offer(["A processor's name" * 5] * 64)))
+    most = message_sizes.from_host(sizes, 1)[TRAINED]
+    assert fits(account, most)
+    assert most.head_bytes < 100 << 10
+
+
+def test_spans_fit_as_many_as_a_host_tells_at_once() -> None:
+    spans = [["local step and more", 10**5, 10**9, 10**9, 10**9]] * MOST_SPANS
+    rows = [{"iteration": 10**6, "start": 123456.123456, "spans": spans}]
+    moved = dict.fromkeys(map(str, Kind), 10**12)
+    told = messages.spans(10**6, rows, moved, moved, 10**12)
+    assert fits(told, message_sizes.from_host(SIZES, 1)[Kind.SPANS])
+
+
+def test_no_host_decides_how_much_json_the_server_reads() -> None:
+    for kind, most in message_sizes.from_host(SIZES, 4).items():
+        assert most.head_bytes <= 1 << 20, kind
 
 
 def test_sums_over_real_samples_fit() -> None:
     d = 2048  # inception's features
-    assert 2 * 8 * d * (d + 1) < message_sizes.from_host(SIZES, [10])[Kind.REAL] < 1 << 29
+    most = message_sizes.from_host(SIZES, 1)[Kind.REAL]
+    assert 2 * 8 * d * (d + 1) < most.body_bytes < 1 << 29

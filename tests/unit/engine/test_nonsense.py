@@ -71,9 +71,8 @@ class FrontDesk:
 def desk(stage: MakeStage) -> Iterator[FrontDesk]:
     first, second = Pipe()
     scoring = Scoring(Channel(first), RunSettings(iterations=100, eval_interval=10))
-    yield FrontDesk(
-        stage(checkpoints=1, iterations=10**6, to_server=True, strikes=1000, scoring=scoring)
-    )
+    usual = {"checkpoints": 1, "iterations": 10**6, "to_server": True, "strikes": 1000}
+    yield FrontDesk(stage(**usual, return_seconds=0.0, scoring=scoring))
     for connection in (first, second):
         connection.close()
 
@@ -104,7 +103,7 @@ names = st.sampled_from(
 ROWS = [{"iteration": 1, "start": 0.5, "spans": [["wait", 0, 0, 1, 0]]}]
 SENSIBLE: dict[str, tuple[str, dict[str, Any]]] = {
     "spans": (Kind.SPANS, {"rows": ROWS, "sent_bytes": {}, "received_bytes": {}}),
-    "swapped": (SWAPPED, {"given": {"2": "a" * 64}, "taken": {"2": "a" * 64}}),
+    "swapped": (SWAPPED, {"given": {"2": "a" * 64}, "taken": {"2": "a" * 64}, "slow": []}),
     "real": (Kind.REAL, {"reason": ""}),
     "ready": (Kind.READY, {"holds": [2]}),
     "leave": (Kind.LEAVE, {}),
@@ -177,6 +176,8 @@ WRONG_FIELDS: list[tuple[str, dict[str, Any]]] = [
     ("swapped", {"given": ["2"]}),
     ("swapped", {"given": {"two": "a"}}),
     ("swapped", {"taken": None}),
+    ("swapped", {"slow": 7}),
+    ("swapped", {"slow": [[1]]}),
     ("real", {"reason": ""}),
     ("ready", {"holds": 7}),
     ("ready", {"holds": [[2]]}),

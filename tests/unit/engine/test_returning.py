@@ -136,12 +136,62 @@ def test_the_rank_of_who_left_is_free_at_once() -> None:
 @pytest.mark.parametrize(("return_seconds", "rank"), [(HOUR, 4), (0.0, 2)])
 def test_the_rank_of_who_was_lost_is_kept_for_a_while(return_seconds: float, rank: int) -> None:
     members = make_members(return_seconds=return_seconds)
-    for worker in (1, 2, 3):
-        join(members, worker)
+    said = {worker: join(members, worker) for worker in (1, 2, 3)}
     members.begin()
     members.lose(2)
     assert promised(members) == rank
-    welcomed(members.admit(hello(2)))  # itself may come back all the time
+    welcomed(members.admit(said[2]))  # itself may come back all the time
+
+
+def test_a_rank_that_was_lost_is_kept_for_its_host() -> None:
+    members = make_members(return_seconds=30.0)
+    said = {worker: join(members, worker) for worker in (1, 2, 3)}
+    members.begin()
+    members.lose(2)
+    kept = "rank 2 is kept for the host that was lost with it, for another 30 s; try again then"
+    for other in (hello(2), hello(5, 2), {**hello(2), "key": ""}, {**hello(2), "key": "0" * 32}):
+        assert refused(members.admit(other)).startswith(kept)
+    welcomed(members.admit(hello(5)))  # a refusal takes no rank
+    welcomed(members.admit(said[2]))
+
+
+def test_with_its_own_certificate_a_host_gets_its_rank_back_at_once() -> None:
+    members = make_members()
+    join(members, 1)
+    said = {**hello(2), "certificate": "alice's"}
+    welcomed(members.admit(said))
+    members.joined(2, said)
+    members.arrived(2)
+    members.begin()
+    members.lose(2)
+    assert "is kept for" in refused(members.admit({**hello(2), "certificate": "bob's"}))
+    assert "is kept for" in refused(members.admit({**hello(2), "certificate": ""}))
+    welcomed(members.admit({**hello(2), "certificate": "alice's"}))
+
+
+def test_a_rank_that_training_waits_for_is_not_kept() -> None:
+    members = make_members()
+    for rank in (1, 2, 3):
+        join(members, rank)
+    members.lose(1)
+    join(members, 1)  # before training begins it waits for all
+    members.begin()
+    members.lose(1), members.lose(2)
+    members.waits_for = lambda rank: rank == 2
+    assert "rank 1 is kept" in refused(members.admit(hello(1)))
+    welcomed(members.admit(hello(2)))
+    members.lose(2), members.lose(3)
+    welcomed(members.admit(hello(1)))  # no host is left
+
+
+def test_a_promise_is_no_way_around_it() -> None:
+    members = make_members(1)
+    join(members, 1)
+    members.begin()
+    assert promised(members) == 2
+    join(members, 2)
+    members.lose(2)
+    assert "rank 2 is kept" in refused(members.admit(hello(2)))
 
 
 def test_the_rank_of_who_came_back_is_not_given_away() -> None:

@@ -134,7 +134,7 @@ def test_a_resumed_run_depends_on_every_part_of_the_state() -> None:
     fresh_state = fresh.learner.state() | {
         f"worker.{k}": v for k, v in fresh.workers[1].state().items()
     }
-    for part in ("noise", "random.cpu", "worker.random.cpu", "worker.shard.order"):
+    for part in ("noise", "random.cpu", "worker.random.cpu", "worker.shard.generator"):
         assert not same_bits(state[part], fresh_state[part]), part
 
 
@@ -197,7 +197,7 @@ WORKER_DAMAGES: dict[str, Callable[[dict[str, Tensor]], object]] = {
     "no weight": lambda state: state.pop("discriminator.model.1.weight"),
     "no moment": lambda state: state.pop("discriminator.optimizer.1.weight.exp_avg"),
     "no random state": lambda state: state.pop("random.cpu"),
-    "no order": lambda state: state.pop("shard.order"),
+    "no place in the shard": lambda state: state.pop("shard.left"),
     "a foreign tensor": lambda state: state.update(other=torch.zeros(1)),
     "a foreign random state": lambda state: state.update({"random.tpu": torch.zeros(1)}),
     "another weight": _spoilt("discriminator.model.5.weight", lambda t: t[:, :5]),
@@ -207,9 +207,9 @@ WORKER_DAMAGES: dict[str, Callable[[dict[str, Tensor]], object]] = {
     "random numbers of another type": _spoilt("random.cpu", lambda t: t.long()),
     "impossible random numbers": _spoilt("random.cpu", lambda t: t.clone().fill_(255)),
     "a short shuffler": _spoilt("shard.generator", lambda t: t[:-1]),
-    "an order beyond the shard": _spoilt("shard.order", lambda t: t + SHARD_SIZE),
-    "an order before the shard": _spoilt("shard.order", lambda t: t - SHARD_SIZE),
-    "an order of another type": _spoilt("shard.order", lambda t: t.double()),
+    "a place beyond the shard": _spoilt("shard.left", lambda t: t + SHARD_SIZE + 1),
+    "a place before the shard": _spoilt("shard.left", lambda t: t - SHARD_SIZE - 1),
+    "a place of another type": _spoilt("shard.left", lambda t: t.double()),
 }
 
 
@@ -349,3 +349,18 @@ def test_moments_are_laid_out_as_their_weights() -> None:
 
 def test_images_have_the_shape_of_the_small_models() -> None:
     assert SOURCE.images(torch.tensor([0])).shape == (1, *SHAPE)
+
+
+@pytest.mark.parametrize("ending", [".exp_avg_sq", ".step"])
+def test_a_discriminator_whose_roots_would_be_nan_is_not_taken(ending: str) -> None:
+    giver, taker = make_worker(1), make_worker(2)
+    giver.learn(Samples(images(1)))
+    given: dict[str, Tensor] = giver.discriminator.state().to_dict()
+    own = taker.discriminator.digest()
+    lies = {name: -tensor - 1 for name, tensor in given.items() if name.endswith(ending)}
+    assert lies
+    with pytest.raises(RuntimeError, match="NaN"):
+        taker.load_discriminator({**given, **lies})
+    assert taker.discriminator.digest() == own
+    taker.load_discriminator(given)
+    assert taker.discriminator.digest() == giver.discriminator.digest()

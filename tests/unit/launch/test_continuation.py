@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from mdgan.errors import BadInput
 from mdgan.families.mdgan.messages import feedback_form
 from mdgan.families.mdgan.server import MDGANServer
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.launch.continuation import continuation
+from mdgan.launch.continuation import continuation, seconds_since_boot
 from mdgan.launch.settings import LaunchSettings
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints
@@ -196,6 +197,19 @@ def test_a_process_that_got_the_number_later_is_another(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 20, state="running", **here)
     os.utime(run.path / "run.json", (1e9, 1e9))
     assert continuation(run, SETTINGS).manifest.iteration == 20
+
+
+def test_the_clock_may_be_set_while_a_run_is_going(tmp_path: Path) -> None:
+    """As if by an hour, to and fro: when files were written then says nothing."""
+    began = seconds_since_boot(psutil.Process())
+    here = {"machine": socket.gethostname(), "process": os.getpid(), "process_began": began}
+    run = make_run(tmp_path / "run", 20, state="running", **here)
+    for seconds in (-3600, 3600):
+        moment = psutil.Process().create_time() + seconds
+        os.utime(run.path / "run.json", (moment, moment))
+        assert "still running" in refusal(run)
+    run.write_status({"state": "running", **here, "process_began": began - 60})
+    assert continuation(run, SETTINGS).manifest.iteration == 20, "another process has the number"
 
 
 def test_of_a_process_on_another_machine_nothing_is_known(tmp_path: Path) -> None:

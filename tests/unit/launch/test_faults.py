@@ -17,6 +17,7 @@ from mdgan.launch import faults as module
 from mdgan.launch import prepare
 from mdgan.launch.faults import (
     FAULTS,
+    LIES,
     SIGNALS,
     Fault,
     FaultFolder,
@@ -56,6 +57,10 @@ roles = st.just("server") | st.integers(1, 10**6).map("host-{}".format)
 @st.composite
 def some_fault(draw: st.DrawFn) -> Fault:
     role = draw(roles)
+    if role != "server" and draw(st.booleans()):
+        way, kind = draw(st.sampled_from(sorted(LIES))), draw(st.sampled_from(["HELLO", "SPANS"]))
+        numbers = [draw(st.integers(0, 999)) for _ in range(LIES[way])]
+        return Fault(role, way, kind, draw(st.integers(0, 10**6)), tuple(numbers))
     phases = ALL_SERVER_PHASES if role == "server" else ALL_HOST_PHASES
     action = draw(st.sampled_from(sorted(SIGNALS)))
     return Fault(role, action, draw(st.sampled_from(phases)), draw(st.integers(0, 10**6)))
@@ -79,6 +84,11 @@ def test_variables_say_what_they_were_given(faults: list[Fault]) -> None:
         ("server:hug@wait:1", "hug is none of kill, stop, leave"),
         ("server:kill@feedback:1", "feedback is none of generate, send"),
         ("host-1:kill@wait:1", "wait is none of receive"),
+        ("host-1:kill@SPANS:1", "SPANS is none of receive"),
+        ("host-1:again@SPANS:1", "again is none of kill"),
+        ("host-1:again-1@send:1", "again-1 is none of kill"),
+        ("server:again-1@SPANS:1", "again-1 is none of kill"),
+        ("host-1:again-1@SPANS:1", "only mdgan chaos --hostile makes hosts lie"),
     ],
 )
 def test_malformed_faults(text: str, says: str) -> None:

@@ -23,11 +23,13 @@ from mdgan.launch.links import connector, open_server, place_for_others
 from mdgan.launch.prepare import Prepared, prepare
 from mdgan.launch.sockets import Sockets
 from mdgan.launch.task import Task
+from mdgan.launch.torchrun_store import publish_place
 from mdgan.messages import Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import RELAY, Joined, Lost, Received
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.server_end import ServerTransport
+from mdgan.transport.until import Until
 
 LIMITS = Timeouts(connect=10.0, farewell=1.0, link=5.0, swap=10.0, answer=20.0)
 DAY = timedelta(days=1)
@@ -371,9 +373,9 @@ def test_under_torchrun_a_server_that_does_not_come(agent: TCPStore) -> None:
         connector(made, (1,), None, LIMITS, interrupted)(hello(1), 10)
 
 
-@pytest.mark.parametrize("text", ["", "nowhere", "host port", "x" * 1000])
+@pytest.mark.parametrize("text", ["nowhere", "host port", "x" * 290])
 def test_under_torchrun_a_store_that_tells_nonsense(agent: TCPStore, text: str) -> None:
-    agent.set("mdgan/0/place", text)
+    publish_place(("127.0.0.1", agent.port), "mdgan/0", text, Until(10))
     connect = connector(under_torchrun(agent.port), (1,), None, LIMITS, threading.Event())
     with pytest.raises(BadInput, match="for an address"):
         connect(hello(1), 5)

@@ -1,5 +1,6 @@
 import errno
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from mdgan.errors import NotSaved
 from mdgan.observe import run_observer as module
+from mdgan.observe.record_writer import RecordWriter
 from mdgan.observe.run_observer import RunObserver
 from mdgan.records.run_directory import RunDirectory
 from tests import processes
@@ -40,6 +43,7 @@ def make_observer(
     sample_interval: int = 0,
     seconds: float = 0.0,
     may_write: Callable[[], None] = lambda: None,
+    at_begin: Callable[[], None] | None = None,
 ) -> RunObserver:
     return RunObserver(
         RunDirectory.claim(folder),
@@ -53,6 +57,7 @@ def make_observer(
         launched=1000.0,
         seconds=seconds,
         may_write=may_write,
+        at_begin=at_begin,
     )
 
 
@@ -101,7 +106,7 @@ def test_the_losses_are_means_over_who_answered(tmp_path: Path, clock: Clock) ->
     observer.iteration(5, losses(float("nan"), 3.0))
     first, fifth = processes.read_metrics(tmp_path / "run")
     assert (first["discriminator_loss"], first["generator_loss"], first["workers"]) == (2, 4, 2)
-    assert (fifth["iteration"], fifth["generator_loss"], fifth["workers"]) == (5, None, 2)
+    assert (fifth["iteration"], fifth["generator_loss"], fifth["workers"]) == (5, 6.0, 2)
 
 
 def test_the_losses_of_every_worker_are_recorded_under_its_number(
@@ -155,14 +160,14 @@ SCORES = {
     "left_out": {},
     "row": {"iteration": 10, "start": 0.0, "spans": []},
 }
-TELLING: dict[str, Callable[[RunObserver], None]] = {
+TELLING: dict[str, Callable[[RunObserver], object]] = {
     "begin": lambda observer: observer.begin({}, 5),
     "iteration": lambda observer: observer.iteration(5, losses(1.0)),
     "event": lambda observer: observer.event("lost", 5, workers=[1]),
     "scores": lambda observer: observer.scores(10, SCORES),
     "spans": lambda observer: observer.spans("server", 5, [], {}, {}),
     "gave up": lambda observer: observer.gave_up(0),
-    "end": lambda observer: observer.end("finished", 5, None),
+    "end": lambda observer: observer.end("stopped", 5, None),
 }
 
 
@@ -170,6 +175,7 @@ TELLING: dict[str, Callable[[RunObserver], None]] = {
 def test_a_full_disk_costs_records_and_nothing_else(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     observer = make_observer(tmp_path / "run", sample_interval=5)
     observer.begin({}, 0)
     capsys.readouterr()
@@ -192,8 +198,10 @@ def test_a_full_disk_costs_records_and_nothing_else(
 
 
 def test_a_folder_that_is_gone_costs_records_and_nothing_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
     def look() -> None:  # whether another server has taken over
         list((tmp_path / "run").iterdir())
 
@@ -203,6 +211,82 @@ def test_a_folder_that_is_gone_costs_records_and_nothing_else(
         tell(observer)
     assert capsys.readouterr().err.count("warning: cannot write") == 1
     assert not (tmp_path / "run").exists()
+
+
+def gone() -> None:
+    raise FileNotFoundError(errno.ENOENT, "No such file or directory", "run")
+
+
+def test_a_generator_that_cannot_be_saved_is_saved_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    observer = make_observer(tmp_path / "run")
+    observer.begin({}, 0)
+    capsys.readouterr()
+    monkeypatch.setattr(observer, "_write", RecordWriter(tmp_path / "run", gone, None))
+    with pytest.raises(NotSaved, match=r"run: cannot write there \(No such file") as told:
+        observer.end("finished", 20, 15)
+    (saved,) = (tmp_path / "tmp").iterdir()
+    assert str(told.value).endswith(f"The generator of iteration 20 is in {saved}")
+    assert RunDirectory(saved).read_generator()[1] == 20
+    assert saved.stat().st_mode & 0o777 == 0o700
+    said = capsys.readouterr().out
+    assert "done: 20 of 20 iterations" in said
+    assert "generator" not in said, "it is not in the run's folder"
+
+
+def test_a_new_run_that_cannot_write_ends_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    observer = make_observer(tmp_path / "run", may_write=gone)
+    with pytest.raises(NotSaved, match=r"run: cannot write there \(No such file"):
+        observer.begin({}, 0)
+    assert "training goes on" not in capsys.readouterr().err
+
+
+def test_a_disk_that_comes_back_is_told_and_so_is_its_next_loss(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    is_there = True
+
+    def look() -> None:
+        if not is_there:
+            gone()
+
+    observer = make_observer(tmp_path / "run", sample_interval=5, may_write=look)
+    observer.begin({}, 0)
+    capsys.readouterr()
+    for number in range(1, 21):
+        is_there = number in range(6, 11) or number > 15
+        observer.iteration(number, losses(1.0))
+    told = [line for line in capsys.readouterr().err.splitlines() if "writ" in line]
+    warning = "warning: cannot write run: No such file or directory; training goes on"
+    back = f"{tmp_path / 'run'} can be written again"
+    assert told == [warning, back, warning, back]
+
+
+def test_what_was_told_before_training_began_is_written_then(tmp_path: Path) -> None:
+    taken: list[str] = []
+    observer = make_observer(tmp_path / "run", at_begin=lambda: taken.append("taken"))
+    before = sorted((tmp_path / "run").rglob("*"))
+    observer.event("joined", 5, workers=[1])
+    observer.spans("server", 5, [{"iteration": 5, "start": 0.0, "spans": []}])
+    assert sorted((tmp_path / "run").rglob("*")) == before
+    assert not taken
+    observer.begin({}, 5)
+    names = [record.get("event") for record in processes.read_records(tmp_path / "run")]
+    assert (names, taken) == (["joined", "resumed"], ["taken"])
+    assert (tmp_path / "run" / "trace" / "server.jsonl").exists()
+
+
+def test_a_run_that_was_to_go_on_and_did_not_begin_leaves_nothing(tmp_path: Path) -> None:
+    observer = make_observer(tmp_path / "run", at_begin=lambda: None)
+    before = sorted((tmp_path / "run").rglob("*"))
+    observer.event("joined", 5, workers=[1])
+    observer.gave_up(5)
+    assert sorted((tmp_path / "run").rglob("*")) == before
 
 
 def test_what_the_end_says_is_where_things_are(
@@ -235,3 +319,19 @@ def test_a_run_that_went_wrong_says_so_in_its_log_and_at_its_end(
     assert "D 0.001 | D has won | " in lines[-2]
     assert "\n  looks as if the discriminator has won: " in lines[-1]
     assert "; people then lower --discriminator-lr" in lines[-1]
+
+
+def test_one_worker_whose_loss_is_no_number_does_not_hide_those_of_the_others(
+    tmp_path: Path,
+) -> None:
+    observer = make_observer(tmp_path / "run")
+    observer.begin({}, 0)
+    nan, inf = float("nan"), float("inf")
+    for number, odd in ((5, nan), (10, inf), (15, -inf)):
+        observer.iteration(number, losses(1.0, odd, 3.0), (1, 2, 3))
+    observer.iteration(20, losses(nan, inf), (1, 2))
+    *some, none = processes.read_metrics(tmp_path / "run")
+    for row in some:
+        assert (row["discriminator_loss"], row["generator_loss"]) == (2.0, 4.0)
+        assert row["by_worker"]["2"] == [None, None]
+    assert (none["discriminator_loss"], none["generator_loss"]) == (None, None)

@@ -1,3 +1,4 @@
+import resource
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdgan.observe import tracer as module
-from mdgan.observe.tracer import WINDOW, Tracer, traced_every
+from mdgan.observe.tracer import WINDOW, Tracer, memory_bytes, traced_every
 from mdgan.records.recorded_run import RecordedSpan, Trace
 
 ROUNDING_SECONDS = 1.6e-6
@@ -43,6 +44,17 @@ def read_back(rows: Iterable[dict[str, Any]]) -> Trace:
     for row in rows:
         trace.add(row)
     return trace
+
+
+def test_a_tracer_keeps_a_bounded_number_of_spans_until_they_are_taken(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_SPANS", 3)
+    tracer = Tracer()
+    for _ in range(2):
+        for _ in range(5):
+            do(tracer, clock, "receive", 0.1)
+        assert sum(len(row["spans"]) for row in tracer.take()) == 3
 
 
 def test_one_row_an_iteration_with_times_after_its_start(clock: Clock) -> None:
@@ -255,3 +267,13 @@ def test_spans_that_follow_each_other_overlap_by_rounding_alone(lengths: list[fl
         spans = read_back(tracer.take()).spans[0]
     for before, after in pairwise(spans):
         assert before.start + before.seconds <= after.start + ROUNDING_SECONDS
+
+
+def test_where_no_file_can_be_opened_nothing_is_known_of_memory() -> None:
+    assert memory_bytes() > 0
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        assert memory_bytes() == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -203,6 +204,7 @@ def test_a_package_that_does_not_load_is_left_alone(
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow.entities", None)
     trackers = Trackers(["mlflow"], tmp_path / "run", {})
+    trackers.scalars(1, {"loss": 1.0})
     trackers.close()
     (line,) = warned(caplog)
     assert line.startswith("mlflow is not told any more: ")
@@ -222,3 +224,22 @@ def test_names_are_read_and_written(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == (
         "mdgan: --tracker wandb,neptune: 'neptune' is none of tensorboard, wandb, mlflow\n"
     )
+
+
+def test_an_error_in_a_thread_of_tensorboard_is_told_once_and_others_as_before() -> None:
+    told: list[object] = []
+    hook = module._telling_no_writer(told.append)
+    writer = type("Writer", (threading.Thread,), {"__module__": "tensorboard.summary.writer"})
+    hook(SimpleNamespace(thread=writer()))
+    assert not told, "its next call raises it"
+    other = SimpleNamespace(thread=threading.Thread())
+    hook(other)
+    assert told == [other]
+
+
+def test_a_run_that_does_not_begin_makes_no_tracker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(monkeypatch, Odd)
+    Trackers(["odd"], tmp_path, {}).close()
+    assert list(tmp_path.iterdir()) == []

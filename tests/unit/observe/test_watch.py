@@ -281,6 +281,17 @@ def test_it_fits_into_any_width(tmp_path: Path, columns: int) -> None:
     assert head.endswith("holds") == (columns >= 79)
 
 
+def test_scores_for_free_riding_have_a_column(tmp_path: Path) -> None:
+    run = FakeRun(workers=3, iterations=60, done=30, state="running").write(tmp_path / "run")
+    assert "free rider" not in " ".join(shown(run, 100))
+    row = {"iteration": 30, "seconds": 3.0, "generator_loss": 1.0, "discriminator_loss": 1.0}
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({**row, "riding": {"1": 0.25, "3": 8.5}}) + "\n")
+    rows = workers(shown(run, 100))
+    assert [rows[rank][-1] for rank in ("1", "2", "3")] == ["0.2", "–", "8.5"]
+    assert "free rider" not in " ".join(shown(run, 80)), "there is no room for it"
+
+
 def test_what_goes_wrong_is_told(tmp_path: Path) -> None:
     run = RunFiles(tmp_path / "run")
     for iteration in range(10, 60, 10):

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from mdgan.errors import BadInput
+from mdgan.inspect.chrome_trace import chrome_trace
 from mdgan.records.happenings import Happening
 from mdgan.records.placements import Place, Placed, Trained
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
@@ -233,3 +234,34 @@ def test_the_role_that_owns_the_generator_leads(
 ) -> None:
     assert leader(roles) == expected
     assert is_alone(roles) is alone
+
+
+ODD_SPANS = [
+    ["x" * 1000, 0, 0, 1, 0],
+    ["\x00", 0, 0, 1, 0],
+    ["", 0, 0, 1, 0],
+    ["wait", -1, 0, 1, 0],
+    ["wait", 0, float("nan"), 1, 0],
+    ["wait", 0, 0, float("inf"), 0],
+    ["wait", 0, 0, -1, 0],
+    ["wait", 0, 0, 1e300, 0],
+    ["wait", 0, 0, 1, 10**400],
+]
+
+
+def test_spans_that_make_no_sense_are_counted_and_left_out(tmp_path: Path) -> None:
+    good: dict[str, Any] = {"iteration": 2, "start": 0.5, "spans": [["wait", 0, 0, 1, 0]]}
+    odd = [
+        *({**good, "spans": [span]} for span in ODD_SPANS),
+        *({**good, "start": start} for start in (float("nan"), 1e300, "0")),
+        *({**good, "iteration": iteration} for iteration in (-1, 1.5, 10**400)),
+        {**good, "spans": [[f"{n}", 0, 0, 1, 0] for n in range(100)]},
+        {"iteration": 1, "seconds": float("nan"), "sent_bytes": {"X": 1}, "received_bytes": {}},
+        {"iteration": 1, "seconds": 1.0, "sent_bytes": {"X": -1}, "received_bytes": {}},
+    ]
+    file = small_run(tmp_path) / "trace" / "host-1.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in (good, *odd, good)))
+    run = RecordedRun.read(tmp_path / "run")
+    assert len(run.traces["host-1"].spans[2]) == 2
+    assert run.damage == (f"{file}: {len(odd)} line(s) make no sense and are left out",)
+    assert chrome_trace(run)

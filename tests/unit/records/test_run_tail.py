@@ -105,7 +105,7 @@ def test_of_a_long_timeline_only_the_end_is_read_and_of_the_metrics_all(tmp_path
 
 def test_it_knows_when_the_run_last_wrote(tmp_path: Path) -> None:
     tail = RunTail(tmp_path)
-    assert tail.modified == 0
+    assert tail.modified == {}
     names = ("run.json", "metrics.jsonl", "trace/server.jsonl")
     for name in names:
         append(tmp_path / name, line(iteration=1))
@@ -113,7 +113,7 @@ def test_it_knows_when_the_run_last_wrote(tmp_path: Path) -> None:
     for seconds, name in enumerate(names, start=1000):
         os.utime(tmp_path / name, (seconds, seconds))
         tail.read()
-        assert tail.modified == seconds
+        assert tail.modified[tmp_path / name] == seconds
 
 
 LINES = st.lists(

@@ -41,6 +41,7 @@ def run(tmp_path: Path) -> Path:
         if "generator_loss" in row:
             row["by_worker"] = {"1": [0.5, 0.7], "2": [1.5, None]}
             row["staleness"] = {"1": [1.5, 2], "2": [4.5, 7]}
+            row["riding"] = {"1": 2.5, "2": 8.25}
         elif row["event"] == "scores":
             row["neighbours"] = nearest
     (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -60,6 +61,8 @@ def test_a_run_of_this_version_has_cards_for_what_it_records(run: Path) -> None:
     page = page_of(run)
     assert page.drawn >= {"fig-memory", "fig-neighbours", "fig-losses", "fig-staleness"}
     assert "3 steps in the mean, 7 at most" in page.text
+    assert "fig-free-riders" in page.drawn
+    assert "workers for free riding; found: 2" in page.text
     assert "fig-fetching" not in page.drawn
     for text in ("1.20 GB in all", "500 MB", "700 MB", "by worker", "2 workers", "Abacus 3000"):
         assert text in page.text, text
@@ -72,7 +75,7 @@ def test_a_run_of_this_version_has_cards_for_what_it_records(run: Path) -> None:
 
 def test_old_runs_leave_these_cards_out(tmp_path: Path) -> None:
     page = page_of(FakeRun(workers=2, iterations=40).write(tmp_path / "run"))
-    assert not page.drawn & {"fig-memory", "fig-neighbours", "fig-staleness"}
+    assert not page.drawn & {"fig-memory", "fig-neighbours", "fig-staleness", "fig-free-riders"}
     for text in ("by worker", "Not the default", "The server's machine"):
         assert text not in page.text
 

@@ -14,9 +14,11 @@ from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.standalone.settings import StandaloneSettings
 from mdgan.gan.optimizer_settings import OptimizerSettings
 from mdgan.gan.regularizer_settings import RegularizerSettings
+from mdgan.gan.settings import TrainingSettings
 from mdgan.launch.resolve import known_settings
 from mdgan.launch.settings import LaunchSettings
 from mdgan.models.settings import ModelSettings
+from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.declare import flag, read_config_file
 from tests.unit.settings.refusals import refusal_of, refused
 
@@ -148,7 +150,9 @@ LATER = {
     *(DataParallelSettings.names() - MDGANSettings.names()),
     *("updates", "class_weight", "label_prior"),
     *("clients", "client_state", "slots", "slot_rounds", "placement", "time_window"),
-    "max_world_size",
+    *("max_world_size", "swap_state", "secure_aggregation", "require", "shut_out_free_riders"),
+    "norm",
+    *(PrivacySettings.names() - TrainingSettings.names()),
     *RegularizerSettings.names(),
     *(OptimizerSettings.names() - {"generator_lr", "discriminator_lr", "beta1", "beta2"}),
 }

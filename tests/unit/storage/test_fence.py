@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -92,6 +93,28 @@ def test_processes_that_race_get_generations_of_their_own(tmp_path: Path) -> Non
 def test_a_folder_that_cannot_be_written_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Fence.claim(tmp_path / "nowhere")
+
+
+def test_a_folder_that_is_gone_is_no_other_server(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    fence = Fence.claim(tmp_path / "run")
+    (tmp_path / "run").rename(tmp_path / "away")
+    with pytest.raises(FileNotFoundError):
+        fence.check()
+    (tmp_path / "run").mkdir()
+    Fence.claim(tmp_path / "run")  # a new run is started there
+    with pytest.raises(OSError, match="another run is there now"):
+        fence.check()
+    shutil.rmtree(tmp_path / "run")
+    shutil.copytree(tmp_path / "away", tmp_path / "run")
+    fence.check()
+
+
+def test_a_claim_that_is_withdrawn_was_never_made(tmp_path: Path) -> None:
+    first = Fence.claim(tmp_path)
+    Fence.claim(tmp_path).withdraw()
+    first.check()
+    assert all_files(tmp_path) == {"generation-1.json"}
 
 
 def test_a_full_disk_makes_no_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

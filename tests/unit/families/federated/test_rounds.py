@@ -294,7 +294,7 @@ def test_scores_of_strides_over_the_interval(rounds: MakeRounds) -> None:
     asked: list[tuple[int, int, Tensor]] = []
 
     class Scores(Scoring):
-        def after(self, before: int, iteration: int, generator: Any, *_: Any) -> None:
+        def after(self, before: int, iteration: int, generator: Any, *_: Any, **__: Any) -> None:
             if passed(4, before, iteration):
                 asked.append((before, iteration, made.vector().clone()))
 

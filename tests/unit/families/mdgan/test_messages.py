@@ -220,9 +220,13 @@ def test_discriminators_are_addressed_to_their_takers() -> None:
 
 
 def test_digests_are_named_by_worker() -> None:
-    message = swapped(12, {1: "aa", 2: "bb"}, {2: "aa"})
+    message = swapped(12, {1: "aa", 2: "bb"}, {2: "aa"}, {7, 4})
     assert (message.kind, message.iteration) == (SWAPPED, 12)
-    assert message.fields == {"given": {"1": "aa", "2": "bb"}, "taken": {"2": "aa"}}
+    assert message.fields == {
+        "given": {"1": "aa", "2": "bb"},
+        "taken": {"2": "aa"},
+        "slow": [4, 7],
+    }
 
 
 # Labels.

@@ -99,6 +99,13 @@ def swap_by_copy(workers: Workers) -> None:
     workers[8].load_discriminator(states[0])
 
 
+def swap_weights(workers: Workers) -> None:
+    """Every worker keeps its optimizer."""
+    weights = [workers[rank].discriminator.weights() for rank in RANKS]
+    for rank, taken in zip(RANKS, (*weights[1:], weights[0]), strict=True):
+        workers[rank].load_discriminator(taken, keeps_optimizer=True)
+
+
 def begin_again(workers: Workers) -> None:
     """As after a checkpoint, taken and loaded at any time."""
     for rank, seed in ((4, 3), (7, 7)):
@@ -107,6 +114,7 @@ def begin_again(workers: Workers) -> None:
 
 BETWEEN: dict[int, Callable[[Workers], None]] = {
     2: rotate_by_reference,
+    3: swap_weights,
     4: swap_by_copy,
     5: begin_again,
     7: rotate_by_reference,

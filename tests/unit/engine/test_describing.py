@@ -1,0 +1,137 @@
+"""What a host tells of its data to a server that would like to see them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan import messages
+from mdgan.data.partitioner import InMemoryPartitioner, NoSamples
+from mdgan.data.shard import Shard
+from mdgan.engine.host.describing import Describer
+from mdgan.errors import BadInput
+from mdgan.gan.randomness import generator_for
+from mdgan.messages import Message
+from mdgan.metrics import classifier
+from mdgan.metrics.extractor import CPU, Extractor
+from mdgan.metrics.module_file import from_file
+from mdgan.metrics.packing import pack
+from mdgan.metrics.real_statistics import RealStatistics, halves_of
+from tests.unit.metrics.small import SHAPE, Stripes
+
+FEW, MANY = 2, 300
+WORKER = next(w for w in range(1, 99) if halves_of(w << 32, FEW).sum() == 1)
+"""One of whose first two samples is in each half."""
+OWN = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(16, 5))
+"""
+
+
+class Private(Stripes):
+    num_samples = MANY
+
+
+def shard(num_samples: int, source: InMemoryPartitioner | None = None) -> Shard:
+    return Shard(source or Private(), torch.arange(num_samples), generator_for(0))
+
+
+def identity(num_classes: int = 3, scale: float = 1.0) -> Extractor:
+    """A classifier of the architecture that mdgan defines, whose first 16 features are pixels."""
+    made = classifier.Classifier(SHAPE, num_classes)
+    state = {name: torch.zeros_like(tensor) for name, tensor in made.state_dict().items()}
+    state["features.1.weight"][0, 0, 1, 1] = 1.0
+    state["features.2.weight"][0] = 1.0
+    state["features.2.bias"][0] = 2.0  # so that the ReLU changes nothing
+    state["features.2.running_var"][0] = 1 - 1e-5
+    state["features.5.weight"][range(16), range(16)] = scale
+    state["features.6.running_mean"][:16] = 2.0 * scale
+    state["features.6.running_var"][:] = 1 - 1e-5
+    return classifier.assemble("stripes", SHAPE, num_classes, 1.0, state)
+
+
+def told(describer: Describer, extractor: Extractor) -> Message:
+    describer.begin(messages.extractor(*pack(extractor)))
+    while (answer := describer.step(7)) is None:
+        pass
+    assert not describer.busy
+    return answer
+
+
+def test_pixels_of_single_samples_do_not_come_back() -> None:
+    own = {WORKER: shard(FEW)}
+    known = told(Describer(own, None, CPU, server_is_here=True), identity())
+    pixels = Private().images(torch.arange(FEW)).flatten(1).double()
+    halves = RealStatistics.from_tensors(known.tensors).halves
+    found = torch.stack([half.total[:16] for half in halves])[halves_of(WORKER << 32, FEW)]
+    assert float((found - pixels).abs().max()) < 1e-5, "the network should give pixels back"
+
+    answer = told(Describer(own, None, CPU), identity())
+    assert (answer.iteration, answer.tensors) == (7, {})
+    assert "a half of its samples has 1, and sums over fewer than 65" in answer.fields["reason"]
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "num_classes", "tells"),
+    [(100, 3, False), (MANY, 3, True), (MANY, 200, False), (0, 3, True)],
+)
+def test_sums_hide_samples_among_more_than_there_are_features_and_classes(
+    num_samples: int, num_classes: int, tells: bool
+) -> None:
+    empty = Shard(NoSamples(), torch.empty(0, dtype=torch.int64), generator_for(0))
+    own = {1: shard(num_samples) if num_samples else empty}
+    answer = told(Describer(own, None, CPU), identity(num_classes))
+    assert bool(answer.tensors) == tells, answer.fields
+    assert bool(answer.fields["reason"]) != tells
+
+
+def test_a_host_describes_its_data_by_few_networks() -> None:
+    describer = Describer({1: shard(MANY)}, None, CPU)
+    for scale in (1.0, 2.0, 1.0):
+        assert told(describer, identity(scale=scale)).tensors
+    refused = told(describer, identity(scale=3.0))
+    assert not refused.tensors
+    assert refused.fields["reason"] == "it has described its data by 2 other networks already"
+    assert told(describer, identity(scale=2.0)).tensors
+
+
+def test_a_host_uses_only_the_network_that_its_user_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server learns neither more than that, nor the name of a file here."""
+    folder = tmp_path / "ward"
+    folder.mkdir()
+    (folder / "mine.py").write_text(OWN)
+    named = Path(f"{folder}/mine.py:Net")
+    agreed, own = from_file(named, SHAPE), {1: shard(MANY)}
+    assert told(Describer(own, named, CPU), agreed).tensors
+    for other in (identity(), replace(agreed, sha256="0" * 64), replace(agreed, kind="inception")):
+        caplog.clear()
+        answer = told(Describer(own, named, CPU), other)
+        assert (answer.tensors, answer.fields) == ({}, {"reason": "its own log says why"})
+        assert str(folder) in caplog.text
+    answer = told(Describer(own, None, CPU), agreed)
+    assert not answer.tensors
+    assert "does not travel; copy its file to this machine" in caplog.text
+
+
+def test_the_server_learns_no_name_of_a_picture(caplog: pytest.LogCaptureFixture) -> None:
+    class Lost(Private):
+        def images(self, indices: Tensor) -> Tensor:
+            raise BadInput("scans/ward/p0.png: cannot read this picture")
+
+    answer = told(Describer({1: shard(MANY, Lost())}, None, CPU), identity())
+    assert (answer.tensors, answer.fields) == ({}, {"reason": "its own log says why"})
+    assert "nothing of the data here: scans/ward/p0.png: cannot read" in caplog.text
+
+
+def test_few_samples_are_not_told_by_a_network_that_the_user_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    named = Path(f"{tmp_path}/mine.py:Net")
+    assert told(Describer({1: shard(100)}, named, CPU), from_file(named, SHAPE)).tensors
+    assert not told(Describer({1: shard(40)}, named, CPU), from_file(named, SHAPE)).tensors
