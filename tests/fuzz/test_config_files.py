@@ -144,6 +144,7 @@ def test_any_records_are_reported_on(content: list[Any], with_others: bool) -> N
     config_files.report_on({"metrics.jsonl": others + lines(content)})
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=6, phases=UNSHRUNK)
 @given(st.data())
 def test_any_run_is_reported_on(data: st.DataObject) -> None:

@@ -35,10 +35,7 @@ def test_resumed_equals_never_stopped(tmp_path: Path, family: str, name: str) ->
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name in ("sngan", "acgan") else SLOW)
-        for name in ARCHITECTURES
-    ],
+    [pytest.param(name, marks=() if name == "acgan" else SLOW) for name in ARCHITECTURES],
 )
 def test_one_worker_equals_a_single_process(tmp_path: Path, name: str) -> None:
     alone = run_here("standalone", *QUICK, *flags(name), "--out", "alone", cwd=tmp_path)

@@ -27,7 +27,10 @@ def test_cifar10(tmp_path: Path, num_workers: int) -> None:
     ("dataset", "write"),
     [
         ("mnist", lambda folder: dataset_formats.write_mnist(folder, 60)),
-        ("celeba", lambda folder: dataset_formats.write_celeba(folder, 24)),
+        pytest.param(
+            *("celeba", lambda folder: dataset_formats.write_celeba(folder, 24)),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_memory(tmp_path: Path, dataset: str, write: Callable[[Path], object]) -> None:

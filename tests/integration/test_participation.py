@@ -111,7 +111,7 @@ def test_the_server_sends_and_receives_that_fraction(tmp_path: Path) -> None:
     assert part == pytest.approx([0.5 * count for count in server_bytes(full)], rel=0.01)
 
 
-@pytest.mark.parametrize("stale", ["0", "1"])
+@pytest.mark.parametrize("stale", [pytest.param("0", marks=SLOW), "1"])
 def test_a_run_that_was_stopped_ends_the_same(tmp_path: Path, stale: str) -> None:
     flags = [*QUICK, *PART, "--stale", stale, "--checkpoint-interval", "5", "--swap-interval", "3"]
     in_memory(tmp_path, *flags, "--iterations", "10", out="cut")
@@ -145,7 +145,7 @@ def test_a_killed_run_goes_on_bit_by_bit(tmp_path: Path) -> None:
     assert generator_bytes(running.folder) == generator_bytes(whole)
 
 
-@pytest.mark.parametrize("participation", ["1", "0.01"])
+@pytest.mark.parametrize("participation", [pytest.param("1", marks=SLOW), "0.01"])
 def test_resumed_with_another_participation(tmp_path: Path, participation: str) -> None:
     flags = [*QUICK, *PART, "--checkpoint-interval", "5"]
     folder = in_memory(tmp_path, *flags, "--iterations", "5", out="run")

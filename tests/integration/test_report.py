@@ -123,6 +123,7 @@ def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFi
     assert second == f"{figures}: the same as PNG and SVG"
 
 
+@pytest.mark.slow
 def test_damage_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = FakeRun(workers=2, iterations=8, score_interval=0).write(tmp_path / "run")
     with (run / "trace" / "server.jsonl").open("a") as trace:

@@ -73,6 +73,7 @@ def test_a_folder_of_runs_stands_for_those_that_are_in_it(run: Path, tmp_path: P
         write_report([tmp_path, run])
 
 
+@pytest.mark.slow
 def test_the_page_of_a_run_under_way_is_read_again_by_the_browser(tmp_path: Path) -> None:
     going_on = FakeRun(workers=2, iterations=9, done=5, state="running").write(tmp_path / "run")
     report = write_report([going_on], refresh_seconds=7)

@@ -73,6 +73,7 @@ def test_a_run_of_this_version_has_cards_for_what_it_records(run: Path) -> None:
     assert "Bytes an iteration" in page.text  # rows with memory alone are no counts of bytes
 
 
+@pytest.mark.slow
 def test_old_runs_leave_these_cards_out(tmp_path: Path) -> None:
     page = page_of(FakeRun(workers=2, iterations=40).write(tmp_path / "run"))
     assert not page.drawn & {"fig-memory", "fig-neighbours", "fig-staleness", "fig-free-riders"}
@@ -80,6 +81,7 @@ def test_old_runs_leave_these_cards_out(tmp_path: Path) -> None:
         assert text not in page.text
 
 
+@pytest.mark.slow
 def test_a_picture_of_neighbours_that_is_cut_off_is_left_out(run: Path) -> None:
     (run / "neighbours.png").write_bytes(b"\x89PNG cut")
     assert "fig-neighbours" not in page_of(run).drawn
@@ -114,6 +116,7 @@ def test_no_two_kinds_of_messages_are_drawn_alike(tmp_path: Path) -> None:
     assert len(set(fills)) == len(fills)
 
 
+@pytest.mark.slow
 def test_waiting_for_data_is_drawn_where_it_was_told(run: Path) -> None:
     common = {"event": "fetching", "seconds": 1.0, "batches": 10, "longest_seconds": 0.75}
     for k, role in enumerate(("host-1", "host-2", "host-1", "host-2")):

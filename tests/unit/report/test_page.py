@@ -117,6 +117,7 @@ def test_a_federated_run_of_many_rounds_and_workers_is_drawn(tmp_path: Path) -> 
     assert check(html, missing).drawn >= {"fig-rounds", "fig-rounds-seen"}
 
 
+@pytest.mark.slow
 def test_a_federated_run_that_has_seen_little_says_so(tmp_path: Path) -> None:
     path = federated_run(tmp_path / "run", rounds=2, participants=1, classes_each=1)
     html, missing = page_of(path)
@@ -162,6 +163,7 @@ def test_what_happened_to_workers_is_drawn_and_told(tmp_path: Path) -> None:
     assert "no answer from 8 to 20; lost in 20 (silent for 4 s)" in page.text
 
 
+@pytest.mark.slow
 def test_a_run_of_many_workers_and_faults_is_drawn(tmp_path: Path) -> None:
     faults = [
         {"event": kind, "iteration": i + after, "workers": [1 + i % 40], "reason": "closed"}
@@ -240,7 +242,8 @@ def test_records_that_make_no_sense_do_not_stop_the_report(tmp_path: Path) -> No
     check(html, missing)
 
 
-@pytest.mark.parametrize("classes", [2, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [2, 60])
 def test_any_number_of_classes_is_drawn(tmp_path: Path, classes: int) -> None:
     path = FakeRun(workers=12, iterations=20, classes=classes).write(tmp_path / "run")
     html, missing = page_of(path)

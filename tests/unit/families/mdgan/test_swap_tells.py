@@ -2,9 +2,12 @@
 
 from itertools import islice
 
+import pytest
+
 from benchmarks.swap_tells import digits, make_settings, observers, steps, told
 
 
+@pytest.mark.slow
 def test_moments_tell_the_last_gradient_and_weights_alone_do_not() -> None:
     settings = make_settings(0)
     assert settings.policy("discriminator").betas[0] == 0.5
