@@ -218,7 +218,9 @@ def read_records(folder: Path) -> list[dict[str, Any]]:
     path = folder / "metrics.jsonl"
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    # A line that is being written may be seen in part.
+    complete, _, _ = path.read_text().rpartition("\n")
+    return [json.loads(line) for line in complete.splitlines()]
 
 
 def read_events(folder: Path, name: str) -> list[dict[str, Any]]:

@@ -193,6 +193,7 @@ def test_joining_where_there_is_no_server(empty_folder: Path, port: int) -> None
     assert f"no server answers at 127.0.0.1:{port} after 0.5 s" in line
 
 
+@pytest.mark.slow
 def test_joining_a_run_that_does_not_run(empty_folder: Path) -> None:
     (line,) = refused_guest(empty_folder, "nowhere")
     assert "nowhere: not a run" in line

@@ -221,7 +221,13 @@ def test_a_state_without_a_part_of_it_changes_nothing(
 
 
 @pytest.mark.parametrize("after", NAMES)
-@pytest.mark.parametrize("before", NAMES)
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(name, marks=() if name in ("adam", "lookahead:sgd") else pytest.mark.slow)
+        for name in NAMES
+    ],
+)
 def test_a_run_may_go_on_with_another_optimizer(before: str, after: str) -> None:
     """Weights are taken over; the state too where both optimizers keep the same, else none."""
     giver, taker = trained(before, 7), trained(after, 2)

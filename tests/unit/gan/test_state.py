@@ -79,7 +79,7 @@ def bits_of(worker: Worker) -> list[Tensor]:
     return all_bits(worker.discriminator.model, worker.discriminator.optimizer)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(
     kappa=st.integers(1, 3),
     local_steps=st.integers(1, 3),

@@ -91,6 +91,7 @@ def test_mlflow_writes_into_the_folder_of_the_run(
     assert np.array_equal(pixels_of(picture), pixels)
 
 
+@pytest.mark.slow
 def test_wandb_stays_offline_and_tells_nothing_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

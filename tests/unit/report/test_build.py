@@ -25,6 +25,7 @@ def test_the_report_of_one_run_lies_in_its_folder(run: Path) -> None:
     assert write_report([run]).num_figures == report.num_figures
 
 
+@pytest.mark.slow
 def test_the_report_of_several_runs_lies_here(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -34,6 +35,7 @@ def test_the_report_of_several_runs_lies_here(
     assert (tmp_path / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_figures_are_also_files(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "figures"
     report = write_report([run], figures=folder)

@@ -221,6 +221,7 @@ def test_the_page_of_a_federated_run_speaks_of_rounds(tmp_path: Path) -> None:
     assert missing == {"swaps": "no swap has taken place"}
 
 
+@pytest.mark.slow
 def test_a_page_of_both_kinds_draws_them_apart(tmp_path: Path) -> None:
     paths = [federated_run(tmp_path / "a", rounds=12), FakeRun(iterations=60).write(tmp_path / "b")]
     page, missing = page_of(*paths)
@@ -232,6 +233,7 @@ def test_a_page_of_both_kinds_draws_them_apart(tmp_path: Path) -> None:
     assert "Figure 7.11" in page.text
 
 
+@pytest.mark.slow
 def test_a_page_without_rounds_does_not_mention_them_where_it_counts(tmp_path: Path) -> None:
     page, _ = page_of(FakeRun(iterations=60).write(tmp_path / "run"))
     assert "ten iterations" in page.text
@@ -240,6 +242,7 @@ def test_a_page_without_rounds_does_not_mention_them_where_it_counts(tmp_path: P
     assert "a round" not in page.text
 
 
+@pytest.mark.slow
 def test_what_happened_to_a_worker_is_told_by_the_end_of_the_round(tmp_path: Path) -> None:
     path = federated_run(tmp_path / "run", workers=4, rounds=6, participants=2)
     with (path / "metrics.jsonl").open("a") as metrics:

@@ -177,6 +177,7 @@ def test_a_run_of_many_workers_and_faults_is_drawn(tmp_path: Path) -> None:
     assert page.text.count("was lost in iteration") == 3
 
 
+@pytest.mark.slow
 def test_what_a_standalone_run_cannot_have_is_not_mentioned(tmp_path: Path) -> None:
     html, missing = page_of(FakeRun(workers=0, iterations=20).write(tmp_path / "run"))
     page = check(html, missing)

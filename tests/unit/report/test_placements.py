@@ -150,6 +150,7 @@ def test_runs_without_slots_or_predictions_do_not_mention_them() -> None:
     assert [*pictures(run(plain))] == ["placement batches", "idle"]
 
 
+@pytest.mark.slow
 def test_more_slots_kinds_and_clients_than_fit_are_thinned_out() -> None:
     many = list(range(65))
     told: dict[str, Any] = {
