@@ -34,6 +34,8 @@ from mdgan.records.rows import Round
 
 UNFITTED = 2
 """The first rounds, which `lb` places as `rr` does; they warm up, too."""
+COUNTED_CLIENTS = 2000
+"""So many train in all rounds of `traffic` at least: bytes are counted once a second."""
 COMMON = "--algorithm fl-gan --dataset digits --batch-size 10 --threads 1 --seed 0"
 QUIET = "--eval-interval 0 --sample-interval 0 --checkpoint-interval 0"
 
@@ -233,7 +235,7 @@ def slots(rounds: int, repeats: int, clients: int, iterations: int, most: int) -
 
 
 @main.command()
-@click.option("--rounds", default=12, show_default=True)
+@click.option("--rounds", default=12, show_default=True, help="More where few clients train.")
 @click.option("--repeats", default=1, show_default=True)
 @click.option("--clients", default=1000, show_default=True)
 @click.option("--cohorts", default="10,100,1000", show_default=True, help="Clients of a round.")
@@ -260,7 +262,8 @@ def traffic(rounds: int, repeats: int, clients: int, cohorts: str, iterations: i
                     if done >= UNFITTED and (not computed or done > computed[-1][0]):
                         computed.append((done, server_cpu_seconds(launcher)))
 
-                run = train(f"{given} --partition fegan:10,100 {flags}", rounds, iterations, look)
+                enough = max(rounds, COUNTED_CLIENTS // cohort)
+                run = train(f"{given} --partition fegan:10,100 {flags}", enough, iterations, look)
                 moved.append(_moved(run))
                 if len(computed) > 1:
                     (first, before), (last, after) = computed[0], computed[-1]
