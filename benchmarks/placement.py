@@ -25,7 +25,7 @@ import numpy as np
 import psutil
 from scipy.optimize import nnls
 
-from benchmarks.training import memory, server_cpu_seconds
+from benchmarks.training import ends_with_this, memory, server_cpu_seconds
 from mdgan.families.federated.training_time import Point, curve_at, fit_curve
 from mdgan.records.placements import Placed
 from mdgan.records.recorded_run import RecordedRun
@@ -67,11 +67,12 @@ def train(
             stderr=subprocess.PIPE,
             text=True,
         )
-        while process.poll() is None:
-            time.sleep(0.25)
-            if look is not None:
-                with contextlib.suppress(psutil.Error, ValueError):  # it may have just ended
-                    look(process.pid, out)
+        with ends_with_this(process):
+            while process.poll() is None:
+                time.sleep(0.25)
+                if look is not None:
+                    with contextlib.suppress(psutil.Error, ValueError):  # it may have just ended
+                        look(process.pid, out)
         assert process.stderr is not None
         if process.returncode:
             raise click.ClickException(f"{' '.join(command)} failed: {process.stderr.read()}")

@@ -13,8 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -79,16 +81,19 @@ def measure(case: Case, folder: Path) -> Figures:
     first = None
     server_seconds: list[tuple[float, float]] = []
     pss_bytes = processes = 0
-    while process.poll() is None:
-        time.sleep(0.05 if first is None else 0.5)
-        done = iterations_done(out)
-        if done and first is None:
-            first = time.monotonic() - begin - (done[-1]["seconds"] - done[0]["seconds"])
-        if done and done[-1]["iteration"] > case.iterations / 2 and not pss_bytes:
-            pss_bytes, processes = memory(process.pid)
-        if pss_bytes and algorithm == "train":
-            with contextlib.suppress(psutil.Error, ValueError):  # the process may have just ended
-                server_seconds.append((done[-1]["iteration"], server_cpu_seconds(process.pid)))
+    with ends_with_this(process):
+        while process.poll() is None:
+            time.sleep(0.05 if first is None else 0.5)
+            done = iterations_done(out)
+            if done and first is None:
+                first = time.monotonic() - begin - (done[-1]["seconds"] - done[0]["seconds"])
+            if done and done[-1]["iteration"] > case.iterations / 2 and not pss_bytes:
+                pss_bytes, processes = memory(process.pid)
+            if pss_bytes and algorithm == "train":
+                with contextlib.suppress(
+                    psutil.Error, ValueError
+                ):  # the process may have just ended
+                    server_seconds.append((done[-1]["iteration"], server_cpu_seconds(process.pid)))
     whole = time.monotonic() - begin
     assert process.returncode == 0, f"{case.name} ended with status {process.returncode}"
     assert first is not None
@@ -104,11 +109,23 @@ def measure(case: Case, folder: Path) -> Figures:
     return Figures(first, speed, whole, pss_bytes, processes, server)
 
 
+@contextlib.contextmanager
+def ends_with_this(process: subprocess.Popen[Any]) -> Iterator[None]:
+    """Ends a program if what measures it is interrupted."""
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+
+
 def iterations_done(run: Path) -> list[dict[str, float]]:
     path = run / "metrics.jsonl"
     if not path.exists():
         return []
-    records = [json.loads(line) for line in path.read_text().splitlines()]
+    complete, _, _ = path.read_text().rpartition("\n")  # the last line may be seen in part
+    records = [json.loads(line) for line in complete.splitlines()]
     return [record for record in records if "event" not in record]
 
 

@@ -32,7 +32,7 @@ import psutil
 import torch
 
 from benchmarks.peers.work import Shards, Work
-from benchmarks.training import memory
+from benchmarks.training import ends_with_this, memory
 from mdgan.data.dataset_file import load
 from mdgan.data.partition import partition
 from mdgan.data.scheme import parse_partition
@@ -131,14 +131,15 @@ def measure(started: list[str], done: Callable[[], list[float]], rounds: int) ->
             started, stdout=said, stderr=said, env={**os.environ, **quiet}, cwd=ROOT
         )
         computed: list[tuple[float, float]] = []
-        while process.poll() is None:
-            time.sleep(0.25)
-            number = len(done())
-            with contextlib.suppress(psutil.Error):  # one of them may have just ended
-                if number >= WARM_UP and (not computed or number > 0.75 * rounds):
-                    computed.append((time.time(), _computed(process.pid)))
-                if number > rounds / 2 and not figures.pss_bytes:
-                    figures.pss_bytes, figures.processes = memory(process.pid)
+        with ends_with_this(process):
+            while process.poll() is None:
+                time.sleep(0.25)
+                number = len(done())
+                with contextlib.suppress(psutil.Error):  # one of them may have just ended
+                    if number >= WARM_UP and (not computed or number > 0.75 * rounds):
+                        computed.append((time.time(), _computed(process.pid)))
+                    if number > rounds / 2 and not figures.pss_bytes:
+                        figures.pss_bytes, figures.processes = memory(process.pid)
         said.seek(0)
         last = said.read().decode(errors="replace").strip().splitlines()[-15:]
     if process.returncode == 2 and last and "mdgan" in started:
