@@ -43,4 +43,7 @@ class SecureSumSettings(RunSettings):
 
     def needs_single_answers(self) -> Mapping[str, bool]:
         """By flag with its value, whether it was given although it needs single answers."""
-        return {f"--deadline {self.deadline}": self.deadline is not None}
+        return {
+            f"--deadline {self.deadline}": self.deadline is not None,
+            "--checkpoint-to-server": self.checkpoint_to_server,
+        }

@@ -97,6 +97,7 @@ def test_a_host_drops_out(tmp_path: Path, family: str, phase: str) -> None:
         (["--wire-feedback", "topk:0.1"], "--wire-feedback topk:0.1: with --secure-aggregation"),
         (["--deadline", "3x"], "--deadline 3x: with --secure-aggregation"),
         (["--updates", "arrival"], "--updates arrival: with --secure-aggregation"),
+        (["--checkpoint-to-server"], "--checkpoint-to-server: with --secure-aggregation"),
         (["--stale", "1"], "--stale 1: with --secure-aggregation"),
         (["--kappa", "3"], "--kappa 3 of 7 worker(s): with --secure-aggregation"),
         (

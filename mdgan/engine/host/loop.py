@@ -212,7 +212,7 @@ class Host:
     def _leave(self) -> None:
         """Leaves, after all answers; first sends its workers' states if the server wants them."""
         iteration = self._tracer.iteration
-        if self._transport.welcome.get("wants_states"):
+        if self._transport.welcome.get("wants_states") and self._part.masks is None:
             states = {rank: worker.state() for rank, worker in self._learners.items()}
             self._transport.send(messages.state(iteration, states, "leave"))
         self._transport.send(messages.leave(iteration))
@@ -228,6 +228,8 @@ class Host:
             self._teller.done(self._tracer.iteration)
 
     def _save(self, order: Message, transport: HostTransport) -> None:
+        if order.fields["to_server"] and self._part.masks is not None:
+            raise NotMasked("it wants states of workers, which tell what each has answered")
         with self._tracer.span("checkpoint"):
             self._checkpoints.save(order, self._learners, transport.send)
 

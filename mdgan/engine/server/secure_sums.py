@@ -3,7 +3,8 @@
 Where a host drops out, its masks are missing in the sums of the others. So the server asks those
 that are left again, and they send the same answers with new masks. It does so only once the link to
 the host that dropped out has ended: were that host's answer to come after all, it would complete
-the first sums, and both sums together would tell what it has answered.
+the first sums, and both sums together would tell what it has answered. For the same reason it asks
+again for those sums alone of which an answer is missing: a host may answer and drop out then.
 """
 
 from collections.abc import Collection, Mapping
@@ -97,11 +98,10 @@ def collect_sums(engine: Engine, iteration: int, asked: SumsAsked, form: AnswerF
     found = Answers()
     while asked.hosts:
         masked = engine.barrier.collect(iteration, asked.hosts).masked
-        if masked.keys() == asked.hosts.keys():
-            found = _added_up(asked, masked, form, engine)
+        _add_whole(found, asked, masked, form, engine)
+        asked = sums_to_ask(engine, _left(asked, masked, engine.members), asked.groups)
+        if not asked.hosts:
             break
-        left = {host: asked.hosts[host] for host in masked if engine.members.member(host)}
-        asked = sums_to_ask(engine, left, asked.groups)
         again = Message(Kind.AGAIN, iteration, {"sums": asked.question.fields()})
         engine.ask(iteration, asked.hosts, partial(_to_each, again))
     engine.vain_sums = 0 if found.sums else engine.vain_sums + 1
@@ -124,11 +124,34 @@ def lacking_for_sums(part: ServerPart, members: Membership, workers: Collection[
     return gone or ("" if num_hosts >= LEAST_PARTIES else f"all but {num_hosts} host(s)")
 
 
-def _added_up(
-    asked: SumsAsked, masked: Mapping[int, Mapping[int, Tensor]], form: AnswerForm, engine: Engine
-) -> Answers:
-    found = Answers(hosts=set(asked.hosts))
+Masked = Mapping[int, Mapping[int, Tensor]]
+"""What hosts have answered, by host and sum."""
+
+
+def _is_whole(asked: SumsAsked, masked: Masked, group: int) -> bool:
+    """Whether all hosts of a sum have answered."""
+    return masked.keys() >= set(asked.question.parties[group])
+
+
+def _left(asked: SumsAsked, masked: Masked, members: Membership) -> Hosts:
+    """The hosts that are left of sums that are not whole, with their workers in these."""
+    lacking = {group for group in asked.question.parties if not _is_whole(asked, masked, group)}
+    workers = {
+        host: [worker for worker in asked.hosts[host] if asked.groups[worker] in lacking]
+        for host in masked
+        if members.member(host)
+    }
+    return {host: own for host, own in workers.items() if own}
+
+
+def _add_whole(
+    found: Answers, asked: SumsAsked, masked: Masked, form: AnswerForm, engine: Engine
+) -> None:
+    """Adds the sums that all of their hosts have answered."""
     for group, parties in asked.question.parties.items():
+        if not _is_whole(asked, masked, group):
+            continue
+        found.hosts.update(parties)
         workers = [n for host in parties for n in asked.hosts[host] if asked.groups[n] == group]
         addends = {host: masked[host][group] for host in parties if group in masked[host]}
         total = unmasked(addends) if len(addends) == len(parties) else None
@@ -144,7 +167,6 @@ def _added_up(
         found.sums.append(PartialSum(tuple(workers), answer))
         mean = (total[-NUM_LOSSES:].double() / LOSS_STEPS / len(workers)).float()
         found.losses.update(dict.fromkeys(workers, mean))
-    return found
 
 
 def _makes_sense(total: Tensor, form: AnswerForm, num_workers: int) -> bool:

@@ -124,7 +124,7 @@ class MDGANHost(HostPart):
                     message,
                     answers.feedbacks,
                     answers.losses,
-                    {int(worker): batch for worker, batch in message.fields["groups"].items()},
+                    {worker: message.fields["groups"][str(worker)] for worker in assignment},
                     lambda own: summed_in_steps(own.values()),
                 )
             ending.tell(message.iteration, transport)

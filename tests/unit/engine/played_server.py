@@ -14,6 +14,7 @@ from mdgan.data.fetching import Fetcher
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.loop import Host
+from mdgan.engine.masked_answers import MaskedAnswers
 from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.host import MDGANHost
 from mdgan.families.mdgan.worker import OneByOne, Worker, WorkerGroup
@@ -65,12 +66,16 @@ class PlayedServer:
         *,
         patience: float = LONG,
         group: WorkerGroup | None = None,
+        masks: MaskedAnswers | None = None,
     ) -> None:
         number = next(iter(workers))
         tracer = Tracer()
         self.host = Host(
             MDGANHost(
-                workers, group or OneByOne(workers, tracer.of_worker), small.CPU, FORM, tracer
+                workers,
+                group or OneByOne(workers, tracer.of_worker),
+                *(small.CPU, FORM, tracer),
+                masks=masks,
             ),
             hello(*workers),
             self.connect,

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.host.loop import HostFailed, ServerLost
+from mdgan.engine.masked_answers import MaskedAnswers
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan import messages as mdgan_messages
 from mdgan.families.mdgan.messages import COPIED, FEEDBACK, SWAPPED
@@ -17,7 +18,7 @@ from mdgan.messages import Kind
 from mdgan.storage.checkpoints import worker_file
 from mdgan.storage.state_file import write_state
 from mdgan.transport.base import Joined, Lost
-from tests.unit.engine.played import LONG
+from tests.unit.engine.played import FORM, LONG
 from tests.unit.engine.played_server import FIRST, PlayedServer, answer, batches
 from tests.unit.engine.stage import copied, make_worker, same_state
 from tests.unit.gan import small
@@ -163,6 +164,21 @@ def test_asked_to_stop_it_answers_and_leaves(server: PlayedServer, wants_states:
         assert all(same_state(states[rank], workers[rank].state()) for rank in workers)
     assert server.take(Kind.LEAVE).iteration == 3
     assert isinstance(server.actor.over(), Interrupted)
+
+
+def test_a_host_that_masks_its_answers_gives_no_states_away(server: PlayedServer) -> None:
+    server.welcome["wants_states"] = True
+    server.starts({1: make_worker(1)}, masks=MaskedAnswers(1, FORM))
+    server.take(Kind.READY)
+    server.host.interrupt()
+    server.take(Kind.LEAVE)
+    assert isinstance(server.actor.over(), Interrupted)
+    server.starts({1: make_worker(1)}, masks=MaskedAnswers(1, FORM))
+    server.take(Kind.READY)
+    server.send(messages.checkpoint(1, [], to_server=True))
+    error = server.actor.over()
+    assert isinstance(error, HostFailed)
+    assert "wants states of workers, which tell what each has answered" in str(error)
 
 
 def test_asked_to_stop_twice_it_leaves_once(server: PlayedServer) -> None:
