@@ -22,6 +22,10 @@ from mdgan.gan.labels import Samples, call
 from mdgan.gan.losses import as_verdict
 
 _KNOWN = (nn.Linear, nn.Conv2d, nn.GroupNorm, nn.LayerNorm)
+_ROUNDINGS = 100.0
+"""A sum over places may come to almost nothing beside its terms, and rounding then decides what is
+left of it. Weights can be made for that, by one who gives away a discriminator. So a norm counts as
+larger by what so many roundings of the terms could come to; see `_hidden`."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +113,43 @@ def _once_each(met: Sequence[_Met], layers: Sequence[nn.Module], count: int) -> 
 def _squares(layer: nn.Module, given: Tensor, slope: Tensor) -> Tensor:
     """The squared norm of each sample's gradient of a layer's weights, [b]."""
     if isinstance(layer, nn.GroupNorm | nn.LayerNorm):
-        scale, shift = _of_norm(layer, given, slope)
-        return scale.square().flatten(1).sum(1) + shift.square().flatten(1).sum(1)
+        product, over = _terms_of_norm(layer, given, slope)
+        return _squares_of_sum(product, over) + _squares_of_sum(slope, over)
     columns, slopes = _columns(layer, given, slope)
     total = _squares_of_product(slopes, columns)
+    if slopes.shape[2] > 1:
+        total = total + _hidden(slopes) * _squares_of_each(slopes) * _squares_of_each(columns)
     if layer.bias is not None:
-        total = total + slopes.sum(2).square().sum(1)
+        total = total + _squares_of_sum(slopes, (2,))
     return total
+
+
+def _squares_of_sum(terms: Tensor, over: tuple[int, ...]) -> Tensor:
+    """‖Σ terms‖² of each sample, [b], at least; see `_ROUNDINGS`.
+
+    Args:
+        terms: [b, …].
+        over: the dimensions that are summed over, perhaps none.
+    """
+    if not over:
+        return _squares_of_each(terms)
+    places = prod(terms.shape[each] for each in over)
+    hidden = _hidden(terms) * places * _squares_of_each(terms) if places > 1 else 0.0
+    return _squares_of_each(terms.sum(over)) + hidden
+
+
+def _hidden(terms: Tensor) -> float:
+    """The share of the square of what terms could come to that rounding may hide: 1e-5 in float32.
+
+    Where the signs of terms are random, the square of their sum counts as larger by this share
+    times the number of places.
+    """
+    return _ROUNDINGS * torch.finfo(terms.dtype).eps
+
+
+def _squares_of_each(tensor: Tensor) -> Tensor:
+    """‖x‖² of each sample, [b]."""
+    return tensor.square().flatten(1).sum(1)
 
 
 def _squares_of_product(slopes: Tensor, columns: Tensor) -> Tensor:
@@ -149,18 +183,17 @@ def _columns(layer: nn.Module, given: Tensor, slope: Tensor) -> tuple[Tensor, Te
     return given.reshape(first, places, last).mT, slope.reshape(first, places, -1).mT
 
 
-def _of_norm(
+def _terms_of_norm(
     layer: "nn.GroupNorm | nn.LayerNorm", given: Tensor, slope: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Each sample's gradient of the scale and of the shift."""
+) -> tuple[Tensor, tuple[int, ...]]:
+    """What each sample's gradient of the scale is a sum of, and over which dimensions."""
     if isinstance(layer, nn.GroupNorm):
         normal = F.group_norm(given, layer.num_groups, eps=layer.eps)
         over = tuple(range(2, given.dim()))
     else:
         normal = F.layer_norm(given, layer.normalized_shape, eps=layer.eps)
         over = tuple(range(1, given.dim() - len(layer.normalized_shape)))
-    product = normal * slope
-    return (product.sum(over), slope.sum(over)) if over else (product, slope)
+    return normal * slope, over
 
 
 def _summed(layer: nn.Module, given: Tensor, weighted: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -170,8 +203,12 @@ def _summed(layer: nn.Module, given: Tensor, weighted: Tensor) -> list[tuple[Ten
         The weight, and its gradient summed over the samples.
     """
     if isinstance(layer, nn.GroupNorm | nn.LayerNorm):
-        scale, shift = _of_norm(layer, given, weighted)
-        return [(layer.weight, scale.sum(0)), (cast(Tensor, layer.bias), shift.sum(0))]
+        product, over = _terms_of_norm(layer, given, weighted)
+        places = (0, *over)
+        return [
+            (layer.weight, product.sum(places)),
+            (cast(Tensor, layer.bias), weighted.sum(places)),
+        ]
     if isinstance(layer, nn.Conv2d):
         own: Tensor = conv2d_weight(  # type: ignore[no-untyped-call] # torch leaves it unannotated
             given,

@@ -7,6 +7,7 @@ under a key of its own, HMAC-SHA256(secret, step).
 
 import hashlib
 import hmac
+from collections.abc import Iterable
 from math import pi
 
 import numpy as np
@@ -34,6 +35,23 @@ def step_key(secret: bytes, step: int, use: str) -> bytes:
         use: what is drawn; each use has numbers of its own.
     """
     return hmac.digest(secret, f"{use}/{step}".encode(), hashlib.sha256)
+
+
+def bound_to(key: bytes, addends: Iterable[Tensor]) -> bytes:
+    """A key for the noise of these addends alone, 32 bytes.
+
+    A step may be taken twice where a user has put back an older ledger, or two machines use copies
+    of one. It then has other noise if the addends differ: the same noise would cancel, and leave
+    their difference.
+
+    Args:
+        key: of the step.
+        addends: in an order that is always the same.
+    """
+    code = hmac.new(key, digestmod=hashlib.sha256)
+    for addend in addends:
+        code.update(addend.detach().cpu().contiguous().view(-1).numpy().data)
+    return code.digest()
 
 
 def _words(key: bytes, count: int) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":

@@ -5,7 +5,7 @@ that a worker tells follows from the sums made here, from generated samples, and
 told; see docs/privacy.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import isinf
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from mdgan.gan.labels import Samples, call
 from mdgan.gan.losses import as_verdict
 from mdgan.gan.regularizers import r1_penalty
 from mdgan.privacy.per_sample import clipped_sum
-from mdgan.privacy.random_stream import normal, random_state, step_key, uniform
+from mdgan.privacy.random_stream import bound_to, normal, random_state, step_key, uniform
 
 
 class Owned(Protocol):
@@ -203,7 +203,7 @@ class PoissonHalf:
         total, losses = clipped_sum(model, rules, seen, self._clip)
         weights = dict(model.named_parameters())
         scale = self._noise * self._clip
-        drawn = self._noises(sum(each.numel() for each in total.values())) if scale else None
+        drawn = self._noises(total.values()) if scale else None
         first = 0
         for name, summed in total.items():
             if drawn is not None:
@@ -213,8 +213,9 @@ class PoissonHalf:
             weights[name].grad = summed.div_(self._expected)
         return losses / self._expected
 
-    def _noises(self, count: int) -> Tensor:
-        return normal(self._steps.key("noise"), count)
+    def _noises(self, addends: Collection[Tensor]) -> Tensor:
+        key = bound_to(self._steps.key("noise"), addends)
+        return normal(key, sum(addend.numel() for addend in addends))
 
 
 def rate_of(batch_size: int, num_samples: int) -> float:

@@ -189,6 +189,30 @@ def test_no_sample_adds_more_than_the_bound_and_one_that_is_not_finite_nothing()
         torch.testing.assert_close(with_it[name], each, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("channels", [4, 64])
+def test_weights_that_let_rounding_hide_a_gradient_gain_nothing(channels: int) -> None:
+    """Terms of 10⁷ whose sum is 10⁴: squares of the terms hide all of it.
+
+    With 64 channels the norm comes from products of places, with 4 from those of channels.
+    """
+    model = nn.Sequential(nn.Conv2d(1, channels, 1), nn.Conv2d(channels, channels, 3), nn.Flatten())
+    model.append(nn.Linear(channels * 16, 1))
+    given, hides, head = model[0], model[1], model[3]
+    signs = torch.tensor([1.0, -1.0]).repeat(channels * 8)
+    with torch.no_grad():
+        for weights, value in ((given.weight, 1e-5), (given.bias, 1.0), (hides.weight, 0.0)):
+            weights.fill_(value)
+        hides.bias.zero_()
+        head.weight.copy_(1e7 * signs)
+        head.bias.zero_()
+    for seed in range(8):
+        images = torch.rand(1, 1, 6, 6, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+        found = clipped_sum_by_layer(model, rules(), Samples(images), 1.0)
+        assert found is not None
+        norm = torch.cat([each.flatten() for each in found[0].values()]).norm()
+        assert norm < 1.01, seed
+
+
 def test_what_spectral_norm_keeps_does_not_tell_how_many_samples_there_were() -> None:
     states = []
     for count in (0, 1, 4):
