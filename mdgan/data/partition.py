@@ -41,7 +41,7 @@ def partition(labels: Tensor, scheme: PartitionScheme, num_workers: int, seed: i
         BadInput: fewer samples than workers, or a worker that would get nothing.
     """
     divide = SCHEMES[scheme.name]
-    if len(labels) < num_workers and divide not in _SHARING:
+    if len(labels) < num_workers and not lets_workers_share(scheme):
         raise BadInput(
             f"{num_workers} workers but only {len(labels)} samples: use fewer workers or more "
             "data, or --partition fegan:C,S, where several may hold the same sample"
@@ -158,6 +158,11 @@ def _by_class(labels: Indices, random: np.random.Generator) -> Indices:
     return shuffled[np.argsort(labels[shuffled], kind="stable")]
 
 
+def lets_workers_share(scheme: PartitionScheme) -> bool:
+    """Whether several workers may hold the same sample."""
+    return scheme.name == "fegan"
+
+
 SCHEMES: dict[str, Callable[..., Parts]] = {
     "iid": _iid,
     "sorted": _sorted,
@@ -166,5 +171,3 @@ SCHEMES: dict[str, Callable[..., Parts]] = {
     "classes": _classes,
     "fegan": _fegan,
 }
-_SHARING = (_fegan,)
-"""Schemes in which two workers may hold the same sample."""

@@ -25,7 +25,6 @@ from mdgan.records.run_directory import RunDirectory
 _log = logging.getLogger(__name__)
 
 _RETURN_SECONDS = 2.0
-_NOT_SETTINGS = ("version", "dataset_sha256", "extractor")
 
 
 def join(settings: Mapping[str, Any], launched: float, path: Path | None = None) -> int:
@@ -54,9 +53,19 @@ def join(settings: Mapping[str, Any], launched: float, path: Path | None = None)
             f"the server runs mdgan {theirs!s:.30}, this machine {__version__}; install the same "
             "version on every machine"
         )
-    shared = {name: v for name, v in told["identity"].items() if name not in _NOT_SETTINGS}
+    shared = of_the_run(told["identity"])
     prepared = prepare(settings, shared, launched=launched, joins_as=int(told["rank"]))
     return launch(replace(prepared, sockets=sockets))
+
+
+def of_the_run(told: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the run among what a server tells.
+
+    Those of a machine are its user's alone: they say which files are read and written there, and
+    where it is remembered what samples have spent.
+    """
+    declared = registry.declared_settings()
+    return {n: v for n, v in told.items() if n in declared and declared[n].metadata["shared"]}
 
 
 def _sockets_of(path: Path) -> Sockets:

@@ -31,7 +31,7 @@ from mdgan.launch.machine import resolve_device
 from mdgan.launch.models import models_of, settings_with_defaults, tried_models
 from mdgan.launch.privacy import check_budgets, has_budgets
 from mdgan.launch.ranks import LocalRanks, local_ranks, ranks_elsewhere
-from mdgan.launch.requirements import check_required
+from mdgan.launch.requirements import check_delta, check_required
 from mdgan.launch.resolve import Resolved, resolve
 from mdgan.launch.settings import LaunchSettings, read_guards
 from mdgan.launch.sockets import Sockets
@@ -175,7 +175,7 @@ def prepare(
     dataset = load_dataset(resolved, continues)
     settings, launch = settings_with_defaults(resolved.layers, dataset), resolved.launch
     entry = registry.algorithm(settings.algorithm)
-    check_required(launch.require, settings)
+    check_required(launch.require, settings, told=joins_as is not None)
     ranks = _ranks_here(entry, resolved, settings, launcher, joins_as)
     if not isinstance(launcher, RayCluster):
         _check_machine(launch, ranks, resolved.task)
@@ -211,6 +211,8 @@ def _with_budgets(prepared: Prepared) -> Prepared:
     if not has_budgets(prepared.settings):
         return prepared
     shards = {rank: prepared.shard(rank) for rank in prepared.ranks.workers()}
+    sizes = {rank: len(shard) for rank, shard in shards.items()}
+    check_delta(prepared.launch.require, prepared.settings, sizes)
     told = check_budgets(prepared.settings, shards)
     return replace(prepared, warnings=(*prepared.warnings, *told))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from mdgan.data.partition import lets_workers_share
 from mdgan.data.shard import Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput, reason_of
@@ -128,6 +129,11 @@ def check_budgets(settings: RunSettings, shards: Mapping[int, Shard]) -> list[st
         warnings.append(
             "--dp-repeatable: the noise comes from --seed, which the server knows, so nothing is "
             "private; for tests and data that are public"
+        )
+    if settings.keeps_ledger and lets_workers_share(settings.partition):
+        raise BadInput(
+            f"--partition {settings.partition}: with {settings.dp_flag} no two workers may hold "
+            "the same sample, which would lose what both spend; use another scheme"
         )
     holders: dict[str, int] = {}
     for rank, shard in shards.items():

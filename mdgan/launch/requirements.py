@@ -1,7 +1,9 @@
 """`--require`: what a run must have for the workers of this machine to take part."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from mdgan.engine.secure_settings import SecureSumSettings
 from mdgan.engine.settings import RunSettings
@@ -28,12 +30,15 @@ class Requirements:
         return ",".join(self.given)
 
 
-def check_required(required: Requirements | None, settings: RunSettings) -> None:
+def check_required(
+    required: Requirements | None, settings: RunSettings, *, told: bool = False
+) -> None:
     """Checks the settings of this machine, which a server must have, too, to let it join.
 
     Args:
         required: what its user insists on; None: nothing.
         settings: of the run.
+        told: whether a server has told them, and so has chosen what no number bounds.
 
     Raises:
         BadInput: the run lacks something; nothing has left this machine.
@@ -42,6 +47,34 @@ def check_required(required: Requirements | None, settings: RunSettings) -> None
         if lacks := _lacks(each, settings):
             raise BadInput(
                 f"--require {each}: {lacks}; this machine takes part only where it has that"
+            )
+    if told:
+        _check_told(required, settings)
+
+
+def check_delta(
+    required: Requirements | None, settings: RunSettings, num_samples: Mapping[int, int]
+) -> None:
+    """Checks that delta makes epsilon mean something, where the user bounds epsilon alone.
+
+    Args:
+        required: what the user of this machine insists on; None: nothing.
+        settings: of the run.
+        num_samples: by rank.
+
+    Raises:
+        BadInput: with such a delta a worker may give away one of its samples.
+    """
+    if not _asks_for_dp(required) or not isinstance(settings, PrivacySettings):
+        return
+    if any(each.startswith("delta") for each in required.given):
+        return
+    for rank, count in num_samples.items():
+        if settings.dp_delta is not None and settings.dp_delta * count >= 1:
+            raise BadInput(
+                f"--require {required}: the run has delta {shortest(settings.dp_delta)}, with "
+                f"which rank {rank} may give away one of its {count:,} samples; if you agree, add "
+                f"delta<={shortest(settings.dp_delta)}"
             )
 
 
@@ -57,6 +90,28 @@ def parse_requirements(text: str) -> Requirements:
         if match is None or (match[2] is not None and not _number(match[2]) > 0):
             raise ValueError(f"{part!r:.40} is none of {FORMS}")
     return Requirements(given)
+
+
+def _asks_for_dp(required: Requirements | None) -> TypeGuard[Requirements]:
+    return required is not None and any(each != "secure-aggregation" for each in required.given)
+
+
+def _check_told(required: Requirements | None, settings: RunSettings) -> None:
+    if not _asks_for_dp(required) or not isinstance(settings, PrivacySettings):
+        return
+    chosen = ""
+    if settings.dp_tell is not None and settings.dp_tell.names:
+        chosen = f"--dp-tell {settings.dp_tell}: the server is told what no noise covers"
+    elif settings.partition.divides:
+        chosen = (
+            f"--partition {settings.partition}: the server's --seed chooses which of the samples "
+            "here take part, and each choice has an account of its own"
+        )
+    if chosen:
+        raise BadInput(
+            f"--require {required}: the run has {chosen}; if you agree, take part by `mdgan train "
+            "--ranks` with these flags"
+        )
 
 
 def _lacks(requirement: str, settings: RunSettings) -> str:

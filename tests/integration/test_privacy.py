@@ -157,6 +157,7 @@ REFUSED = [
     ([*DP, "--algorithm", "fegan"], ["balanced", "--dp-tell classes"]),
     ([*DP, "--dp-noise", "0.1"], ["--dp-epsilon 8", "too small for one step", "--dp-noise 0.1"]),
     (["--dp-epsilon", "0.01", "--dp-delta", "0.0001"], ["--dp-epsilon 0.01", "too small for"]),
+    ([*DP, "--partition", "fegan:2,50"], ["--partition fegan:2,50", "the same sample"]),
     ([*DP, "--partition", "none"], ["ranks 1 and 2 hold the same samples"]),
 ]
 

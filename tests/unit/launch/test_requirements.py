@@ -6,7 +6,11 @@ import pytest
 
 from mdgan.errors import BadInput
 from mdgan.families import registry
-from mdgan.launch.requirements import check_required, parse_requirements
+from mdgan.launch.requirements import (
+    check_delta,
+    check_required,
+    parse_requirements,
+)
 
 DP = {"dp_epsilon": 8.0, "dp_delta": 1e-5}
 SECURE = {"secure_aggregation": True, "world_size": 7}
@@ -46,3 +50,33 @@ def test_what_a_run_must_have(required: str, settings: dict[str, Any], lacks: st
 def test_what_is_no_requirement(text: str) -> None:
     with pytest.raises(ValueError, match="is none of dp, epsilon<=E"):
         parse_requirements(text)
+
+
+@pytest.mark.parametrize(
+    ("settings", "refuses"),
+    [
+        ({"partition": "none"}, ""),
+        ({"partition": "iid"}, "the run has --partition iid: the server's --seed"),
+        ({"partition": "none", "dp_tell": "features"}, "the run has --dp-tell features"),
+    ],
+)
+def test_what_a_server_may_not_choose(settings: dict[str, Any], refuses: str) -> None:
+    run = registry.read_settings([{**DP, **settings}])
+    check_required(None, run, told=True)
+    requirements = parse_requirements("dp,epsilon<=8")
+    check_required(requirements, run)
+    if not refuses:
+        check_required(requirements, run, told=True)
+        return
+    with pytest.raises(BadInput, match=f"--require dp,epsilon<=8: {refuses}"):
+        check_required(requirements, run, told=True)
+
+
+def test_an_epsilon_takes_a_delta_that_protects_each_sample() -> None:
+    run = registry.read_settings([{**DP, "dp_delta": 0.01}])
+    for required in (None, *map(parse_requirements, ("secure-aggregation", "dp,delta<=0.01"))):
+        check_delta(required, run, {1: 100})
+    epsilon = parse_requirements("epsilon<=8")
+    check_delta(epsilon, run, {1: 99})
+    with pytest.raises(BadInput, match=r"rank 2 may give away one of its 100 samples; .*<=0\.01"):
+        check_delta(epsilon, run, {1: 99, 2: 100})
