@@ -38,10 +38,28 @@ class Checkpoints:
     def __init__(self, folder: Path, keep: int) -> None:
         self._folder = folder
         self._keep = keep
+        self._is_made = False
 
     def folder_of(self, iteration: int) -> Path:
         """The folder of the checkpoint that is made after an iteration."""
         return self._folder / f"{iteration:07d}"
+
+    def make_folder_of(self, iteration: int) -> Path:
+        """Makes the folder of a checkpoint, and of the run if no checkpoint was written before.
+
+        A run's folder that was moved away or deleted since is not made again.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        folder = self.folder_of(iteration)
+        if self._is_made:
+            make_folder(self._folder, parents=False)
+            make_folder(folder, parents=False)
+        else:
+            make_folder(folder)
+        self._is_made = True
+        return folder
 
     def committed(self) -> list[int]:
         """The iterations whose manifest can be read, the newest last."""
@@ -61,8 +79,7 @@ class Checkpoints:
         highest = max((other.generation for other in found), default=0)
         if highest > manifest.generation:
             raise Fenced(f"generation {highest} has taken over and has made a checkpoint")
-        folder = self.folder_of(manifest.iteration)
-        make_folder(folder)
+        folder = self.make_folder_of(manifest.iteration)
         write_whole(folder / _MANIFEST_FILE, manifest.as_bytes())
         self._remove_all_but(manifest.iteration, [other.iteration for other in found])
 

@@ -94,14 +94,19 @@ def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
         os._exit(status)
 
 
-def make_folder(folder: Path) -> None:
-    """Makes a folder and its parents, if they do not exist, to survive a loss of power.
+def make_folder(folder: Path, *, parents: bool = True) -> None:
+    """Makes a folder, if it does not exist, to survive a loss of power.
+
+    Args:
+        folder: its path.
+        parents: whether to make its parents, too.
 
     Raises:
         OSError: it cannot be made.
     """
     if not folder.is_dir():
-        make_folder(folder.parent)
+        if parents:
+            make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
 

@@ -105,6 +105,6 @@ class HostCheckpoints:
 def _write(
     checkpoints: Checkpoints, order: Message, rank: int, state: Mapping[str, Tensor]
 ) -> StoredFile:
-    stored = write_state(checkpoints.folder_of(order.iteration), worker_file(rank), state)
+    stored = write_state(checkpoints.make_folder_of(order.iteration), worker_file(rank), state)
     checkpoints.prune_worker(rank, order.fields["kept"], order.iteration)
     return stored
