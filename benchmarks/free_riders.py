@@ -5,7 +5,8 @@
 Trains MD-GAN with ten workers, of which some ride for free (see `hostile.py`), in one process and
 without any transport, and lets the server's `FreeRiders` look on. No worker is shut out. For every
 kind of free rider, partition and number of them it prints how many were found and after how many
-iterations, how many honest workers were accused, and the highest score of an honest one.
+iterations, how many honest workers were accused, the highest score of an honest one, and which
+share of the processor time scoring took (of the server and all ten workers, one thread).
 
 What decides the scores (thresholds, memories) was chosen on seeds 100 to 102.
 """
@@ -13,6 +14,7 @@ What decides the scores (thresholds, memories) was chosen on seeds 100 to 102.
 import multiprocessing
 import os
 import statistics
+import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -32,6 +34,7 @@ from mdgan.families.mdgan.aggregation import Aggregation
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.build import make_generator_learner, make_worker
 from mdgan.families.mdgan.free_riders import FreeRiders
+from mdgan.families.mdgan.handovers import Handovers
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.families.mdgan.swap import draw_swap
 from mdgan.families.mdgan.worker import Worker
@@ -57,11 +60,13 @@ class Outcome(NamedTuple):
         found: the iterations in which free riders were found.
         accused: the honest workers that were taken for free riders.
         highest: the highest score that an honest worker ever had.
+        share: of the processor time of training, what scoring took, in percent.
     """
 
     found: list[int]
     accused: list[int]
     highest: float
+    share: float
 
 
 def run(case: Case) -> Outcome:
@@ -96,11 +101,12 @@ def score(
 ) -> Outcome:
     """Hardy et al., Algorithm 1, with scores after every iteration."""
     learner = make_generator_learner(settings, dataset.models, CPU)
-    aggregation, scores = Aggregation(settings.aggregation), FreeRiders(BATCH_SIZE)
+    aggregation, handovers = Aggregation(settings.aggregation), Handovers()
+    scores, host_of = FreeRiders(BATCH_SIZE, handovers), {n: n for n in workers}
     kappa = resolve_kappa(settings.kappa, NUM_WORKERS)
     assignment, every = assign(sorted(workers), kappa), swap_every(settings, dataset, shards)
     found: dict[int, int] = {}
-    highest = 0.0
+    highest, spent, begin = 0.0, 0.0, time.thread_time()
     for i in range(1, settings.iterations + 1):
         generated, feedbacks = learner.generate(kappa), {}
         for n, worker in workers.items():
@@ -109,18 +115,25 @@ def score(
         aggregation.update_gradient(learner, feedbacks, assignment, kappa)
         learner.step()
         swaps = i % every == 0
+        since = time.thread_time()
         scores.look(generated.images, assignment, feedbacks, swap_follows=swaps)
         found |= dict.fromkeys(scores.found() - found.keys(), i)
-        honest = [each for n, each in scores.scores().items() if n not in riders]
-        highest = max([highest, *honest])
+        now = scores.scores()
+        spent += time.thread_time() - since
+        highest = max([highest, *(each for n, each in now.items() if n not in riders)])
         if swaps:
             number = i // every - 1
             moves = draw_swap(settings.swap, settings.seed, number, sorted(workers))
             scores.swapped(moves)
+            given = {n: workers[n].discriminator.digest() for n in moves}
             swap(settings, workers, number)
-    return Outcome(
-        [i for n, i in found.items() if n in riders], sorted(found.keys() - riders), highest
-    )
+            taken = {n: workers[n].discriminator.digest() for n in moves.values()}
+            since = time.thread_time()
+            handovers.note(moves, given, taken, host_of)
+            spent += time.thread_time() - since
+    share = 100 * spent / (time.thread_time() - begin)
+    caught = [i for n, i in found.items() if n in riders]
+    return Outcome(caught, sorted(found.keys() - riders), highest, share)
 
 
 def swap_every(settings: MDGANSettings, dataset: DatasetFile, shards: Sequence[Shard]) -> int:
@@ -139,7 +152,8 @@ def in_words(kind: str, partition: str, num_riders: int, found: Sequence[Outcome
     highest = max(outcome.highest for outcome in found)
     return (
         f"| {kind} | {partition} | {num_riders} | {len(iterations)} of {num_riders * len(found)} | "
-        f"{when} | {num_accused} of {(NUM_WORKERS - num_riders) * len(found)} | {highest:.1f} |"
+        f"{when} | {num_accused} of {(NUM_WORKERS - num_riders) * len(found)} | {highest:.1f} | "
+        f"{statistics.median(outcome.share for outcome in found):.2f} |"
     )
 
 
@@ -166,8 +180,9 @@ def main(
     print(
         f"digits, {NUM_WORKERS} workers, b = {BATCH_SIZE}, {iterations} iterations, seeds from "
         f"{first_seed}\n"
-        "| kind | partition | of ten | found | in iteration | honest accused | highest honest |\n"
-        "|---|---|---|---|---|---|---|",
+        "| kind | partition | of ten | found | in iteration | honest accused | highest honest | "
+        "% of the time |\n"
+        "|---|---|---|---|---|---|---|---|",
         flush=True,
     )
     rows = [(HONEST, scheme, 0) for scheme in partitions.split(",") if honest_seeds]

@@ -16,6 +16,9 @@ the lesser of those from that worker's answer and from its own, so that it does 
 swaps. So WEF-Defense (Chen et al. 2022) looks at how weights evolve, and STD-DAGMM (Fraboni et al.
 2021) at the spread of an update.
 
+Besides, discriminators that a worker gives away as they came have not learnt with it; see
+`handovers`. Each host that says so counts as much as one discriminator does.
+
 For each figure the server counts evidence: how much likelier a worker's figures are if it rides for
 free than if it is as the others, as a logarithm, and never below 0 (CUSUM, Page 1954). The usual
 figure is the median over all workers: fewer than half of them cannot move it.
@@ -23,8 +26,7 @@ figure is the median over all workers: fewer than half of them cannot move it.
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
-from itertools import starmap
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -34,15 +36,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import Assignment
+from mdgan.families.mdgan.handovers import Handovers
 from mdgan.families.mdgan.settings import LEAST_SAMPLES, LEAST_WORKERS
 from mdgan.records.rows import GUILTY
 
 _LONGEST = 16
 """Iterations over which motion is looked at where no swap comes earlier."""
+_REST = 8
+"""Where motion was looked at over fewer iterations than these, the server looks away for so many:
+an answer costs as much to look at where swaps are frequent."""
 _EAGER = 200
-_SELDOM = 4
-"""To save time the server looks whether answers heed their batch in the first iterations, and from
-then on in every fourth: evidence comes quickly by then."""
+_OFTEN, _SELDOM = 3, 6
+"""To save time the server looks whether answers heed their batch in every third of the first
+iterations, and from then on in every sixth: evidence comes quickly by then."""
 _MEMORY = 25
 """Figures of how many iterations say what is usual, and how far honest workers differ."""
 _MOST_OF_ONE = 8.0
@@ -53,7 +59,7 @@ _LEAST_DEVIATION = 0.3
 """Of motions, which are logarithms."""
 
 _MOST_MOTION = 10.0
-_TINY = 1e-30
+_TINY = sys.float_info.min
 
 _Floats = NDArray[np.float64]
 
@@ -102,10 +108,17 @@ class Evidence:
 
 
 class _Look(NamedTuple):
-    """What is kept of an answer: its mean over the batch, [C·H·W], and the variance of that."""
+    """What is kept of the answers of an iteration.
 
-    mean: _Floats
-    variance: float
+    Attributes:
+        rows: worker → its row below.
+        means: of each answer over the batch, [N, C·H·W].
+        variances: of each such mean, [N].
+    """
+
+    rows: Mapping[int, int]
+    means: _Floats
+    variances: _Floats
 
 
 class FreeRiders:
@@ -113,19 +126,28 @@ class FreeRiders:
 
     Args:
         batch_size: b.
+        handovers: which workers give away what they were given.
     """
 
-    def __init__(self, batch_size: int) -> None:
+    def __init__(self, batch_size: int, handovers: Handovers) -> None:
         self._batch_size = batch_size
-        self._pairs = np.triu_indices(batch_size, 1)
+        self._handovers = handovers
+        self._centring = np.eye(batch_size) - 1 / batch_size
+        # Of all pairs of samples, their places in a matrix [b, b] that is laid out row by row.
+        rows, columns = np.triu_indices(batch_size, 1)
+        self._pairs = rows * batch_size + columns
         # That of a correlation over so many pairs, where there is none.
-        by_chance = 1 / math.sqrt(max(1, len(self._pairs[0]) - 1))
-        self._heed = Evidence(1.0, by_chance, 1.0)
+        by_chance = 1 / math.sqrt(max(1, len(self._pairs) - 1))
+        self._heed = Evidence(1.0, by_chance, 2.0)
         self._motion = Evidence(0.5, _LEAST_DEVIATION, _MOST_OF_ONE)
-        self._last: dict[int, _Look] = {}
-        self._since: dict[int, tuple[_Look, ...]] = {}
-        self._num_since = self._num_looks = 0
+        self._last: _Look | None = None
+        # Worker → in `_last`, the row of the one that had its discriminator then. Only of those
+        # that have answered in every iteration since.
+        self._since: dict[int, int] = {}
+        self._num_since, self._num_looks = _LONGEST, 0
         self._known: set[int] = set()
+        self._scores: dict[int, float] = {}
+        self._found: set[int] = set()
 
     def look(
         self,
@@ -144,34 +166,32 @@ class FreeRiders:
             swap_follows: whether discriminators are swapped after this iteration.
         """
         if self._batch_size < LEAST_SAMPLES or len(feedbacks) < LEAST_WORKERS:
-            self._last, self._since = {}, {}
+            self._last, self._since, self._num_since = None, {}, _LONGEST
             return
-        if self._known:  # those that come later begin with a copy of another's discriminator
-            self._was_given(feedbacks.keys() - self._known)
-        self._known |= feedbacks.keys()
-        self._since = {n: looks for n, looks in self._since.items() if n in feedbacks}
+        if feedbacks.keys() != self._known:
+            if self._known:  # those that come later begin with a copy of another's discriminator
+                self._was_given(feedbacks.keys() - self._known)
+            self._known |= feedbacks.keys()
+            self._since = {n: row for n, row in self._since.items() if n in feedbacks}
         self._num_since += 1
         self._num_looks += 1
-        may_move = swap_follows or self._num_since >= _LONGEST or not self._since
-        if self._num_looks > _EAGER and self._num_looks % _SELDOM and not may_move:
+        may_heed = self._num_looks % (_OFTEN if self._num_looks <= _EAGER else _SELDOM) == 0
+        may_move = swap_follows or self._num_since >= _LONGEST
+        may_move &= self._last is not None or self._num_since >= _REST
+        if not (may_heed or may_move):
             return
-        answers = torch.stack(list(feedbacks.values())).flatten(2)
-        scales = answers.abs().amax(dim=(1, 2), keepdim=True).clamp(min=_TINY)
-        answers = answers / scales  # their products are far from both ends of float32
-        products = torch.cat([_products(generated.flatten(2)), _products(answers)])
-        spread = _without_means(products.cpu().double().numpy())
-        likeness = self._likeness(spread)
-        judged = [assignment[worker].judge for worker in feedbacks]
-        heeds = (likeness[judged] * likeness[len(generated) :]).sum(axis=1)
-        self._heed.take(dict(zip(feedbacks, heeds.tolist(), strict=True)))
-
+        # Of float64, as squares of what float32 can hold may be beyond it.
+        answers = torch.stack(list(feedbacks.values())).flatten(2).double()
+        workers = list(feedbacks)
+        if may_heed:
+            batches = [assignment[worker].judge for worker in workers]
+            heeds = self._heeds(generated.flatten(2), answers, batches)
+            self._heed.take(dict(zip(workers, heeds, strict=True)))
         if may_move:
-            sizes = scales.flatten().cpu().double().numpy()
-            means = answers.mean(dim=1).cpu().double().numpy() * sizes[:, None]
-            of_answers = spread[len(generated) :].trace(axis1=1, axis2=2)
-            variances = sizes**2 * of_answers / (self._batch_size * (self._batch_size - 1))
-            rows = zip(means, variances.tolist(), strict=True)
-            self._look_at_motion(dict(zip(feedbacks, starmap(_Look, rows), strict=True)))
+            self._look_at_motion(self._look_of(workers, answers))
+        against = {n: max(self._against(n)) for n in sorted(self._known)}
+        self._scores = {n: math.sqrt(2 * evidence) for n, evidence in against.items()}
+        self._found = {n for n, score in self._scores.items() if score >= GUILTY}
 
     def swapped(self, moves: Mapping[int, int]) -> None:
         """Discriminators are swapped after the iteration that was looked at last.
@@ -180,25 +200,27 @@ class FreeRiders:
             moves: giver → taker.
         """
         self._was_given(moves.values())
-        for giver, taker in moves.items():
-            if taker in self._since and giver in self._last:
-                self._since[taker] = (*self._since[taker], self._last[giver])
+        if self._last is not None:
+            rows = self._last.rows
+            given = {taker: rows[giver] for giver, taker in moves.items() if giver in rows}
+            self._since |= {n: row for n, row in given.items() if n in self._since}
 
     def scores(self) -> dict[int, float]:
         """By worker, how sure it is that it rides for free, in standard deviations from 0.
 
         Evidence h is as strong as that of a normal variable √(2h) standard deviations off.
         """
-        return {worker: math.sqrt(2 * max(self._against(worker))) for worker in sorted(self._known)}
+        return self._scores
 
     def found(self) -> set[int]:
         """The workers whose score says that they ride for free."""
-        enough = GUILTY**2 / 2
-        return {worker for worker in self._known if max(self._against(worker)) >= enough}
+        return self._found
 
     def why(self, worker: int) -> str:
         """What is found against a worker, in words."""
-        heed, motion = self._against(worker)
+        heed, motion, handovers = self._against(worker)
+        if handovers > max(heed, motion):
+            return "it gives away discriminators as they came"
         if heed >= motion:
             return "its feedback does not depend on the samples that it judges"
         return "its feedback does not change as that of a discriminator that learns"
@@ -208,48 +230,68 @@ class FreeRiders:
             self._heed.given(worker)
             self._motion.given(worker)
 
-    def _look_at_motion(self, looks: dict[int, _Look]) -> None:
-        """Compares answers with those since which it is looked at, and begins anew with them."""
-        figures = {
-            worker: min(_motion(then, looks[worker]) for then in since)
-            for worker, since in self._since.items()
-        }
-        if len(figures) >= LEAST_WORKERS:
-            self._motion.take(figures)
-        self._last, self._since = looks, {worker: (look,) for worker, look in looks.items()}
-        self._num_since = 0
+    def _heeds(self, generated: Tensor, answers: Tensor, batches: Sequence[int]) -> list[float]:
+        """How far each answer heeds its batch.
 
-    def _likeness(self, spread: _Floats) -> _Floats:
+        Args:
+            generated: X, [κ, b, C·H·W].
+            answers: [N, b, C·H·W].
+            batches: which batch each answer is to, [N].
+        """
+        samples = torch.cat([generated, answers])
+        likeness = self._likeness(torch.bmm(samples, samples.mT).cpu().numpy())
+        of_batches = likeness[: len(generated)][batches]
+        heeds: list[float] = np.einsum("np,np->n", of_batches, likeness[len(generated) :]).tolist()
+        return heeds
+
+    def _likeness(self, products: _Floats) -> _Floats:
         """By batch, the cosines of all pairs of samples less their mean, [.., pairs], of length 1.
 
-        All 0 where a batch has no two samples that differ.
+        The samples are taken without their mean. All 0 where none differs from it.
+
+        Args:
+            products: of all samples of a batch with each other, [.., b, b].
         """
-        lengths = np.sqrt(spread.diagonal(axis1=1, axis2=2).clip(min=_TINY))
-        cosines = (spread / (lengths[:, :, None] * lengths[:, None, :]))[:, *self._pairs]
-        cosines = cosines - cosines.mean(axis=1, keepdims=True)
-        norms = np.sqrt(np.square(cosines).sum(axis=1, keepdims=True))
-        likeness: _Floats = cosines / norms.clip(min=_TINY)
-        return likeness
+        spread = self._centring @ products @ self._centring
+        lengths = np.sqrt(spread.diagonal(axis1=1, axis2=2).clip(_TINY))
+        spread /= lengths[:, :, None] * lengths[:, None, :]
+        pairs = spread.reshape(len(spread), -1).take(self._pairs, axis=1)
+        pairs -= pairs.mean(axis=1, keepdims=True)
+        pairs /= np.sqrt(np.einsum("np,np->n", pairs, pairs).clip(_TINY))[:, None]
+        return pairs
 
-    def _against(self, worker: int) -> tuple[float, float]:
-        return self._heed.of(worker), self._motion.of(worker)
+    def _look_of(self, workers: Sequence[int], answers: Tensor) -> _Look:
+        """What is kept of answers, [N, b, C·H·W]."""
+        means = answers.mean(dim=1, keepdim=True)
+        spread = torch.linalg.vector_norm(answers - means, dim=(1, 2)).cpu().numpy()
+        variances = np.square(spread) / (self._batch_size * (self._batch_size - 1))
+        rows = {worker: row for row, worker in enumerate(workers)}
+        return _Look(rows, means[:, 0].cpu().numpy(), variances)
+
+    def _look_at_motion(self, now: _Look) -> None:
+        """Compares answers with those since which it is looked at; begins anew, or rests."""
+        then, since = self._last, self._since
+        if then is not None and len(since) >= LEAST_WORKERS:
+            rows = [now.rows[worker] for worker in since]
+            own = _motion(then, [then.rows[worker] for worker in since], now, rows)
+            of_givers = _motion(then, list(since.values()), now, rows)
+            figures = np.minimum(own, of_givers).tolist()
+            self._motion.take(dict(zip(since, figures, strict=True)))
+        if then is not None and self._num_since < _REST:
+            self._last, self._since = None, {}
+        else:
+            self._last, self._since = now, dict(now.rows)
+        self._num_since = 0
+
+    def _against(self, worker: int) -> tuple[float, float, float]:
+        handovers = _MOST_OF_ONE * self._handovers.num_witnesses(worker)
+        return self._heed.of(worker), self._motion.of(worker), handovers
 
 
-def _products(rows: Tensor) -> Tensor:
-    """By batch, the products of all samples with each other, [.., b, b] of [.., b, d]."""
-    return rows @ rows.mT
-
-
-def _without_means(products: _Floats) -> _Floats:
-    """The products of samples from which the mean of their batch is taken away."""
-    rows = products.mean(axis=1, keepdims=True)
-    centred: _Floats = products - rows - rows.swapaxes(1, 2) + rows.mean(axis=2, keepdims=True)
-    return centred
-
-
-def _motion(then: _Look, now: _Look) -> float:
-    moved = float(np.square(now.mean - then.mean).sum())
-    by_chance = then.variance + now.variance
-    least = sys.float_info.min
-    ratio = max(moved, least) / max(by_chance, least)
-    return min(max(math.log(ratio), -_MOST_MOTION), _MOST_MOTION)
+def _motion(then: _Look, rows_then: Sequence[int], now: _Look, rows_now: Sequence[int]) -> _Floats:
+    """How far answers have moved, beside chance; of as many rows of both."""
+    moved = np.square(now.means[rows_now] - then.means[rows_then]).sum(axis=1)
+    by_chance = then.variances[rows_then] + now.variances[rows_now]
+    ratios = np.log(np.maximum(moved, _TINY) / np.maximum(by_chance, _TINY))
+    motion: _Floats = ratios.clip(-_MOST_MOTION, _MOST_MOTION)
+    return motion

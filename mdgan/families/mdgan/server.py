@@ -79,7 +79,7 @@ class MDGANServer(ServerPart):
         self._aggregation = Aggregation(settings.aggregation)
         self._holders = Holders(settings.participation, settings.seed)
         self._swaps = ServerSwaps(settings.swap, settings.seed)
-        self._free_riders = FreeRiders(settings.batch_size)
+        self._free_riders = FreeRiders(settings.batch_size, self._swaps.handovers)
         self._told_of: set[int] = set()
         self._swap_every = 0
         self._left_out_swap = False

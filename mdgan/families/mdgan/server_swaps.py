@@ -5,6 +5,7 @@ from typing import Any
 
 from mdgan.engine.server.engine import Engine
 from mdgan.families.mdgan import messages
+from mdgan.families.mdgan.handovers import Handovers
 from mdgan.families.mdgan.swap import Moves, draw_swap
 from mdgan.messages import Message
 
@@ -24,10 +25,12 @@ class ServerSwaps:
 
     Attributes:
         num_swaps: how many were ordered so far.
+        handovers: which workers give away what they were given.
     """
 
     def __init__(self, form: str, seed: int) -> None:
         self.num_swaps = 0
+        self.handovers = Handovers()
         self._form = form
         self._seed = seed
         self._records: dict[int, _SwapRecord] = {}
@@ -100,6 +103,7 @@ class ServerSwaps:
         for iteration, record in list(self._records.items()):
             if record.complete():
                 engine.observer.event("swap", iteration, **record.content())
+                record.tell(self.handovers)
                 del self._records[iteration]
 
 
@@ -132,6 +136,9 @@ class _SwapRecord:
 
     def complete(self) -> bool:
         return not self._silent
+
+    def tell(self, handovers: Handovers) -> None:
+        handovers.note(self._moves, self._given, self._taken, self._host_of)
 
     def content(self) -> dict[str, Any]:
         arrived = (

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mdgan.families.mdgan.algorithm import assign
 from mdgan.families.mdgan.free_riders import FreeRiders
+from mdgan.families.mdgan.handovers import Handovers
 from mdgan.records.rows import GUILTY
 
 SHAPE = (8, 1, 4, 4)
@@ -61,7 +62,7 @@ class Game:
 
 
 def scored(played: Sequence[tuple[Tensor, dict[int, Tensor], bool]]) -> FreeRiders:
-    scores = FreeRiders(SHAPE[0])
+    scores = FreeRiders(SHAPE[0], Handovers())
     for generated, feedbacks, swaps in played:
         scores.look(generated, ASSIGNMENT, feedbacks, swap_follows=swaps)
         if swaps:
@@ -96,6 +97,44 @@ def test_honest_workers_are_not_accused() -> None:
     found = scored(Game().play(300))
     assert not found.found()
     assert max(found.scores().values()) < GUILTY / 2
+
+
+def swap_digests(handovers: Handovers, copycats: set[int], *, swaps: int) -> None:
+    """Each swap moves discriminators round a ring; copycats leave them as they are."""
+    held = {n: f"{n}." for n in range(1, 7)}
+    for number in range(swaps):
+        held = {n: d if n in copycats else f"{d}{number}-{n}." for n, d in held.items()}
+        distance = 1 + number % 5
+        moves = {n: 1 + (n - 1 + distance) % 6 for n in held}
+        taken = {taker: held[giver] for giver, taker in moves.items()}
+        handovers.note(moves, held, taken, {n: n for n in held})
+        held = taken
+
+
+def test_who_gives_discriminators_away_as_they_came_is_found() -> None:
+    handovers = Handovers()
+    swap_digests(handovers, {3}, swaps=6)
+    scores = FreeRiders(SHAPE[0], handovers)
+    for generated, feedbacks, swaps in Game().play(2):
+        scores.look(generated, ASSIGNMENT, feedbacks, swap_follows=swaps)
+    assert scores.found() == {3}
+    assert scores.why(3) == "it gives away discriminators as they came"
+
+
+def test_three_hosts_that_say_so_are_too_few() -> None:
+    handovers = Handovers()
+    swap_digests(handovers, {3}, swaps=4)
+    assert [handovers.num_witnesses(n) for n in WORKERS] == [0, 0, 3, 0, 0]
+    scores = FreeRiders(SHAPE[0], handovers)
+    for generated, feedbacks, swaps in Game().play(2):
+        scores.look(generated, ASSIGNMENT, feedbacks, swap_follows=swaps)
+    assert scores.found() == set()
+
+
+def test_where_no_discriminator_changes_none_is_blamed() -> None:
+    handovers = Handovers()
+    swap_digests(handovers, {1, 2, 3, 4, 5, 6}, swaps=6)
+    assert not any(map(handovers.num_witnesses, WORKERS))
 
 
 def test_why_it_is_accused_is_said() -> None:
@@ -144,7 +183,7 @@ def test_who_was_late_is_not_said_to_stand_still() -> None:
 def test_a_few_workers_or_samples_have_no_scores() -> None:
     played = [(x, {n: f[n] for n in (1, 2)}, swaps) for x, f, swaps in Game().play(40)]
     assert scored(played).scores() == {}
-    few = FreeRiders(3)
+    few = FreeRiders(3, Handovers())
     for generated, feedbacks, swaps in Game().play(10):
         cut = {n: f[:3] for n, f in feedbacks.items()}
         few.look(generated[:, :3], ASSIGNMENT, cut, swap_follows=swaps)
@@ -175,7 +214,7 @@ class Reference:
         return log((now.mean(0) - then.mean(0)).square().sum() / by_chance)
 
     def take(self, name: str, figures: Mapping[int, float]) -> None:
-        share, least, most = {"heed": (1.0, 1 / 27, 1.0), "motion": (0.5, 0.09, 8.0)}[name]
+        share, least, most = {"heed": (1.0, 1 / 27, 2.0), "motion": (0.5, 0.09, 8.0)}[name]
         usual = median(figures.values())
         deviation = 1.4826 * median(abs(figure - usual) for figure in figures.values())
         self.usual[name].append(usual)
@@ -207,7 +246,8 @@ def test_scores_are_those_of_a_reference() -> None:
     reference, then = Reference(), {n: [f] for n, f in played[0][1].items()}
     for place, (generated, feedbacks, swaps) in enumerate(played):
         judged = {n: generated[ASSIGNMENT[n].judge] for n in WORKERS}
-        reference.take("heed", {n: reference.heed(judged[n], f) for n, f in feedbacks.items()})
+        if place % 3 == 2:
+            reference.take("heed", {n: reference.heed(judged[n], f) for n, f in feedbacks.items()})
         if swaps:
             motions = {
                 n: min(reference.motion(old, f) for old in then[n]) for n, f in feedbacks.items()
