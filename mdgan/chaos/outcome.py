@@ -55,8 +55,9 @@ HEADINGS = ("fault", "at iteration", "noticed after s", "over after s", "lost", 
 def rows(played: Played) -> list[Row]:
     """What followed from every event, in order."""
     found = []
-    for place, event in enumerate(played.events):
+    for place, planned in enumerate(played.events):
         strike = played.strikes.get(place)
+        event = planned if strike is None else planned.of(strike.role)
         if event.fault is None:
             found.append(_of_comer(played, place))
         elif strike is None:
@@ -130,7 +131,8 @@ def _of_liar(played: Played, event: Event, strike: Strike, role: str) -> Row:
 
 def _next_strike(played: Played, role: str, strike: Strike) -> float:
     """When the same host was struck again; later records may be about that fault."""
-    faults = [(played.events[place].fault, other) for place, other in played.strikes.items()]
+    struck = played.strikes.items()
+    faults = [(played.events[place].of(other.role).fault, other) for place, other in struck]
     later = [
         other.time
         for fault, other in faults
@@ -230,7 +232,7 @@ def _honest_until(played: Played, hosts: Sequence[Sequence[int]]) -> dict[int, f
     workers = {number: [number] for number in played.hosts} | {host[0]: host for host in hosts}
     until = {n: inf for carried in workers.values() for n in carried}
     for place, strike in played.strikes.items():
-        fault = played.events[place].fault
+        fault = played.events[place].of(strike.role).fault
         if fault is not None and fault.lies:
             for n in workers.get(int(fault.role[5:]), ()):
                 until[n] = min(until[n], strike.time - _CLOCK_SECONDS)

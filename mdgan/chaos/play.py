@@ -121,6 +121,7 @@ class _Director:
         self._actors: list[Actor] = []
         self._comers: dict[int, Actor] = {}
         self._allowed: set[int] = set()
+        self._redirected: dict[int, str] = {}  # by number, the host that a fault strikes instead
         self._strikes: dict[int, Strike] = {}
         self._known: dict[int, int] = {}  # by strike, the events of the history before it
         self._refused: list[Actor] = []
@@ -143,6 +144,7 @@ class _Director:
             self._let_workers_come()
             self._mind_standbys()
             self._allow_faults()
+            self._redirect_faults()
             stalled = self._stalls()
             if stalled:
                 break
@@ -206,7 +208,7 @@ class _Director:
             self._strikes[place] = strike
             self._known[place] = len(self._history.events)
             event = self._events[place]
-            _tell(f"{event} in iteration {strike.iteration}")
+            _tell(f"{event.of(strike.role)} in iteration {strike.iteration}")
             assert event.fault is not None
             if event.halt_seconds:
                 self._halted.append((strike.moment + event.halt_seconds, strike.process))
@@ -291,6 +293,26 @@ class _Director:
                 self._folder.allow(number)
                 if self._rules.gap_seconds:
                     return
+
+    def _redirect_faults(self) -> None:
+        """What is due for a host that is gone strikes another one; only liars and newcomers lie."""
+        due = {number: self._events[self._numbers[number]] for number in self._allowed}
+        due = {n: e for n, e in due.items() if self._numbers[n] not in self._strikes}
+        due = {n: e for n, e in due.items() if e.iteration <= self._history.iteration}
+        hosts = [here for here in self._folder.here() if due and here.role != SERVER]
+        alive = [here for here in hosts if is_alive(here.process)]
+        liars = {e.fault.role for e in self._events if e.fault is not None and e.kind == HOSTILE}
+        came = {actor.session for actor in self._actors if actor.name == "join"}
+        for number, event in due.items():
+            assert event.fault is not None
+            before = self._redirected.get(number)
+            if event.kind == "server" or (before or event.fault.role) in {h.role for h in alive}:
+                continue
+            may_lie = [here for here in alive if here.role in liars or here.session in came]
+            others = may_lie if event.kind == HOSTILE else alive
+            if others:
+                self._redirected[number] = sorted(h.role for h in others)[number % len(others)]
+                self._folder.redirect(number, before, self._redirected[number])
 
     def _pending(self, *kinds: str) -> list[Event]:
         """The faults that may strike and have not yet; of some kinds, or of all."""

@@ -1,7 +1,7 @@
 """Draws from one seed, before anything starts, which faults strike which process and when."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from mdgan.errors import BadInput
@@ -49,6 +49,12 @@ class Event:
     iteration: int
     fault: Fault | None = None
     halt_seconds: float = 0.0
+
+    def of(self, role: str) -> "Event":
+        """The same for another process, if one is given."""
+        if self.fault is None or not role:
+            return self
+        return replace(self, fault=replace(self.fault, role=role))
 
     def __str__(self) -> str:
         """For people: what happens to which process, in which phase."""

@@ -84,6 +84,7 @@ class Strike(Struct, frozen=True):
         time: in seconds since 1970.
         moment: the same by the machine's monotonic clock, which is never set.
         did: of a lie, what was said.
+        role: that the process carried out; empty if it is the one that the fault names.
     """
 
     number: int
@@ -92,6 +93,7 @@ class Strike(Struct, frozen=True):
     time: float
     moment: float = 0.0
     did: str = ""
+    role: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,15 +132,20 @@ class Planned:
         mine = self._of(role, lies=False)
         if self.folder is not None:
             self.folder.tell_here(role)
-        return _Striker(mine, self.folder) if mine else None
+        return _Striker(mine, role, self.folder) if mine else None
 
     def lies(self, role: str) -> dict[int, Fault]:
-        """The lies that are meant for a role, by their place among the faults."""
+        """The lies that are or may be meant for a role, by their place among the faults."""
         return self._of(role, lies=True)
 
     def _of(self, role: str, *, lies: bool) -> dict[int, Fault]:
-        mine = {n: fault for n, fault in enumerate(self.faults) if fault.role == role}
-        return {n: fault for n, fault in mine.items() if fault.lies == lies}
+        """Those for a role; and of other hosts, as `mdgan chaos` may have another one struck."""
+        others = self.folder is not None and role != SERVER
+        return {
+            n: fault
+            for n, fault in enumerate(self.faults)
+            if fault.lies == lies and (fault.role == role or (others and fault.role != SERVER))
+        }
 
 
 def read_planned(environment: Mapping[str, str] = os.environ) -> Planned:
@@ -192,13 +199,29 @@ class FaultFolder:
         """From now on a fault may strike once."""
         (self.path / f"may-{number}").touch()
 
-    def claim(self, number: int) -> bool:
-        """Whether a fault may strike now; true for the first process that asks."""
-        try:
-            (self.path / f"may-{number}").unlink()
-        except OSError:
-            return False
-        return True
+    def redirect(self, number: int, before: str | None, role: str) -> None:
+        """A fault that may strike strikes another role, if it has not struck yet.
+
+        Args:
+            number: of the fault.
+            before: the role that it was redirected to before; None if it was not.
+            role: the new one.
+        """
+        names = [self._may(number, before), self._may(number, role)]
+        with contextlib.suppress(OSError):
+            names[0].rename(names[1])
+
+    def claim(self, number: int, fault: Fault, role: str) -> bool:
+        """Whether a fault may strike a role now; true for the first process that asks."""
+        own = [None] if role == fault.role else []
+        for aim in (*own, role):
+            with contextlib.suppress(OSError):
+                self._may(number, aim).unlink()
+                return True
+        return False
+
+    def _may(self, number: int, role: str | None) -> Path:
+        return self.path / (f"may-{number}" if role is None else f"may-{number}-{role}")
 
     def tell_here(self, role: str) -> None:
         """Tells that this process begins to carry out a role."""
@@ -226,8 +249,9 @@ class FaultFolder:
 class _Striker:
     """Strikes this process when a fault is due."""
 
-    def __init__(self, faults: Mapping[int, Fault], folder: FaultFolder | None) -> None:
+    def __init__(self, faults: Mapping[int, Fault], role: str, folder: FaultFolder | None) -> None:
         self._faults = dict(faults)
+        self._role = role
         self._folder = folder
 
     def __call__(self, phase: str, iteration: int) -> None:
@@ -238,10 +262,10 @@ class _Striker:
 
     def _strike(self, number: int, fault: Fault, iteration: int) -> None:
         if self._folder is not None:
-            if not self._folder.claim(number):
+            if not self._folder.claim(number, fault, self._role):
                 return
-            self._folder.tell_struck(
-                Strike(number, os.getpid(), iteration, time.time(), time.monotonic())
-            )
+            now = time.time(), time.monotonic()
+            strike = Strike(number, os.getpid(), iteration, *now, role=self._role)
+            self._folder.tell_struck(strike)
         self._faults.pop(number, None)
         os.kill(os.getpid(), SIGNALS[fault.action])

@@ -137,17 +137,21 @@ def lying(connect: Connect, planned: Planned, workers: Sequence[int]) -> Connect
         planned: faults and lies.
         workers: the ranks that the host carries.
     """
-    lies = planned.lies(f"host-{workers[0]}")
+    role = f"host-{workers[0]}"
+    lies = planned.lies(role)
     if not lies or planned.folder is None:
         return connect
-    return _Liar(lies, planned.folder, connect)
+    return _Liar(lies, role, planned.folder, connect)
 
 
 class _Liar:
     """Lies for one host, over all links that it ever has."""
 
-    def __init__(self, lies: Mapping[int, Fault], folder: FaultFolder, connect: Connect) -> None:
+    def __init__(
+        self, lies: Mapping[int, Fault], role: str, folder: FaultFolder, connect: Connect
+    ) -> None:
         self._lies = dict(lies)
+        self._role = role
         self._begun: set[int] = set()
         self._folder = folder
         self._connect = connect
@@ -168,13 +172,13 @@ class _Liar:
             if not is_due or fault.phase not in (message.kind, Kind.HELLO):
                 continue
             is_first = number not in self._begun
-            if is_first and not self._folder.claim(number):
+            if is_first and not self._folder.claim(number, fault, self._role):
                 continue
             self._begun.add(number)
             if fault.action != "always":
                 del self._lies[number]
             now = time.time(), time.monotonic()
-            strike = Strike(number, os.getpid(), message.iteration, *now)
+            strike = Strike(number, os.getpid(), message.iteration, *now, role=self._role)
             if fault.phase == Kind.HELLO:
                 self._bring(strike, fault)
                 continue

@@ -1,5 +1,7 @@
 """In which order a run's processes are started, whatever faults were drawn."""
 
+import os
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -100,3 +102,48 @@ def test_a_worker_that_was_shut_out_is_replaced_once(
     played = play(Commands(["train"], ["join"]), [lie], Rules(1, 0.0, 0.0, 300.0), run.path)
     assert [actor.name for actor in played.actors] == ["train", "join"]
     assert list(played.hosts) == [1]
+
+
+@pytest.mark.timeout(30)
+def test_what_is_due_for_a_host_that_is_gone_strikes_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDirectory.claim(tmp_path / "run")
+    run.write_status({"state": "running"})
+    run.append_metrics({"event": "late", "iteration": 9, "seconds": 1.0, "workers": [2]})
+    struck: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda _process, number: struck.append(number))
+
+    class FakeActor:
+        """A command that carries out host 2 alone, and enters a phase whenever it is looked at."""
+
+        session = began = 0
+        name = "train"
+
+        def __init__(self, _name: str, _: Sequence[str], variables: Mapping[str, str]) -> None:
+            self.on_phase = read_planned(variables).on_phase("host-2")
+
+        @property
+        def status(self) -> int | None:
+            if struck:
+                run.write_status({"state": "finished"})
+                return 0
+            assert self.on_phase is not None
+            self.on_phase("send", 9)
+            return None
+
+        def said(self, _text: str) -> bool:
+            return False
+
+        def ask_to_stop(self) -> None:
+            pass
+
+        def end(self, _seconds: float) -> list[int]:
+            return []
+
+    monkeypatch.setattr(module, "Actor", FakeActor)
+    monkeypatch.setattr(module, "_ENDING_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_JOINING_SECONDS", 0.0)
+    halt = Event("stop", 5, Fault("host-1", "stop", "send", 5), 0.1)
+    play(Commands(["train"], ["join"]), [halt], Rules(1, 0.0, 60.0, 300.0), run.path)
+    assert struck[0] == signal.SIGSTOP

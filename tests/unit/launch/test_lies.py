@@ -77,9 +77,18 @@ def said_by(network: Network, link: HostTransport, *iterations: int) -> list[tup
 
 
 def test_a_host_without_planned_lies_says_the_truth(network: Network, tmp_path: Path) -> None:
-    others = Planned((Fault("host-3", "again", "SPANS", 1, (0,)),), FaultFolder(tmp_path))
-    for planned in (Planned(), others):
-        assert lying(network.connect, planned, [2, 3]) == network.connect
+    assert lying(network.connect, Planned(), [2, 3]) == network.connect
+    link = liar(network, tmp_path, Fault("host-3", "again", "FEEDBACK", 1, (0,)))
+    assert said_by(network, link, 6, 8) == [("FEEDBACK", 6), ("FEEDBACK", 8)]
+
+
+def test_a_lie_of_a_host_that_is_gone_is_told_by_another(network: Network, tmp_path: Path) -> None:
+    link = liar(network, tmp_path, Fault("host-3", "again", "FEEDBACK", 1, (0,)))
+    FaultFolder(tmp_path).redirect(0, None, "host-4")
+    FaultFolder(tmp_path).redirect(0, "host-4", "host-2")
+    assert said_by(network, link, 6, 8) == [("FEEDBACK", 6)] * 2 + [("FEEDBACK", 8)]
+    (strike,) = FaultFolder(tmp_path).struck().values()
+    assert strike.role == "host-2"
 
 
 @pytest.mark.parametrize(
