@@ -112,7 +112,7 @@ class RunSettings(DataSettings, ModelSettings, TrainingSettings, ScoreSettings, 
     )
     strikes: int = own_setting(
         3,
-        "Unusable answers after which a worker is shut out.",
+        "Unusable answers, or messages without sense, after which a worker is shut out.",
         whole(1),
         metavar="N",
         group="faults",

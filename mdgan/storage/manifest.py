@@ -36,6 +36,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         elsewhere: the workers whose files lie on their own machines.
         settings: of the run, as `config.json` has them.
         version: of the mdgan that wrote it.
+        shut_out: the workers that its server has shut out, in increasing order.
     """
 
     iteration: _Count
@@ -47,6 +48,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     elsewhere: _Workers
     settings: Mapping[str, Any]
     version: str
+    shut_out: _Workers = ()
 
     def here(self) -> list[StoredFile]:
         """The files that must lie beside the manifest."""

@@ -87,10 +87,12 @@ class Lost:
     Attributes:
         peer: the host's number, or `SERVER`.
         reason: one line.
+        lied: whether its link was ended because it said what no host of the run would.
     """
 
     peer: int
     reason: str
+    lied: bool = False
 
 
 @dataclass(frozen=True)

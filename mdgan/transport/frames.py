@@ -44,6 +44,10 @@ class WireError(RuntimeError):
     """Bytes that are not a message: damaged, not expected, or not mdgan's."""
 
 
+class CutOff(WireError):
+    """The stream has ended within a message, as when a connection is cut."""
+
+
 @dataclass(frozen=True)
 class Frame:
     """A message as bytes.
@@ -153,7 +157,9 @@ def next_frame(pieces: Iterator[Piece], accepts: Mapping[str, Most]) -> Frame | 
         if not missing:
             break
         following = next(pieces, None)
-        if following is None or following.kind:
+        if following is None:
+            raise CutOff(f"a {first.kind} message ends too early")
+        if following.kind:
             raise WireError(f"a {first.kind} message ends too early")
         piece = following
     body = parts[0] if len(parts) == 1 else b"".join(parts)

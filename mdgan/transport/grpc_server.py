@@ -16,7 +16,7 @@ from mdgan.credentials.revocations import Revocations
 from mdgan.messages import Kind, Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import RELAY, Admit, ServerEvent
-from mdgan.transport.frames import Frame, WireError, decode, encode, next_frame
+from mdgan.transport.frames import CutOff, Frame, WireError, decode, encode, next_frame
 from mdgan.transport.limits import Most, Rates
 from mdgan.transport.links_pb2 import Hello, Nothing, Piece, Time, Welcome
 from mdgan.transport.parcel_service import ParcelService
@@ -155,9 +155,9 @@ class GrpcServerTransport(ServerTransport):
         farewell = self._timeouts.farewell
         self._server.stop(farewell).wait(farewell + CLOSE_SECONDS)
 
-    def lose(self, guest: Guest, reason: str) -> None:
+    def lose(self, guest: Guest, reason: str, *, lied: bool = False) -> None:
         """A host is gone, and so are the parcels that it would have laid out here."""
-        super().lose(guest, reason)
+        super().lose(guest, reason, lied=lied)
         self._parcels.leave(guest.host)
 
     def _shut_out_revoked(self) -> None:
@@ -259,7 +259,7 @@ class GrpcServerTransport(ServerTransport):
         parcels: Mapping[str, Most],
     ) -> None:
         """Takes in what a host sends, until it says goodbye or is gone."""
-        reason = "it said goodbye"
+        reason, lied = "it said goodbye", False
         laid_out: dict[int, Frame] = {}
         expected = {**accepts, **parcels}
         most_bytes = max((most.body_bytes for most in parcels.values()), default=0)
@@ -283,11 +283,14 @@ class GrpcServerTransport(ServerTransport):
                     self.take_in(guest, frame)
             if stream.is_gone():
                 reason = self._why_gone(guest)
+        except CutOff:
+            reason = self._why_gone(guest)
         except WireError as error:
-            reason = self._why_gone(guest) if stream.is_gone() else str(error)
+            lied = not stream.is_gone()
+            reason = str(error) if lied else self._why_gone(guest)
         except grpc.RpcError:
             reason = self._why_gone(guest)
-        self.lose(guest, reason)
+        self.lose(guest, reason, lied=lied)
         stream.end()
 
     def _why_gone(self, guest: Guest) -> str:

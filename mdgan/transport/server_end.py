@@ -200,12 +200,12 @@ class ServerTransport:
         guest.count(frame.held_bytes)
         self._inbox.put((event, guest, frame.held_bytes))
 
-    def lose(self, guest: Guest, reason: str) -> None:
+    def lose(self, guest: Guest, reason: str, *, lied: bool = False) -> None:
         """A host is gone; the server is told if it does not know."""
         with self._lock:
             if self._guests.get(guest.host) is guest:
                 del self._guests[guest.host]
-                self._inbox.put((Lost(guest.host, reason), guest, 0))
+                self._inbox.put((Lost(guest.host, reason, lied), guest, 0))
 
     def _decided(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
         purpose, host = hello.get("purpose"), hello.get("host")

@@ -23,6 +23,7 @@ class Attendance:
         self._members = members
         self._observer = observer
         self._counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        self._excused: Counter[int] = Counter()
         self._late_since: dict[int, tuple[int, float]] = {}
         self._told: set[int] = set()
 
@@ -61,8 +62,16 @@ class Attendance:
                 )
 
     def refused(self, iteration: int, worker: int, reason: str, strikes: int) -> None:
-        """A worker's answer could not be used."""
+        """A worker's answer could not be used.
+
+        One that is no strike may be followed by any number of others: they are told less and less
+        often, the 1st, 2nd, 4th, 8th, … of a worker.
+        """
         self._count("refused", [worker])
+        if not strikes:
+            self._excused[worker] += 1
+            if self._excused[worker].bit_count() > 1:
+                return
         self._observer.event("refused", iteration, worker=worker, reason=reason, strikes=strikes)
         counted = f"strike {strikes}" if strikes else "no strike: it may be what it was given"
         self._observer.note(f"feedback of rank {worker} refused: {reason} ({counted})")

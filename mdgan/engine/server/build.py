@@ -58,7 +58,7 @@ def build_server(
     """
     attendance = Attendance(members, observer)
     conduct = Conduct(settings.strikes)
-    desk = Desk(transport, members, attendance, observer, checkpoints.check_fence)
+    desk = Desk(transport, members, attendance, observer, checkpoints.check_fence, conduct)
     barrier, arrivals = _waiting(
         part, settings, transport, members, desk, conduct, attendance, observer, timeouts
     )
@@ -66,7 +66,9 @@ def build_server(
         *(transport, members, desk, conduct, barrier, arrivals, checkpoints, observer),
         *(dict, lambda: None),
     )
-    newcomers = Newcomers(transport, members, checkpoints, observer, part.copied, desk.dismiss)
+    newcomers = Newcomers(
+        transport, members, checkpoints, observer, part.copied, desk.dismiss, conduct.excuse
+    )
     scoring.attach(members, observer)
     desk.handlers |= {
         Kind.SPANS: Timelines(members, observer, settings.iterations).note,

@@ -23,7 +23,6 @@ from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints, worker_file
 from mdgan.storage.fence import Fence, Fenced
 from mdgan.storage.manifest import SERVER, Manifest
 from mdgan.storage.state_file import Damaged, StoredFile, write_state
-from mdgan.storage.whole_file import make_folder
 from mdgan.transport.server_end import ServerTransport
 
 _DRAIN_SECONDS = 30.0
@@ -41,11 +40,13 @@ class Standing:
         iteration: the last complete one.
         progress: what the algorithm counts, by its own names.
         seconds: since training began.
+        shut_out: the workers that may not take part any more.
     """
 
     iteration: int
     progress: Mapping[str, int]
     seconds: float
+    shut_out: Collection[int] = ()
 
 
 @dataclass
@@ -354,7 +355,7 @@ class ServerCheckpoints:
             return
         reach = self._observer.tracer.reach
         reach("write", standing.iteration)
-        folder = store.folder_of(standing.iteration)
+        folder = store.make_folder_of(standing.iteration)
         if before is not None:
             _lend(store.folder_of(before.iteration), folder, borrowed.values())
         files = {**borrowed, **opened.files}
@@ -372,6 +373,7 @@ class ServerCheckpoints:
             elsewhere=tuple(sorted(map(int, elsewhere))),
             settings=self._config,
             version=__version__,
+            shut_out=tuple(sorted(standing.shut_out)),
         )
         reach("manifest", standing.iteration)
         store.commit(manifest)
@@ -380,7 +382,6 @@ class ServerCheckpoints:
 
 def _lend(old: Path, new: Path, files: Iterable[StoredFile]) -> None:
     """Puts files of an earlier checkpoint into a later one, too."""
-    make_folder(new)
     for stored in files:
         if old != new and (old / stored.name).exists():
             (new / stored.name).unlink(missing_ok=True)

@@ -32,6 +32,11 @@ class Conduct:
         if worker not in self._excused:
             self._strikes[worker] = self.strikes_of(worker) + 1
 
+    def blame(self, workers: Iterable[int]) -> None:
+        """A strike for some workers, excused or not: what their host said makes no sense."""
+        for worker in workers:
+            self._strikes[worker] = self.strikes_of(worker) + 1
+
     def excuse(self, workers: Iterable[int]) -> None:
         """Workers go on with what others gave them: refusals are no strikes until one answers well.
 

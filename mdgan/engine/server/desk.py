@@ -7,6 +7,7 @@ from math import inf
 
 from mdgan import messages
 from mdgan.engine.server.attendance import Attendance
+from mdgan.engine.server.conduct import Conduct
 from mdgan.engine.server.membership import Membership
 from mdgan.errors import Interrupted
 from mdgan.messages import Message
@@ -27,7 +28,7 @@ NONSENSE = (
 
 
 class Desk:
-    """Takes in one event at a time. A host that sends nonsense is let go.
+    """Takes in one event at a time. A host that sends nonsense is let go, and has a strike more.
 
     Args:
         transport: the server's end.
@@ -35,6 +36,7 @@ class Desk:
         attendance: counts losses.
         observer: records what people should know.
         check_fence: raises `Fenced` if a later server has taken over.
+        conduct: counts strikes.
 
     Attributes:
         handlers: of every kind of message that hosts send on their own.
@@ -52,6 +54,7 @@ class Desk:
         attendance: Attendance,
         observer: RunObserver,
         check_fence: Callable[[], None],
+        conduct: Conduct,
     ) -> None:
         self.handlers: dict[str, Handler] = {
             messages.Kind.LEAVE: self._leave,
@@ -67,6 +70,7 @@ class Desk:
         self._attendance = attendance
         self._observer = observer
         self._check_fence = check_fence
+        self._conduct = conduct
 
     def take(self, event: ServerEvent | None) -> None:
         """Takes in one event, or None: there was no event for a while.
@@ -89,6 +93,8 @@ class Desk:
             self._observer.note(f"refused a host: {event.reason}")
         elif isinstance(event, Joined):
             self._join(event)
+        elif isinstance(event, Lost) and event.lied:
+            self._let_liar_go(event.peer, event.reason)
         elif isinstance(event, Lost):
             self.lose(event.peer, event.reason)
         elif isinstance(event, Received):
@@ -202,9 +208,23 @@ class Desk:
         try:
             handler(host, message)
         except NONSENSE as error:
-            self.drop(host, f"its {message.kind} message makes no sense ({error!r:.99})")
+            reason = f"its {message.kind} message makes no sense ({error!r:.99})"
+            self._let_liar_go(host, reason)
             return False
         return True
+
+    def _let_liar_go(self, host: int, reason: str) -> None:
+        """A host has said what no host of the run would: its link ends, and it has a strike more.
+
+        It comes back at once, so strikes are what keeps it from doing so without end.
+        """
+        member = self._members.member(host)
+        workers = [] if member is None else list(member.workers)
+        self._conduct.blame(workers)
+        for worker in filter(self._conduct.is_out, workers):
+            self.shut_out(worker, f"strike {self._conduct.strikes_of(worker)}: {reason}")
+        strikes = {worker: self._conduct.strikes_of(worker) for worker in workers}
+        self.drop(host, f"{reason}; strike {max(strikes.values(), default=0)}")
 
     def _note_spent(self, host: int, message: Message) -> None:
         ending, member = self._epsilon(host, message.fields["epsilon"]), self._members.member(host)

@@ -107,6 +107,8 @@ class Server:
         # What they hold may be what others gave them, which only the last server knew.
         self._engine.conduct.excuse(manifest.workers)
         self._replaces_another = replaces_another
+        if replaces_another:  # with --resume the user has started every host anew
+            self._members.kept_out.update(manifest.shut_out)
 
     def run(self) -> None:
         """Waits for all workers, trains, and says goodbye.
@@ -240,7 +242,8 @@ class Server:
         return {**self._part.state(), **under(_AVERAGE, average)}
 
     def _standing(self) -> Standing:
-        return Standing(self._iteration, self._part.progress(), self._observer.seconds())
+        so_far = self._part.progress(), self._observer.seconds()
+        return Standing(self._iteration, *so_far, frozenset(self._members.kept_out))
 
     def _tell_spans(self, *, at_end: bool = False) -> None:
         traffic, rows = self._transport.traffic, self._observer.tracer.take()

@@ -56,6 +56,7 @@ class Membership:
         mean_shard_size: m, in samples; known once training begins.
         fenced_by: the generation of a later server, as a host has told; else 0.
         checkpoint: what a newcomer needs to find its workers' files; None while workers train.
+        kept_out: the workers that may not take part any more.
         waits_for: whether training waits for a worker with some rank. Newcomers get such ranks
             first, and none is kept for the worker that is lost.
     """
@@ -73,6 +74,7 @@ class Membership:
         self.checkpoint: Mapping[str, Any] | None = None
         self.mean_shard_size = 0.0
         self.fenced_by = 0
+        self.kept_out: set[int] = set()
         self.waits_for: Callable[[int], bool] = lambda _rank: False
         self._expected = set(expected)
         self._identity = identity
@@ -86,7 +88,6 @@ class Membership:
         self._gone: dict[int, float] = {}
         self._arrived: set[int] = set()
         self._promised: dict[int, float] = {}
-        self._shut_out: set[int] = set()
         self._samples: dict[int, int] = {}
         self._classes: dict[int, list[int]] = {}
         self._begun = False
@@ -111,7 +112,9 @@ class Membership:
             ranks = hello.get("ranks")
             rank = self._promise_rank(None if ranks is None else [int(rank) for rank in ranks])
             if rank is None:
-                return self._why_no_rank(named=ranks is not None)
+                if ranks is not None:
+                    return "every rank that its certificate names is taken; wait, or issue another"
+                return f"all of the {self._most_ranks} ranks are taken; {_ALLOW_MORE}"
             return {**self._told, "identity": dict(self._identity), "rank": rank}
         return self._admit_host(hello) if purpose == "join" else _MALFORMED
 
@@ -125,7 +128,7 @@ class Membership:
         with self._lock:
             taken = {rank for ranks in self._admitted.values() for rank in ranks}
             taken |= {rank for rank, until in self._promised.items() if until > now}
-            taken |= self._shut_out
+            taken |= self.kept_out
             if self.checkpoint is not None and not self._begun:
                 taken |= self._expected  # a run that goes on: its workers are on their way
             held = {rank for rank, at in self._gone.items() if now - at < self._return_seconds}
@@ -137,11 +140,6 @@ class Membership:
             if rank is not None:
                 self._promised[rank] = now + _PROMISE_SECONDS
         return rank
-
-    def _why_no_rank(self, *, named: bool) -> str:
-        if named:
-            return "every rank that its certificate names is taken; wait, or issue another"
-        return f"all of the {self._most_ranks} ranks are taken; {_ALLOW_MORE}"
 
     def _admit_host(self, hello: Mapping[str, Any]) -> Mapping[str, Any] | str:
         said = read_hello(hello)
@@ -192,8 +190,8 @@ class Membership:
                 return f"rank {worker} is outside 1..{max(self._expected, default=0)}"
             if worker > self._most_ranks:
                 return f"rank {worker} is outside 1..{self._most_ranks}; {_ALLOW_MORE}"
-            if worker in self._shut_out and not (
-                is_the_same and not self._shut_out.issuperset(said.workers)
+            if worker in self.kept_out and not (
+                is_the_same and not self.kept_out.issuperset(said.workers)
             ):
                 return f"rank {worker} was shut out"
             if worker in taken and not returns:
@@ -226,7 +224,7 @@ class Membership:
             self._admitted[host] = workers  # again: its last link may have been lost after `admit`
             for worker in workers:
                 self._gone.pop(worker, None)
-        believed = sorted(set(workers) - self._shut_out)
+        believed = sorted(set(workers) - self.kept_out)
         self._members[host] = Member(believed, hello.get("listens"))
 
     def arrived(self, host: int) -> None:
@@ -273,7 +271,7 @@ class Membership:
     def shut_out(self, worker: int) -> int | None:
         """A worker may not take part any more; returns its host, None if that is gone already."""
         with self._lock:
-            self._shut_out.add(worker)
+            self.kept_out.add(worker)
         host = self.host_of().get(worker)
         if host is not None:
             self._members[host].workers.remove(worker)
@@ -290,14 +288,14 @@ class Membership:
 
     def missing(self) -> list[int]:
         """The expected ranks that have no link."""
-        return sorted(self._expected - set(self.workers()))
+        return sorted(self._expected - self.kept_out - set(self.workers()))
 
     def absent(self) -> list[int]:
         """The expected ranks that are not ready to take part."""
         ready = {
             n for member in self._members.values() if not member.arriving for n in member.workers
         }
-        return sorted(self._expected - ready)
+        return sorted(self._expected - self.kept_out - ready)
 
     def member(self, host: int) -> Member | None:
         """A live host, or None."""

@@ -1,7 +1,7 @@
 """Finds what hosts that have just joined lack, while training goes on."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from torch import Tensor
 
@@ -33,6 +33,7 @@ class Newcomers:
         observer: records which workers have joined.
         copied: see `ServerPart`; with None workers get no copies.
         dismiss: ends the link to a host that must not come back, given why.
+        excuse: is told of workers that go on with what another one gave them.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Newcomers:
         observer: RunObserver,
         copied: str | None,
         dismiss: Callable[[int, str], None],
+        excuse: Callable[[Iterable[int]], None],
     ) -> None:
         self._transport = transport
         self._members = members
@@ -50,6 +52,7 @@ class Newcomers:
         self._observer = observer
         self._copied = copied
         self._dismiss = dismiss
+        self._excuse = excuse
         self._needs: dict[int, list[int]] = {}  # host → its workers that lack a state
         self._asked: dict[int, int] = {}  # host → the host that was asked for a copy for it
         self._tries: dict[int, int] = {}  # host → how many copies it could not use
@@ -162,7 +165,11 @@ class Newcomers:
         return {} if copied is None else {n: t for n, t in state.items() if n.startswith(copied)}
 
     def _hand_over(self, host: int, states: Mapping[int, Mapping[str, Tensor]]) -> None:
-        """Gives a newcomer what it lacks; its workers that get nothing go on as they are."""
+        """Gives a newcomer what it lacks; its workers that get nothing go on as they are.
+
+        They are not to blame for what they are given, until they have answered well once.
+        """
+        self._excuse(states)
         self._transport.send(host, messages.adopt(self._members.iteration, states))
         for worker in self._needs[host]:
             self._given.setdefault(worker, []).append(time.monotonic())

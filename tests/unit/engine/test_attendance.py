@@ -53,6 +53,20 @@ def test_everything_is_counted_by_worker(stage: MakeStage) -> None:
     assert (refused["iteration"], refused["worker"], refused["strikes"]) == (4, 2, 1)
 
 
+def test_refusals_that_are_no_strikes_are_told_less_and_less_often(
+    stage: MakeStage,
+) -> None:
+    made = stage()
+    attendance = Attendance(made.members, made.observer)
+    for i in range(1, 101):
+        attendance.refused(i, 2, "NaN or Inf", 0)
+    attendance.refused(101, 1, "NaN or Inf", 1)
+    attendance.tell(101)
+    assert counts(made) == {"1": {"refused": 1}, "2": {"refused": 100}}
+    told = [event["iteration"] for event in made.events("refused")]
+    assert told == [1, 2, 4, 8, 16, 32, 64, 101]
+
+
 def test_a_short_delay_is_recorded_and_not_told(
     stage: MakeStage, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,9 +10,9 @@ from mdgan.engine.host.loop import HostFailed
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan.messages import BATCHES
 from mdgan.families.mdgan.worker import Judgement
-from mdgan.messages import Kind
+from mdgan.messages import Kind, Message
 from tests.processes import wait_until
-from tests.unit.engine.played import answer_of, answers_of, generator_after, hello
+from tests.unit.engine.played import answer_of, answers_of, feedback_of, generator_after, hello
 from tests.unit.engine.stage import Stage, copied, make_worker, same_state
 from tests.unit.gan import small
 
@@ -240,6 +240,50 @@ def test_who_is_shut_out_ends_and_stays_out(
     del made.hosts[2]
     made.finished(one)
     assert made.has_learnt(generator_after([[1]] * 3, [[1, 2], [1, 2], [1]]))
+
+
+def test_who_says_nonsense_again_and_again_is_shut_out(stage: MakeStage) -> None:
+    made = stage(iterations=4, strikes=3)
+    one, liar = made.begin_with((1,), (2,))
+    for strike in (1, 2, 3):
+        liar.send(Message(Kind.READY, 0, {"told": 3}))
+        liar.lost()
+        if strike < 3:
+            made.wait_for_event("lost", strike)
+            liar = made.play(2, key=liar.hello["key"], generation=1).ready()
+            made.wait_for_event("joined", strike)
+    made.wait_for_event("shut out")
+    reasons = [event["reason"] for event in made.events("lost")]
+    assert [reason[-10:] for reason in reasons] == ["; strike 1", "; strike 2"]
+    (event,) = made.events("shut out")
+    assert event["workers"] == [2]
+    assert event["reason"].startswith("strike 3: its READY message makes no sense")
+    with pytest.raises(BadInput, match="rank 2 was shut out"):
+        made.play(2, key=liar.hello["key"], generation=1)
+    made.finished(one)
+
+
+def test_a_newcomer_is_not_blamed_for_a_spoiled_copy(stage: MakeStage) -> None:
+    made = stage(iterations=4, strikes=1)
+    one, two = made.begin_with((1,), (2,))
+    for host in (one, two):
+        host.take(BATCHES, 1)
+    newcomer = made.play(3).lacks_everything()
+    order = two.take(Kind.COPY)
+    two.send(messages.state(order.iteration, {2: copied(8)}, "copy", 3))
+    newcomer.take(Kind.ADOPT)
+    newcomer.ready()
+    made.wait_for_event("joined")
+    for host in (one, two):
+        host.send(answer_of(host.number, 1))
+    for i in (2, 3):
+        newcomer.take(BATCHES, i)
+        newcomer.send(answers_of({3: torch.full_like(feedback_of(3, i), torch.nan)}, i))
+        for host in (one, two):
+            host.answer(i)
+    made.finished(one, two, newcomer)
+    assert not made.events("shut out")
+    assert {event["strikes"] for event in made.events("refused")} == {0}
 
 
 def test_leaving_is_no_loss(stage: MakeStage) -> None:

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from mdgan.errors import Interrupted
+from mdgan.errors import BadInput, Interrupted
+from mdgan.families.mdgan.messages import BATCHES
 from mdgan.families.mdgan.worker import Worker
 from mdgan.messages import Message
 from tests.processes import read_events
+from tests.unit.engine.played import answers_of, feedback_of
 from tests.unit.engine.stage import Stage, make_worker, same_state
 
 MakeStage = Callable[..., Stage]
@@ -259,6 +262,22 @@ def test_a_successor_goes_on_without_those_who_do_not_come(
     run(successor, ((1,), (3,)))
     assert [record["workers"] for record in successor.metrics()][-3:] == [2, 2, 2]
     assert successor.events("resumed")[0]["workers"].keys() == {"1", "3"}
+
+
+def test_a_successor_lets_no_worker_in_that_was_shut_out(stage: MakeStage, tmp_path: Path) -> None:
+    settings = {"num_workers": 3, "iterations": 6, "checkpoints": 3, "strikes": 1}
+    made = stage(keep=10, **settings)
+    liar = made.play(3).ready()
+    start(made, ((1,), (2,)))
+    liar.take(BATCHES)
+    liar.send(answers_of({3: torch.full_like(feedback_of(3, 1), torch.nan)}, 1))
+    made.finished(liar)
+    folder = as_after(made, 3, tmp_path / "died")
+    successor = stage(folder, goes_on=True, replaces_another=True, **settings)
+    with pytest.raises(BadInput, match="rank 3 was shut out"):
+        successor.play(3, generation=1)
+    run(successor, ((1,), (2,)))
+    assert [record["workers"] for record in successor.metrics()][-3:] == [2, 2, 2]
 
 
 def test_workers_that_lost_their_server_bring_their_own_states_to_its_successor(

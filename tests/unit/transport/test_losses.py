@@ -75,6 +75,7 @@ def test_a_host_that_breaks_the_rules_is_lost_and_nobody_else(frame: Frame, says
     event = network.server.receive(LONG)
     assert isinstance(event, Lost)
     assert event.peer == 2
+    assert event.lied == bool(says)  # what is no message looks like a cut connection
     assert says in event.reason
     assert isinstance(liar.receive(LONG), Lost)
     echo(network, hosts[1], 1)
@@ -92,6 +93,7 @@ def test_a_host_that_is_killed_is_lost_at_once(network: GrpcNetwork) -> None:
     assert isinstance(event, Lost)
     assert event.peer == 4
     assert event.reason.startswith("its connection closed")
+    assert not event.lied
     assert time.monotonic() - begin < QUICK.liveness / 2  # not by its silence
 
 
