@@ -44,13 +44,14 @@ from mdgan.gan.randomness import derive_seed, generator_for
 
 
 class Case(NamedTuple):
-    """One run."""
+    """One run; `hides`: free riders change a bit of every discriminator that they give away."""
 
     kind: str
     partition: str
     num_riders: int
     seed: int
     iterations: int
+    hides: bool = False
 
 
 class Outcome(NamedTuple):
@@ -89,7 +90,7 @@ def run(case: Case) -> Outcome:
     riders = set((drawn[: case.num_riders] + 1).tolist())
     for n in riders:
         workers[n] = RIDERS[case.kind](workers[n], derive_seed(case.seed, "hostile", n))
-    return score(settings, dataset, shards, workers, riders)
+    return score(settings, dataset, shards, workers, riders, hides=case.hides)
 
 
 def score(
@@ -98,6 +99,8 @@ def score(
     shards: Sequence[Shard],
     workers: dict[int, Worker],
     riders: set[int],
+    *,
+    hides: bool,
 ) -> Outcome:
     """Hardy et al., Algorithm 1, with scores after every iteration."""
     learner = make_generator_learner(settings, dataset.models, CPU)
@@ -128,6 +131,8 @@ def score(
             given = {n: workers[n].discriminator.digest() for n in moves}
             swap(settings, workers, number)
             taken = {n: workers[n].discriminator.digest() for n in moves.values()}
+            if hides:
+                taken = {n: f"{digest} and a bit" for n, digest in taken.items()}
             since = time.thread_time()
             handovers.note(moves, given, taken, host_of)
             spent += time.thread_time() - since
@@ -165,6 +170,7 @@ def in_words(kind: str, partition: str, num_riders: int, found: Sequence[Outcome
 @click.option("--riders", default="2,3", show_default=True, help="How many of the ten.")
 @click.option("--kinds", default=",".join(RIDERS), show_default=True)
 @click.option("--partitions", default="iid,sorted", show_default=True)
+@click.option("--hides", is_flag=True, help="Riders change a bit of what they give away.")
 @click.option("--jobs", default=2, show_default=True, help="Runs at the same time.")
 def main(
     iterations: int,
@@ -174,6 +180,7 @@ def main(
     riders: str,
     kinds: str,
     partitions: str,
+    hides: bool,
     jobs: int,
 ) -> None:
     """Looks for free riders on digits."""
@@ -195,7 +202,8 @@ def main(
         pending = []
         for row in rows:
             count = honest_seeds if row[0] == HONEST else seeds
-            cases = [Case(*row, seed, iterations) for seed in range(first_seed, first_seed + count)]
+            seeds_of_row = range(first_seed, first_seed + count)
+            cases = [Case(*row, seed, iterations, hides) for seed in seeds_of_row]
             pending.append([pool.submit(run, case) for case in cases])
         for row, futures in zip(rows, pending, strict=True):
             print(in_words(*row, [future.result() for future in futures]), flush=True)

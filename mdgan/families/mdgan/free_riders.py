@@ -46,9 +46,9 @@ _REST = 8
 """Where motion was looked at over fewer iterations than these, the server looks away for so many:
 an answer costs as much to look at where swaps are frequent."""
 _EAGER = 200
-_OFTEN, _SELDOM = 3, 6
+_OFTEN, _SELDOM = 3, 4
 """To save time the server looks whether answers heed their batch in every third of the first
-iterations, and from then on in every sixth: evidence comes quickly by then."""
+iterations, and from then on in every fourth: evidence comes quickly by then."""
 _MEMORY = 25
 """Figures of how many iterations say what is usual, and how far honest workers differ."""
 _MOST_OF_ONE = 8.0

@@ -138,7 +138,10 @@ def test_where_no_discriminator_changes_none_is_blamed() -> None:
 
 
 def test_why_it_is_accused_is_said() -> None:
-    assert "does not depend on the samples" in scored(Game({3: noise}).play(150)).why(3)
+    def wander(i: int, answer: Tensor, worker: int) -> Tensor:
+        return noise(i, answer, worker) + i
+
+    assert "does not depend on the samples" in scored(Game({3: wander}).play(150)).why(3)
     assert "does not change" in scored(Game({3: LIES["frozen"]}).play(150)).why(3)
 
 
