@@ -28,7 +28,16 @@ NOT_OURS = {
     *("--open-mode", "--kill-on-bad-exit", "--user", "--rm", "--build-arg", "--gpus"),
     *("--nnodes", "--max-restarts", "--rdzv-backend", "--rdzv-endpoint", "--head"),
     # Of benchmarks:
-    *("--attacks", "--before", "--first-seed", "--rules", "--clients", "--fraction", "--rounds"),
+    *(
+        "--attacks",
+        "--before",
+        "--hides",
+        "--first-seed",
+        "--rules",
+        "--clients",
+        "--fraction",
+        "--rounds",
+    ),
     *(
         "--batch-sizes",
         "--megabits",

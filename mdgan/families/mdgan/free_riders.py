@@ -43,8 +43,8 @@ from mdgan.records.rows import GUILTY
 _LONGEST = 16
 """Iterations over which motion is looked at where no swap comes earlier."""
 _REST = 8
-"""Where motion was looked at over fewer iterations than these, the server looks away for so many:
-an answer costs as much to look at where swaps are frequent."""
+"""Where motion was looked at over fewer iterations than these, the server rests for this many
+before it looks again: each look costs the same, also where swaps are frequent."""
 _EAGER = 200
 _OFTEN, _SELDOM = 3, 4
 """To save time the server looks whether answers heed their batch in every third of the first
