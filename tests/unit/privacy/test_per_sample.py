@@ -195,16 +195,13 @@ def test_weights_that_let_rounding_hide_a_gradient_gain_nothing(channels: int) -
 
     With 64 channels the norm comes from products of places, with 4 from those of channels.
     """
-    model = nn.Sequential(nn.Conv2d(1, channels, 1), nn.Conv2d(channels, channels, 3), nn.Flatten())
-    model.append(nn.Linear(channels * 16, 1))
-    given, hides, head = model[0], model[1], model[3]
+    given, hides = nn.Conv2d(1, channels, 1), nn.Conv2d(channels, channels, 3)
+    head = nn.Linear(channels * 16, 1)
+    model = nn.Sequential(given, hides, nn.Flatten(), head)
     signs = torch.tensor([1.0, -1.0]).repeat(channels * 8)
-    with torch.no_grad():
-        for weights, value in ((given.weight, 1e-5), (given.bias, 1.0), (hides.weight, 0.0)):
-            weights.fill_(value)
-        hides.bias.zero_()
-        head.weight.copy_(1e7 * signs)
-        head.bias.zero_()
+    values = (1e-5, 1.0, 0.0, 0.0, 1e7 * signs, 0.0)
+    for weights, value in zip(model.parameters(), values, strict=True):
+        weights.data.copy_(torch.as_tensor(value))
     for seed in range(8):
         images = torch.rand(1, 1, 6, 6, generator=torch.Generator().manual_seed(seed)) * 2 - 1
         found = clipped_sum_by_layer(model, rules(), Samples(images), 1.0)
