@@ -67,7 +67,9 @@ def audit_run(
     if not steps:
         left_out["updates and feedback"] = "--steps 0"
     elif has_budgets(target.settings):
-        left_out["updates and feedback"] = "only the worker can add the noise of its secret to them"
+        left_out["updates and feedback"] = (
+            "the noise on them is made of a secret that the run does not have"
+        )
     elif target.discriminators:
         for inversion, shown in invert_all(target, seed, steps, left_out, _tell):
             inversions.append(inversion)

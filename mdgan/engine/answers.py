@@ -37,6 +37,8 @@ class AnswerForm:
         steps: of a unit, in which hosts add answers up and mask the sums (`masked_answers.py`); 0
             if the server may see every answer.
         most: with `steps`, the values of an answer must be below this one.
+        most_norm: no answer is longer than that, if it is known: then what is usual does not
+            matter, and whether an answer is used depends on it alone.
     """
 
     kind: str
@@ -46,6 +48,7 @@ class AnswerForm:
     beside: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     steps: float = 0.0
     most: float = 0.0
+    most_norm: float | None = None
 
 
 @dataclass
@@ -70,7 +73,8 @@ class Answers:
 
     def mean_losses(self) -> Tensor:
         """J_disc and J_gen of every worker that answered, float32 [N, 2], in increasing worker."""
-        return torch.stack([self.losses[worker] for worker in sorted(self.losses)])
+        losses = [self.losses[worker] for worker in sorted(self.losses)]
+        return torch.stack(losses) if losses else torch.empty(0, 2)
 
     def of(self, workers: Collection[int]) -> "Answers":
         """Those of some workers; a sum is theirs if all its parts are."""

@@ -143,6 +143,14 @@ class ServerPart(ABC):
             ended: whether it was to be the end of training then.
         """
 
+    @property
+    def over(self) -> bool:
+        """Whether training ends here, although iterations may be left."""
+        return False
+
+    def close(self) -> None:
+        """Training is over, however it ended: what the part holds open is closed."""
+
     def handlers(self) -> Mapping[str, ServerHandler]:
         """By kind of message, what takes it in; answers in `form` are not among them."""
         return {}

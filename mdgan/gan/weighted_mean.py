@@ -56,18 +56,39 @@ def average(
     if len(tensors) == 1 and not sums:
         (tensor,) = tensors.values()
         return tensor.double()
-    workers = sorted(tensors)
     answered = [*tensors, *(worker for part in sums for worker in part.workers)]
-    total = total_weight({worker: weights[worker] for worker in answered})
+    return total(
+        tensors, sums, weights, total_weight({worker: weights[worker] for worker in answered})
+    )
 
-    def mean(*parts: Tensor) -> Tensor:
+
+def total(
+    tensors: Mapping[int, Tensor],
+    sums: Sequence[PartialSum],
+    weights: Mapping[int, float],
+    divisor: float = 1.0,
+) -> Tensor:
+    """Σ w_k · x_k over all workers that answered, at least one; see `average`.
+
+    Args:
+        tensors: x_k of the workers that answered for themselves, float32.
+        sums: of the tensors of the others, from `weighted_sum`.
+        weights: w_k of those that answered for themselves.
+        divisor: by which the sum is divided.
+
+    Returns:
+        float64, of one tensor's shape.
+    """
+    workers = sorted(tensors)
+
+    def add_up(*parts: Tensor) -> Tensor:
         singles = zip(parts, (weights[worker] for worker in workers), strict=False)
         addends = (_in_steps(part, weight) for part, weight in singles)
         added = (part.double() * STEPS_PER_UNIT for part in parts[len(workers) :])
-        return _sum(chain(addends, added)).div_(STEPS_PER_UNIT).div_(total)
+        return _sum(chain(addends, added)).div_(STEPS_PER_UNIT).div_(divisor)
 
     given = [*(tensors[worker] for worker in workers), *(part.total for part in sums)]
-    return _part_by_part(torch.float64, given, mean)
+    return _part_by_part(torch.float64, given, add_up)
 
 
 def total_weight(weights: Mapping[int, float]) -> float:

@@ -213,7 +213,7 @@ def _with_budgets(prepared: Prepared) -> Prepared:
     shards = {rank: prepared.shard(rank) for rank in prepared.ranks.workers()}
     sizes = {rank: len(shard) for rank, shard in shards.items()}
     check_delta(prepared.launch.require, prepared.settings, sizes)
-    told = check_budgets(prepared.settings, shards)
+    told = check_budgets(prepared.settings, shards, serves=prepared.ranks.serves)
     return replace(prepared, warnings=(*prepared.warnings, *told))
 
 

@@ -1,9 +1,7 @@
 """What a machine checks and opens for differential privacy, before its workers train."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -20,12 +18,10 @@ from mdgan.gan.randomness import RandomState
 from mdgan.models.check import compares_samples
 from mdgan.models.minibatch_discrimination import MinibatchDiscrimination
 from mdgan.privacy.accountant import check_installed, epsilon_of
-from mdgan.privacy.budget import Budget, open_budget, plan_of
-from mdgan.privacy.ledger import fingerprint, read
+from mdgan.privacy.budget import Budget, Schedule, clients_ledger, open_budget, plan_of
+from mdgan.privacy.ledger import Content, fingerprint, ledger_folder, read
 from mdgan.privacy.per_sample import per_sample_gradients, still
-from mdgan.privacy.real_half import rate_of
 from mdgan.privacy.settings import TELLABLE, PrivacySettings
-from mdgan.settings.machine import path_of
 
 CLASSES, FEATURES = TELLABLE[:2]
 """What hosts tell outside of training."""
@@ -62,26 +58,6 @@ def why_untold(settings: RunSettings) -> str:
     return "it tells nothing of its samples that no noise covers (--dp-tell features would)"
 
 
-def ledger_folder(settings: PrivacySettings) -> Path:
-    """Where this machine remembers what its samples have spent.
-
-    Raises:
-        BadInput: the user has no home folder and names none.
-    """
-    if settings.dp_ledger is not None:
-        return path_of(settings.dp_ledger)
-    given = os.environ.get("XDG_STATE_HOME", "")
-    try:
-        # The XDG specification: relative paths there are to be ignored.
-        base = Path(given) if Path(given).is_absolute() else Path.home() / ".local" / "state"
-    except RuntimeError as error:
-        raise BadInput(
-            f"{settings.dp_flag}: there is no home folder to remember in what samples have spent; "
-            "give --dp-ledger DIR"
-        ) from error
-    return base / "mdgan" / "privacy"
-
-
 def open_budgets(settings: RunSettings, shards: Mapping[int, Shard]) -> dict[int, Budget]:
     """The budgets of workers, by rank; empty without noise.
 
@@ -92,7 +68,7 @@ def open_budgets(settings: RunSettings, shards: Mapping[int, Shard]) -> dict[int
     Raises:
         BadInput: one is too small for a step, or its ledger cannot be had.
     """
-    if not isinstance(settings, PrivacySettings) or not settings.has_dp:
+    if not isinstance(settings, PrivacySettings) or not settings.hides_samples:
         return {}
     folder, budgets = ledger_folder(settings), dict[int, Budget]()
     try:
@@ -106,12 +82,13 @@ def open_budgets(settings: RunSettings, shards: Mapping[int, Shard]) -> dict[int
     return budgets
 
 
-def check_budgets(settings: RunSettings, shards: Mapping[int, Shard]) -> list[str]:
-    """Checks that the workers of this machine may take a step; writes nothing.
+def check_budgets(settings: RunSettings, shards: Mapping[int, Shard], *, serves: bool) -> list[str]:
+    """Checks that those who spend on this machine may take a step; writes nothing.
 
     Args:
         settings: of the run.
         shards: by rank.
+        serves: whether the server is here.
 
     Returns:
         Warnings, one line each.
@@ -119,7 +96,11 @@ def check_budgets(settings: RunSettings, shards: Mapping[int, Shard]) -> list[st
     Raises:
         BadInput: they may not, or Opacus is not there.
     """
-    if not isinstance(settings, PrivacySettings) or not settings.has_dp or not shards:
+    if not isinstance(settings, PrivacySettings) or not settings.has_dp:
+        return []
+    if settings.keeps_ledger and settings.num_roaming is None:
+        _check_distinct(settings, shards)
+    if not (serves if settings.hides_clients else shards):
         return []
     if settings.dp_noise == 0:
         return ["--dp-noise 0: without noise nothing is private"]
@@ -130,12 +111,30 @@ def check_budgets(settings: RunSettings, shards: Mapping[int, Shard]) -> list[st
             "--dp-repeatable: the noise comes from --seed, which the server knows, so nothing is "
             "private; for tests and data that are public"
         )
-    if settings.keeps_ledger and lets_workers_share(settings.partition):
+    if settings.hides_clients:
+        return warnings + _check_clients(settings)
+    return warnings + _check_samples(settings, shards)
+
+
+def _check_distinct(settings: RunSettings, shards: Mapping[int, Shard]) -> None:
+    """Checks that no two workers here hold the same samples."""
+    assert isinstance(settings, PrivacySettings)
+    if lets_workers_share(settings.partition):
         raise BadInput(
             f"--partition {settings.partition}: with {settings.dp_flag} no two workers may hold "
             "the same sample, which would lose what both spend; use another scheme"
         )
     holders: dict[str, int] = {}
+    for rank, shard in shards.items():
+        if (other := holders.setdefault(fingerprint(shard), rank)) != rank:
+            raise BadInput(
+                f"{settings.dp_flag}: ranks {other} and {rank} hold the same samples, which would "
+                "lose twice as much; give each worker samples of its own"
+            )
+
+
+def _check_samples(settings: PrivacySettings, shards: Mapping[int, Shard]) -> list[str]:
+    warnings = []
     for rank, shard in shards.items():
         if settings.dp_delta is not None and settings.dp_delta * len(shard) >= 1:
             warnings.append(
@@ -143,26 +142,44 @@ def check_budgets(settings: RunSettings, shards: Mapping[int, Shard]) -> list[st
                 f"its {len(shard):,} samples and still keep to it; below {0.1 / len(shard):.1g} is "
                 "usual"
             )
-        rate = rate_of(settings.batch_size, len(shard))
+        schedule = Schedule.of_samples(rank, len(shard), settings)
         path = ledger_folder(settings) / f"{fingerprint(shard)}.json"
         if settings.dp_repeatable:
-            plan_of(settings, rank, rate, None, path)
+            plan_of(settings, schedule, None, path)
             continue
-        if (other := holders.setdefault(path.stem, rank)) != rank:
-            raise BadInput(
-                f"{settings.dp_flag}: ranks {other} and {rank} hold the same samples, which would "
-                "lose twice as much; give each worker samples of its own"
-            )
         content = read(path)
-        plan = plan_of(settings, rank, rate, content, path)
-        if content is not None and content.taken:
-            charges, delta = content.charges, settings.dp_delta or 0.0
-            spent = epsilon_of(charges, delta, settings.dp_accountant)
-            warnings.append(
-                f"{settings.dp_flag}: the samples of rank {rank} have spent {spent:.3g} before; "
-                f"{plan.until - content.taken:,} steps with noise {plan.noise:.3g} are left"
-            )
+        plan = plan_of(settings, schedule, content, path)
+        if spent := _spent_before(settings, schedule, content):
+            left = plan.until - (content.taken if content else 0)
+            warnings.append(f"{spent}; {left:,} steps with noise {plan.noise:.3g} are left")
     return warnings
+
+
+def _check_clients(settings: PrivacySettings) -> list[str]:
+    """As `_check_samples`; how many rounds there will be is not known yet."""
+    assert isinstance(settings, RunSettings)
+    schedule = Schedule.of_clients(settings.dataset, settings.participation, 1)
+    path, warnings = clients_ledger(settings, schedule), []
+    content = None if settings.dp_repeatable else read(path)
+    plan_of(settings, schedule, content, path)
+    number = settings.num_roaming or settings.num_workers
+    if settings.dp_delta is not None and settings.dp_delta * number >= 1:
+        warnings.append(
+            f"--dp-delta {settings.dp_delta:g}: with that, the run may give away one of {number:,} "
+            f"clients and still keep to it; below {0.1 / number:.1g} is usual"
+        )
+    if spent := _spent_before(settings, schedule, content):
+        warnings.append(f"{spent}; ledger {path}")
+    return warnings
+
+
+def _spent_before(settings: PrivacySettings, schedule: Schedule, content: Content | None) -> str:
+    """What the user should know of earlier runs; empty if there were none."""
+    if content is None or not content.taken:
+        return ""
+    delta = settings.dp_delta or 0.0
+    spent = epsilon_of(content.charges, delta, settings.dp_accountant)
+    return f"{settings.dp_flag}: {schedule.whose} have spent {spent:.3g} before"
 
 
 def check_discriminator(settings: RunSettings, models: Models) -> None:
@@ -173,7 +190,7 @@ def check_discriminator(settings: RunSettings, models: Models) -> None:
     """
     if not isinstance(settings, PrivacySettings) or not settings.draws_poisson:
         return
-    asked = settings.dp_flag or "--batch-sampling poisson"
+    asked = settings.poisson_flag
     model, source = build_model(models.discriminator, 0), models.source
     for name, layer in model.named_modules():
         for kind, way_out in _MIXING.items():

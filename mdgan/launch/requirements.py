@@ -122,6 +122,8 @@ def _lacks(requirement: str, settings: RunSettings) -> str:
     private = isinstance(settings, PrivacySettings) and settings.keeps_ledger
     if not isinstance(settings, PrivacySettings) or not private:
         return "the run has no differential privacy (--dp-epsilon)"
+    if settings.hides_clients:
+        return "the server adds the noise (--dp-unit client), which this machine cannot see"
     name, _, most = requirement.partition("<=")
     if not most:
         return ""

@@ -22,7 +22,7 @@ from mdgan.observe.record_writer import RecordWriter
 from mdgan.observe.tracer import OnPhase, Tracer
 from mdgan.observe.trackers import Trackers
 from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
-from mdgan.records.rows import Fetching, Losses, Profile, Scores, typed
+from mdgan.records.rows import Fetching, Losses, Profile, Scores, typed, whose
 from mdgan.records.run_directory import AVERAGE_FILE, GENERATOR_FILE, RunDirectory
 from mdgan.records.values import count, passed, said_left_out
 from mdgan.records.values import number as finite
@@ -150,7 +150,7 @@ class RunObserver:
         Args:
             number: i, from 1.
             losses: float32 [N, 2], J_disc and J_gen of each of the N workers that answered. What
-                is not finite is left out of the means.
+                is not finite is left out of the means. Empty if they are not told.
             workers: their numbers, in the same order.
             staleness: by worker, the steps of the generator between its batches and each answer.
             riding: by worker, its score for free riding.
@@ -162,7 +162,7 @@ class RunObserver:
         if log or show:
             discriminator_loss, generator_loss = finite_means(losses).tolist()
         if show:
-            self._progress.show(number, (generator_loss, discriminator_loss))
+            self._progress.show(number, (generator_loss, discriminator_loss) if len(losses) else ())
         if log:
             record: dict[str, Any] = {
                 "iteration": number,
@@ -179,7 +179,8 @@ class RunObserver:
             if riding:
                 record["riding"] = {n: round(score, 2) for n, score in riding.items()}
             self._write(lambda: self._run.append_metrics(record))
-            scalars = {"loss/generator": generator_loss, "loss/discriminator": discriminator_loss}
+            means = {"loss/generator": generator_loss, "loss/discriminator": discriminator_loss}
+            scalars = means if len(losses) else {}
             self._trackers.scalars(number, {**scalars, "workers": len(losses)})
             self._losses.append(typed(record, Losses))
             self._diagnose(number)
@@ -274,7 +275,7 @@ class RunObserver:
                 self.event(name, **checked)
 
     def spent(self, iteration: int, epsilon: Mapping[int, float]) -> None:
-        """Records what the samples of some workers have spent: ε by worker, after an iteration."""
+        """Records what the samples of workers, or all clients, have spent after an iteration."""
         self._spent |= epsilon
         self.event("epsilon", iteration, epsilon={n: round(e, 4) for n, e in epsilon.items()})
         self._remark()
@@ -396,4 +397,4 @@ def _in_words(record: Mapping[str, Any]) -> str:
 def _spent_in_words(spent: Mapping[int, float]) -> str:
     """The summary's line about privacy, or nothing if there is none."""
     most = max(spent, key=spent.__getitem__, default=0)
-    return f"  privacy    ε {spent[most]:.2f} at most (rank {most})\n" if spent else ""
+    return f"  privacy    ε {spent[most]:.2f} at most ({whose(most)})\n" if spent else ""

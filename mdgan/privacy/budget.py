@@ -1,5 +1,6 @@
-"""What a worker's samples may spend in a run, and what they have spent."""
+"""What a worker's samples, or clients as wholes, may spend in a run, and what they have spent."""
 
+import hashlib
 import json
 import time
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from torch import Tensor
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import derive_seed
 from mdgan.privacy.accountant import Charge, epsilon_of, joined, noise_for, steps_for
-from mdgan.privacy.ledger import Content, Ledger, Plan, Sampled, fingerprint
+from mdgan.privacy.ledger import Content, Ledger, Plan, Sampled, fingerprint, ledger_folder
 from mdgan.privacy.real_half import PoissonHalf, SeededSteps, rate_of
 from mdgan.privacy.settings import PrivacySettings
 
@@ -31,6 +32,51 @@ class Spent(NamedTuple):
 
     epsilon: float
     noise: float
+
+
+class Schedule(NamedTuple):
+    """The steps of a run.
+
+    Attributes:
+        whose: they are, in words for messages: `the samples of rank 3`.
+        rate: q.
+        num_units: how many iterations, or rounds, are planned.
+        unit: steps of each.
+    """
+
+    whose: str
+    rate: float
+    num_units: int
+    unit: int = 1
+
+    @property
+    def planned(self) -> int:
+        """How many steps are planned."""
+        return self.num_units * self.unit
+
+    @classmethod
+    def of_samples(cls, rank: int, num_samples: int, settings: PrivacySettings) -> "Schedule":
+        """Of a worker's samples.
+
+        Args:
+            rank: the worker's number.
+            num_samples: n.
+            settings: of the run.
+        """
+        rate = rate_of(settings.batch_size, num_samples)
+        whose = f"the samples of rank {rank}"
+        return cls(whose, rate, settings.iterations, settings.local_steps)
+
+    @classmethod
+    def of_clients(cls, dataset: str, participation: float, num_rounds: int) -> "Schedule":
+        """Of all clients as wholes: each round is a step.
+
+        Args:
+            dataset: the name of their data.
+            participation: q.
+            num_rounds: of the run.
+        """
+        return cls(f"the clients of {dataset}", participation, num_rounds)
 
 
 class Budget:
@@ -67,6 +113,12 @@ class Budget:
     def noise(self) -> float:
         """σ."""
         return self._of_a_step.noise
+
+    @property
+    def taken(self) -> int:
+        """How many steps were taken, in all runs that are remembered."""
+        steps = self._steps
+        return steps.content.taken if isinstance(steps, Ledger) else steps.count
 
     @property
     def over(self) -> bool:
@@ -143,19 +195,20 @@ def make_half(
     """
     if not settings.draws_poisson:
         return None
-    steps = budget or SeededSteps(_known_to_all(settings.seed, rank, *stream))
+    steps = budget or SeededSteps(known_to_all(settings.seed, rank, *stream))
     noise = 0.0 if budget is None else budget.noise
     return PoissonHalf(
         shard,
         steps,
         settings.batch_size,
-        clip=settings.clip,
+        clip=settings.clip if settings.hides_samples else inf,
         noise=noise,
         tells_loss=settings.tells("losses"),
     )
 
 
-def _known_to_all(seed: int, rank: int, *stream: int) -> bytes:
+def known_to_all(seed: int, rank: int, *stream: int) -> bytes:
+    """What steps have instead of a secret where all may know their numbers; rank 0 for rounds."""
     return derive_seed(seed, "real halves", rank, *stream).to_bytes(8, "big")
 
 
@@ -173,58 +226,109 @@ def open_budget(
     Raises:
         BadInput: it is too small for a step, or its ledger cannot be had.
     """
-    if not settings.has_dp or settings.dp_noise == 0:
+    if not settings.hides_samples or settings.dp_noise == 0:
         return None
-    rate = rate_of(settings.batch_size, len(shard))
+    schedule = Schedule.of_samples(rank, len(shard), settings)
     if settings.dp_repeatable:
-        noise, allowed = plan(settings, rank, rate, ())
-        steps = SeededSteps(_known_to_all(settings.seed, rank))
-        return Budget(steps, settings, noise, rate, (), allowed)
-    ledger = Ledger(folder, fingerprint(shard))
+        return _repeatable(settings, schedule, SeededSteps(known_to_all(settings.seed, rank)))
+    return _remembered(settings, schedule, Ledger(folder, fingerprint(shard)))
+
+
+def open_clients_budget(
+    settings: PrivacySettings, schedule: Schedule, repeatable: SeededSteps, taken: int
+) -> Budget | None:
+    """What clients as wholes may spend in a run; None if there is no noise.
+
+    A round is reserved by itself: it is long.
+
+    Args:
+        settings: of the run.
+        schedule: from `Schedule.of_clients`.
+        repeatable: steps for `--dp-repeatable`.
+        taken: how many the run knows of.
+
+    Raises:
+        BadInput: it is too small for a round, or the ledger cannot be had, or is not the run's.
+    """
+    if not settings.hides_clients or settings.dp_noise == 0:
+        return None
+    if settings.dp_repeatable:
+        return _repeatable(settings, schedule, repeatable)
+    path = clients_ledger(settings, schedule)
+    in_use = (
+        f"another run spends of {schedule.whose}; wait for its end, or give --dp-ledger DIR if "
+        "these are others"
+    )
+    ledger = Ledger(path.parent, path.stem, 1, in_use)
+    if ledger.content.taken < taken:
+        ledger.close()
+        raise BadInput(
+            f"--dp-ledger {path}: knows of {ledger.content.taken:,} rounds of {schedule.whose}, "
+            f"and this run alone has had {taken:,}; copy the file from the machine of its server"
+        )
+    return _remembered(settings, schedule, ledger)
+
+
+def clients_ledger(settings: PrivacySettings, schedule: Schedule) -> Path:
+    """The ledger of all clients with data of one name.
+
+    The server does not know what they hold. Where other clients have data of the same name the
+    ledger counts too much, and never too little.
+    """
+    name = hashlib.sha256(schedule.whose.encode()).hexdigest()
+    return ledger_folder(settings) / f"{name}.json"
+
+
+def _repeatable(settings: PrivacySettings, schedule: Schedule, steps: SeededSteps) -> Budget:
+    noise, allowed = plan(settings, schedule, ())
+    budget = Budget(steps, settings, noise, schedule.rate, (), allowed)
+    budget.load_state(steps.state())
+    return budget
+
+
+def _remembered(settings: PrivacySettings, schedule: Schedule, ledger: Ledger) -> Budget:
     try:
         content = ledger.content
-        planned = plan_of(settings, rank, rate, content, ledger.path)
-        ledger.begin(planned, rate)
+        planned = plan_of(settings, schedule, content, ledger.path)
+        ledger.begin(planned, schedule.rate)
     except BaseException:
         ledger.close()
         raise
     allowed = planned.until - content.taken
-    return Budget(ledger, settings, planned.noise, rate, content.charges, allowed)
+    return Budget(ledger, settings, planned.noise, schedule.rate, content.charges, allowed)
 
 
 def plan_of(
-    settings: PrivacySettings, rank: int, rate: float, content: Content | None, path: Path
+    settings: PrivacySettings, schedule: Schedule, content: Content | None, path: Path
 ) -> Plan:
-    """What a worker may do, by its ledger: it goes on with the last plan if that is the same.
+    """What steps may be taken, by their ledger: it goes on with the last plan if that is the same.
 
     Args:
         settings: of the run.
-        rank: for messages.
-        rate: q.
+        schedule: the run's steps.
         content: of the ledger; None if there is none yet.
         path: of the ledger, for messages.
 
     Raises:
-        BadInput: not even one step is left.
+        BadInput: not even one iteration, or round, is left.
     """
     asked = json.dumps(
         [
             *(settings.dp_epsilon, settings.dp_delta, settings.dp_noise, settings.dp_accountant),
-            *(rate, settings.iterations, settings.local_steps),
+            *(schedule.rate, schedule.num_units, schedule.unit),
         ]
     )
     earlier, taken = ((), 0) if content is None else (content.charges, content.taken)
     last = None if content is None else content.plan
-    if last is not None and last.asked == asked and taken + settings.local_steps <= last.until:
+    if last is not None and last.asked == asked and taken + schedule.unit <= last.until:
         return last
-    noise, allowed = plan(settings, rank, rate, earlier, path)
+    noise, allowed = plan(settings, schedule, earlier, path)
     return Plan(asked, noise, taken + allowed)
 
 
 def plan(
     settings: PrivacySettings,
-    rank: int,
-    rate: float,
+    schedule: Schedule,
     earlier: tuple[Charge, ...],
     ledger: Path | None = None,
 ) -> tuple[float, int]:
@@ -232,36 +336,35 @@ def plan(
 
     Args:
         settings: of the run.
-        rank: for messages.
-        rate: q.
+        schedule: the run's steps.
         earlier: what was charged before.
         ledger: where that stands.
 
     Raises:
-        BadInput: not even one iteration.
+        BadInput: not even one iteration, or round.
     """
     epsilon, delta, kind = settings.dp_epsilon, settings.dp_delta or 0.0, settings.dp_accountant
-    planned = settings.iterations * settings.local_steps
+    whose, rate, planned = schedule.whose, schedule.rate, schedule.planned
     if epsilon is None:
         return settings.dp_noise or inf, _MOST_STEPS
     spent = epsilon_of(earlier, delta, kind)
     where = "" if ledger is None else f" (ledger {ledger})"
     if spent >= epsilon:
         raise BadInput(
-            f"--dp-epsilon {epsilon:g}: the samples of rank {rank} have spent {spent:.3g} before"
-            f"{where}; give more, or where the data are public, --dp-repeatable"
+            f"--dp-epsilon {epsilon:g}: {whose} have spent {spent:.3g} before{where}; give more, "
+            "or where the data are public, --dp-repeatable"
         )
     if settings.dp_noise is None:
         try:
             return noise_for(epsilon, delta, rate, planned, earlier, kind), planned
         except BadInput as error:
-            before = f"; before, rank {rank} has spent {spent:.3g}{where}" if spent else ""
+            before = f"; before, {whose} have spent {spent:.3g}{where}" if spent else ""
             raise BadInput(f"{error}{before}") from error
     noise = settings.dp_noise
     allowed = steps_for(epsilon, delta, rate, noise, earlier, kind, planned)
-    if allowed < settings.local_steps:
+    if allowed < schedule.unit:
         raise BadInput(
-            f"--dp-epsilon {epsilon:g}: too small for one step of rank {rank} with --dp-noise "
+            f"--dp-epsilon {epsilon:g}: too small for one step of {whose} with --dp-noise "
             f"{noise:g}{', after ' + format(spent, '.3g') + where if spent else ''}; give more of "
             "either"
         )

@@ -1,4 +1,4 @@
-"""What the samples of a worker have spent, on the worker's own machine.
+"""What was spent: by a worker's samples, on its own machine; by clients, on the server's.
 
 A file for each shard, named by what the shard holds and not by a rank or a run: it holds the secret
 that noise is made of, and how many steps may have been taken. Steps are reserved in blocks before
@@ -24,10 +24,15 @@ from mdgan.errors import BadInput, cannot_write
 from mdgan.gan.labels import Samples
 from mdgan.privacy.accountant import Charge, joined
 from mdgan.privacy.random_stream import SECRET_BYTES, step_key
+from mdgan.privacy.settings import PrivacySettings
+from mdgan.settings.machine import path_of
 from mdgan.storage.whole_file import make_folder, whole_file
 
 BLOCK = 64
 """Steps that are reserved at once."""
+_SAME_SAMPLES = (
+    "another worker of this machine trains on the same samples; give each worker samples of its own"
+)
 _PROBED = 64
 _PRIVATE = 0o600
 _VERSION = 1
@@ -101,19 +106,44 @@ def fingerprint(shard: Sampled) -> str:
     return digest.hexdigest()
 
 
+def ledger_folder(settings: PrivacySettings) -> Path:
+    """Where this machine remembers what its samples have spent.
+
+    Raises:
+        BadInput: the user has no home folder and names none.
+    """
+    if settings.dp_ledger is not None:
+        return path_of(settings.dp_ledger)
+    given = os.environ.get("XDG_STATE_HOME", "")
+    try:
+        # The XDG specification: relative paths there are to be ignored.
+        base = Path(given) if Path(given).is_absolute() else Path.home() / ".local" / "state"
+    except RuntimeError as error:
+        raise BadInput(
+            f"{settings.dp_flag}: there is no home folder to remember in what samples have spent; "
+            "give --dp-ledger DIR"
+        ) from error
+    return base / "mdgan" / "privacy"
+
+
 class Ledger:
     """The file of one shard, held by one process at a time.
 
     Args:
         folder: of the ledgers of this machine.
         name: of the shard, from `fingerprint`.
+        block: how many steps are reserved at once.
+        in_use: what it means that another process holds it, and the way out.
 
     Raises:
         BadInput: another process holds it, or it cannot be read or written.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(
+        self, folder: Path, name: str, block: int = BLOCK, in_use: str = _SAME_SAMPLES
+    ) -> None:
         self.path = folder / f"{name}.json"
+        self._block = block
         try:
             make_folder(folder)
             self._lock = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT, _PRIVATE)
@@ -123,10 +153,7 @@ class Ledger:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock)
-            raise BadInput(
-                f"--dp-ledger {self.path}: another worker of this machine trains on the same "
-                "samples; give each worker samples of its own"
-            ) from error
+            raise BadInput(f"--dp-ledger {self.path}: {in_use}") from error
         try:
             content = read(self.path) or Content(secrets.token_hex(SECRET_BYTES), [])
             self._secret = bytes.fromhex(content.secret)
@@ -163,7 +190,7 @@ class Ledger:
         """
         if self._taken >= self._reserved:
             try:
-                self._write(self._taken + BLOCK)
+                self._write(self._taken + self._block)
             except OSError as error:
                 raise BadInput(cannot_write(f"--dp-ledger {self.path}", error)) from error
         return step_key(self._secret, self._taken, use)

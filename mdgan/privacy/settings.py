@@ -59,7 +59,8 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
     dp_epsilon: float | None = setting(
         None,
         "Differential privacy of each worker's samples: noise such that what leaves the worker "
-        "tells of none of them more than epsilon allows. A worker that has spent it leaves.",
+        "tells of none of them more than epsilon allows. A worker that has spent it leaves. See "
+        "--dp-unit for clients as wholes.",
         number(lambda e: 0 < e < inf, "must be above 0; leave it out for no privacy"),
         metavar="E",
         symbol="ε",
@@ -68,7 +69,8 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
     )
     dp_delta: float | None = setting(
         None,
-        "The probability with which epsilon may not hold; below 1 / a worker's number of samples.",
+        "The probability with which epsilon may not hold; below 1 / a worker's number of samples, "
+        "or 1 / the number of clients.",
         number(lambda d: 0 < d < 1, "must be above 0 and below 1, such as 0.00001"),
         metavar="D",
         symbol="δ",
@@ -86,7 +88,8 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
     )
     dp_clip: float | None = setting(
         None,
-        "The norm to which the gradient of each real sample is cut; inf for none.",
+        "The norm to which the gradient of each real sample is cut, or each client's update; inf "
+        "for none.",
         number(lambda clip: clip > 0, "must be above 0; inf cuts nothing"),
         metavar="C",
         symbol="C",
@@ -135,6 +138,16 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         return self.dp_epsilon is not None or self.dp_noise is not None
 
     @property
+    def hides_clients(self) -> bool:
+        """Whether the server adds the noise, which hides each client as a whole."""
+        return False
+
+    @property
+    def hides_samples(self) -> bool:
+        """Whether workers add the noise, which hides each of their samples."""
+        return self.has_dp and not self.hides_clients
+
+    @property
     def keeps_ledger(self) -> bool:
         """Whether there is noise whose numbers must never come twice."""
         return self.has_dp and self.dp_noise != 0 and not self.dp_repeatable
@@ -142,7 +155,12 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
     @property
     def draws_poisson(self) -> bool:
         """Whether real batches are drawn by Poisson sampling."""
-        return self.has_dp or self.batch_sampling == "poisson"
+        return self.hides_samples or self.batch_sampling == "poisson"
+
+    @property
+    def poisson_flag(self) -> str:
+        """What the user asked for that with."""
+        return self.dp_flag if self.hides_samples else "--batch-sampling poisson"
 
     @property
     def clip(self) -> float:
@@ -181,20 +199,20 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
                 )
         elif isinf(self.clip):
             raise BadInput(
-                f"--dp-clip inf: {self.dp_flag} needs a bound for each sample's gradient; give "
-                "one, such as 1"
+                f"--dp-clip inf: {self.dp_flag} needs a bound for what each "
+                f"{'client' if self.hides_clients else 'sample'} adds; give one, such as 1"
             )
         elif self.dp_delta is None:
             raise BadInput(
                 f"{self.dp_flag}: holds but for a probability delta; add --dp-delta, below 1 / the "
-                "number of samples of a worker"
+                f"number of {'clients' if self.hides_clients else 'samples of a worker'}"
             )
         if self.draws_poisson:
             self._check_alone()
 
     def _check_alone(self) -> None:
         """Refuses what reads real samples besides, or not one by one."""
-        asked = self.dp_flag or "--batch-sampling poisson"
+        asked = self.poisson_flag
         given = {
             "--merge-halves": (self.merge_halves, "real samples are judged by themselves"),
             f"--gradient-penalty {self.gradient_penalty}": (

@@ -133,7 +133,7 @@ class Audit(Struct, frozen=True, kw_only=True):
     discriminators: list[Judged] = []
     generator: list[Copying] = []
     inversions: list[Inversion] = []
-    epsilon: dict[Rank, Seconds] = {}
+    epsilon: dict[Count, Seconds] = {}
     left_out: dict[str, str] = {}
 
 

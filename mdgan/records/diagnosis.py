@@ -62,7 +62,8 @@ def diagnose(
     """
     fids = [(row.iteration, value) for row in scores if (value := row.scores.get("fid"))]
     trend = [fid for _, fid in fids]
-    if losses and None in (losses[-1].generator_loss, losses[-1].discriminator_loss):
+    last = losses[-1] if losses else None
+    if last and last.workers and None in (last.generator_loss, last.discriminator_loss):
         return Finding(
             "losses are not finite",
             f"the losses are not finite (NaN) in iteration {losses[-1].iteration:,}",

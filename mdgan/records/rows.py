@@ -80,7 +80,7 @@ class Losses(Row, frozen=True):
     Attributes:
         generator_loss: mean over the workers that answered and whose own is finite.
         discriminator_loss: mean over workers in the same way.
-        workers: how many answered.
+        workers: how many answered and have told their losses.
         by_worker: worker → J_disc and J_gen; empty in records of versions before 0.7.
         staleness: worker → mean and most steps of the generator between its batches and the step
             that used its answer; empty where the server waits for all answers.
@@ -341,14 +341,24 @@ class Unsaved(Row, frozen=True):
     reason: str = ""
 
 
+EVERY_CLIENT = 0
+"""Stands for all clients where a worker is named."""
+
+
+def whose(worker: int) -> str:
+    """Of whom an ε is, in words."""
+    return "each client" if worker == EVERY_CLIENT else f"rank {worker}"
+
+
 class Epsilon(Row, frozen=True):
     """What the samples of some workers have spent under differential privacy.
 
     Attributes:
-        epsilon: worker → ε of all its steps up to now, in all runs.
+        epsilon: worker → ε of all its steps up to now, in all runs; of `EVERY_CLIENT`, where each
+            is hidden as a whole.
     """
 
-    epsilon: dict[Rank, Seconds] = {}
+    epsilon: dict[Count, Seconds] = {}
 
 
 class Unscored(Row, frozen=True):

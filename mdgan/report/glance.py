@@ -4,7 +4,7 @@ from statistics import fmean
 
 from mdgan.observe.progress import duration
 from mdgan.records.happenings import LOST, SHUT_OUT
-from mdgan.records.rows import Losses, Swap
+from mdgan.records.rows import Losses, Swap, whose
 from mdgan.records.values import count, number_in, said, said_list, said_seconds, shown
 from mdgan.report.figures.swaps import exactness
 from mdgan.report.numbers.attendance import said_in_all
@@ -59,7 +59,7 @@ def _privacy(subject: Subject) -> list[Fact]:
     most = max(spent, key=lambda worker: spent[worker])
     delta = number_in(subject.run.config, "dp_delta")
     beside = "" if delta is None else f", δ = {delta:g}"
-    return [("ε", f"{spent[most]:.2f}", f"at most, of worker {most}{beside}")]
+    return [("ε", f"{spent[most]:.2f}", f"at most, of {whose(most)}{beside}")]
 
 
 def _untold(subject: Subject) -> list[str]:
@@ -67,9 +67,15 @@ def _untold(subject: Subject) -> list[str]:
     config = subject.run.config
     if config.get("dp_epsilon") is None and config.get("dp_noise") is None:
         return []
+    at_server = ["The server added the noise, to sums of what clients sent."]
+    by_server = at_server if config.get("dp_unit") == "client" else []
     if told := config.get("dp_tell"):
-        return [f"Workers told their numbers of samples, and without noise also: {told}."]
-    return ["Without noise, workers told their numbers of samples and nothing else of their data."]
+        return [
+            *by_server,
+            f"Workers told their numbers of samples, and without noise also: {told}.",
+        ]
+    nothing = "Without noise, workers told their numbers of samples and nothing else of their data."
+    return [*by_server, nothing]
 
 
 def measured(subject: Subject) -> str:

@@ -248,7 +248,7 @@ def test_under_differential_privacy_what_was_spent_stands_beside_the_figures(
     assert all(judged.of_last.auc < 0.8 for judged in found.discriminators)
     assert sorted(found.epsilon) == [1, 2]
     assert not found.inversions
-    assert "only the worker can add the noise" in found.left_out["updates and feedback"]
+    assert "a secret that the run does not have" in found.left_out["updates and feedback"]
     result = run_here("audit", str(path), "-n", "300", "--steps", "0", cwd=tmp_path)
     assert "differential privacy: ε = " in result.output
 

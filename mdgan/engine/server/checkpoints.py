@@ -117,18 +117,20 @@ class ServerCheckpoints:
         self._kept = KeptStates(store, members, committed, believes_first=believes_first)
         self.ordered = None if committed is None else committed.iteration
 
-    def due(self, before: int, iteration: int) -> bool:
+    def due(self, before: int, iteration: int, *, ends: bool = False) -> bool:
         """Whether there is to be a checkpoint after an iteration.
 
         Args:
             before: the last iteration that was asked about; −1 for the start.
             iteration: the last that is done.
+            ends: whether training ends here although more iterations were planned.
         """
         settings = self._settings
         if not settings.checkpoint_interval:
             return False
         passes = passed(settings.checkpoint_interval, before, iteration)
-        return (passes and settings.makes_checkpoints) or iteration == settings.iterations
+        last = ends or iteration == settings.iterations
+        return last or (passes and settings.makes_checkpoints)
 
     def order(
         self,

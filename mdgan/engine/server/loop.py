@@ -120,6 +120,12 @@ class Server:
             Fenced: a later server has taken over; nothing more is written.
         """
         try:
+            self._run()
+        finally:
+            self._part.close()
+
+    def _run(self) -> None:
+        try:
             self._await_workers()
             self._members.begin()
             self._part.begin(self._engine)
@@ -170,7 +176,7 @@ class Server:
         self._engine.desk.finishes_first = True
         if self._iteration == 0:
             self._save_if_due(-1)  # from here on nothing is lost for good
-        while self._iteration < self._settings.iterations and not self._engine.desk.all_spent:
+        while self._iteration < self._settings.iterations and not self._over:
             done = self._iteration
             advance = self._part.advance(done, self._engine)
             if advance is not None:
@@ -183,6 +189,11 @@ class Server:
                 self._observer.iteration(*advance)
                 self._after(done)
 
+    @property
+    def _over(self) -> bool:
+        """Whether training ends here, although iterations may be left."""
+        return self._engine.desk.all_spent or self._part.over
+
     def _after(self, before: int) -> None:
         """What is done between two iterations besides training.
 
@@ -191,8 +202,7 @@ class Server:
         """
         shown = self._part.generator if self._average is None else self._average.model
         holdings = partial(self._part.holdings, self._engine)
-        ends = self._engine.desk.all_spent
-        self._scoring.after(before, self._iteration, shown, holdings, ends=ends)
+        self._scoring.after(before, self._iteration, shown, holdings, ends=self._over)
         self._scoring.ask(self._transport)
         self._save_if_due(before)
         self._checkpoints.poll()
@@ -203,8 +213,8 @@ class Server:
     def _save_if_due(self, before: int) -> None:
         if self._engine.desk.all_spent:
             self._checkpoints.save_alone(self._standing(), self._state())
-        elif self._checkpoints.due(before, self._iteration):
-            if self._iteration == self._settings.iterations:
+        elif self._checkpoints.due(before, self._iteration, ends=self._over):
+            if self._over or self._iteration == self._settings.iterations:
                 self._await_files()  # no worker trains any more: the one before can be completed
             self._save()
 

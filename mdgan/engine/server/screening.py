@@ -27,6 +27,9 @@ workers, no norm was more than twice the usual one, also with sorted shards and 
 Far below what ruins Adam: one gradient 10⁶ times too large keeps its second moment, and so every
 step, wrong for thousands of iterations. Norms between these are for `--aggregation`."""
 
+_ROUNDED = 1.001
+"""By how much rounding may lengthen an answer that is as long as it may be, at the very most."""
+
 LEAST_VOTES = 3
 """With fewer votes the server cannot tell which norm is usual, and refuses none."""
 
@@ -129,6 +132,8 @@ class Screening:
         return None
 
     def _judge(self, worker: int, norm: float) -> str | None:
+        if (most := self.form.most_norm) is not None:
+            return None if norm <= _ROUNDED * most else f"norm {norm:.2g}, above {most:g}"
         if not (self._usual_is_known and self.conduct.excuses(worker)):
             self._vote(worker, norm)
         if not self._usual_is_known:

@@ -24,7 +24,7 @@ from mdgan.families.contract import Builder, ClassCounts, HostNeeds, Planning, m
 from mdgan.families.federated.capability import tell_capabilities
 from mdgan.families.federated.clusters import cluster_counts
 from mdgan.families.federated.cohort import AtHome, Cohort
-from mdgan.families.federated.fegan import check_classes, new_sampling
+from mdgan.families.federated.fegan import Sampling, check_classes, new_sampling
 from mdgan.families.federated.fl_gan import Client, GlobalModels
 from mdgan.families.federated.host import FederatedHost
 from mdgan.families.federated.messages import ROUND, UPDATE, update_form
@@ -38,15 +38,18 @@ from mdgan.families.federated.placed_messages import (
     placed_form,
 )
 from mdgan.families.federated.planning import planning
+from mdgan.families.federated.poisson_rounds import PoissonRounds
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import MOST_SLOTS, PULL, FederatedSettings
 from mdgan.families.federated.slot_count import SlotCount
 from mdgan.families.federated.slots import SlotProcesses, Slots, SlotsInside, Train
 from mdgan.families.federated.together import Together
+from mdgan.families.federated.updates import sent_by
 from mdgan.gan.build import Models, build_model, make_local_gan, make_model
 from mdgan.gan.local_gan import resolve_kappa
 from mdgan.gan.model_vector import ModelVector
 from mdgan.gan.randomness import RandomState, derive_seed, generator_for
+from mdgan.gan.statistics import refresh_buffers
 from mdgan.privacy.budget import Budget, make_half
 from mdgan.settings.machine import pin
 
@@ -66,10 +69,20 @@ class _Federated(Builder[FederatedSettings]):
             make_model(models.generator, "generator", settings, device),
             make_model(models.discriminator, "discriminator", settings, device),
         )
-        sampling = new_sampling(settings.sampling, settings.participation, settings.seed)
         cohort: Cohort = AtHome(update_form(settings, both.vector))
         if isinstance(shards, ClientShards):
-            cohort = Placed(shards.class_counts(), placed_form(both.vector.shape), settings)
+            form = placed_form(both.vector.shape, settings)
+            cohort = Placed(shards.class_counts(), form, settings)
+        sampling: Sampling
+        if settings.sampling == "poisson":
+            refresh = partial(
+                refresh_buffers,
+                *(both.generator, both.discriminator, models.z_dim),
+                *(settings.batch_size, settings.seed),
+            )
+            sampling = PoissonRounds(settings, refresh)
+        else:
+            sampling = new_sampling(settings.sampling, settings.participation, settings.seed)
         return FederatedServer(both, cohort, sampling, settings, device)
 
     def host(self, needs: HostNeeds[FederatedSettings]) -> HostPart:
@@ -83,7 +96,8 @@ class _Federated(Builder[FederatedSettings]):
             )
             for rank, shard in needs.shards.items()
         }
-        form = update_form(settings, next(iter(clients.values())).vector)
+        vector = next(iter(clients.values())).vector
+        form = update_form(settings, vector)
         tell = partial(tell_capabilities, clients, settings, models, needs.num_workers_here)
         anew = partial(_anew, needs, clients) if settings.begins_anew else None
         together = Together(settings)
@@ -97,6 +111,7 @@ class _Federated(Builder[FederatedSettings]):
             anew,
             Spending(needs.budgets),
             masks_for(min(clients), form),
+            sent_by(settings, vector),
         )
 
     def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:
@@ -263,8 +278,11 @@ def _train_any(
         for group in together.groups(loads, lambda client: len(clients[client])):
             own = [by_client[client] for client in group]
             begun = [make(task, place, iteration) for place, task in enumerate(own)]
-            found = together.train(begun, sent.to(device), own[0].load, iteration)
-            yield [(t, x.cpu(), losses) for t, (x, losses) in zip(own, found, strict=True)]
+            begun_with = sent.to(device)
+            found = together.train(begun, begun_with, own[0].load, iteration)
+            send = sent_by(settings, begun[0].vector)
+            answers = [send(begun_with, each) for each in found]
+            yield [(t, x.cpu(), losses) for t, (x, losses) in zip(own, answers, strict=True)]
 
     return train
 

@@ -308,7 +308,7 @@ class BalancedSampling(Sampling):
 
 
 def new_sampling(name: str, fraction: float, seed: int) -> Sampling:
-    """Makes the sampling that `--sampling` names.
+    """Makes the sampling that `--sampling` names, but for `poisson`, which has rounds of its own.
 
     Args:
         name: `random` or `balanced`.

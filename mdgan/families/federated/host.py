@@ -15,6 +15,7 @@ from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.federated.fl_gan import Client
 from mdgan.families.federated.messages import ROUND, read_order
 from mdgan.families.federated.together import Together
+from mdgan.families.federated.updates import Sent, models
 from mdgan.gan.weighted_mean import sum_in_steps, weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
@@ -35,6 +36,7 @@ class FederatedHost(HostPart):
             nothing between rounds.
         spending: of the clients' samples.
         masks: see `HostPart`.
+        sent: says what clients send of what they find.
     """
 
     begins = ROUND
@@ -50,7 +52,9 @@ class FederatedHost(HostPart):
         anew: Callable[[int, int], Client] | None = None,
         spending: Spending | None = None,
         masks: MaskedAnswers | None = None,
+        sent: Sent = models,
     ) -> None:
+        self._sent = sent
         self._spending = spending or Spending({})
         self._clients = clients
         self._device = device
@@ -75,7 +79,7 @@ class FederatedHost(HostPart):
         return self._tell()
 
     def _train(self, order: Message, transport: HostTransport) -> None:
-        models, loads, weights = read_order(order)
+        begun_with, loads, weights = read_order(order)
         loads = {
             rank: replace(load, iterations=self._spending.most(rank, load.iterations))
             for rank, load in loads.items()
@@ -84,17 +88,16 @@ class FederatedHost(HostPart):
         if not loads:  # asked before the server knew
             return
         ending = self._spending.ending({rank: load.iterations for rank, load in loads.items()})
-        models = models.to(self._device)
+        begun_with = begun_with.to(self._device)
         trained, losses = {}, {}
         for group in self._together.groups(loads, lambda rank: self._clients[rank].num_samples):
             with ExitStack() as stages:
                 for rank in group:
                     stages.enter_context(self._tracer.of_worker(rank)("train"))
                 begun = [self._begun(rank, order.iteration) for rank in group]
-                found = self._together.train(begun, models, loads[group[0]], order.iteration)
-            for rank, (vector, own) in zip(group, found, strict=True):
-                losses[rank] = own
-                trained[rank] = vector if self._form.codec.is_exact else vector - models
+                found = self._together.train(begun, begun_with, loads[group[0]], order.iteration)
+            for rank, own in zip(group, found, strict=True):
+                trained[rank], losses[rank] = self._sent(begun_with, own)
         trained = {rank: trained[rank] for rank in loads}
         with self._tracer.span("send") as span:
             one_sum = dict.fromkeys(trained, 0)  # three or more are added up

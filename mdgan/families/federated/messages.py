@@ -31,6 +31,7 @@ def update_form(settings: FederatedSettings, vector: ModelVector) -> AnswerForm:
         settings.adds_up,
         steps=STEPS_PER_UNIT if settings.secure_aggregation else 0.0,
         most=MOST_EXACT,
+        most_norm=settings.update_clip if settings.hides_clients else None,
     )
 
 

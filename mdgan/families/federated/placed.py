@@ -61,6 +61,7 @@ class Placed(Cohort):
         self._placement = settings.placement
         self._sees_all = not settings.adds_up
         self._most_strikes = settings.strikes
+        self._names_clients = settings.names_clients
         self._times = TrainingTimes(settings.time_window)
         self._asked: dict[int, _Asked] = {}
         self._accounts: dict[int, Account] = {}
@@ -104,7 +105,12 @@ class Placed(Cohort):
         strategy = self._strategy(wanted.number)
         trial = _Trial(
             wanted,
-            PlacementRecord(wanted, strategy, self._times if strategy == "lb" else None),
+            PlacementRecord(
+                wanted,
+                strategy,
+                self._times if strategy == "lb" else None,
+                names_clients=self._names_clients,
+            ),
             Answers(),
             set(),
         )
@@ -112,7 +118,7 @@ class Placed(Cohort):
             return None
         for client, reason in self._screening.look_back().items():
             self._leave_out(client, reason, trial, engine)
-        self._in_vain = 0 if trial.found.losses else self._in_vain + 1
+        self._in_vain = self._in_vain + 1 if wanted.loads and not trial.found.losses else 0
         engine.observer.event("placement", wanted.iteration, **trial.record.fields())
         return trial.found
 

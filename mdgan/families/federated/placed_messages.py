@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.families.federated.messages import ROUND, UPDATE
-from mdgan.families.federated.settings import MOST_SLOTS
+from mdgan.families.federated.settings import MOST_SLOTS, FederatedSettings
 from mdgan.families.federated.training_load import Load
 from mdgan.gan.codecs import FP32
 from mdgan.gan.model_state import under
@@ -199,9 +199,15 @@ def sum_update(iteration: int, rank: int, total: Tensor, losses: Tensor) -> Mess
     return Message(UPDATE, iteration, fields, tensors)
 
 
-def placed_form(shape: tuple[int, ...]) -> AnswerForm:
-    """How a host answers."""
-    return AnswerForm(UPDATE, shape)
+def placed_form(shape: tuple[int, ...], settings: FederatedSettings) -> AnswerForm:
+    """How a host answers.
+
+    Args:
+        shape: of the models as one vector.
+        settings: of the run.
+    """
+    most = settings.update_clip if settings.hides_clients else None
+    return AnswerForm(UPDATE, shape, most_norm=most)
 
 
 def mean_losses(accounts: Sequence[Trained]) -> Tensor:

@@ -87,7 +87,7 @@ def placed_planning(
             1, min(longest, _MOST_PLAYED) * sum(_LOADS) // (per_slot * max(_LOADS))
         ),
         participation=1.0,
-        sampling="random",
+        sampling="poisson" if settings.sampling == "poisson" else "random",
         weighting="uniform",
     )
     cohort = num_participants(settings.participation, len(counts))
@@ -198,7 +198,9 @@ def _drawn(
     settings: FederatedSettings, counts: Mapping[int, Sequence[int]], a_step: int
 ) -> Iterator[list[int]]:
     """The clients of the run's first rounds."""
-    sampling = new_sampling(settings.sampling, a_step / len(counts), settings.seed)
+    # Poisson sampling would draw as many on average.
+    rule = "random" if settings.sampling == "poisson" else settings.sampling
+    sampling = new_sampling(rule, a_step / len(counts), settings.seed)
     for number in range(max(2, min(_DRAWN, _DRAWS // (len(counts) * a_step)))):
         chosen = sampling.choose(number, counts)
         sampling.took_part(number, chosen)

@@ -19,9 +19,18 @@ class PlacementRecord:
         wanted: the round.
         strategy: `rr`, `bb`, `lb` or `pull`.
         times: predicts; None if this round was placed without predictions.
+        names_clients: whether it is recorded which clients were trained, and how many.
     """
 
-    def __init__(self, wanted: Round, strategy: str, times: TrainingTimes | None) -> None:
+    def __init__(
+        self,
+        wanted: Round,
+        strategy: str,
+        times: TrainingTimes | None,
+        *,
+        names_clients: bool = True,
+    ) -> None:
+        self._names_clients = names_clients
         self._wanted = wanted
         self._strategy = strategy
         self._times = times
@@ -45,7 +54,7 @@ class PlacementRecord:
 
     def fields(self) -> dict[str, Any]:
         """The fields of the event: how long slots were busy, and in some rounds also with whom."""
-        is_shown = _is_round(self._wanted.number)
+        is_shown = self._names_clients and _is_round(self._wanted.number)
         curves = {} if self._times is None else self._times.curves
         return {
             "number": self._wanted.number,
@@ -56,7 +65,7 @@ class PlacementRecord:
                     "host": host,
                     "slot": number,
                     "kind": self._kinds.get((host, number), ""),
-                    "work": sum(self._wanted.loads[each.client].iterations for each in trained),
+                    "work": sum(self._iterations_of(each) for each in trained),
                     "busy": _rounded(sum(each.seconds for each in trained)),
                     **(
                         self._lists(self._kinds.get((host, number), ""), trained)
@@ -69,6 +78,9 @@ class PlacementRecord:
             "num_slots": Counter(str(host) for host, _ in self._slots),
             "fits": {kind: list(curve) for kind, curve in curves.items()} if is_shown else {},
         }
+
+    def _iterations_of(self, each: Trained) -> int:
+        return self._wanted.loads[each.client].iterations if self._names_clients else 0
 
     def _lists(self, kind: str, trained: Sequence[Trained]) -> dict[str, Any]:
         batches = [self._wanted.loads[each.client].iterations for each in trained]

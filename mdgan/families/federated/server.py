@@ -1,11 +1,13 @@
 """The server's share of a federated algorithm: it chooses who trains, and averages their models."""
 
 from collections.abc import Collection, Mapping
+from math import ceil
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mdgan.engine.answers import Answers
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.secure_sums import check_hosts
@@ -13,9 +15,11 @@ from mdgan.families.federated.aggregation import combine_models
 from mdgan.families.federated.cohort import Cohort, Round
 from mdgan.families.federated.fegan import Sampling, check_classes, participant_weights
 from mdgan.families.federated.fl_gan import GlobalModels
+from mdgan.families.federated.poisson_rounds import PoissonRounds
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load, choose_loads, load_share
 from mdgan.gan.model_state import part_of, under
+from mdgan.records.rows import EVERY_CLIENT
 
 _MODELS, _SAMPLING = "models.", "sampling."
 _RHYTHM = {
@@ -54,6 +58,7 @@ class FederatedServer(ServerPart):
         self.device = device
         self._models = models
         self._sampling = sampling
+        self._poisson = sampling if isinstance(sampling, PoissonRounds) else None
         self._settings = settings
         self._num_rounds = 0
         self._round_length = 0
@@ -92,6 +97,8 @@ class FederatedServer(ServerPart):
             self._round_length = self._settings.round_length(mean_shard_size)
         clustered, counts = self._settings.clusters.number > 0, self._cohort.class_counts(engine)
         check_classes(self._settings.sampling, counts, clustered=clustered)
+        if self._poisson is not None:
+            self._poisson.open(ceil(self._settings.iterations / self._round_length))
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One round."""
@@ -125,28 +132,69 @@ class FederatedServer(ServerPart):
         took_part = sorted(answers.losses)
         aborted = self._settings.on_deadline == "abort" and took_part != chosen
         self._record(number, i, engine, loads, took_part, weights, counts, aborted=aborted)
-        if aborted or not took_part:
+        if aborted or (self._poisson is None and not took_part):
             return None
 
         # 3. Their models become the next round's: the mean, or what the rule makes of them.
         with engine.span("aggregate"):
-            combined = combine_models(
-                self._settings.aggregation,
-                sent,
-                answers,
-                weights,
-                self._models.vector,
-                as_differences=not self.form.codec.is_exact,
-            )
+            combined = self._combined(sent, answers, weights)
         with engine.span("step"):  # by which reports know that a round is complete
             self._models.vector.write(combined)
+            if self._poisson is not None:
+                self._poisson.refresh(i)
         self._sampling.took_part(number, took_part)
-        named = self._settings.num_clients <= _MOST_NAMED
-        return Advance(i, answers.mean_losses(), took_part if named else ())
+        self._tell_spent(i, engine)
+        return self._advanced(i, answers)
+
+    def _combined(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
+        """The next models, float64."""
+        if self._poisson is not None:
+            return self._poisson.next_models(sent, answers, self._models.vector.num_weight_blocks)
+        return combine_models(
+            self._settings.aggregation,
+            sent,
+            answers,
+            weights,
+            self._models.vector,
+            as_differences=not self.form.codec.is_exact,
+        )
+
+    def _advanced(self, i: int, answers: Answers) -> Advance:
+        """What is told of a round: who took part and their losses, if that may be known."""
+        settings, losses = self._settings, answers.mean_losses()
+        workers = sorted(answers.losses) if settings.num_clients <= _MOST_NAMED else ()
+        if settings.names_clients and settings.tells_losses:
+            return Advance(i, losses, workers)
+        return Advance(i, losses.mean(0, keepdim=True) if settings.tells_losses else losses[:0])
+
+    def _tell_spent(self, i: int, engine: Engine) -> None:
+        """What clients have spent after iteration i."""
+        budget = None if self._poisson is None else self._poisson.budget
+        if budget is None:
+            return
+        ends = budget.over or i == self._settings.iterations
+        epsilon = budget.spent(exactly=ends or self._settings.dp_accountant == "rdp").epsilon
+        engine.observer.spent(i, {EVERY_CLIENT: epsilon})
+        if budget.over and i < self._settings.iterations:
+            engine.observer.note(
+                f"the clients have spent their privacy budget ε = {epsilon:.3g} after {i:,} "
+                "iterations; training ends"
+            )
+
+    @property
+    def over(self) -> bool:
+        """See `ServerPart`: clients have spent their budget."""
+        return self._poisson is not None and self._poisson.over
+
+    def close(self) -> None:
+        """See `ServerPart`."""
+        if self._poisson is not None:
+            self._poisson.close()
 
     def progress(self) -> dict[str, int]:
         """How many rounds there were, and the iterations of one."""
-        return {"num_rounds": self._num_rounds, "round_length": self._round_length}
+        charged = {} if self._poisson is None else self._poisson.progress()
+        return {"num_rounds": self._num_rounds, "round_length": self._round_length, **charged}
 
     def go_on(self, progress: Mapping[str, int], changed: Collection[str], *, ended: bool) -> None:
         """Rounds keep their length, unless the settings that decide it have changed."""
@@ -155,6 +203,8 @@ class FederatedServer(ServerPart):
         self._num_rounds = progress.get("num_rounds", progress.get("num_swaps", 0))
         length = progress.get("round_length", progress.get("swap_every", 0))
         self._round_length = 0 if _RHYTHM.intersection(changed) else length
+        if self._poisson is not None:
+            self._poisson.go_on(progress)
 
     def state(self) -> dict[str, Tensor]:
         """See `ServerPart`."""
@@ -178,7 +228,9 @@ class FederatedServer(ServerPart):
         full: Load,
         counts: Mapping[int, list[int]],
     ) -> dict[int, float]:
-        """The weights of the workers that take part; they add up to 1."""
+        """The weights of the workers that take part; of models they add up to 1."""
+        if self._poisson is not None:
+            return dict.fromkeys(chosen, self._poisson.weight)
         shares = {worker: load_share(loads[worker], full) for worker in chosen}
         weights = participant_weights(self._settings.weighting, chosen, counts, shares)
         total = sum(weights.values())
@@ -197,6 +249,8 @@ class FederatedServer(ServerPart):
         aborted: bool,
     ) -> None:
         total = sum(weights[worker] for worker in took_part)
+        if not self._settings.names_clients:
+            loads, took_part = {}, []
         sizes = {n: min(load.batch_size, sum(counts[n])) for n, load in loads.items()}
         engine.observer.event(
             "round",

@@ -21,7 +21,7 @@ from mdgan.families.federated.forms import (
     parse_clusters,
     parse_load,
 )
-from mdgan.families.federated.private_clients import check_private_clients
+from mdgan.families.federated.private_clients import check_poisson_rounds, check_private_clients
 from mdgan.gan.aggregation_form import ROBUST_FORMS, RobustRule, parse_robust_rule
 from mdgan.gan.codec_form import CODEC_FORMS, CodecForm, codec_kind
 from mdgan.privacy.settings import PrivacySettings
@@ -69,9 +69,10 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
     )
     sampling: str = setting(
         "random",
-        "Which workers are drawn for a round: any, or those that bring the classes that were seen "
-        "least.",
-        one_of("random", "balanced"),
+        "Which workers are drawn for a round: any; those that bring the classes that were seen "
+        "least; or each by itself, with the same probability, so that a round may be of any size "
+        "and what it changes is divided by the expected one.",
+        one_of("random", "balanced", "poisson"),
         symbol="s",
         is_choice=True,
     )
@@ -104,6 +105,14 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         f"{CLUSTER_FORMS}.",
         parsed(parse_clusters),
         metavar="METHOD",
+    )
+    dp_unit: str = setting(
+        "sample",
+        "What differential privacy hides: a sample, by noise of the workers; or a client as a "
+        "whole, by noise of the server, which is trusted with what clients send. Clients' updates "
+        "are cut to --dp-clip, and clients drawn by --sampling poisson.",
+        one_of("sample", "client"),
+        group="privacy",
     )
     wire_models: CodecForm = setting(
         "fp32",
@@ -179,7 +188,16 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
 
     @classmethod
     def defaults_beside(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """With `--clients`, one host trains them in its slots; to pull, each slot is a host."""
+        """With `--clients`, one host trains them in its slots; to pull, each slot is a host.
+
+        Where updates are added up, clients weigh the same.
+        """
+        adds_up = given.get("dp_unit") == "client" or given.get("sampling") == "poisson"
+        alike = {"sampling": "poisson", "weighting": "uniform"} if adds_up else {}
+        return {**alike, **cls._hosts_beside(given)}
+
+    @staticmethod
+    def _hosts_beside(given: Mapping[str, Any]) -> dict[str, Any]:
         if given.get("clients") is None:
             return {}
         slots = given.get("slots")
@@ -193,6 +211,7 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
         self._check_clients()
         self._check_vectorize()
         check_private_clients(self)
+        check_poisson_rounds(self)
         if self.on_deadline == "abort" and self.deadline is None:
             raise BadInput("--on-deadline abort: needs --deadline beside it")
         if self.label_prior == "data" and self.clusters.number:
@@ -288,6 +307,26 @@ class FederatedSettings(SecureSumSettings, PrivacySettings):
     def adds_up(self) -> bool:
         """Whether sums of models are enough: a rule that outvotes liars must see them all."""
         return self.aggregation.name == "mean"
+
+    @property
+    def hides_clients(self) -> bool:
+        """See `PrivacySettings`."""
+        return self.has_dp and self.dp_unit == "client"
+
+    @property
+    def update_clip(self) -> float:
+        """C of a client's update; infinite where none is cut."""
+        return self.clip if self.hides_clients else inf
+
+    @property
+    def tells_losses(self) -> bool:
+        """Whether clients tell their losses."""
+        return not self.hides_clients or self.tells("losses")
+
+    @property
+    def names_clients(self) -> bool:
+        """Whether it is written down which clients took part in a round."""
+        return not (self.hides_clients and self.keeps_ledger)
 
     @property
     def begins_anew(self) -> bool:

@@ -34,6 +34,8 @@ _EVERY_CLASS = f"Rounds until every class was seen {SEEN_OFTEN} times"
 def who_took_part(found: Sequence[tuple[Subject, list[Round]]]) -> Picture | str:
     """Which workers took part in which rounds: worker against round."""
     every = [(subject, one) for subject, rounds in found for one in rounds]
+    if not any(one.asked or one.took_part for _, one in every):
+        return "not written down, so that differential privacy hides it"
     if all({*one.counted} >= {*s.workers} and len({*one.shares}) < 2 for s, one in every):
         return "every worker in every round, with equal weight"
     rows = []

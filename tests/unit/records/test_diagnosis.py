@@ -12,7 +12,14 @@ from mdgan.records.rows import Losses, Scores
 def logged(*pairs: tuple[float | None, float | None]) -> list[Losses]:
     """Losses of D and G, logged every 10 iterations."""
     rows = enumerate(pairs, start=1)
-    return [Losses(iteration=10 * n, discriminator_loss=d, generator_loss=g) for n, (d, g) in rows]
+    return [
+        Losses(iteration=10 * n, discriminator_loss=d, generator_loss=g, workers=2)
+        for n, (d, g) in rows
+    ]
+
+
+def test_losses_that_are_not_told_are_no_trouble() -> None:
+    assert diagnose([Losses(iteration=1)], [], {"discriminator_loss": "bce"}) is None
 
 
 def scored(fids: Sequence[float], classes: Sequence[int] = (), floor: float = 0.5) -> list[Scores]:

@@ -151,7 +151,7 @@ LATER = {
     *("updates", "class_weight", "label_prior"),
     *("clients", "client_state", "slots", "slot_rounds", "placement", "time_window"),
     *("max_world_size", "swap_state", "secure_aggregation", "require", "shut_out_free_riders"),
-    "norm",
+    *("norm", "dp_unit"),
     *(PrivacySettings.names() - TrainingSettings.names()),
     *RegularizerSettings.names(),
     *(OptimizerSettings.names() - {"generator_lr", "discriminator_lr", "beta1", "beta2"}),

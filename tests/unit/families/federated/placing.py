@@ -9,7 +9,6 @@ from torch import Tensor
 
 from mdgan import messages
 from mdgan.engine.parts import ServerPart
-from mdgan.families.federated.fegan import new_sampling
 from mdgan.families.federated.messages import ROUND
 from mdgan.families.federated.placed import Placed
 from mdgan.families.federated.placed_messages import (
@@ -28,7 +27,13 @@ from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.weighted_mean import weighted_sum
 from mdgan.messages import Kind, Message
 from tests.unit.engine.played import SHARD_SIZE, Played
-from tests.unit.families.federated.rounds import RoundStage, make_models, mean_of, models_of
+from tests.unit.families.federated.rounds import (
+    RoundStage,
+    make_models,
+    make_sampling,
+    mean_of,
+    models_of,
+)
 from tests.unit.gan import small
 
 SHAPE, MOST_CLIENTS = make_models().vector.shape, 9999
@@ -152,10 +157,9 @@ class PlacingStage(RoundStage):
         assert isinstance(settings, FederatedSettings)
         assert settings.clients is not None
         self.models = make_models()
-        sampling = new_sampling(settings.sampling, settings.participation, settings.seed)
         counts = {client: [SHARD_SIZE] for client in range(1, settings.clients + 1)}
-        cohort = Placed(counts, placed_form(self.models.vector.shape), settings)
-        return FederatedServer(self.models, cohort, sampling, settings, small.CPU)
+        cohort = Placed(counts, placed_form(self.models.vector.shape, settings), settings)
+        return FederatedServer(self.models, cohort, make_sampling(settings), settings, small.CPU)
 
     def play(self, *workers: int, **said: Any) -> PlayedSlots:  # type: ignore[override] # its kind
         return PlayedSlots(self.network, *workers, **{**self.said_of(workers), **said})

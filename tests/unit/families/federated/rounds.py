@@ -12,13 +12,15 @@ from mdgan.engine.answers import pack_answers
 from mdgan.engine.parts import HostPart, ServerPart
 from mdgan.engine.settings import RunSettings
 from mdgan.families.federated.cohort import AtHome
-from mdgan.families.federated.fegan import new_sampling
+from mdgan.families.federated.fegan import Sampling, new_sampling
 from mdgan.families.federated.fl_gan import Client, GlobalModels
 from mdgan.families.federated.host import FederatedHost
 from mdgan.families.federated.messages import ROUND, read_order, update_form
+from mdgan.families.federated.poisson_rounds import PoissonRounds
 from mdgan.families.federated.server import FederatedServer
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.together import Together
+from mdgan.families.federated.updates import sent_by
 from mdgan.gan.generator import Generator
 from mdgan.gan.local_gan import LocalGAN
 from mdgan.gan.randomness import RandomState, generator_for
@@ -55,6 +57,12 @@ def make_client(rank: int, *, model_seed: int = 0) -> Client:
 
 def make_models(seed: int = 0) -> GlobalModels:
     return GlobalModels(small.make_generator(seed), small.make_model(seed))
+
+
+def make_sampling(settings: FederatedSettings) -> Sampling:
+    if settings.sampling == "poisson":
+        return PoissonRounds(settings)
+    return new_sampling(settings.sampling, settings.participation, settings.seed)
 
 
 def models_of(worker: int, iteration: int) -> Tensor:
@@ -139,12 +147,14 @@ class RoundStage(Stage):
         settings = self.settings
         assert isinstance(settings, FederatedSettings)
         self.models = make_models()
-        sampling = new_sampling(settings.sampling, settings.participation, settings.seed)
         cohort = AtHome(update_form(settings, self.models.vector))
-        return FederatedServer(self.models, cohort, sampling, settings, small.CPU)
+        return FederatedServer(self.models, cohort, make_sampling(settings), settings, small.CPU)
 
     def bring_host(self, workers: Mapping[int, Client], tracer: Tracer) -> HostPart:
-        return FederatedHost(workers, small.CPU, self.form, tracer, Together(FederatedSettings()))
+        assert isinstance(self.settings, FederatedSettings)
+        together = Together(FederatedSettings())
+        sent = sent_by(self.settings, next(iter(workers.values())).vector)
+        return FederatedHost(workers, small.CPU, self.form, tracer, together, sent=sent)
 
     def said_of(self, workers: Sequence[int]) -> dict[str, Any]:
         counts = {str(n): list(self.classes.get(n, [SHARD_SIZE])) for n in workers}

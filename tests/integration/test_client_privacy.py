@@ -1,0 +1,191 @@
+"""`--dp-unit client` in whole runs: the same bits anywhere, what is spent, what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mdgan.cli import main
+from mdgan.privacy.accountant import Charge, epsilon_of
+from tests.integration.federated import QUICK, here, spread
+from tests.processes import ended_well, generator_bytes, read_events, read_status, run_here
+
+pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+
+FL_GAN = ["--algorithm", "fl-gan", "--checkpoint-interval", "5"]
+ROAM = ["--clients", "6", "--slots", "1", "--world-size", "2"]
+HALF = ["--participation", "0.5"]
+BOUND = ["--dp-unit", "client", "--dp-delta", "0.01"]
+NOISE = [*BOUND, "--dp-noise", "1", "--dp-clip", "0.5"]
+SAME = [*FL_GAN, *HALF, *NOISE, "--dp-repeatable"]
+HOME = ["--world-size", "7", "--client-state", "fresh"]
+
+
+@pytest.fixture(autouse=True)
+def _own_ledgers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes what this user's clients have spent."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def test_it_does_not_matter_where_clients_are_trained(tmp_path: Path) -> None:
+    roaming = here(tmp_path, "roaming", *SAME, *ROAM)
+    assert here(tmp_path, "home", *SAME, *HOME) == roaming
+    assert here(tmp_path, "alone", *SAME, *HOME, "--workers-per-host", "1") == roaming
+    assert here(tmp_path, "other-noise", *SAME, *ROAM, "--seed", "1") != roaming
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "where",
+    [
+        ["--clients", "6", "--slots", "2", "--world-size", "2"],
+        ["--clients", "6", "--slots", "1", "--world-size", "4", "--placement", "pull"],
+        [*HOME, "--workers-per-host", "2"],
+    ],
+    ids=str,
+)
+def test_nor_in_which_process(tmp_path: Path, where: list[str]) -> None:
+    assert spread(tmp_path, "spread", *SAME, *where) == here(tmp_path, "here", *SAME, *ROAM)
+
+
+@pytest.mark.parametrize("algorithm", ["fl-gan", pytest.param("fegan", marks=pytest.mark.slow)])
+def test_secure_sums_are_plain_sums(tmp_path: Path, algorithm: str) -> None:
+    same = ["--algorithm", algorithm, "--participation", "1", *NOISE, "--dp-repeatable"]
+    same += ["--world-size", "5", "--workers-per-host", "1"]
+    assert here(tmp_path, "secure", *same, "--secure-aggregation") == here(tmp_path, "plain", *same)
+
+
+def test_without_noise_and_bound_it_is_a_run_without_privacy(tmp_path: Path) -> None:
+    same = [*FL_GAN, *HALF, *ROAM]
+    bare = ["--dp-unit", "client", "--dp-noise", "0", "--dp-clip", "inf", "--dp-tell", "losses"]
+    private, public = (
+        (here(tmp_path, name, *same, *flags), read_events(tmp_path / name, "round"))
+        for name, flags in (("private", bare), ("public", ["--sampling", "poisson"]))
+    )
+    assert private[0] == public[0]
+    assert [{**row, "seconds": 0} for row in private[1]] == [
+        {**row, "seconds": 0} for row in public[1]
+    ]
+    sizes = [len(row["took_part"]) for row in public[1]]
+    assert len(sizes) == 3
+
+
+def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_round_counts(tmp_path: Path) -> None:
+    same = [*FL_GAN, *HALF, *ROAM, *NOISE]
+    # The same secret for both, of a run that has not begun to spend.
+    here(tmp_path, "first", *same, "--dp-ledger", "secrets")
+    for copy in ("whole", "cut"):
+        shutil.copytree(tmp_path / "secrets", tmp_path / copy)
+    whole = here(tmp_path, "whole-run", *same, "--dp-ledger", "whole")
+    cut = run_here(
+        *(*QUICK, "--transport", "memory", *same, "--iterations", "5", "--dp-ledger", "cut"),
+        *("--out", "cut-run"),
+        cwd=tmp_path,
+    )
+    assert cut.status == 0, cut
+    again = ["train", "--resume", "cut-run", "--iterations", "12"]
+    shutil.move(tmp_path / "cut", tmp_path / "moved")
+    (lost := run_here(*again, cwd=tmp_path))
+    assert lost.status == 2, lost
+    assert "knows of 0 rounds of the clients of digits, and this run alone has had" in lost.errors
+    shutil.rmtree(tmp_path / "cut")
+    shutil.move(tmp_path / "moved", tmp_path / "cut")
+    ended_well(run_here(*again, cwd=tmp_path), tmp_path / "cut-run")
+    assert generator_bytes(tmp_path / "cut-run") == whole
+    (ledger,) = (tmp_path / "cut").glob("*.json")
+    files = (ledger, tmp_path / "whole" / ledger.name)
+    charges = [json.loads(file.read_text())["entries"] for file in files]
+    assert charges[0] == charges[1] == [{"noise": 1.0, "rate": 0.5, "steps": 6}]
+    told = [row["epsilon"]["0"] for row in read_events(tmp_path / "whole-run", "epsilon")]
+    known = [epsilon_of((Charge(1.0, 0.5, 3 + n),), 0.01, "rdp") for n in (1, 2, 3)]
+    assert told == [round(epsilon, 4) for epsilon in known]
+
+
+def test_it_ends_when_the_budget_is_spent_and_names_nobody(tmp_path: Path) -> None:
+    asked = [*QUICK, "--transport", "memory", *FL_GAN, *HALF, *ROAM, *BOUND]
+    asked += ["--dp-noise", "1", "--dp-epsilon", "4", "--iterations", "60"]
+    asked += ["--round-iterations", "2"]
+    result = run_here(*asked, "--out", "run", cwd=tmp_path)
+    assert result.status == 0, result
+    told = [row["epsilon"]["0"] for row in read_events(tmp_path / "run", "epsilon")]
+    known = [epsilon_of((Charge(1.0, 0.5, n),), 0.01, "rdp") for n in range(1, len(told) + 2)]
+    assert told == [round(epsilon, 4) for epsilon in known[:-1]]
+    assert known[-2] <= 4 < known[-1], "no round less, and none more"
+    status = read_status(tmp_path / "run")
+    assert (status["state"], status["iteration"]) == ("finished", 2 * len(told))
+    assert "the clients have spent their privacy budget ε = " in result.errors
+    assert (tmp_path / "run" / "checkpoints" / f"{2 * len(told):07d}").is_dir()
+    for row in read_events(tmp_path / "run", "round"):
+        names = ("asked", "took_part", "weights", "iterations", "batch_sizes")
+        assert not any(row[name] for name in names)
+    for row in read_events(tmp_path / "run", "placement"):
+        assert not any(slot.get("clients") or slot["work"] for slot in row["slots"])
+    (begun,) = read_events(tmp_path / "run", "holdings")
+    assert all(
+        held == {"samples": held["samples"], "classes": []} for held in begun["workers"].values()
+    )
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    rows = [row for line in lines if "generator_loss" in (row := json.loads(line))]
+    assert rows
+    assert all(row["generator_loss"] is row["discriminator_loss"] is None for row in rows)
+    assert not any("by_worker" in row for row in rows)
+    again = run_here(*asked, "--out", "again", cwd=tmp_path)
+    assert again.status == 2
+    assert again.errors.count("\n") == 1
+    assert "too small for one step of the clients of digits" in again.errors
+
+
+DP = [*BOUND, "--dp-epsilon", "8"]
+REFUSED = [
+    (["--dp-unit", "client"], ["--dp-unit client", "--dp-epsilon or --dp-noise"]),
+    ([*DP[:2], "--dp-epsilon", "8"], ["--dp-epsilon 8", "the number of clients"]),
+    ([*DP, "--dp-clip", "inf"], ["--dp-clip inf", "each client"]),
+    ([*DP, "--sampling", "random"], ["--sampling random", "give --sampling poisson"]),
+    ([*DP, "--weighting", "samples"], ["--weighting samples", "give --weighting uniform"]),
+    ([*DP, "--aggregation", "median"], ["--aggregation median", "leave it out"]),
+    ([*DP, "--wire-models", "int8"], ["--wire-models int8", "leave it out"]),
+    (["--sampling", "poisson", "--wire-models", "int8"], ["int8: with --sampling poisson"]),
+    ([*DP, "--checkpoint-to-server"], ["--checkpoint-to-server", "leave it out"]),
+    (
+        [*DP, "--secure-aggregation", "--participation", "0.9", "--world-size", "5"],
+        ["--participation 0.9", "give --participation 1"],
+    ),
+    (
+        [*DP, "--secure-aggregation", "--dp-clip", "600", "--world-size", "5"],
+        ["--dp-clip 600", "below 512"],
+    ),
+    ([*DP, "--require", "dp"], ["--require dp", "the server adds the noise"]),
+    ([*DP, "--algorithm", "mdgan"], ["--dp-unit client", "mdgan"]),
+    ([*DP, "--algorithm", "paragan"], ["--dp-", "paragan"]),
+    ([*DP, "--partition", "none"], ["ranks 1 and 2 hold the same samples"]),
+    ([*DP, "--dp-noise", "0.1"], ["--dp-epsilon 8", "too small for one step of the clients"]),
+]
+QUICK_ONES = 14
+"""Of these need neither data nor an accountant."""
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        pytest.param(*case, id=" ".join(case[0]), marks=pytest.mark.slow if n >= QUICK_ONES else ())
+        for n, case in enumerate(REFUSED)
+    ],
+)
+def test_it_is_refused_in_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    says: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = [] if "--algorithm" in flags else ["--algorithm", "fl-gan"]
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "--out", "run", *named, *flags])
+    line = capsys.readouterr().err
+    assert ended.value.code == 2, line
+    assert line.count("\n") == 1, line
+    for part in says:
+        assert part in line
+    assert not (tmp_path / "run").exists()
