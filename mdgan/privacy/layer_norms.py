@@ -86,12 +86,14 @@ def clipped_sum_by_layer(
     factors = clip / norms.clamp(min=clip)
     if not bool(norms.isfinite().all()):
         return None  # the other way leaves such samples out
-    names = {id(p): name for name, p in model.named_parameters()}
-    total = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    found: dict[int, Tensor] = {}
     for one, slope in used:
         weighted = slope * factors.view(-1, *[1] * (slope.dim() - 1))
-        for weight, summed in _summed(one.layer, one.given, weighted):
-            total[names[id(weight)]] = summed
+        found.update((id(w), summed) for w, summed in _summed(one.layer, one.given, weighted))
+    total = {
+        name: found[id(p)] if id(p) in found else torch.zeros_like(p)
+        for name, p in model.named_parameters()
+    }
     return total, losses.detach()
 
 

@@ -122,7 +122,7 @@ def add_clipped(total: Mapping[str, Tensor], gradients: Gradients, clip: float) 
         gradients: [b, *shape of the parameter].
         clip: C.
     """
-    squares = [each.flatten(1).square().sum(1) for each in gradients.values()]
+    squares = [each.reshape(len(each), -1).square().sum(1) for each in gradients.values()]
     norms = torch.stack(squares).sum(0).sqrt()
     factors = clip / norms.clamp(min=clip)
     usable = norms.isfinite()

@@ -12,7 +12,7 @@ from math import pi
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from torch import Tensor
@@ -22,6 +22,8 @@ from mdgan.gan.randomness import RandomState
 SECRET_BYTES = 32
 _BLOCK_BYTES = 16
 _BITS_OF_A_FLOAT, _BITS_OF_AN_ANGLE = 53, 24
+_WORDS_AT_ONCE = 1 << 15
+"""All that is computed from them stays in a core's cache."""
 # How torch keeps the state of its Mersenne twister: 624 words of 32 bits, in 8 bytes each.
 _STATE_BEGINS, _STATE_WORDS = 24, 624
 
@@ -54,15 +56,18 @@ def bound_to(key: bytes, addends: Iterable[Tensor]) -> bytes:
     return code.digest()
 
 
-def _words(key: bytes, count: int) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":
-    """Random words of 64 bits, [count]."""
-    cipher = Cipher(AES256(key), CTR(bytes(_BLOCK_BYTES))).encryptor()
+def _cipher(key: bytes) -> CipherContext:
+    return Cipher(AES256(key), CTR(bytes(_BLOCK_BYTES))).encryptor()
+
+
+def _words(cipher: CipherContext, count: int) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":
+    """The next random words of 64 bits, [count]."""
     return np.frombuffer(cipher.update(bytes(8 * count)), dtype="<u8")
 
 
 def uniform(key: bytes, count: int) -> Tensor:
     """Random numbers in ]0, 1], float64 [count], each a multiple of 2⁻⁵³."""
-    whole = (_words(key, count) >> np.uint64(64 - _BITS_OF_A_FLOAT)).astype(np.float64)
+    whole = (_words(_cipher(key), count) >> np.uint64(64 - _BITS_OF_A_FLOAT)).astype(np.float64)
     return torch.from_numpy((whole + 1.0) * 2.0**-_BITS_OF_A_FLOAT)
 
 
@@ -71,13 +76,20 @@ def normal(key: bytes, count: int) -> Tensor:
 
     A word gives two of them: 40 bits decide how far they are from 0, at most 7.4, and 24 where.
     """
-    words = _words(key, -(-count // 2))
-    far = (words >> np.uint64(_BITS_OF_AN_ANGLE)).astype(np.float64)
-    where = (words & np.uint64((1 << _BITS_OF_AN_ANGLE) - 1)).astype(np.float32)
-    first = torch.from_numpy((far + 1.0) * 2.0 ** (_BITS_OF_AN_ANGLE - 64))
-    radius = (-2.0 * first.log()).sqrt().float()
-    angle = torch.from_numpy(where) * (2.0 * pi * 2.0**-_BITS_OF_AN_ANGLE)
-    return torch.cat([radius * angle.cos(), radius * angle.sin()])[:count]
+    half, cipher = -(-count // 2), _cipher(key)
+    found = torch.empty(2, half)
+    for first in range(0, half, _WORDS_AT_ONCE):
+        words = _words(cipher, min(_WORDS_AT_ONCE, half - first))
+        far = torch.from_numpy((words >> np.uint64(_BITS_OF_AN_ANGLE)).astype(np.float64))
+        where = (words & np.uint64((1 << _BITS_OF_AN_ANGLE) - 1)).astype(np.float32)
+        # The products are new tensors: torch lays those out alike each time, numpy does not.
+        far = far.add_(1.0) * 2.0 ** (_BITS_OF_AN_ANGLE - 64)
+        radius = far.log_().mul_(-2.0).sqrt_().float()
+        angle = torch.from_numpy(where) * (2.0 * pi * 2.0**-_BITS_OF_AN_ANGLE)
+        some = found[:, first : first + len(words)]
+        torch.mul(radius, angle.cos(), out=some[0])
+        torch.mul(radius, angle.sin_(), out=some[1])
+    return found.view(-1)[:count]
 
 
 def random_state(key: bytes, device: torch.device) -> RandomState:
@@ -87,7 +99,7 @@ def random_state(key: bytes, device: torch.device) -> RandomState:
     """
     state = RandomState(int.from_bytes(key[:8], "big") >> 1, device)
     tensors = state.tensors()
-    words = (_words(key, _STATE_WORDS) >> np.uint64(32)).astype("<u8")
+    words = (_words(_cipher(key), _STATE_WORDS) >> np.uint64(32)).astype("<u8")
     end = _STATE_BEGINS + 8 * _STATE_WORDS
     tensors["cpu"][_STATE_BEGINS:end] = torch.from_numpy(words.view(np.uint8).copy())
     state.restore(tensors)

@@ -208,7 +208,7 @@ class PoissonHalf:
         for name, summed in total.items():
             if drawn is not None:
                 own = drawn[first : first + summed.numel()].view_as(summed)
-                summed.add_((own * scale).to(summed.device, summed.dtype))
+                summed.add_(own.to(summed.device, summed.dtype), alpha=scale)
                 first += summed.numel()
             weights[name].grad = summed.div_(self._expected)
         return losses / self._expected
