@@ -134,14 +134,8 @@ def _check_distinct(settings: RunSettings, shards: Mapping[int, Shard]) -> None:
 
 
 def _check_samples(settings: PrivacySettings, shards: Mapping[int, Shard]) -> list[str]:
-    warnings = []
+    warnings = _large_delta(settings.dp_delta or 0.0, shards)
     for rank, shard in shards.items():
-        if settings.dp_delta is not None and settings.dp_delta * len(shard) >= 1:
-            warnings.append(
-                f"--dp-delta {settings.dp_delta:g}: with that, rank {rank} may give away one of "
-                f"its {len(shard):,} samples and still keep to it; below {0.1 / len(shard):.1g} is "
-                "usual"
-            )
         schedule = Schedule.of_samples(rank, len(shard), settings)
         path = ledger_folder(settings) / f"{fingerprint(shard)}.json"
         if settings.dp_repeatable:
@@ -153,6 +147,19 @@ def _check_samples(settings: PrivacySettings, shards: Mapping[int, Shard]) -> li
             left = plan.until - (content.taken if content else 0)
             warnings.append(f"{spent}; {left:,} steps with noise {plan.noise:.3g} are left")
     return warnings
+
+
+def _large_delta(delta: float, shards: Mapping[int, Shard]) -> list[str]:
+    """A warning if δ lets a worker give away whole samples; it names the one with most of them."""
+    many = {rank: len(shard) for rank, shard in shards.items() if delta * len(shard) >= 1}
+    if not many:
+        return []
+    rank = max(many, key=lambda n: many[n])
+    others = f" (and {len(many) - 1} more)" if len(many) > 1 else ""
+    return [
+        f"--dp-delta {delta:g}: with that, rank {rank}{others} may give away one of its "
+        f"{many[rank]:,} samples and still keep to it; below {0.1 / many[rank]:.1g} is usual"
+    ]
 
 
 def _check_clients(settings: PrivacySettings) -> list[str]:

@@ -8,6 +8,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from mdgan.errors import BadInput
+
 
 class ForkFailed(RuntimeError):
     """One of the forks did not come to an end; the text says why in one line."""
@@ -24,6 +26,7 @@ def at_once(works: Sequence[Callable[[], Any]]) -> list[Any]:
 
     Raises:
         ForkFailed: one failed; the others are ended.
+        BadInput: one says that the user can mend it.
     """
     forking = multiprocessing.get_context("fork")
     processes, found = [], {}
@@ -48,11 +51,11 @@ def at_once(works: Sequence[Callable[[], Any]]) -> list[Any]:
 
 def _result(end: Connection) -> Any:
     try:
-        result, reason = json.loads(end.recv_bytes())
+        result, reason, can_be_mended = json.loads(end.recv_bytes())
     except EOFError as error:
         raise ForkFailed("its process was killed, as if memory were used up") from error
     if reason:
-        raise ForkFailed(reason)
+        raise BadInput(reason) if can_be_mended else ForkFailed(reason)
     return result
 
 
@@ -61,7 +64,9 @@ def _tell(work: Callable[[], Any], end: Connection) -> None:
         for stream in (1, 2):
             os.dup2(nowhere.fileno(), stream)
     try:
-        end.send_bytes(json.dumps([work(), ""]).encode())
+        end.send_bytes(json.dumps([work(), "", False]).encode())
+    except BadInput as error:
+        end.send_bytes(json.dumps([None, str(error), True]).encode())
     except Exception as error:  # the user's models may fail in any way
         text = " ".join(str(error).split())[:300]
-        end.send_bytes(json.dumps([None, f"{type(error).__name__}: {text}"]).encode())
+        end.send_bytes(json.dumps([None, f"{type(error).__name__}: {text}", False]).encode())

@@ -47,6 +47,8 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
         (["--config", "none.json"], ["none.json", "cannot read"]),
         (["--out", "run"], ["--out"]),
         (["--algorithm", "standalone"], ["--algorithm standalone", "nothing to plan"]),
+        (["--secure-aggregation"], ["--secure-aggregation", "twice the bytes"]),
+        (["--dp-epsilon", "8"], ["--dp-epsilon 8", "add --dp-delta"]),
         (["--algorithm", "fl-gan"], ["--round-epochs 1", "--shard-size or --round-iterations"]),
     ],
     ids=" ".join,
@@ -127,6 +129,20 @@ def test_digits_with_the_settings_of_a_run(tmp_path: Path) -> None:
     assert "bottleneck: the server's link" in result.output
     assert "--wire-images int8" in result.output
     assert re.search(r"  GPU before, 16 bits +\d+%   most in [GD] \d", result.output)
+
+
+@pytest.mark.slow
+def test_differential_privacy_is_played_and_its_refusals_are_told_as_they_are(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+    flags = ["plan", "--world-size", "3", "--dp-delta", "0.0001", "--dp-epsilon"]
+    played = run(*flags, "8", cwd=tmp_path)
+    assert played.status == 0, played
+    refused = run(*flags, "0.0001", cwd=tmp_path)
+    assert refused.status == 2, refused
+    assert refused.errors.startswith("mdgan: --dp-epsilon 0.0001: too small for ")
+    assert refused.errors.count("\n") == 1
 
 
 @pytest.mark.slow

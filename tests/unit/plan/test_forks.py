@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from mdgan.errors import BadInput
 from mdgan.plan.forks import ForkFailed, at_once
 
 
@@ -30,6 +31,15 @@ def test_failure_ends_the_others(request: pytest.FixtureRequest, work: object, s
     with pytest.raises(ForkFailed, match=says):
         at_once([partial(_later, 60.0, "never"), work])  # type: ignore[list-item] # a lambda
     assert time.monotonic() - begin < 30
+
+
+def test_what_the_user_can_mend_is_told_as_it_is() -> None:
+    with pytest.raises(BadInput, match=r"^--flag 3: too small$"):
+        at_once([_refuse])
+
+
+def _refuse() -> None:
+    raise BadInput("--flag 3: too small")
 
 
 def _later(seconds: float, text: str) -> str:
