@@ -49,6 +49,15 @@ def test_a_run_in_one_picture(tmp_path: Path) -> None:
     assert lines[-1] == "lost 4 at iteration 160: Connection closed by peer"
 
 
+def test_what_the_samples_that_spent_most_have_spent(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "run", num_workers=2, iterations=400)
+    run.losses(10, 1.0, 0.5, 1.5)
+    assert not any("ε" in line for line in shown(run.path))
+    run.event("epsilon", 10, epsilon={"1": 0.5, "2": 0.75})
+    run.event("epsilon", 20, epsilon={"1": 1.25})
+    assert any("ε 1.25 at most" in line for line in shown(run.path))
+
+
 def test_no_file_of_a_run_moves_the_terminal(tmp_path: Path) -> None:
     run = RunFiles(tmp_path / "run", num_workers=2, iterations=400)
     config = json.loads((run.path / "config.json").read_text())

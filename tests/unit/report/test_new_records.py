@@ -57,6 +57,15 @@ def page_of(path: Path) -> ParsedPage:
     return ParsedPage(compose([RecordedRun.read(path)], datetime.now())[0])
 
 
+def test_what_was_spent_and_what_was_told_stand_at_the_top(run: Path) -> None:
+    assert "ε" not in page_of(run).text
+    rewrite(run / "config.json", {"dp_epsilon": 8.0, "dp_delta": 1e-4, "dp_tell": "classes"})
+    add(run / "metrics.jsonl", {"event": "epsilon", "iteration": 40, "epsilon": {"1": 2, "2": 7.5}})
+    text = page_of(run).text
+    for said in ("7.50", "at most, of worker 2, δ = 0.0001", "without noise also: classes"):
+        assert said in text, said
+
+
 def test_a_run_of_this_version_has_cards_for_what_it_records(run: Path) -> None:
     page = page_of(run)
     assert page.drawn >= {"fig-memory", "fig-neighbours", "fig-losses", "fig-staleness"}
