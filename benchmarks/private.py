@@ -2,9 +2,10 @@
 
     python -m benchmarks.private [--rounds 30] [--batch-size 64] [--samples 1000]
 
-For the discriminators of some data sets, on random samples and with one thread: a local step and
-the feedback of one worker on shuffled batches, on batches by Poisson sampling, and with bounds and
-noise. The three take turns in one process, and what counts is the time that the process computed.
+For some discriminators, on random samples and with one thread: a local step and the feedback of one
+worker on shuffled batches, on batches by Poisson sampling, and with bounds and noise. The three
+take turns in one process, and what counts is the time that the process computed. `private_runs.py`
+measures whole runs.
 """
 
 import time
@@ -17,14 +18,18 @@ from torch import Tensor
 from mdgan.data import Partitioner, dataset_file
 from mdgan.data.shard import Shard
 from mdgan.families.mdgan.worker import Worker
-from mdgan.gan.build import make_discriminator_learner
+from mdgan.gan.build import Models, make_discriminator_learner
 from mdgan.gan.labels import Samples
 from mdgan.gan.settings import TrainingSettings
 from mdgan.models.group_norm import with_group_norm
+from mdgan.models.registry import architecture
 from mdgan.privacy.real_half import PoissonHalf, SeededSteps
 
 CPU = torch.device("cpu")
 DATASETS = ("digits", "mnist", "cifar10")
+CONVOLUTIONS = "digits, acgan"
+"""A discriminator with GroupNorm, for samples like those of digits."""
+NUM_CLASSES, WIDTH = 10, 4
 WAYS = ("shuffled", "poisson", "private")
 WARM_UP = 3
 
@@ -38,16 +43,23 @@ class RandomSamples(Partitioner):
 
     def __init__(self, images: Tensor) -> None:
         self._images = images
-        self.labels = torch.zeros(len(images), dtype=torch.int64)
+        self.labels = torch.arange(len(images)) % NUM_CLASSES
 
     def images(self, indices: Tensor) -> Tensor:
         """Some of them."""
         return self._images[indices]
 
 
-def make_worker(way: str, dataset: str, num_samples: int, batch_size: int) -> Worker:
+def models_of(name: str) -> Models:
+    """Those of a data set, or of `CONVOLUTIONS`."""
+    if name == CONVOLUTIONS:
+        shape = dataset_file.load("digits", None).models.shape
+        return architecture("acgan").make(shape, NUM_CLASSES, WIDTH)
+    return dataset_file.load(name, None).models
+
+
+def make_worker(way: str, models: Models, num_samples: int, batch_size: int) -> Worker:
     """A worker that draws its batches in one of the ways."""
-    models = dataset_file.load(dataset, None).models
     images = torch.rand(num_samples, *models.shape) * 2 - 1
     shard = Shard(RandomSamples(images), torch.arange(num_samples), torch.Generator())
     half = None
@@ -73,11 +85,12 @@ def make_worker(way: str, dataset: str, num_samples: int, batch_size: int) -> Wo
 def main(rounds: int, batch_size: int, samples: int) -> None:
     """Prints the least milliseconds of an iteration, and how many times as long privacy takes."""
     torch.set_num_threads(1)
-    click.echo(f"{'':10}" + "".join(f"{way:>12}" for way in WAYS) + f"{'private/shuffled':>20}")
-    for dataset in DATASETS:
-        workers = {way: make_worker(way, dataset, samples, batch_size) for way in WAYS}
-        shape = dataset_file.load(dataset, None).shape
-        fake = Samples(torch.rand(batch_size, *shape) * 2 - 1)
+    click.echo(f"{'':14}" + "".join(f"{way:>12}" for way in WAYS) + f"{'private/shuffled':>20}")
+    for name in (DATASETS[0], CONVOLUTIONS, *DATASETS[1:]):
+        models = models_of(name)
+        workers = {way: make_worker(way, models, samples, batch_size) for way in WAYS}
+        labels = torch.arange(batch_size) % NUM_CLASSES if name == CONVOLUTIONS else None
+        fake = Samples(torch.rand(batch_size, *models.shape) * 2 - 1, labels)
         taken: dict[str, list[float]] = {way: [] for way in WAYS}
         for _ in range(WARM_UP + rounds):
             for way, worker in workers.items():
@@ -88,7 +101,7 @@ def main(rounds: int, batch_size: int, samples: int) -> None:
         least = {way: 1e3 * min(seconds[WARM_UP:]) for way, seconds in taken.items()}
         ratio = least["private"] / least["shuffled"]
         row = "".join(f"{milliseconds:9.2f} ms" for milliseconds in least.values())
-        click.echo(f"{dataset:10}{row}{ratio:18.2f} ×")
+        click.echo(f"{name:14}{row}{ratio:18.2f} ×")
 
 
 if __name__ == "__main__":

@@ -272,8 +272,7 @@ def exposures(path: Path) -> list[float]:
         if (target.samples_of(worker).images == planted).flatten(1).all(1).any():
             model.load_state_dict(dict(weights))
             every = canaries(1001)
-            others = every[torch.arange(1, 1001)]
-            judged = judge(model, {worker: every[:1]}, others, Visits(worker), worker)
+            judged = judge(model, {worker: every[:1]}, every[1:], Visits(worker), worker)
             assert not isinstance(judged, str)
             found.append(judged.of_last.auc)
     return found

@@ -147,7 +147,7 @@ REFUSED = [
     ([*DP, "--augment", "ada"], ["--augment ada", "--augment diffaugment"]),
     ([*DP, "--precision", "bf16"], ["--precision bf16", "fp32"]),
     ([*DP, "--vectorize"], ["--vectorize", "--dp-epsilon 8"]),
-    ([*DP, "--architecture", "dcgan", "--width", "4"], ["layer 3 (BatchNorm2d)", "--norm group"]),
+    ([*DP, "--architecture", "acgan", "--width", "4"], ["(BatchNorm2d)", "--norm group"]),
     (
         [*DP, "--architecture", "md-gan-cnn", "--width", "4", "--norm", "group"],
         ["MinibatchDiscrimination", "acgan"],

@@ -1,0 +1,98 @@
+"""Measures what privacy costs in quality, and what attacks find: digits, for several ε.
+
+    python -m benchmarks.private_quality [--seeds 3] [--at-once 2] [--only "4 workers, ε = 10"]
+
+Trains 4 and 10 workers as they train by default, then with the settings that were chosen for
+privacy: with batches by Poisson sampling and cut gradients but no noise (ε = ∞), and with the noise
+that ε takes. Then it attacks each run with `mdgan audit`. Prints scores, and AUCs of who was
+trained on, by discriminators (the mean over them) and by the generator's distances in features and
+in pixels: mean ± deviation over the seeds. Nothing depends on how many runs share the machine. So
+that all runs are scored against the same samples, private ones tell sums over features here.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import click
+
+from mdgan.records.audit import read_audit
+
+PLAIN = ("train", "--transport", "memory", "--sample-interval", "0", "--threads", "1")
+CHOSEN = ("--iterations", "1000", "--dp-clip", "3", "--dp-tell", "features")
+BOUNDED = ("--dp-delta", "0.0001", "--dp-repeatable")
+WAYS = {
+    "default": ("--iterations", "3500"),
+    "default, as short": ("--iterations", "1000"),
+    "ε = ∞": (*CHOSEN, "--dp-noise", "0"),
+    **{f"ε = {e}": (*CHOSEN, *BOUNDED, "--dp-epsilon", str(e)) for e in (10, 3, 1)},
+}
+WORKERS = (4, 10)
+COLUMNS = ("FID", "coverage", "discriminators", "features", "pixels")
+
+
+def mdgan(*command: str) -> None:
+    """Runs a command that must end well."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "mdgan", *command], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, f"mdgan {' '.join(command)}: {ended.stderr}"
+
+
+def run(num_workers: int, way: str, seed: int, folder: Path) -> list[float]:
+    """Trains once, and attacks; returns what `COLUMNS` names."""
+    out = folder / f"{num_workers}-{list(WAYS).index(way)}-{seed}"
+    flags = WAYS[way]
+    iterations = flags[flags.index("--iterations") + 1]
+    flags += ("--world-size", str(num_workers + 1), "--eval-interval", iterations)
+    mdgan(*PLAIN, *flags, "--seed", str(seed), "--out", str(out))
+    mdgan("audit", str(out), "--steps", "0")
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    (scores,) = [row["scores"] for row in rows if row.get("event") == "scores"]
+    audit = read_audit(out)
+    assert audit is not None
+    known = statistics.mean(judged.of_all.auc for judged in audit.discriminators)
+    near = {copy.space: copy.membership.auc for copy in audit.generator}
+    return [scores["fid"], scores["coverage"], known, near["features"], near["pixels"]]
+
+
+def in_words(name: str, found: Sequence[Sequence[float]]) -> str:
+    """One row: mean ± standard deviation."""
+    cells = []
+    for values in zip(*found, strict=True):
+        spread = statistics.stdev(values) if len(values) > 1 else 0.0
+        cells.append(f"{statistics.mean(values):6.2f} ±{spread:5.2f}")
+    return f"{name:28} " + "  ".join(f"{cell:>14}" for cell in cells)
+
+
+@click.command()
+@click.option("--seeds", default=3, show_default=True)
+@click.option("--first-seed", default=0, show_default=True)
+@click.option("--at-once", default=2, show_default=True, help="Runs at the same time.")
+@click.option("--only", default="", help="Rows, separated by semicolons; by default all.")
+def main(seeds: int, first_seed: int, at_once: int, only: str) -> None:
+    """Trains digits with each ε, and attacks."""
+    asked = {f"{n} workers, {way}": (n, way) for n in WORKERS for way in WAYS}
+    names = only.split(";") if only else list(asked)
+    print(f"{'':28} " + "  ".join(f"{column:>14}" for column in COLUMNS), flush=True)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(at_once) as pool:
+        pending = {
+            name: [
+                pool.submit(run, *asked[name], seed, Path(folder))
+                for seed in range(first_seed, first_seed + seeds)
+            ]
+            for name in names
+        }
+        for name, futures in pending.items():
+            print(in_words(name, [future.result() for future in futures]), flush=True)
+    for name in names:
+        print(f"{name:28} mdgan {' '.join((*PLAIN, *WAYS[asked[name][1]]))}")
+
+
+if __name__ == "__main__":
+    main()
