@@ -4,10 +4,11 @@
 
 Trains 4 and 10 workers as they train by default, then with the settings that were chosen for
 privacy: with batches by Poisson sampling and cut gradients but no noise (ε = ∞), and with the noise
-that ε takes. Then it attacks each run with `mdgan audit`. Prints scores, and the AUC with
-which samples trained on are told from others, by discriminators (the mean over them) and by the
-generator's distances in features and in pixels: mean ± deviation over the seeds. Nothing depends on how many runs share the machine. So
-that all runs are scored against the same samples, private ones tell sums over features here.
+that ε takes. Then it attacks each run with `mdgan audit`. Prints scores, and the AUC with which
+samples trained on are told from others, by discriminators (the mean over them) and by the
+generator's distances in features and in pixels: mean ± deviation over the seeds. Nothing depends on
+how many runs share the machine. So that all runs are scored against the same samples, private ones
+tell sums over features here.
 """
 
 import json
