@@ -56,7 +56,7 @@ UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
 
 quickly = settings(
     deadline=None,
-    max_examples=12,
+    max_examples=8,
     suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow],
 )
 

@@ -56,6 +56,7 @@ def patch(folder: Path, path: str, diff: str) -> None:
     (folder / path).write_text(text.replace(before, after), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_partition_and_a_tracker(tmp_path: Path) -> None:
     unchanged = shutil.ignore_patterns("__pycache__")
     for folder in ("mdgan", "datasets"):

@@ -68,6 +68,7 @@ def test_refuses_a_device_that_it_cannot_measure(
     assert "--device cuda" in refusal(capsys, "--config", "settings.json")
 
 
+@pytest.mark.slow
 def test_models_that_fail_with_this_batch(tmp_path: Path) -> None:
     """`check_models` tries a batch of two; this one fails with more."""
     (tmp_path / "picky.py").write_text(

@@ -222,6 +222,7 @@ def test_a_server_that_dies_is_noticed_by_hosts(network: GrpcNetwork) -> None:
         host.close()
 
 
+@pytest.mark.slow
 def test_a_server_that_stands_still_is_lost_when_the_time_is_up() -> None:
     network = GrpcNetwork(BRISK)
     with peer("server") as child:

@@ -131,6 +131,7 @@ def test_who_gets_nothing_keeps_its_own() -> None:
     assert took == {2: before[1], 3: before[4], 4: before[3]}
 
 
+@pytest.mark.slow
 @quick
 @given(takers=st.permutations(range(1, 7)))
 def test_of_weights_alone_everybody_keeps_its_optimizer(takers: list[int]) -> None:
