@@ -59,7 +59,7 @@ def _privacy(subject: Subject) -> list[Fact]:
     most = max(spent, key=lambda worker: spent[worker])
     delta = number_in(subject.run.config, "dp_delta")
     beside = "" if delta is None else f", δ = {delta:g}"
-    return [("ε", f"{spent[most]:.2f}", f"at most, of {whose(most)}{beside}")]
+    return [("ε", f"{spent[most]:.2f}", f"at most, {whose(most)}{beside}")]
 
 
 def _untold(subject: Subject) -> list[str]:
