@@ -127,7 +127,8 @@ class Budget:
 
     def key(self, use: str) -> bytes:
         """See `Steps`."""
-        assert not self.over, "a worker that has spent its budget takes no step"
+        if self.over:  # asked before each iteration; privacy must not hang on that alone
+            raise RuntimeError("a worker that has spent its budget takes no step")
         return self._steps.key(use)
 
     def advance(self) -> None:

@@ -1,0 +1,19 @@
+"""A worker's budget ends before its last step, whoever asks for another."""
+
+import pytest
+
+from mdgan.privacy.budget import Budget
+from mdgan.privacy.real_half import SeededSteps
+from mdgan.privacy.settings import PrivacySettings
+
+
+def test_a_budget_that_is_spent_gives_no_noise_for_another_step() -> None:
+    budget = Budget(
+        SeededSteps(b"seed"), PrivacySettings(dp_noise=1.0, dp_delta=1e-4), 1.0, 0.1, (), allowed=2
+    )
+    for _ in range(2):
+        assert budget.key("noise")
+        budget.advance()
+    assert budget.over
+    with pytest.raises(RuntimeError, match="spent its budget"):
+        budget.key("noise")
