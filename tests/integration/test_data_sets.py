@@ -40,6 +40,7 @@ def test_memory(tmp_path: Path, dataset: str, write: Callable[[Path], object]) -
     assert result.status == 0, result
 
 
+@pytest.mark.slow
 def test_one_process_alone_reads_ahead(tmp_path: Path) -> None:
     dataset_formats.write_celeba(tmp_path / "data" / "celeba", 24)
     flags = ["--dataset", "celeba", "--algorithm", "standalone", "--data-threads", "3"]

@@ -163,7 +163,9 @@ def test_a_browser_shows_every_figure_at_every_width(folder: Path) -> None:
 
 
 @needs_browser
-@pytest.mark.parametrize(("scheme", "flag"), [("dark", "0"), ("light", "1")])
+@pytest.mark.parametrize(
+    ("scheme", "flag"), [("dark", "0"), pytest.param("light", "1", marks=pytest.mark.slow)]
+)
 def test_the_page_follows_the_colour_scheme(folder: Path, scheme: str, flag: str) -> None:
     picture = folder / f"{scheme}.png"
     settings = f"--blink-settings=preferredColorScheme={flag}"
