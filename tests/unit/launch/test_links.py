@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-
-# torch exports it without saying so.
-from torch.distributed import TCPStore  # type: ignore[attr-defined] # see above
+from torch.distributed import TCPStore  # type: ignore[attr-defined] # torch does not say it
 
 from mdgan.credentials.files import issue, make_folder_of_authority, revoke, write_shared
 from mdgan.credentials.pem import now
