@@ -47,6 +47,13 @@ class Samples:
             return Samples(images)
         return Samples(images, torch.cat([self.labels, others.labels]))
 
+    def padded(self, size: int) -> "Samples":
+        """These, and behind them images of zeros of class 0, `size` in all."""
+        missing = size - len(self)
+        images = self.images.new_zeros(missing, *self.images.shape[1:])
+        labels = None if self.labels is None else self.labels.new_zeros(missing)
+        return self.and_then(Samples(images, labels)) if missing else self
+
     def detach(self) -> "Samples":
         """The same images without their graph."""
         return self.of(self.images.detach())

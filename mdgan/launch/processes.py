@@ -122,14 +122,12 @@ def make_host(
     fetcher = prepared.fetcher()
     shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
     counts = {rank: builder.class_counts(shards[rank], settings) for rank in workers}
-    # There are few rounds, and each moves whole models: their spans are nothing beside that.
-    in_rounds = prepared.algorithm.unit != "iteration"
+    budgets = open_budgets(settings, shards)
     tracer = Tracer(
-        1 if in_rounds else traced_every(settings.iterations, settings.num_workers),
+        0 if budgets else _recorded_windows(prepared),  # how long real samples take tells of them
         prepared.faults.on_phase(f"host-{workers[0]}"),
         _profiler(prepared, device) if own_process else None,
     )
-    budgets = open_budgets(settings, shards)
     needs = HostNeeds(
         settings,
         prepared.models,
@@ -155,6 +153,14 @@ def make_host(
         teller,
         Spending(budgets),
     )
+
+
+def _recorded_windows(prepared: Prepared) -> int:
+    """See `traced_every`."""
+    # There are few rounds, and each moves whole models: their spans are nothing beside that.
+    if prepared.algorithm.unit != "iteration":
+        return 1
+    return traced_every(prepared.settings.iterations, prepared.settings.num_workers)
 
 
 def _describer(

@@ -92,7 +92,7 @@ class Tracer:
     """Collects the spans of one role.
 
     Args:
-        every: record one window in this many; see `traced_every`.
+        every: record one window in this many; see `traced_every`. 0 records none.
         on_phase: called at the beginning of every span and by `reach`; None costs nothing.
         profiler: of the role's process; None costs nothing.
 
@@ -145,8 +145,9 @@ class Tracer:
 
     def add(self, span: Span) -> None:
         """Keeps a span that has ended, if its iteration is recorded and there is room."""
-        is_recorded = (self.iteration - 1) // WINDOW % self._every == 0 or self.iteration < 1
-        if is_recorded and len(self._spans) < MOST_SPANS:
+        if not self._every or len(self._spans) >= MOST_SPANS:
+            return
+        if (self.iteration - 1) // WINDOW % self._every == 0 or self.iteration < 1:
             span.iteration = self.iteration
             self._spans.append(span)
 

@@ -19,7 +19,7 @@ from torch.nn.grad import conv2d_weight
 
 from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.labels import Samples, call
-from mdgan.gan.losses import as_verdict
+from mdgan.gan.losses import Verdict, as_verdict
 
 _KNOWN = (nn.Linear, nn.Conv2d, nn.GroupNorm, nn.LayerNorm)
 _ROUNDINGS = 100.0
@@ -55,14 +55,17 @@ def _is_known(layer: nn.Module) -> bool:
 
 
 def clipped_sum_by_layer(
-    model: nn.Module, rules: Rules, real: Samples, clip: float
+    model: nn.Module, rules: Rules, real: Samples, count: int, clip: float
 ) -> tuple[dict[str, Tensor], Tensor] | None:
     """As `per_sample.clipped_sum`; None if a layer is not met once by each sample.
+
+    What it computes, and for how long, does not depend on what the samples are.
 
     Args:
         model: D, all of whose layers are known here.
         rules: Ã, which is a mean over the batch; no penalty.
         real: [b, C, H, W], b ≥ 1.
+        count: how many of them count, the first ones.
         clip: C.
     """
     layers = layers_with_weights(model) or []
@@ -70,7 +73,7 @@ def clipped_sum_by_layer(
     handles = [layer.register_forward_hook(_recorder(met)) for layer in layers]
     try:
         with torch.enable_grad():
-            verdict = as_verdict(call(model, real.images, real.labels))
+            verdict = as_verdict(call(model, real.images.clone(), real.labels))
             losses = rules.loss(rules.discriminator_loss.real, verdict, real.labels) * len(real)
             if not _once_each(met, layers, len(real)):
                 return None
@@ -83,18 +86,54 @@ def clipped_sum_by_layer(
     used = [(one, slope) for one, slope in zip(met, slopes, strict=True) if slope is not None]
     squares = [_squares(one.layer, one.given, slope) for one, slope in used]
     norms = torch.stack(squares).sum(0).sqrt() if squares else real.images.new_zeros(len(real))
-    factors = clip / norms.clamp(min=clip)
-    if not bool(norms.isfinite().all()):
-        return None  # the other way leaves such samples out
-    found: dict[int, Tensor] = {}
+    factors = factors_of(norms, count, clip)
+    left_out, found = factors == 0, dict[int, Tensor]()
     for one, slope in used:
-        weighted = slope * factors.view(-1, *[1] * (slope.dim() - 1))
-        found.update((id(w), summed) for w, summed in _summed(one.layer, one.given, weighted))
+        weighted = zero(slope, left_out).mul_(_beside(factors, slope))
+        given = zero(one.given, left_out)  # the pass is over: nothing reads it any more
+        found.update((id(w), summed) for w, summed in _summed(one.layer, given, weighted))
     total = {
         name: found[id(p)] if id(p) in found else torch.zeros_like(p)
         for name, p in model.named_parameters()
     }
-    return total, losses.detach()
+    return total, loss_of(rules, verdict, real.labels, count)
+
+
+def factors_of(norms: Tensor, count: int, clip: float) -> Tensor:
+    """What each sample's gradient is multiplied by, [b]: 0 for those that do not count.
+
+    Args:
+        norms: [b]; a sample without a finite one counts as 0.
+        count: how many samples count, the first ones.
+        clip: C.
+    """
+    counts = norms.isfinite() & (torch.arange(len(norms), device=norms.device) < count)
+    return torch.where(counts, clip / norms.clamp(min=clip), 0.0)
+
+
+def zero(values: Tensor, left_out: Tensor) -> Tensor:
+    """Puts zeros, in place, where samples do not count: 0 × NaN would be NaN.
+
+    Args:
+        values: [b, …].
+        left_out: which, bool [b].
+    """
+    return values.masked_fill_(_beside(left_out, values), 0.0)
+
+
+def _beside(factors: Tensor, values: Tensor) -> Tensor:
+    """What is known of samples, [b], in the form that goes with their values, [b, …]."""
+    return factors.view(-1, *[1] * (values.dim() - 1))
+
+
+def loss_of(rules: Rules, verdict: Verdict, labels: Tensor | None, count: int) -> Tensor:
+    """The sum of Ã over the first samples, a scalar without a graph."""
+    if not count:
+        return verdict.logits.new_zeros(())
+    first = verdict.split(count)[0]
+    some = None if labels is None else labels[:count]
+    with torch.no_grad():
+        return rules.loss(rules.discriminator_loss.real, first, some) * count
 
 
 def _recorder(met: list[_Met]) -> Callable[[nn.Module, Any, Any], Any]:
@@ -151,7 +190,8 @@ def _hidden(terms: Tensor) -> float:
 
 def _squares_of_each(tensor: Tensor) -> Tensor:
     """‖x‖² of each sample, [b]."""
-    return tensor.square().flatten(1).sum(1)
+    norms: Tensor = torch.linalg.vector_norm(tensor.flatten(1), dim=1)
+    return norms.square()
 
 
 def _squares_of_product(slopes: Tensor, columns: Tensor) -> Tensor:
@@ -163,10 +203,10 @@ def _squares_of_product(slopes: Tensor, columns: Tensor) -> Tensor:
     """
     places, n, m = slopes.shape[2], slopes.shape[1], columns.shape[1]
     if places == 1:
-        return slopes.square().sum((1, 2)) * columns.square().sum((1, 2))
+        return _squares_of_each(slopes) * _squares_of_each(columns)
     if places * (n + m) < n * m:  # Σ_t,t' (s_t·s_t')(c_t·c_t')
         return ((slopes.mT @ slopes) * (columns.mT @ columns)).sum((1, 2)).clamp(min=0)
-    return (slopes @ columns.mT).square().sum((1, 2))
+    return _squares_of_each(slopes @ columns.mT)
 
 
 def _columns(layer: nn.Module, given: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,12 @@ from torch.nn.utils import parametrize
 from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.labels import Samples, inputs
 from mdgan.gan.losses import as_verdict
-from mdgan.privacy.layer_norms import clipped_sum_by_layer, layers_with_weights
+from mdgan.privacy.layer_norms import (
+    clipped_sum_by_layer,
+    factors_of,
+    layers_with_weights,
+    zero,
+)
 
 _MOST_BYTES = 256 << 20
 _MOST_AT_ONCE = 64
@@ -35,24 +40,26 @@ def num_at_once(model: nn.Module) -> int:
 
 
 def clipped_sum(
-    model: nn.Module, rules: Rules, real: Samples, clip: float
+    model: nn.Module, rules: Rules, real: Samples, count: int, clip: float
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Σ_i g_i · min(1, C / ‖g_i‖₂), g_i being the gradient of Ã of sample i over all parameters.
 
-    A sample whose gradient is not finite counts as 0. Dropout draws a mask for each sample.
+    A sample whose gradient is not finite counts as 0. Dropout draws a mask for each sample. How
+    long it takes depends on b, and not on what the samples are, nor on how many count.
 
     Args:
         model: D, in training mode; spectral norm takes its step, whatever the samples are.
         rules: Ã, and γ of `--r1`.
-        real: [b, C, H, W]; b may be 0.
+        real: [b, C, H, W], b ≥ 1.
+        count: how many of them count, the first ones.
         clip: C.
 
     Returns:
         The sum, by name and of the parameter's shape; and the sum of Ã, a scalar.
     """
-    if len(real) and not rules.r1 and layers_with_weights(model) is not None:
+    if not rules.r1 and layers_with_weights(model) is not None:
         outside = torch.get_rng_state()
-        found = clipped_sum_by_layer(model, rules, real, clip)
+        found = clipped_sum_by_layer(model, rules, real, count, clip)
         if found is not None:
             return found
         torch.set_rng_state(outside)
@@ -61,9 +68,10 @@ def clipped_sum(
     with still(model):
         for first in range(0, len(real), num_at_once(model)):
             some = real[first : first + num_at_once(model)]
+            counted = min(max(0, count - first), len(some))
             gradients, of_each = per_sample_gradients(model, rules, some)
-            add_clipped(total, gradients, clip)
-            losses = losses + of_each.sum()
+            add_clipped(total, gradients, counted, clip)
+            losses = losses + of_each[:counted].sum()
     return total, losses
 
 
@@ -114,26 +122,19 @@ def _loss_of_one(model: nn.Module, rules: Rules) -> Callable[..., tuple[Tensor, 
     return penalised if rules.r1 else loss
 
 
-def add_clipped(total: Mapping[str, Tensor], gradients: Gradients, clip: float) -> None:
+def add_clipped(total: Mapping[str, Tensor], gradients: Gradients, count: int, clip: float) -> None:
     """Adds gradients of single samples to a sum, each cut to the norm C over all parameters.
 
     Args:
         total: is added to.
         gradients: [b, *shape of the parameter].
+        count: how many samples count, the first ones.
         clip: C.
     """
     squares = [each.reshape(len(each), -1).square().sum(1) for each in gradients.values()]
-    norms = torch.stack(squares).sum(0).sqrt()
-    factors = clip / norms.clamp(min=clip)
-    usable = norms.isfinite()
-    if not bool(usable.all()):
-        factors = torch.where(usable, factors, 0.0)
-        gradients = {
-            name: torch.where(usable.view(-1, *[1] * (each.dim() - 1)), each, 0.0)
-            for name, each in gradients.items()
-        }
+    factors = factors_of(torch.stack(squares).sum(0).sqrt(), count, clip)
     for name, each in gradients.items():
-        total[name].add_(torch.tensordot(factors, each, dims=1))
+        total[name].add_(torch.tensordot(factors, zero(each, factors == 0), dims=1))
 
 
 @contextmanager

@@ -7,8 +7,6 @@ under a key of its own, HMAC-SHA256(secret, step).
 
 import hashlib
 import hmac
-from collections.abc import Iterable
-from math import pi
 
 import numpy as np
 import torch
@@ -21,9 +19,7 @@ from mdgan.gan.randomness import RandomState
 
 SECRET_BYTES = 32
 _BLOCK_BYTES = 16
-_BITS_OF_A_FLOAT, _BITS_OF_AN_ANGLE = 53, 24
-_WORDS_AT_ONCE = 1 << 15
-"""All that is computed from them stays in a core's cache."""
+_BITS_OF_A_FLOAT = 53
 # How torch keeps the state of its Mersenne twister: 624 words of 32 bits, in 8 bytes each.
 _STATE_BEGINS, _STATE_WORDS = 24, 624
 
@@ -36,60 +32,33 @@ def step_key(secret: bytes, step: int, use: str) -> bytes:
         step: counted from 0.
         use: what is drawn; each use has numbers of its own.
     """
-    return hmac.digest(secret, f"{use}/{step}".encode(), hashlib.sha256)
+    return derived(secret, f"{use}/{step}".encode())
 
 
-def bound_to(key: bytes, addends: Iterable[Tensor]) -> bytes:
-    """A key for the noise of these addends alone, 32 bytes.
-
-    A step may be taken twice where a user has put back an older ledger, or two machines use copies
-    of one. It then has other noise if the addends differ: the same noise would cancel, and leave
-    their difference.
+def derived(key: bytes, about: bytes) -> bytes:
+    """A key that follows from another one, 32 bytes.
 
     Args:
-        key: of the step.
-        addends: in an order that is always the same.
+        key: 32 bytes.
+        about: what it is for.
     """
-    code = hmac.new(key, digestmod=hashlib.sha256)
-    for addend in addends:
-        code.update(addend.detach().cpu().contiguous().view(-1).numpy().data)
-    return code.digest()
+    return hmac.digest(key, about, hashlib.sha256)
 
 
-def _cipher(key: bytes) -> CipherContext:
+def stream(key: bytes) -> CipherContext:
+    """AES-256 in counter mode, from its beginning."""
     return Cipher(AES256(key), CTR(bytes(_BLOCK_BYTES))).encryptor()
 
 
-def _words(cipher: CipherContext, count: int) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":
-    """The next random words of 64 bits, [count]."""
-    return np.frombuffer(cipher.update(bytes(8 * count)), dtype="<u8")
+def bits_of(random: CipherContext, count: int) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":
+    """The next words of a stream, uint64 [count]."""
+    return np.frombuffer(random.update(bytes(8 * count)), dtype="<u8")
 
 
 def uniform(key: bytes, count: int) -> Tensor:
     """Random numbers in ]0, 1], float64 [count], each a multiple of 2⁻⁵³."""
-    whole = (_words(_cipher(key), count) >> np.uint64(64 - _BITS_OF_A_FLOAT)).astype(np.float64)
+    whole = (bits_of(stream(key), count) >> np.uint64(64 - _BITS_OF_A_FLOAT)).astype(np.float64)
     return torch.from_numpy((whole + 1.0) * 2.0**-_BITS_OF_A_FLOAT)
-
-
-def normal(key: bytes, count: int) -> Tensor:
-    """Random numbers of N(0, 1), float32 [count]; Box and Muller 1958.
-
-    A word gives two of them: 40 bits decide how far they are from 0, at most 7.4, and 24 where.
-    """
-    half, cipher = -(-count // 2), _cipher(key)
-    found = torch.empty(2, half)
-    for first in range(0, half, _WORDS_AT_ONCE):
-        words = _words(cipher, min(_WORDS_AT_ONCE, half - first))
-        far = torch.from_numpy((words >> np.uint64(_BITS_OF_AN_ANGLE)).astype(np.float64))
-        where = (words & np.uint64((1 << _BITS_OF_AN_ANGLE) - 1)).astype(np.float32)
-        # The products are new tensors: torch lays those out alike each time, numpy does not.
-        far = far.add_(1.0) * 2.0 ** (_BITS_OF_AN_ANGLE - 64)
-        radius = far.log_().mul_(-2.0).sqrt_().float()
-        angle = torch.from_numpy(where) * (2.0 * pi * 2.0**-_BITS_OF_AN_ANGLE)
-        some = found[:, first : first + len(words)]
-        torch.mul(radius, angle.cos(), out=some[0])
-        torch.mul(radius, angle.sin_(), out=some[1])
-    return found.view(-1)[:count]
 
 
 def random_state(key: bytes, device: torch.device) -> RandomState:
@@ -99,7 +68,7 @@ def random_state(key: bytes, device: torch.device) -> RandomState:
     """
     state = RandomState(int.from_bytes(key[:8], "big") >> 1, device)
     tensors = state.tensors()
-    words = (_words(_cipher(key), _STATE_WORDS) >> np.uint64(32)).astype("<u8")
+    words = (bits_of(stream(key), _STATE_WORDS) >> np.uint64(32)).astype("<u8")
     end = _STATE_BEGINS + 8 * _STATE_WORDS
     tensors["cpu"][_STATE_BEGINS:end] = torch.from_numpy(words.view(np.uint8).copy())
     state.restore(tensors)

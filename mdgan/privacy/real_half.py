@@ -5,8 +5,10 @@ that a worker tells follows from the sums made here, from generated samples, and
 told; see docs/privacy.md.
 """
 
-from collections.abc import Collection, Mapping
-from math import isinf
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
+from math import ceil, isinf, sqrt
 from typing import Protocol
 
 import torch
@@ -18,8 +20,12 @@ from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.labels import Samples, call
 from mdgan.gan.losses import as_verdict
 from mdgan.gan.regularizers import r1_penalty
+from mdgan.privacy.noise import with_noise
 from mdgan.privacy.per_sample import clipped_sum
-from mdgan.privacy.random_stream import bound_to, normal, random_state, step_key, uniform
+from mdgan.privacy.random_stream import random_state, step_key, uniform
+
+_DEVIATIONS = 1.0
+"""How far above its mean the number of samples lies that steps compute with."""
 
 
 class Owned(Protocol):
@@ -94,6 +100,11 @@ class PoissonHalf:
     N(0, σ²C²); without, it takes the gradient of the batch. Both are divided by the expected size
     of a batch.
 
+    With a bound, all steps compute with the same number of samples: those that were drawn, and
+    others that count as 0. So time does not tell how many were drawn. A draw of more than that
+    number is drawn again. That costs no privacy: whatever the other samples of a batch are, a
+    sample is among them with probability q, or 0 where it would be one too many.
+
     Args:
         owned: the samples.
         steps: have the random numbers.
@@ -120,12 +131,29 @@ class PoissonHalf:
         self._clip = clip
         self._noise = noise
         self._tells_loss = tells_loss
+        deviation = sqrt(self._expected * (1 - self._rate))
+        self._physical = ceil(self._expected + _DEVIATIONS * deviation)
 
     def next_batch(self, batch_size: int) -> Samples:
         """Each sample with probability q, whatever size is asked for; none of them, too."""
         del batch_size  # of the server's choice in some algorithms; q is what was accounted for
         chosen = uniform(self._steps.key("batch"), len(self._owned)) <= self._rate
         return self._owned.taken(chosen.nonzero().squeeze(1))
+
+    def _next_padded(self) -> tuple[Samples, int]:
+        """A batch with other samples behind those that were drawn, and how many were drawn."""
+        for attempt in count():
+            use = f"batch {attempt}" if attempt else "batch"
+            drawn = uniform(self._steps.key(use), len(self._owned))
+            number = int((drawn <= self._rate).sum())
+            if number <= self._physical:
+                break
+        order = drawn.topk(min(self._physical, len(drawn)), largest=False).indices
+        padded = self._owned.taken(order)
+        if len(padded) < len(order):  # some could not be read
+            padded = self._owned.taken(order[:number])
+            number = len(padded)
+        return padded.padded(self._physical), number
 
     def learn(
         self, discriminator: Discriminator, rules: Rules, augmentation: Augmentation
@@ -135,17 +163,19 @@ class PoissonHalf:
         Returns:
             Ã of the batch, a scalar; 0 if it may not be told.
         """
-        real = self.next_batch(rules.batch_size).to(discriminator.device)
-        if not discriminator.is_conditional:
-            real = real.without_labels()
+        learn = self._learn_batch if isinf(self._clip) else self._learn_samples
         discriminator.zero_grad()
-        # Numbers of their own: the worker's other ones must not tell how large the batch was.
-        with random_state(self._steps.key("forward"), discriminator.device).in_place():
-            if isinf(self._clip):
-                loss = self._learn_batch(discriminator, rules, augmentation, real)
-            else:
-                loss = self._learn_samples(discriminator, rules, augmentation, real)
+        loss = learn(discriminator, rules, augmentation)
         return loss if self._tells_loss else torch.zeros_like(loss)
+
+    def _ready(self, real: Samples, discriminator: Discriminator) -> Samples:
+        """Samples as D takes them."""
+        real = real.to(discriminator.device)
+        return real if discriminator.is_conditional else real.without_labels()
+
+    def _random_state(self, discriminator: Discriminator) -> AbstractContextManager[None]:
+        """Numbers of their own: the worker's other ones must not tell how large the batch was."""
+        return random_state(self._steps.key("forward"), discriminator.device).in_place()
 
     @property
     def over(self) -> bool:
@@ -171,51 +201,54 @@ class PoissonHalf:
         return True
 
     def _learn_batch(
-        self,
-        discriminator: Discriminator,
-        rules: Rules,
-        augmentation: Augmentation,
-        real: Samples,
+        self, discriminator: Discriminator, rules: Rules, augmentation: Augmentation
     ) -> Tensor:
         """The gradient of Σ Ã / b by one pass over the batch."""
+        real = self._ready(self.next_batch(rules.batch_size), discriminator)
         if not len(real):
             return torch.zeros((), device=discriminator.device)
         if rules.r1:
             real = real.of(real.images.detach().requires_grad_())
-        seen = augmentation(real.images)
-        verdict = as_verdict(call(discriminator.model, seen, real.labels))
-        loss = rules.loss(rules.discriminator_loss.real, verdict, real.labels)
-        penalty = r1_penalty(verdict.logits, real.images, rules.r1) if rules.r1 else 0.0
-        share = len(real) / self._expected
-        ((loss + penalty) * share).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        with self._random_state(discriminator):
+            seen = augmentation(real.images)
+            verdict = as_verdict(call(discriminator.model, seen, real.labels))
+            loss = rules.loss(rules.discriminator_loss.real, verdict, real.labels)
+            penalty = r1_penalty(verdict.logits, real.images, rules.r1) if rules.r1 else 0.0
+            share = len(real) / self._expected
+            ((loss + penalty) * share).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         return loss.detach() * share
 
     def _learn_samples(
-        self,
-        discriminator: Discriminator,
-        rules: Rules,
-        augmentation: Augmentation,
-        real: Samples,
+        self, discriminator: Discriminator, rules: Rules, augmentation: Augmentation
     ) -> Tensor:
         """The gradients of single samples, each cut, added up, and noise."""
-        model = discriminator.model
-        seen = real.of(augmentation(real.images)) if len(real) else real
-        total, losses = clipped_sum(model, rules, seen, self._clip)
-        weights = dict(model.named_parameters())
-        scale = self._noise * self._clip
-        drawn = self._noises(total.values()) if scale else None
-        first = 0
-        for name, summed in total.items():
-            if drawn is not None:
-                own = drawn[first : first + summed.numel()].view_as(summed)
-                summed.add_(own.to(summed.device, summed.dtype), alpha=scale)
-                first += summed.numel()
-            weights[name].grad = summed.div_(self._expected)
+        padded, number = self._next_padded()
+        real = self._ready(padded, discriminator)
+        with self._random_state(discriminator), _without_denormals():
+            seen = real.of(augmentation(real.images))
+            total, losses = clipped_sum(discriminator.model, rules, seen, number, self._clip)
+        summed = torch.cat([each.flatten() for each in total.values()])
+        if self._noise:
+            key = self._steps.key("noise")
+            summed = with_noise(summed, self._clip, self._noise, key, 1 / self._expected)
+        else:
+            summed = summed / self._expected
+        weights, first = dict(discriminator.model.named_parameters()), 0
+        for name, each in total.items():
+            own = summed[first : first + each.numel()].view_as(each)
+            weights[name].grad = own.to(each.device)
+            first += each.numel()
         return losses / self._expected
 
-    def _noises(self, addends: Collection[Tensor]) -> Tensor:
-        key = bound_to(self._steps.key("noise"), addends)
-        return normal(key, sum(addend.numel() for addend in addends))
+
+@contextmanager
+def _without_denormals() -> Iterator[None]:
+    """Numbers below 10⁻³⁸ count as 0: processors that take longer for them would tell of them."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def rate_of(batch_size: int, num_samples: int) -> float:

@@ -246,6 +246,10 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
                 getattr(self, "tune", False),
                 "each worker draws batches of a size of their own",
             ),
+            "--profile": (
+                self.hides_samples and getattr(self, "profile", None) is not None,
+                "it tells how long real samples take, and with that of which samples",
+            ),
             "--label-prior data": (
                 self.label_prior == "data" and not self.tells("classes"),
                 "workers do not tell their classes; add --dp-tell classes",

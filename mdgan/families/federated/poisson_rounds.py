@@ -6,6 +6,7 @@ Language Models", Algorithm 1. Without a bound and without noise it is the same 
 
 from collections.abc import Callable, Iterable, Mapping
 
+import torch
 from torch import Tensor
 
 from mdgan.engine.answers import Answers
@@ -13,7 +14,8 @@ from mdgan.families.federated.fegan import ClassCounts, Sampling
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.weighted_mean import total
 from mdgan.privacy.budget import Budget, Schedule, known_to_all, open_clients_budget
-from mdgan.privacy.random_stream import bound_to, normal, uniform
+from mdgan.privacy.noise import with_noise
+from mdgan.privacy.random_stream import uniform
 from mdgan.privacy.real_half import SeededSteps, Steps
 
 _CHARGED = "num_charged_rounds"
@@ -93,16 +95,18 @@ class PoissonRounds(Sampling):
             float64 `ModelVector.shape`.
         """
         models = sent.double()
+        if not (answers.singles or answers.sums or self.budget):
+            return models
+        changed = torch.zeros_like(models)
         if answers.singles or answers.sums:
             shares = dict.fromkeys(answers.singles, self.weight)
-            models += total(answers.singles, answers.sums, shares)
+            changed = total(answers.singles, answers.sums, shares)
         if self.budget is not None:
-            deviation = self.budget.noise * self._settings.clip * self.weight
-            weights = models[:num_weight_blocks]
-            key = bound_to(self.budget.key("noise"), [models])
-            noise = normal(key, weights.numel()).double().mul_(deviation)
-            weights += noise.view_as(weights).to(weights.device)
-        return models
+            weights = changed[:num_weight_blocks]
+            bound, key = self._settings.clip * self.weight, self.budget.key("noise")
+            noisy = with_noise(weights.reshape(-1), bound, self.budget.noise, key)
+            weights.copy_(noisy.view_as(weights))
+        return models + changed
 
     def progress(self) -> dict[str, int]:
         """What a manifest must know: how many rounds the ledger had, of all runs."""

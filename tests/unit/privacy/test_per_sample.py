@@ -102,7 +102,7 @@ def test_gradients_of_shipped_models_are_those_of_a_loop(
             ).sum(0)
             for p in expected[0]
         }
-        total, _ = clipped_sum(model, by, real, clip)
+        total, _ = clipped_sum(model, by, real, count, clip)
     for parameter, each in cut.items():
         torch.testing.assert_close(total[parameter], each, atol=1e-6, rtol=1e-4)
 
@@ -146,14 +146,14 @@ def test_layer_by_layer_is_what_single_gradients_are() -> None:
     assert layers_with_weights(model)
     norms = [norm_of(gradient) for gradient in one_by_one(model, by, real)]
     clip = sorted(norms)[2]
-    fast = clipped_sum_by_layer(model, by, real, clip)
+    fast = clipped_sum_by_layer(model, by, real, 4, clip)
     assert fast is not None
     slow = {name: torch.zeros_like(value) for name, value in trained(model).items()}
     gradients, losses = per_sample_gradients(model, by, real)
-    per_sample.add_clipped(slow, gradients, clip)
+    per_sample.add_clipped(slow, gradients, 4, clip)
     for name, each in slow.items():
         torch.testing.assert_close(fast[0][name], each, atol=1e-6, rtol=1e-5)
-    torch.testing.assert_close(fast[1], losses.sum())
+    torch.testing.assert_close(fast[1], losses[:4].sum())
 
 
 class Twice(nn.Module):
@@ -171,8 +171,8 @@ class Twice(nn.Module):
 def test_a_layer_that_is_met_twice_is_left_to_torch_func() -> None:
     model = build_model(Twice, 0).double()
     real, by = samples_for(model, (1, 2, 2), 3, 0), rules()
-    assert clipped_sum_by_layer(model, by, real, 1.0) is None
-    total, _ = clipped_sum(model, by, real, 1e9)
+    assert clipped_sum_by_layer(model, by, real, 3, 1.0) is None
+    total, _ = clipped_sum(model, by, real, 3, 1e9)
     for name in total:
         expected = torch.stack([each[name] for each in one_by_one(model, by, real)]).sum(0)
         torch.testing.assert_close(total[name], expected, atol=1e-6, rtol=1e-5)
@@ -181,12 +181,26 @@ def test_a_layer_that_is_met_twice_is_left_to_torch_func() -> None:
 def test_no_sample_adds_more_than_the_bound_and_one_that_is_not_finite_nothing() -> None:
     model, shape = model_of("digits")
     real = samples_for(model, shape, 1, 0)
-    total, _ = clipped_sum(model, rules(), real, 0.25)
+    total, _ = clipped_sum(model, rules(), real, 1, 0.25)
     assert norm_of(total) == pytest.approx(0.25, rel=1e-5)
-    both = Samples(torch.cat([real.images, torch.full_like(real.images, torch.nan)]))
-    with_it, _ = clipped_sum(model, rules(), both, 0.25)
-    for name, each in total.items():
-        torch.testing.assert_close(with_it[name], each, atol=1e-6, rtol=1e-5)
+    others = torch.full_like(real.images, torch.nan), torch.full_like(real.images, torch.inf)
+    for r1 in (0.0, 1.0):  # layer by layer, and sample by sample
+        all_three = Samples(torch.cat([real.images, *others]))
+        alone, _ = clipped_sum(model, rules(r1=r1), real, 1, 0.25)
+        with_them, _ = clipped_sum(model, rules(r1=r1), all_three, 3, 0.25)
+        for name, each in alone.items():
+            torch.testing.assert_close(with_them[name], each, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("r1", [0.0, 1.0])
+def test_samples_that_do_not_count_add_nothing(r1: float) -> None:
+    model, shape = model_of("digits")
+    real, by = samples_for(model, shape, 5, 0), rules(r1=r1)
+    few, few_losses = clipped_sum(model, by, real[:3], 3, 0.25)
+    among, among_losses = clipped_sum(model, by, real, 3, 0.25)
+    for name, each in few.items():
+        torch.testing.assert_close(among[name], each, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(among_losses, few_losses)
 
 
 @pytest.mark.parametrize("channels", [4, 64])
@@ -204,7 +218,7 @@ def test_weights_that_let_rounding_hide_a_gradient_gain_nothing(channels: int) -
         weights.data.copy_(torch.as_tensor(value))
     for seed in range(8):
         images = torch.rand(1, 1, 6, 6, generator=torch.Generator().manual_seed(seed)) * 2 - 1
-        found = clipped_sum_by_layer(model, rules(), Samples(images), 1.0)
+        found = clipped_sum_by_layer(model, rules(), Samples(images), 1, 1.0)
         assert found is not None
         norm = torch.cat([each.flatten() for each in found[0].values()]).norm()
         assert norm < 1.01, seed
@@ -214,7 +228,7 @@ def test_what_spectral_norm_keeps_does_not_tell_how_many_samples_there_were() ->
     states = []
     for count in (0, 1, 4):
         model, shape = model_of("sngan")
-        clipped_sum(model, rules(), samples_for(model, shape, count, 0), 1.0)
+        clipped_sum(model, rules(), samples_for(model, shape, 4, 0), count, 1.0)
         states.append({name: buffer.clone() for name, buffer in model.named_buffers()})
     for name, buffer in states[0].items():
         assert torch.equal(buffer, states[1][name])
@@ -225,6 +239,6 @@ def test_what_spectral_norm_keeps_does_not_tell_how_many_samples_there_were() ->
 
 def test_no_samples_give_zeros() -> None:
     model, shape = model_of("digits")
-    total, losses = clipped_sum(model, rules(), samples_for(model, shape, 0, 0), 1.0)
+    total, losses = clipped_sum(model, rules(), samples_for(model, shape, 2, 0), 0, 1.0)
     assert not any(each.any() for each in total.values())
     assert losses == 0

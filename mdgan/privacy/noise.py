@@ -1,0 +1,95 @@
+"""Gaussian noise on a lattice.
+
+Noise in floating point tells what it was added to: how numbers are rounded, and which values a
+generator can give, differ with the sum (Mironov 2012, "On significance of the least significant
+bits for differential privacy"). Here the sum and the noise are each rounded to whole multiples of
+one step, and then added without any rounding. What comes out is some multiple of the step, whatever
+was in the sum.
+
+Why that is the Gaussian mechanism: for a whole number k, k + round(y) = round(k + y). So what is
+released is k + y, with y from the Gaussian distribution, after rounding, and rounding is
+post-processing. What remains is to charge for the rounding of the sum; see `SENSITIVITY`.
+"""
+
+from collections.abc import Iterator
+from math import frexp, ldexp, pi, sqrt
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.poly1305 import Poly1305
+from torch import Tensor
+
+from mdgan.privacy.random_stream import bits_of, derived, stream
+
+_SHARE = 2.0**-11
+SENSITIVITY = 1 + 2 * _SHARE
+"""By how much one sample can change a rounded sum, in units of C. Rounding to the lattice adds
+√d · step ≤ C · 2⁻¹¹ for d numbers. As much is charged for float32, in which the sum was made: that
+covers every sum of up to 90 samples, and those of thousands unless all their errors add up."""
+
+_PAIRS_AT_ONCE = 1 << 15
+"""All that is computed from them stays in a core's cache."""
+_WORD_BITS, _ANGLE_BITS = 64, 53
+
+
+def lattice_step(clip: float, count: int) -> float:
+    """The distance between neighbouring values: the largest power of two ≤ C · 2⁻¹¹ / √d.
+
+    Args:
+        clip: C.
+        count: d, how many numbers the sum has.
+    """
+    _, exponent = frexp(clip * _SHARE / sqrt(max(1, count)))
+    return ldexp(1.0, exponent - 1)
+
+
+def with_noise(total: Tensor, clip: float, noise: float, key: bytes, scale: float = 1.0) -> Tensor:
+    """A sum of vectors, with noise of N(0, σ²C²) on each of its numbers (1 ‰ more; `SENSITIVITY`).
+
+    The noise follows from the key and the sum. A step may be taken twice where a user has put back
+    an older ledger, or two machines use copies of one: it then has other noise if the sums differ,
+    since equal noise would cancel, and leave their difference.
+
+    Args:
+        total: Σ, float32 or float64 [d]; each of its addends has a norm of C at most. On the CPU
+            it is written to.
+        clip: C.
+        noise: σ.
+        key: of the step, 32 bytes.
+        scale: what the result is multiplied by, which is known to all: 1 / b.
+
+    Returns:
+        Of the dtype of `total`, [d], on the CPU.
+    """
+    own = total.detach().cpu().contiguous()
+    step, first = lattice_step(clip, len(own)), 0
+    tag = Poly1305.generate_tag(derived(key, b"tag"), own.numpy().data.cast("B"))
+    for noises in _normal(derived(key, tag), len(own), noise * clip * SENSITIVITY / step):
+        some = own[first : first + len(noises)].mul_(1 / step).round_()
+        some.copy_(noises.round_().add_(some).mul_(step * scale))
+        first += len(noises)
+    return own
+
+
+def _normal(key: bytes, count: int, deviation: float) -> Iterator[Tensor]:
+    """Pieces of random numbers of N(0, deviation²), float64, `count` in all (Box and Muller 1958).
+
+    Of two words, 64 bits decide how far a pair is from 0, at most 9.4 deviations, and 53 where.
+    Between two multiples of a lattice's step lie so many values that none is ruled out.
+    """
+    random = stream(key)
+    for first in range(0, count, 2 * _PAIRS_AT_ONCE):
+        pairs = min(_PAIRS_AT_ONCE, -(-(count - first) // 2))
+        words = bits_of(random, 2 * pairs).reshape(2, pairs)
+        radius = words[0].astype(np.float64)
+        radius += 0.5
+        radius *= 2.0**-_WORD_BITS
+        np.log(radius, out=radius)
+        radius *= -2.0 * deviation**2
+        np.sqrt(radius, out=radius)
+        angle = (words[1] >> np.uint64(_WORD_BITS - _ANGLE_BITS)).astype(np.float64)
+        angle *= 2.0 * pi * 2.0**-_ANGLE_BITS
+        both = torch.empty(2, pairs, dtype=torch.float64)
+        torch.cos(torch.from_numpy(angle), out=both[0])
+        torch.sin(torch.from_numpy(angle), out=both[1])
+        yield both.mul_(torch.from_numpy(radius)).view(-1)[: count - first]
