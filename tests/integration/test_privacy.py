@@ -131,7 +131,7 @@ def test_what_is_not_covered_is_not_told(tmp_path: Path) -> None:
     assert {n: held["classes"] for n, held in begun["workers"].items()} == {"1": [], "2": []}
     scores = read_events(tmp_path / "run", "scores")
     assert scores
-    assert all(row["n_real"] == row["n_held_out"] == 359 for row in scores)
+    assert all(0 < row["n_real"] == row["n_held_out"] for row in scores)
 
 
 DP = ["--dp-epsilon", "8", "--dp-delta", "0.0001"]
