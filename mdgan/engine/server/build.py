@@ -26,6 +26,7 @@ from mdgan.engine.settings import RunSettings
 from mdgan.gan.average import GeneratorAverage
 from mdgan.messages import Kind, Message
 from mdgan.observe.run_observer import RunObserver
+from mdgan.privacy.settings import PrivacySettings
 from mdgan.timeouts import Timeouts
 from mdgan.transport.server_end import ServerTransport
 
@@ -56,7 +57,9 @@ def build_server(
         average: of the generator; None if there is none.
         fetcher: reads samples ahead, if the server's part has the data itself.
     """
-    attendance = Attendance(members, observer)
+    is_private = isinstance(settings, PrivacySettings) and settings.keeps_ledger
+    names = not (is_private and settings.hides_clients)
+    attendance = Attendance(members, observer, counts_answers=names)
     conduct = Conduct(settings.strikes)
     desk = Desk(transport, members, attendance, observer, checkpoints.check_fence, conduct)
     barrier, arrivals = _waiting(
