@@ -1,6 +1,7 @@
 """Scores a run's newest generator, with the network and the sums that training left in its folder.
 
-If the folder lacks them, or the user names another network, real data are read on this machine.
+If the folder lacks them, or the user names another network, real data are read on this machine; of
+a run with differential privacy held-out samples alone, unless its workers tell of theirs.
 """
 
 import logging
