@@ -32,6 +32,8 @@ _MIXING: dict[type[nn.Module], str] = {
     MinibatchDiscrimination: "use an architecture without, such as acgan",
 }
 """Layers that judge a sample by the others of its batch, and the way out."""
+_BLIND_SCHEMES = ("iid", "none")
+"""Divisions that do not depend on what samples are."""
 _NUM_TRIED = 3
 _CLOSE = 1e-4
 
@@ -142,6 +144,11 @@ def check_budgets(settings: RunSettings, shards: Mapping[int, Shard], *, serves:
         )
     if settings.hides_clients:
         return warnings + _check_clients(settings)
+    if settings.partition.name not in _BLIND_SCHEMES:
+        warnings.append(
+            f"--partition {settings.partition}: who holds a sample, and how many each worker "
+            "holds, follows the classes of all samples, which no noise covers; for simulations"
+        )
     return warnings + _check_samples(settings, shards)
 
 

@@ -105,6 +105,7 @@ def test_workers_leave_when_their_budgets_are_spent(tmp_path: Path, algorithm: s
     asked = [*BARE, *rounds, *sizes, *budget, *MEMORY, "--algorithm", algorithm]
     result = here(tmp_path, *asked, "--out", "run")
     assert result.status == 0, result
+    assert "--partition dirichlet:0.3: who holds a sample, and how many each" in result.errors
     left = read_events(tmp_path / "run", "left")
     assert sorted(row["workers"][0] for row in left) == [1, 2]
     assert all("has spent its privacy budget ε = " in row["reason"] for row in left)
