@@ -7,8 +7,8 @@ privacy: with batches by Poisson sampling and cut gradients but no noise (ε = �
 that ε takes. Then it attacks each run with `mdgan audit`. Prints scores, and the AUC with which
 samples trained on are told from others, by discriminators (the mean over them) and by the
 generator's distances in features and in pixels: mean ± deviation over the seeds. Nothing depends on
-how many runs share the machine. So that all runs are scored against the same samples, private ones
-tell sums over features here.
+how many runs share the machine. So that all runs are scored against the same samples and by the
+same network, private ones tell sums over features here, and use one that knows workers' samples.
 """
 
 import json
@@ -21,10 +21,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
+from torch import Tensor, nn
 
+from mdgan.data.dataset_file import load
+from mdgan.metrics.classifier_cache import cached_classifier
 from mdgan.records.audit import read_audit
 
-PLAIN = ("train", "--transport", "memory", "--sample-interval", "0", "--threads", "1")
+PLAIN = (
+    *("train", "--transport", "memory", "--sample-interval", "0", "--threads", "1"),
+    *("--extractor", f"{__file__}:Known"),
+)
 CHOSEN = ("--iterations", "1000", "--dp-clip", "3", "--dp-tell", "features")
 BOUNDED = ("--dp-delta", "0.0001", "--dp-repeatable")
 WAYS = {
@@ -35,6 +41,21 @@ WAYS = {
 }
 WORKERS = (4, 10)
 COLUMNS = ("FID", "coverage", "discriminators", "features", "pixels")
+
+
+class Known(nn.Module):
+    """The classifier of runs without privacy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        digits, folder = load("digits", None), Path()
+        held_out = digits.open_held_out(folder)
+        self.network = cached_classifier(digits, digits.open(folder), held_out).network
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Features [n, 64] and logits [n, 10] of float32 [n, 1, 8, 8]."""
+        found: tuple[Tensor, Tensor] = self.network(images)
+        return found
 
 
 def mdgan(*command: str) -> None:

@@ -61,7 +61,7 @@ def audit_run(
         left_out["discriminators, updates and feedback"] = _NO_STATES.format(path=path)
     _tell("attacking discriminators")
     judged = judge_all(target, left_out)
-    extractor = extractor_of(target.trained, target.settings, changes)
+    extractor = _extractor(target, changes, left_out)
     generator, pictures = _attack_generator(target, extractor, num_samples, seed)
     inversions: list[Inversion] = []
     if not steps:
@@ -79,7 +79,7 @@ def audit_run(
         checkpoint=target.checkpoint,
         seed=seed,
         num_generated=num_samples,
-        extractor=extractor.name,
+        extractor="" if extractor is None else extractor.name,
         discriminators=judged,
         generator=generator,
         inversions=inversions,
@@ -91,6 +91,17 @@ def audit_run(
     except OSError as error:
         raise BadInput(cannot_write(path, error)) from error
     return found
+
+
+def _extractor(
+    target: Target, changes: Mapping[str, str], left_out: dict[str, str]
+) -> Extractor | None:
+    """The network of the run; None, with the reason, if there is none that may be used."""
+    try:
+        return extractor_of(target.trained, target.settings, changes)
+    except BadInput as error:
+        left_out["generator, by features"] = str(error)
+        return None
 
 
 def _tell(what: str) -> None:
@@ -106,7 +117,7 @@ def _write(path: Path, found: Audit, pictures: Mapping[str, bytes]) -> None:
 
 
 def _attack_generator(
-    target: Target, extractor: Extractor, num_samples: int, seed: int
+    target: Target, extractor: Extractor | None, num_samples: int, seed: int
 ) -> tuple[list[Copying], dict[str, bytes]]:
     """Attacks by distances, and the picture of the most suspicious samples."""
     trained = target.trained
@@ -116,10 +127,9 @@ def _attack_generator(
     generated = torch.cat(list(pieces))
     own = torch.cat([target.samples_of(worker).images for worker in target.holdings])
     images = generated, own, target.held_out.images
-    spaces = [
-        Space(FEATURES, *(extractor(each).values for each in images)),
-        Space(PIXELS, *(each.flatten(1).double() for each in images)),
-    ]
+    spaces = [Space(PIXELS, *(each.flatten(1).double() for each in images))]
+    if extractor is not None:
+        spaces.insert(0, Space(FEATURES, *(extractor(each).values for each in images)))
     _tell("looking for copies")
     found = [copying(space, seed) for space in spaces]
     chosen = most_suspicious(spaces[0], _SHOWN)

@@ -21,7 +21,7 @@ from mdgan.inspect.trained import Trained, load_trained
 from mdgan.launch.beginning import State, discriminator_in
 from mdgan.launch.holdings import Holdings, read_data
 from mdgan.launch.ranks import LocalRanks
-from mdgan.metrics.chosen import open_held_out
+from mdgan.metrics.chosen import judging, open_held_out
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.values import count
 from mdgan.settings.declare import flag
@@ -117,7 +117,8 @@ def load_target(path: Path, changes: Mapping[str, str]) -> Target:
 
 def _held_out(path: Path, trained: Trained, settings: RunSettings) -> Samples:
     dataset = trained.dataset
-    source = open_held_out(settings, dataset, settings.data_folder(dataset.name, 1))
+    folder = settings.data_folder(dataset.name, 1)
+    source = judging(settings, open_held_out(settings, dataset, folder))
     if source is None:
         raise BadInput(
             f"{path}: --dataset {dataset.name} has no held-out samples here, without which no "

@@ -98,7 +98,7 @@ class Scorer:
             held_out = self._held_out(extractor)
             real = describe_all(self._shards, extractor) if self._shards else None
             if self._real_is_held_out:
-                real = _described(held_out, extractor)
+                real = describe_held_out(held_out, extractor)
         except BadInput as error:
             self._channel.send(messages.extractor({"reason": str(error)}, {}))
             return
@@ -174,7 +174,7 @@ class Scorer:
         return {"n": len(held_out), "generated": found.generated, "real": found.real}
 
 
-def _described(held_out: Features | None, extractor: Extractor) -> RealStatistics:
+def describe_held_out(held_out: Features | None, extractor: Extractor) -> RealStatistics:
     """The statistics of the samples that the server may hold.
 
     Raises:

@@ -1,6 +1,7 @@
 """Scores a run's newest generator, with the network and the sums that training left in its folder.
 
-If the folder lacks them, or the user names another network, real data are read on this machine.
+If the folder lacks them, or the user names another network, real data are read on this machine; of
+a run with differential privacy held-out samples alone, unless its workers tell of theirs.
 """
 
 import logging
@@ -14,14 +15,23 @@ import torch
 
 from mdgan.data.shard import Shard
 from mdgan.engine.host.describing import describe_all
-from mdgan.engine.scorer import EXTRACTOR_FILE, REAL_FILE, score_generator
+from mdgan.engine.scorer import EXTRACTOR_FILE, REAL_FILE, describe_held_out, score_generator
 from mdgan.engine.settings import RunSettings
 from mdgan.families import registry
 from mdgan.gan.randomness import generator_for
 from mdgan.inspect.trained import Trained, load_trained
 from mdgan.launch import machine
-from mdgan.metrics.chosen import features_of, make_extractor, open_held_out, own_file
-from mdgan.metrics.extractor import Extractor
+from mdgan.launch.privacy import FEATURES, tells
+from mdgan.metrics.chosen import (
+    features_of,
+    judging,
+    knows_workers,
+    make_extractor,
+    open_held_out,
+    own_file,
+    trains_on_held_out,
+)
+from mdgan.metrics.extractor import Extractor, Features
 from mdgan.metrics.packing import unpack
 from mdgan.metrics.real_statistics import RealStatistics
 from mdgan.observe.text_table import text_table
@@ -69,15 +79,15 @@ def evaluate_run(
     torch.set_num_threads(machine.num_threads(launch))
     begin = time.monotonic()
     extractor = extractor_of(trained, settings, changes).to(device)
-    real = _real(trained, settings, changes, extractor)
-    held_out = open_held_out(
-        settings, trained.dataset, settings.data_folder(trained.dataset.name, 1)
-    )
+    folder = settings.data_folder(trained.dataset.name, 1)
+    source = judging(settings, open_held_out(settings, trained.dataset, folder))
+    held_out = None if source is None else features_of(source, extractor)
+    real = _real(trained, settings, changes, extractor, held_out)
     scores = score_generator(
         trained.generator.to(device),
         extractor,
         real,
-        None if held_out is None else features_of(held_out, extractor),
+        held_out,
         z_dim=trained.models.z_dim,
         num_samples=num_samples,
         seed=settings.seed if seed is None else seed,
@@ -142,10 +152,19 @@ def extractor_of(trained: Trained, settings: RunSettings, changes: Mapping[str, 
     Raises:
         BadInput: it cannot be had.
     """
-    asked = {"extractor", "inception_weights", "data_dir"} & changes.keys()
-    if not asked and (trained.run.path / EXTRACTOR_FILE).exists():
+    must_not_know = trains_on_held_out(settings)
+    decide = {"extractor", "inception_weights", "data_dir", *(["held_out"] * must_not_know)}
+    kept = trained.run.path / EXTRACTOR_FILE
+    if not decide & changes.keys() and kept.exists():
         tensors, fields = trained.run.read_tensors(EXTRACTOR_FILE)
-        return unpack(fields, tensors, own_file(settings))
+        extractor = unpack(fields, tensors, own_file(settings))
+        if not (must_not_know and knows_workers(extractor, trained.dataset)):
+            return extractor
+        _log.warning(
+            "warning: %s: an earlier version trained it on workers' samples, without noise; "
+            "another network is used, delete this one",
+            kept,
+        )
     folder = settings.data_folder(trained.dataset.name, 1)
     return make_extractor(
         settings,
@@ -156,9 +175,18 @@ def extractor_of(trained: Trained, settings: RunSettings, changes: Mapping[str, 
 
 
 def _real(
-    trained: Trained, settings: RunSettings, changes: Mapping[str, str], extractor: Extractor
+    trained: Trained,
+    settings: RunSettings,
+    changes: Mapping[str, str],
+    extractor: Extractor,
+    held_out: Features | None,
 ) -> RealStatistics:
-    """The sums that training left, if they are by this extractor; else sums over the data here."""
+    """The sums that training left, if they are by this extractor; else sums over the data here.
+
+    Workers' data are not looked at if workers tell nothing of them: the run's folder keeps scores.
+    """
+    if not tells(settings, FEATURES):
+        return describe_held_out(held_out, extractor)
     if "data_dir" not in changes and (trained.run.path / REAL_FILE).exists():
         tensors, described = trained.run.read_tensors(REAL_FILE)
         if described.get("sha256") == extractor.sha256:

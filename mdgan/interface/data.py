@@ -119,6 +119,16 @@ class Data:
         """Of all samples and classes."""
         return self._saved[1]
 
+    def known_as(self, *, privately: bool) -> str:
+        """What a run says of the samples: their SHA-256, or their numbers alone.
+
+        By their SHA-256 can be told whether a given set of samples is this one, to the last sample.
+
+        Args:
+            privately: whether the run has differential privacy.
+        """
+        return " and ".join(map(str, self._sizes.values())) if privately else self.sha256
+
     @cached_property
     def num_classes(self) -> int | None:
         """One more than the highest class of any sample; None if no sample has one."""
@@ -281,11 +291,11 @@ def dataset_text(
     )
 
 
-def samples_of(data: Data) -> str:
-    """The lines of a dataset file that read what `Data` has written."""
+def samples_of(data: Data, *, privately: bool = False) -> str:
+    """The lines of a dataset file that read what `Data` has written; see `Data.known_as`."""
     lines = [
         "from mdgan.data.arrays import Arrays",
-        f'SAMPLES = "{data.sha256}"',
+        f'SAMPLES = "{data.known_as(privately=privately)}"',
         f"NUM_CLASSES = {data.num_classes}",
     ]
     for kind, what in (("Partitioner", "train"), ("HeldOut", "held_out")):

@@ -102,7 +102,10 @@ def place(
     if isinstance(dataset, Data):
         if given.get("data_dir") is not None:
             raise BadInput("data_dir: the samples are those of mdgan.Data; leave it out")
-        name, shape, samples = dataset.name, dataset.shape, samples_of(dataset)
+        layers = (given, *others)
+        privately = any({"dp_epsilon", "dp_noise"} & layer.keys() for layer in layers)
+        name, shape = dataset.name, dataset.shape
+        samples = samples_of(dataset, privately=privately)
         changes = {"data_dir": dataset.folder}
     elif isinstance(dataset, str):
         file = dataset_file.load(dataset, given.get("datasets_dir"))

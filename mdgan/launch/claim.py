@@ -29,6 +29,7 @@ from mdgan.launch.faults import SERVER
 from mdgan.launch.machine import resolve_device
 from mdgan.launch.models import default_settings
 from mdgan.launch.prepare import Prepared
+from mdgan.launch.privacy import check_covered
 from mdgan.observe.profiler import Profiler
 from mdgan.observe.run_observer import RunObserver
 from mdgan.observe.trackers import Trackers
@@ -170,7 +171,9 @@ def _find_run(
     """The run's folder; where training goes on; and whether the folder was empty."""
     if prepared.continues is not None:
         run = RunDirectory.open(prepared.continues)
-        return run, continuation(run, prepared.config, taking_over=taking_over), False
+        goes_on = continuation(run, prepared.config, taking_over=taking_over)
+        check_covered(run.path, prepared.settings, goes_on.manifest.settings)
+        return run, goes_on, False
     name = f"{prepared.dataset.name}-{datetime.now():%Y%m%d-%H%M%S}"
     path = Path(prepared.launch.out or f"runs/{name}")
     if not (prepared.resumes_or_starts and _is_run(path)):

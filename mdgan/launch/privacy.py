@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,6 +32,8 @@ _MIXING: dict[type[nn.Module], str] = {
     MinibatchDiscrimination: "use an architecture without, such as acgan",
 }
 """Layers that judge a sample by the others of its batch, and the way out."""
+_BLIND_SCHEMES = ("iid", "none")
+"""Divisions that do not depend on what samples are."""
 _NUM_TRIED = 3
 _CLOSE = 1e-4
 
@@ -82,6 +86,28 @@ def open_budgets(settings: RunSettings, shards: Mapping[int, Shard]) -> dict[int
     return budgets
 
 
+def check_covered(path: Path, settings: RunSettings, before: Mapping[str, Any]) -> None:
+    """Checks that a run that goes on has learnt under the same protection from its start.
+
+    Args:
+        path: its folder.
+        settings: the present ones.
+        before: those of its checkpoint, as JSON values.
+
+    Raises:
+        BadInput: epsilon would speak of the steps from here on, and not of those before.
+    """
+    if not isinstance(settings, PrivacySettings) or not settings.keeps_ledger:
+        return
+    has_noise = before.get("dp_noise") or before.get("dp_epsilon") is not None
+    hid_clients = before.get("dp_unit") == "client"
+    if not has_noise or before.get("dp_repeatable") or hid_clients != settings.hides_clients:
+        raise BadInput(
+            f"--resume {path}: {settings.dp_flag} covers the steps from here on alone, and before "
+            "the run has learnt from the same samples without that; start a new run"
+        )
+
+
 def check_budgets(settings: RunSettings, shards: Mapping[int, Shard], *, serves: bool) -> list[str]:
     """Checks that those who spend on this machine may take a step; writes nothing.
 
@@ -98,14 +124,19 @@ def check_budgets(settings: RunSettings, shards: Mapping[int, Shard], *, serves:
     """
     if not isinstance(settings, PrivacySettings) or not settings.has_dp:
         return []
+    warnings = []
+    if serves and settings.init_from is not None:
+        warnings.append(
+            f"--init-from {settings.init_from}: {settings.dp_flag} does not cover what it has "
+            "learnt; begin with it only if that was from public data"
+        )
     if settings.keeps_ledger and settings.num_roaming is None:
         _check_distinct(settings, shards)
     if not (serves if settings.hides_clients else shards):
-        return []
+        return warnings
     if settings.dp_noise == 0:
-        return ["--dp-noise 0: without noise nothing is private"]
+        return [*warnings, "--dp-noise 0: without noise nothing is private"]
     check_installed(settings.dp_flag)
-    warnings = []
     if settings.dp_repeatable:
         warnings.append(
             "--dp-repeatable: the noise comes from --seed, which the server knows, so nothing is "
@@ -113,6 +144,11 @@ def check_budgets(settings: RunSettings, shards: Mapping[int, Shard], *, serves:
         )
     if settings.hides_clients:
         return warnings + _check_clients(settings)
+    if settings.partition.name not in _BLIND_SCHEMES:
+        warnings.append(
+            f"--partition {settings.partition}: who holds a sample, and how many each worker "
+            "holds, follows the classes of all samples, which no noise covers; for simulations"
+        )
     return warnings + _check_samples(settings, shards)
 
 

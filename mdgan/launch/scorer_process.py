@@ -19,7 +19,7 @@ from mdgan.engine.server.scoring import Scoring
 from mdgan.errors import BadInput
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import FEATURES, tells
-from mdgan.metrics.chosen import CLASSIFIER, features_of, make_extractor, open_held_out
+from mdgan.metrics.chosen import CLASSIFIER, features_of, judging, make_extractor, open_held_out
 from mdgan.metrics.extractor import Extractor, Features
 from mdgan.records.run_directory import RunDirectory
 
@@ -90,7 +90,7 @@ def _make_scorer(prepared: Prepared, run: RunDirectory, channel: Channel) -> Sco
     opened: list[Partitioner] = []
 
     def held_out_features(extractor: Extractor) -> Features | None:
-        source = held_out()
+        source = judging(settings, held_out())
         if source is None:
             return None
         opened.append(source)

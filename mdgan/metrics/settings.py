@@ -23,7 +23,8 @@ class ScoreSettings(Settings, group="output"):
     extractor: str = own_setting(
         "classifier",
         "Network whose features are scored: classifier (small, of the data set, trained when it is "
-        "first needed), inception, or your own file: TorchScript, or FILE.py:MODULE. "
+        "first needed; under differential privacy on half of the held-out samples), inception, or "
+        "your own file: TorchScript, or FILE.py:MODULE. "
         "Either file is a program that runs with your rights: name none that you do not trust.",
         text(),
         metavar="NAME|FILE",

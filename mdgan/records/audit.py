@@ -117,7 +117,7 @@ class Audit(Struct, frozen=True, kw_only=True):
         checkpoint: the iteration of the discriminators; None without any.
         seed: of all draws.
         num_generated: n, the samples drawn from the generator.
-        extractor: the network that features are of.
+        extractor: the network that features are of; empty if there was none.
         discriminators: one each.
         generator: one for each space.
         inversions: one for each kind of answer and batch size.

@@ -116,6 +116,8 @@ def test_it_ends_when_the_budget_is_spent_and_names_nobody(tmp_path: Path) -> No
     assert (status["state"], status["iteration"]) == ("finished", 2 * len(told))
     assert "the clients have spent their privacy budget ε = " in result.errors
     assert (tmp_path / "run" / "checkpoints" / f"{2 * len(told):07d}").is_dir()
+    (attendance,) = read_events(tmp_path / "run", "attendance")
+    assert attendance["workers"] == {}
     for row in read_events(tmp_path / "run", "round"):
         names = ("asked", "took_part", "weights", "iterations", "batch_sizes")
         assert not any(row[name] for name in names)

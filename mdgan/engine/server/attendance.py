@@ -17,9 +17,13 @@ class Attendance:
     Args:
         members: the hosts and workers that take part.
         observer: records what is out of the ordinary.
+        counts_answers: whether it may be known how often each worker took part.
     """
 
-    def __init__(self, members: Membership, observer: RunObserver) -> None:
+    def __init__(
+        self, members: Membership, observer: RunObserver, *, counts_answers: bool = True
+    ) -> None:
+        self._counts_answers = counts_answers
         self._members = members
         self._observer = observer
         self._counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
@@ -29,7 +33,8 @@ class Attendance:
 
     def answered(self, workers: Iterable[int]) -> None:
         """Workers answered in time."""
-        self._count("answered", workers)
+        if self._counts_answers:
+            self._count("answered", workers)
 
     def late(self, iteration: int, workers: Iterable[int]) -> None:
         """The server goes on without the answers of some workers."""

@@ -26,6 +26,7 @@ from mdgan.engine.settings import RunSettings
 from mdgan.gan.average import GeneratorAverage
 from mdgan.messages import Kind, Message
 from mdgan.observe.run_observer import RunObserver
+from mdgan.privacy.settings import PrivacySettings
 from mdgan.timeouts import Timeouts
 from mdgan.transport.server_end import ServerTransport
 
@@ -56,7 +57,7 @@ def build_server(
         average: of the generator; None if there is none.
         fetcher: reads samples ahead, if the server's part has the data itself.
     """
-    attendance = Attendance(members, observer)
+    attendance = Attendance(members, observer, counts_answers=not _hides_clients(settings))
     conduct = Conduct(settings.strikes)
     desk = Desk(transport, members, attendance, observer, checkpoints.check_fence, conduct)
     barrier, arrivals = _waiting(
@@ -83,6 +84,13 @@ def build_server(
     desk.settling += [attendance.settle, of_part, *(topic.settle for topic in topics)]
     desk.after_each = newcomers.tend
     return Server(part, engine, attendance, scoring, settings, timeouts, average, fetcher)
+
+
+def _hides_clients(settings: RunSettings) -> bool:
+    """Whether noise hides each client as a whole, which must not be named then."""
+    return (
+        isinstance(settings, PrivacySettings) and settings.hides_clients and settings.keeps_ledger
+    )
 
 
 def _waiting(

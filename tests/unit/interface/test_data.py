@@ -18,6 +18,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 import mdgan
 from mdgan.data import dataset_file
 from mdgan.interface.data import dataset_text, samples_of
+from mdgan.interface.train import place
 from mdgan.models.check import check_models
 from tests.processes import environment
 
@@ -52,6 +53,16 @@ def generator() -> nn.Module:
 
 def discriminator() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(8, 1))
+
+
+def test_what_a_private_run_keeps_does_not_depend_on_what_samples_show(tmp_path: Path) -> None:
+    def kept(given: dict[str, Any], samples: Tensor) -> str:
+        place(tmp_path, given, mdgan.Data(samples), generator, discriminator, 5)
+        return (tmp_path / "own.py").read_text()
+
+    for given in ({"dp_noise": 1.0}, {"dp_epsilon": 8.0}):
+        assert kept(given, FLOATS) == kept(given, -FLOATS)
+    assert kept({}, FLOATS) != kept({}, -FLOATS)
 
 
 def opened(data: mdgan.Data, folder: Path) -> dataset_file.DatasetFile:
