@@ -1,6 +1,6 @@
 """What a machine checks and opens for differential privacy, before its workers train."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,18 @@ def why_untold(settings: RunSettings) -> str:
     if tells(settings, FEATURES):
         return ""
     return "it tells nothing of its samples that no noise covers (--dp-tell features would)"
+
+
+def told_counts(settings: RunSettings, counts: Sequence[int]) -> Sequence[int]:
+    """What a host says of how many samples of each class a worker holds, or of how many in all.
+
+    Args:
+        settings: of the run.
+        counts: the true ones.
+    """
+    if not isinstance(settings, PrivacySettings) or settings.dp_public_samples is None:
+        return counts
+    return [settings.dp_public_samples]
 
 
 def open_budgets(settings: RunSettings, shards: Mapping[int, Shard]) -> dict[int, Budget]:
@@ -172,6 +184,11 @@ def _check_distinct(settings: RunSettings, shards: Mapping[int, Shard]) -> None:
 def _check_samples(settings: PrivacySettings, shards: Mapping[int, Shard]) -> list[str]:
     warnings = _large_delta(settings.dp_delta or 0.0, shards)
     for rank, shard in shards.items():
+        if len(shard) > (said := settings.public_samples(len(shard))):
+            raise BadInput(
+                f"--dp-public-samples {said}: rank {rank} holds more, {len(shard):,}; say a number "
+                "that is at least as large for every worker here"
+            )
         schedule = Schedule.of_samples(rank, len(shard), settings)
         path = ledger_folder(settings) / f"{fingerprint(shard)}.json"
         if settings.dp_repeatable:

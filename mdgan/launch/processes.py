@@ -35,7 +35,7 @@ from mdgan.launch.claim import Claim, make_observer
 from mdgan.launch.lies import lying
 from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared
-from mdgan.launch.privacy import CLASSES, open_budgets, tells, why_untold
+from mdgan.launch.privacy import CLASSES, open_budgets, tells, told_counts, why_untold
 from mdgan.launch.ranks import most_ranks
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.launch.sockets import Sockets
@@ -121,7 +121,8 @@ def make_host(
     settings, builder = prepared.settings, prepared.builder
     fetcher = prepared.fetcher()
     shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
-    counts = {rank: builder.class_counts(shards[rank], settings) for rank in workers}
+    held = {rank: builder.class_counts(shards[rank], settings) for rank in workers}
+    counts = {rank: told_counts(settings, counts) for rank, counts in held.items()}
     budgets = open_budgets(settings, shards)
     tracer = Tracer(
         0 if budgets else _recorded_windows(prepared),  # how long real samples take tells of them
@@ -355,6 +356,8 @@ def _join(network: MemoryNetwork, number: int, hello: Mapping[str, Any], _: floa
 
 
 def _run_quietly(host: Host) -> None:
+    # Else MKL asks the system in a new thread; how many threads there are decides bits.
+    torch.set_num_threads(torch.get_num_threads())
     try:
         with contextlib.suppress(Interrupted, ServerLost):  # the server's thread tells
             host.run()

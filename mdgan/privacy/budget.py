@@ -63,7 +63,7 @@ class Schedule(NamedTuple):
             num_samples: n.
             settings: of the run.
         """
-        rate = rate_of(settings.batch_size, num_samples)
+        rate = rate_of(settings.batch_size, settings.public_samples(num_samples))
         whose = f"the samples of rank {rank}"
         return cls(whose, rate, settings.iterations, settings.local_steps)
 
@@ -205,6 +205,7 @@ def make_half(
         clip=settings.clip if settings.hides_samples else inf,
         noise=noise,
         tells_loss=settings.tells("losses"),
+        num_public=settings.public_samples(len(shard)) if settings.hides_samples else None,
     )
 
 

@@ -81,15 +81,14 @@ def _normal(key: bytes, count: int, deviation: float) -> Iterator[Tensor]:
     for first in range(0, count, 2 * _PAIRS_AT_ONCE):
         pairs = min(_PAIRS_AT_ONCE, -(-(count - first) // 2))
         words = bits_of(random, 2 * pairs).reshape(2, pairs)
-        radius = words[0].astype(np.float64)
-        radius += 0.5
-        radius *= 2.0**-_WORD_BITS
-        np.log(radius, out=radius)
-        radius *= -2.0 * deviation**2
-        np.sqrt(radius, out=radius)
-        angle = (words[1] >> np.uint64(_WORD_BITS - _ANGLE_BITS)).astype(np.float64)
-        angle *= 2.0 * pi * 2.0**-_ANGLE_BITS
-        both = torch.empty(2, pairs, dtype=torch.float64)
-        torch.cos(torch.from_numpy(angle), out=both[0])
-        torch.sin(torch.from_numpy(angle), out=both[1])
-        yield both.mul_(torch.from_numpy(radius)).view(-1)[: count - first]
+        # Memory of torch: it lies alike each time, so that vectors of numbers are cut alike.
+        block = torch.empty(4, pairs, dtype=torch.float64)
+        radius, angle, both = block[0], block[1], block[2:]
+        np.add(words[0], 0.5, out=radius.numpy())
+        np.log(radius.mul_(2.0**-_WORD_BITS).numpy(), out=radius.numpy())
+        np.sqrt(radius.mul_(-2.0 * deviation**2).numpy(), out=radius.numpy())
+        where = words[1] >> np.uint64(_WORD_BITS - _ANGLE_BITS)
+        np.multiply(where, 2.0 * pi * 2.0**-_ANGLE_BITS, out=angle.numpy())
+        torch.cos(angle, out=both[0])
+        torch.sin(angle, out=both[1])
+        yield both.mul_(radius).view(-1)[: count - first]

@@ -112,6 +112,7 @@ class PoissonHalf:
         clip: C; infinite for no bound.
         noise: σ.
         tells_loss: whether Ã of the batch may be told.
+        num_public: n̂, how many samples there are said to be, at least as many; None: the number.
     """
 
     def __init__(
@@ -123,11 +124,13 @@ class PoissonHalf:
         clip: float,
         noise: float,
         tells_loss: bool,
+        num_public: int | None = None,
     ) -> None:
         self._owned = owned
         self._steps = steps
-        self._expected = min(batch_size, len(owned))
-        self._rate = rate_of(batch_size, len(owned))
+        self._size = num_public or len(owned)
+        self._expected = min(batch_size, self._size)
+        self._rate = rate_of(batch_size, self._size)
         self._clip = clip
         self._noise = noise
         self._tells_loss = tells_loss
@@ -188,14 +191,14 @@ class PoissonHalf:
 
     def state(self) -> dict[str, Tensor]:
         """What the next batches depend on: `size`, int64 [], and what steps keep."""
-        return {"size": torch.tensor(len(self._owned)), **self._steps.state()}
+        return {"size": torch.tensor(self._size), **self._steps.state()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
         """See `Batches`."""
         size = state["size"]
         if size.shape != ():
             raise RuntimeError("no state of a shard: its size has another shape")
-        if int(size) != len(self._owned):
+        if int(size) != self._size:
             return False
         self._steps.load_state(state)
         return True

@@ -16,8 +16,11 @@ from mdgan.settings.declare import (
     shortest,
     switch,
     text,
+    whole,
 )
 
+MOST_NOISE = 1e5
+"""More hides nothing more, and its multiples of a lattice's step would have too many digits."""
 TELLABLE = ("classes", "features", "losses")
 _PLAIN_CLIP = 1.0
 
@@ -80,7 +83,9 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         None,
         "Standard deviation of the noise, in units of --dp-clip; 0 for none, which protects "
         "nothing.",
-        number(lambda sigma: 0 <= sigma < inf, "must be 0 or more"),
+        number(
+            lambda sigma: sigma == 0 or 1e-3 <= sigma <= MOST_NOISE, "must be 0, or 0.001 to 1e5"
+        ),
         metavar="SIGMA",
         symbol="σ",
         default_text="what --dp-epsilon takes",
@@ -90,11 +95,22 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         None,
         "The norm to which the gradient of each real sample is cut, or each client's update; inf "
         "for none.",
-        number(lambda clip: clip > 0, "must be above 0; inf cuts nothing"),
+        number(
+            lambda clip: 1e-6 <= clip <= 1e6 or clip == inf, "must be 1e-6 to 1e6; inf cuts nothing"
+        ),
         metavar="C",
         symbol="C",
         default_text="1",
         other_names=("--max-grad-norm", "--clip-norm"),
+    )
+    dp_public_samples: int | None = own_setting(
+        None,
+        "How many samples each worker here is said to hold, where the true number is to be kept "
+        "secret; at least the true one. Batches, noise and what the server is told follow from it.",
+        whole(1),
+        metavar="N",
+        symbol="n̂",
+        default_text="the true number",
     )
     dp_accountant: str = setting(
         "rdp",
@@ -169,6 +185,14 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
             return inf
         return _PLAIN_CLIP if self.dp_clip is None else self.dp_clip
 
+    def public_samples(self, num_samples: int) -> int:
+        """n̂, how many samples a worker is said to hold.
+
+        Args:
+            num_samples: n, how many it holds.
+        """
+        return num_samples if self.dp_public_samples is None else self.dp_public_samples
+
     def tells(self, what: str) -> bool:
         """Whether workers tell something of their data.
 
@@ -187,7 +211,14 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         """Checks that the numbers make a guarantee, and that nothing goes round it."""
         super().check()
         if not self.has_dp:
-            for name in ("dp_delta", "dp_clip", "dp_tell", "dp_ledger", "dp_repeatable"):
+            for name in (
+                "dp_delta",
+                "dp_clip",
+                "dp_tell",
+                "dp_public_samples",
+                "dp_ledger",
+                "dp_repeatable",
+            ):
                 if (value := getattr(self, name)) not in (None, False):
                     shown = "" if value is True else f" {value}"
                     raise BadInput(f"{flag(name)}{shown}: is for --dp-epsilon or --dp-noise")
@@ -206,6 +237,12 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
             raise BadInput(
                 f"{self.dp_flag}: holds but for a probability delta; add --dp-delta, below 1 / the "
                 f"number of {'clients' if self.hides_clients else 'samples of a worker'}"
+            )
+        if self.dp_public_samples is not None and (self.hides_clients or self.tells("classes")):
+            why = "--dp-unit client" if self.hides_clients else f"--dp-tell {self.dp_tell}"
+            raise BadInput(
+                f"--dp-public-samples {self.dp_public_samples}: with {why} the true number is "
+                "told; leave out one of the two"
             )
         if self.draws_poisson:
             self._check_alone()

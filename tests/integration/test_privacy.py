@@ -165,6 +165,25 @@ def test_what_is_not_covered_is_not_told(tmp_path: Path) -> None:
     assert all(0 < row["n_real"] == row["n_held_out"] for row in scores)
 
 
+def test_the_server_is_told_the_declared_number_of_samples(tmp_path: Path) -> None:
+    same = [*FLAGS, *NOISE, *MEMORY, "--iterations", "2", "--out", "run"]
+    result = here(tmp_path, *same, "--dp-public-samples", "900")
+    assert result.status == 0, result
+    (begun,) = read_events(tmp_path / "run", "holdings")
+    assert {n: held["samples"] for n, held in begun["workers"].items()} == {"1": 900, "2": 900}
+    assert "719" not in (tmp_path / "run" / "metrics.jsonl").read_text()
+
+
+def test_hosts_tell_no_times_of_what_they_compute(tmp_path: Path) -> None:
+    for out, flags in {"open": [], "private": NOISE}.items():
+        here(tmp_path, *FLAGS, *MEMORY, *flags, "--out", out)
+    told = {
+        out: '"spans"' in (tmp_path / out / "trace" / "host-1.jsonl").read_text()
+        for out in ("open", "private")
+    }
+    assert told == {"open": True, "private": False}
+
+
 DP = ["--dp-epsilon", "8", "--dp-delta", "0.0001"]
 REFUSED = [
     (["--dp-epsilon", "8"], ["--dp-epsilon 8", "add --dp-delta"]),
@@ -174,6 +193,14 @@ REFUSED = [
     ([*DP, "--dp-noise", "0"], ["--dp-noise 0", "leave one of the two out"]),
     ([*DP, "--dp-clip", "inf"], ["--dp-clip inf", "bound"]),
     ([*DP, "--dp-tell", "all"], ["--dp-tell all", "classes, features, losses"]),
+    ([*DP, "--dp-clip", "1e-45"], ["--dp-clip 1e-45", "must be 1e-6 to 1e6"]),
+    ([*DP, "--dp-noise", "1e30"], ["--dp-noise 1e+30", "must be 0, or 0.001 to 1e5"]),
+    ([*DP, "--profile", "1..2"], ["--profile", "how long real samples take"]),
+    (["--dp-public-samples", "9"], ["--dp-public-samples 9", "is for --dp-epsilon"]),
+    (
+        [*DP, "--dp-public-samples", "9", "--dp-tell", "classes"],
+        ["--dp-public-samples 9", "--dp-tell classes"],
+    ),
     ([*DP, "--merge-halves"], ["--merge-halves", "leave it out"]),
     ([*DP, "--augment", "ada"], ["--augment ada", "--augment diffaugment"]),
     ([*DP, "--precision", "bf16"], ["--precision bf16", "fp32"]),
@@ -189,11 +216,12 @@ REFUSED = [
     ([*DP, "--dp-noise", "0.1"], ["--dp-epsilon 8", "too small for one step", "--dp-noise 0.1"]),
     (["--dp-epsilon", "0.01", "--dp-delta", "0.0001"], ["--dp-epsilon 0.01", "too small for"]),
     ([*DP, "--partition", "fegan:2,50"], ["--partition fegan:2,50", "the same sample"]),
+    ([*DP, "--dp-public-samples", "700"], ["--dp-public-samples 700", "rank 1 holds more, 719"]),
     ([*DP, "--partition", "none"], ["ranks 1 and 2 hold the same samples"]),
 ]
 
 
-QUICK = 11
+QUICK = 16
 """Of these need neither models nor an accountant."""
 
 
