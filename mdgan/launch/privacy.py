@@ -17,10 +17,12 @@ from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
 from mdgan.models.check import compares_samples
 from mdgan.models.minibatch_discrimination import MinibatchDiscrimination
-from mdgan.privacy.accountant import check_installed, epsilon_of
-from mdgan.privacy.budget import Budget, Schedule, clients_ledger, open_budget, plan_of
-from mdgan.privacy.ledger import Content, fingerprint, ledger_folder, read
+from mdgan.privacy.accountant import check_installed
+from mdgan.privacy.budget import Budget, open_budget
+from mdgan.privacy.contents import Contents
+from mdgan.privacy.ledger import Known, look_up
 from mdgan.privacy.per_sample import per_sample_gradients, still
+from mdgan.privacy.planning import Schedule, ledger_folder, plan_of, spent_before
 from mdgan.privacy.settings import TELLABLE, PrivacySettings
 
 CLASSES, FEATURES = TELLABLE[:2]
@@ -58,12 +60,30 @@ def why_untold(settings: RunSettings) -> str:
     return "it tells nothing of its samples that no noise covers (--dp-tell features would)"
 
 
-def open_budgets(settings: RunSettings, shards: Mapping[int, Shard]) -> dict[int, Budget]:
+def read_contents(settings: RunSettings, shards: Mapping[int, Shard]) -> dict[int, Contents]:
+    """What the samples of workers hold, by rank; empty where nothing is remembered.
+
+    Args:
+        settings: of the run.
+        shards: by rank.
+
+    Raises:
+        BadInput: a sample cannot be read.
+    """
+    if not isinstance(settings, PrivacySettings) or not settings.keeps_ledger:
+        return {}
+    return {rank: Contents.of(shard) for rank, shard in shards.items()}
+
+
+def open_budgets(
+    settings: RunSettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
+) -> dict[int, Budget]:
     """The budgets of workers, by rank; empty without noise.
 
     Args:
         settings: of the run.
         shards: by rank.
+        contents: from `read_contents`.
 
     Raises:
         BadInput: one is too small for a step, or its ledger cannot be had.
@@ -73,7 +93,8 @@ def open_budgets(settings: RunSettings, shards: Mapping[int, Shard]) -> dict[int
     folder, budgets = ledger_folder(settings), dict[int, Budget]()
     try:
         for rank, shard in shards.items():
-            if (budget := open_budget(shard, rank, settings, folder)) is not None:
+            known_by = contents.get(rank)
+            if (budget := open_budget(rank, len(shard), settings, folder, known_by)) is not None:
                 budgets[rank] = budget
     except BaseException:
         for budget in budgets.values():
@@ -82,12 +103,19 @@ def open_budgets(settings: RunSettings, shards: Mapping[int, Shard]) -> dict[int
     return budgets
 
 
-def check_budgets(settings: RunSettings, shards: Mapping[int, Shard], *, serves: bool) -> list[str]:
+def check_budgets(
+    settings: RunSettings,
+    shards: Mapping[int, Shard],
+    contents: Mapping[int, Contents],
+    *,
+    serves: bool,
+) -> list[str]:
     """Checks that those who spend on this machine may take a step; writes nothing.
 
     Args:
         settings: of the run.
-        shards: by rank.
+        shards: by rank; empty for clients without a home.
+        contents: from `read_contents`.
         serves: whether the server is here.
 
     Returns:
@@ -98,14 +126,12 @@ def check_budgets(settings: RunSettings, shards: Mapping[int, Shard], *, serves:
     """
     if not isinstance(settings, PrivacySettings) or not settings.has_dp:
         return []
-    if settings.keeps_ledger and settings.num_roaming is None:
-        _check_distinct(settings, shards)
+    warnings = _check_distinct(settings, contents)
     if not (serves if settings.hides_clients else shards):
-        return []
+        return warnings
     if settings.dp_noise == 0:
         return ["--dp-noise 0: without noise nothing is private"]
     check_installed(settings.dp_flag)
-    warnings = []
     if settings.dp_repeatable:
         warnings.append(
             "--dp-repeatable: the noise comes from --seed, which the server knows, so nothing is "
@@ -113,38 +139,47 @@ def check_budgets(settings: RunSettings, shards: Mapping[int, Shard], *, serves:
         )
     if settings.hides_clients:
         return warnings + _check_clients(settings)
-    return warnings + _check_samples(settings, shards)
+    return warnings + _check_samples(settings, shards, contents)
 
 
-def _check_distinct(settings: RunSettings, shards: Mapping[int, Shard]) -> None:
-    """Checks that no two workers here hold the same samples."""
+def _check_distinct(settings: RunSettings, contents: Mapping[int, Contents]) -> list[str]:
+    """Checks that no two workers here hold the same samples; warns of samples that occur again."""
     assert isinstance(settings, PrivacySettings)
+    if not settings.keeps_ledger or settings.num_roaming is not None:
+        return []
     if lets_workers_share(settings.partition):
         raise BadInput(
             f"--partition {settings.partition}: with {settings.dp_flag} no two workers may hold "
             "the same sample, which would lose what both spend; use another scheme"
         )
-    holders: dict[str, int] = {}
-    for rank, shard in shards.items():
-        if (other := holders.setdefault(fingerprint(shard), rank)) != rank:
+    holders: dict[bytes, int] = {}
+    for rank, held in contents.items():
+        shared = [holders.setdefault(digest, rank) for digest in held.digests]
+        if others := [other for other in shared if other != rank]:
             raise BadInput(
-                f"{settings.dp_flag}: ranks {other} and {rank} hold the same samples, which would "
-                "lose twice as much; give each worker samples of its own"
+                f"{settings.dp_flag}: ranks {others[0]} and {rank} hold the same samples "
+                f"({others.count(others[0]):,} of them), which would lose twice as much; give each "
+                "worker samples of its own"
             )
+    return [
+        f"{settings.dp_flag}: {held.num_repeats:,} samples of rank {rank} hold the same as others "
+        "of it; what stands there several times loses epsilon several times, so keep one of each"
+        for rank, held in contents.items()
+        if held.num_repeats
+    ]
 
 
-def _check_samples(settings: PrivacySettings, shards: Mapping[int, Shard]) -> list[str]:
-    warnings = _large_delta(settings.dp_delta or 0.0, shards)
+def _check_samples(
+    settings: PrivacySettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
+) -> list[str]:
+    warnings, folder = _large_delta(settings.dp_delta or 0.0, shards), ledger_folder(settings)
     for rank, shard in shards.items():
         schedule = Schedule.of_samples(rank, len(shard), settings)
-        path = ledger_folder(settings) / f"{fingerprint(shard)}.json"
-        if settings.dp_repeatable:
-            plan_of(settings, schedule, None, path)
-            continue
-        content = read(path)
-        plan = plan_of(settings, schedule, content, path)
-        if spent := _spent_before(settings, schedule, content):
-            left = plan.until - (content.taken if content else 0)
+        known = look_up(folder, contents[rank]) if rank in contents else Known()
+        plan = plan_of(settings, schedule, known, folder)
+        if spent := _spent_before(settings, schedule, known):
+            goes_on = known.last is not None and known.last.plan == plan
+            left = plan.until - (known.last.steps if goes_on and known.last else 0)
             warnings.append(f"{spent}; {left:,} steps with noise {plan.noise:.3g} are left")
     return warnings
 
@@ -166,26 +201,26 @@ def _check_clients(settings: PrivacySettings) -> list[str]:
     """As `_check_samples`; how many rounds there will be is not known yet."""
     assert isinstance(settings, RunSettings)
     schedule = Schedule.of_clients(settings.dataset, settings.participation, 1)
-    path, warnings = clients_ledger(settings, schedule), []
-    content = None if settings.dp_repeatable else read(path)
-    plan_of(settings, schedule, content, path)
+    folder, warnings, known = ledger_folder(settings), [], Known()
+    if not settings.dp_repeatable:
+        known = look_up(folder, Contents.of_name(schedule.whose))
+    plan_of(settings, schedule, known, folder)
     number = settings.num_roaming or settings.num_workers
     if settings.dp_delta is not None and settings.dp_delta * number >= 1:
         warnings.append(
             f"--dp-delta {settings.dp_delta:g}: with that, the run may give away one of {number:,} "
             f"clients and still keep to it; below {0.1 / number:.1g} is usual"
         )
-    if spent := _spent_before(settings, schedule, content):
-        warnings.append(f"{spent}; ledger {path}")
+    if spent := _spent_before(settings, schedule, known):
+        warnings.append(f"{spent}; ledger {folder}")
     return warnings
 
 
-def _spent_before(settings: PrivacySettings, schedule: Schedule, content: Content | None) -> str:
+def _spent_before(settings: PrivacySettings, schedule: Schedule, known: Known) -> str:
     """What the user should know of earlier runs; empty if there were none."""
-    if content is None or not content.taken:
+    if not known.pasts:
         return ""
-    delta = settings.dp_delta or 0.0
-    spent = epsilon_of(content.charges, delta, settings.dp_accountant)
+    spent = spent_before(settings, known)
     return f"{settings.dp_flag}: {schedule.whose} have spent {spent:.3g} before"
 
 

@@ -129,7 +129,7 @@ def make_host(
         prepared.faults.on_phase(f"host-{workers[0]}"),
         _profiler(prepared, device) if own_process else None,
     )
-    budgets = open_budgets(settings, shards)
+    budgets = open_budgets(settings, shards, prepared.contents)
     needs = HostNeeds(
         settings,
         prepared.models,
