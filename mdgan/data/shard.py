@@ -68,7 +68,8 @@ class Shard:
 
     def contents(self) -> Iterator[bytes]:
         """What tells each sample from others; see `Partitioner`."""
-        for positions in torch.arange(len(self)).split(_AT_ONCE):
+        for first in range(0, len(self), _AT_ONCE):
+            positions = torch.arange(first, min(first + _AT_ONCE, len(self)))
             yield from self._samples.contents(positions)
 
     def class_counts(self) -> list[int]:

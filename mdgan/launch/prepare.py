@@ -67,7 +67,7 @@ class Prepared:
         beginning: what training begins with; None for weights drawn from the seed.
         sockets: those of a running server of this machine that this worker joins.
         clients: the shards of clients without a home; None if every worker has its own.
-        contents: what the samples of the workers here hold, by rank; empty if nothing is spent.
+        contents: see `read_contents`.
         credentials: what this machine shows to others, and whom it trusts; None without TLS.
     """
 
@@ -216,7 +216,8 @@ def _with_budgets(prepared: Prepared) -> Prepared:
     shards = {rank: prepared.shard(rank) for rank in prepared.ranks.workers()}
     sizes = {rank: len(shard) for rank, shard in shards.items()}
     check_delta(prepared.launch.require, prepared.settings, sizes)
-    contents = {} if prepared.clients else read_contents(prepared.settings, shards)
+    roaming = prepared.clients if prepared.ranks.serves else None
+    contents = read_contents(prepared.settings, shards, roaming)
     told = check_budgets(prepared.settings, shards, contents, serves=prepared.ranks.serves)
     return replace(prepared, warnings=(*prepared.warnings, *told), contents=contents)
 

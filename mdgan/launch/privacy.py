@@ -1,11 +1,12 @@
 """What a machine checks and opens for differential privacy, before its workers train."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import torch
 from torch import nn
 
+from mdgan.data.client_shards import ClientShards
 from mdgan.data.partition import lets_workers_share
 from mdgan.data.shard import Shard
 from mdgan.engine.settings import RunSettings
@@ -19,6 +20,7 @@ from mdgan.models.check import compares_samples
 from mdgan.models.minibatch_discrimination import MinibatchDiscrimination
 from mdgan.privacy.accountant import check_installed
 from mdgan.privacy.budget import Budget, open_budget
+from mdgan.privacy.clients import ClientsAccount
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import Known, look_up
 from mdgan.privacy.per_sample import per_sample_gradients, still
@@ -60,19 +62,42 @@ def why_untold(settings: RunSettings) -> str:
     return "it tells nothing of its samples that no noise covers (--dp-tell features would)"
 
 
-def read_contents(settings: RunSettings, shards: Mapping[int, Shard]) -> dict[int, Contents]:
+def read_contents(
+    settings: RunSettings, shards: Mapping[int, Shard], roaming: ClientShards | None
+) -> dict[int, Contents]:
     """What the samples of workers hold, by rank; empty where nothing is remembered.
 
     Args:
         settings: of the run.
         shards: by rank.
+        roaming: clients without a home, if the server is here; rank 0 has what all of them hold.
 
     Raises:
         BadInput: a sample cannot be read.
     """
     if not isinstance(settings, PrivacySettings) or not settings.keeps_ledger:
         return {}
+    if settings.num_roaming is not None:
+        return {} if roaming is None else {0: roaming.contents}
     return {rank: Contents.of(shard) for rank, shard in shards.items()}
+
+
+def open_account(
+    settings: RunSettings, workers: Collection[int], contents: Mapping[int, Contents]
+) -> ClientsAccount | None:
+    """The account of the samples of clients at home here; None where workers have budgets.
+
+    Args:
+        settings: of the run.
+        workers: of a host.
+        contents: from `read_contents`.
+    """
+    if not isinstance(settings, PrivacySettings) or not settings.hides_clients:
+        return None
+    if not all(rank in contents for rank in workers):
+        return None
+    held = Contents.union(contents[rank] for rank in workers)
+    return ClientsAccount(settings, _of_clients(settings), ledger_folder(settings), held)
 
 
 def open_budgets(
@@ -127,7 +152,7 @@ def check_budgets(
     if not isinstance(settings, PrivacySettings) or not settings.has_dp:
         return []
     warnings = _check_distinct(settings, contents)
-    if not (serves if settings.hides_clients else shards):
+    if not (shards or (serves and settings.hides_clients)):
         return warnings
     if settings.dp_noise == 0:
         return ["--dp-noise 0: without noise nothing is private"]
@@ -138,7 +163,7 @@ def check_budgets(
             "private; for tests and data that are public"
         )
     if settings.hides_clients:
-        return warnings + _check_clients(settings)
+        return warnings + _check_clients(settings, contents, serves=serves)
     return warnings + _check_samples(settings, shards, contents)
 
 
@@ -197,23 +222,35 @@ def _large_delta(delta: float, shards: Mapping[int, Shard]) -> list[str]:
     ]
 
 
-def _check_clients(settings: PrivacySettings) -> list[str]:
-    """As `_check_samples`; how many rounds there will be is not known yet."""
-    assert isinstance(settings, RunSettings)
-    schedule = Schedule.of_clients(settings.dataset, settings.participation, 1)
-    folder, warnings, known = ledger_folder(settings), [], Known()
-    if not settings.dp_repeatable:
-        known = look_up(folder, Contents.of_name(schedule.whose))
-    plan_of(settings, schedule, known, folder)
-    number = settings.num_roaming or settings.num_workers
-    if settings.dp_delta is not None and settings.dp_delta * number >= 1:
-        warnings.append(
-            f"--dp-delta {settings.dp_delta:g}: with that, the run may give away one of {number:,} "
-            f"clients and still keep to it; below {0.1 / number:.1g} is usual"
-        )
-    if spent := _spent_before(settings, schedule, known):
-        warnings.append(f"{spent}; ledger {folder}")
-    return warnings
+def _of_clients(settings: RunSettings) -> Schedule:
+    """How many rounds there will be is not known yet."""
+    return Schedule.of_clients(settings.dataset, settings.participation, 1)
+
+
+def _check_clients(
+    settings: RunSettings, contents: Mapping[int, Contents], *, serves: bool
+) -> list[str]:
+    """As `_check_samples`: of the server's account of all clients, and of those at home here."""
+    assert isinstance(settings, PrivacySettings)
+    schedule, folder, warnings = _of_clients(settings), ledger_folder(settings), []
+    held = {f"the samples of rank {rank}": own for rank, own in contents.items() if rank}
+    if serves:
+        held[schedule.whose] = contents.get(0) or Contents.of_name(schedule.whose)
+        number = settings.num_roaming or settings.num_workers
+        if settings.dp_delta is not None and settings.dp_delta * number >= 1:
+            warnings.append(
+                f"--dp-delta {settings.dp_delta:g}: with that, the run may give away one of "
+                f"{number:,} clients and still keep to it; below {0.1 / number:.1g} is usual"
+            )
+    told = [(0.0, "")]
+    for whose, own in held.items():
+        one = schedule._replace(whose=whose)
+        known = Known() if settings.dp_repeatable else look_up(folder, own)
+        last = known.last
+        if last is None or last.plan.unit != one.hides or last.steps >= last.plan.until:
+            plan_of(settings, one, known, folder)
+        told.append((spent_before(settings, known), _spent_before(settings, one, known)))
+    return warnings + [f"{spent}; ledger {folder}" for _, spent in [max(told)] if spent]
 
 
 def _spent_before(settings: PrivacySettings, schedule: Schedule, known: Known) -> str:

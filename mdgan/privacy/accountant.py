@@ -72,14 +72,20 @@ def _renyi_of_a_step(noise: float, rate: float, orders: tuple[float, ...]) -> An
     return compute(q=rate, noise_multiplier=noise, steps=1, orders=orders)
 
 
+def _divergence(past: Past) -> float:
+    of_each = (_renyi_of_a_step(c.noise, c.rate, (past.order,))[0] * c.steps for c in past.charges)
+    return float(sum(of_each))
+
+
 @lru_cache(maxsize=16)
 def _worst(earlier: tuple[Past, ...]) -> dict[float, float]:
     """By order, the largest divergence of those pasts that have it."""
-    worst: dict[float, float] = {}
-    for order, charges in earlier:
-        of_each = (_renyi_of_a_step(c.noise, c.rate, (order,))[0] * c.steps for c in charges)
-        worst[order] = max(worst.get(order, 0.0), float(sum(of_each)))
-    return worst
+    return {past.order: _divergence(past) for past in worst_of(earlier)}
+
+
+def worst_of(earlier: Iterable[Past]) -> tuple[Past, ...]:
+    """Of each order that some pasts have, the one that costs most: `epsilon_of` is the same."""
+    return tuple({past.order: past for past in sorted(earlier, key=_divergence)}.values())
 
 
 def _by_renyi(charge: Charge, delta: float, earlier: tuple[Past, ...]) -> tuple[float, float]:

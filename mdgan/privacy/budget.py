@@ -1,5 +1,6 @@
 """What a worker's samples, or clients as wholes, may spend in a run, and what they have spent."""
 
+import hashlib
 import time
 from collections.abc import Mapping
 from math import inf
@@ -11,6 +12,7 @@ from torch import Tensor
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import derive_seed
 from mdgan.privacy.accountant import Charge, Past, epsilon_of
+from mdgan.privacy.clients import Round
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import BLOCK, IN_USE, Known, Ledger, Plan, most_steps
 from mdgan.privacy.planning import Schedule, plan_of
@@ -66,6 +68,16 @@ class Budget:
     def noise(self) -> float:
         """σ."""
         return self._plan.noise
+
+    @property
+    def round(self) -> Round | None:
+        """What hosts are told of the round that comes next; None if nothing is remembered."""
+        if isinstance(self._steps, SeededSteps):
+            return None
+        run, taken = self._steps.run, self._steps.taken
+        name = hashlib.sha256(run.stream + run.number.to_bytes(8, "big")).hexdigest()[:32]
+        until = min(self._plan.until, max(self._plan.planned, taken + 1))
+        return Round(name, self.noise, until - taken, taken)
 
     @property
     def taken(self) -> int:
@@ -193,35 +205,47 @@ def open_budget(
     return _remembered(settings, schedule, folder, contents)
 
 
+def open_repeatable_clients(
+    settings: PrivacySettings, schedule: Schedule, steps: SeededSteps
+) -> Budget | None:
+    """What clients as wholes may spend in a run that remembers nothing; None without noise.
+
+    Args:
+        settings: of the run.
+        schedule: from `Schedule.of_clients`.
+        steps: those of the run's seed.
+
+    Raises:
+        BadInput: it is too small for a round.
+    """
+    if not settings.hides_clients or settings.dp_noise == 0:
+        return None
+    return _repeatable(settings, schedule, steps)
+
+
 def open_clients_budget(
     settings: PrivacySettings,
     schedule: Schedule,
-    repeatable: SeededSteps,
-    taken: int,
-    contents: Contents,
     folder: Path,
+    contents: Contents,
+    taken: int,
     told: tuple[Past, ...] = (),
-) -> Budget | None:
-    """What clients as wholes may spend in a run, by what the server knows; None without noise.
+) -> Budget:
+    """What clients as wholes may spend in a run, by what the server knows.
 
     A round is reserved by itself: it is long.
 
     Args:
         settings: of the run.
         schedule: from `Schedule.of_clients`.
-        repeatable: steps for `--dp-repeatable`.
-        taken: how many the run knows of.
-        contents: of their samples, or what stands for them.
         folder: of the server's ledger.
+        contents: of their samples, or what stands for them.
+        taken: how many rounds the run knows of.
         told: what hosts say of their clients' earlier runs.
 
     Raises:
         BadInput: it is too small for a round, or the ledger cannot be had, or is not the run's.
     """
-    if not settings.hides_clients or settings.dp_noise == 0:
-        return None
-    if settings.dp_repeatable:
-        return _repeatable(settings, schedule, repeatable)
     in_use = (
         f"another run spends of {schedule.whose}; wait for its end, or give --dp-ledger DIR if "
         "these are others"

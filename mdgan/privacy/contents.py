@@ -59,9 +59,10 @@ class Contents(NamedTuple):
         """What has a name and no contents that could be read here."""
         return cls((hashlib.sha256(name.encode()).digest(),))
 
-    def shared_with(self, other: "Contents") -> int:
-        """How many contents both have."""
-        return len(set(self.digests).intersection(other.digests))
+    @classmethod
+    def union(cls, several: Iterable["Contents"]) -> "Contents":
+        """All of several, each once."""
+        return cls(tuple(sorted({digest for each in several for digest in each.digests})))
 
 
 def _digests(shards: Iterable[Known]) -> Iterable[bytes]:

@@ -189,9 +189,10 @@ class Ledger:
             BadInput: that cannot be done.
         """
         if self.taken >= self._reserved:
+            steps = max(self.taken + 1, min(self.taken + self._block, self.run.plan.until))
             with opened(self._folder) as db, written(db):
-                self._reserve(db, self.taken + self._block)
-            self._reserved = self.taken + self._block
+                self._reserve(db, steps)
+            self._reserved = steps
         secret = hmac.digest(self._secret, self.run.stream, "sha256")
         return step_key(secret, self.run.first + self.taken, use)
 
@@ -299,9 +300,9 @@ def _pasts(chains: Iterable[list[Run]]) -> tuple[Past, ...]:
 def _read_run(db: sqlite3.Connection, number: int) -> Run:
     query = "SELECT number, plan, stream, first, steps, samples FROM runs WHERE number = ?"
     row = db.execute(query, (number,)).fetchone()
-    number, text, *others = msgspec.convert(row, tuple[int, str, bytes, int, int, int])
+    number, text, stream, *counts = msgspec.convert(row, tuple[int, str, bytes, int, int, int])
     plan = msgspec.json.decode(text, type=Plan)
-    run = Run(number, plan, *others)
+    run = Run(number, plan, stream, *counts)
     if not (plan.noise > 0 and 0 < plan.rate <= 1 and plan.order > 1 and run.steps >= 0):
         raise ValueError("steps that cannot be")
     return run

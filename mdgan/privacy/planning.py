@@ -21,7 +21,8 @@ from mdgan.privacy.real_half import rate_of
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.machine import path_of
 
-_MOST_STEPS = 1 << 40
+MOST_STEPS = 1 << 40
+"""Where nothing bounds them."""
 
 
 class Schedule(NamedTuple):
@@ -123,7 +124,7 @@ def plan_of(
         and last.steps + schedule.unit <= last.plan.until
     ):
         return last.plan
-    _check_alike(settings, schedule, known, folder)
+    check_alike(settings, schedule, known, folder)
     earlier = tuple(sorted({*known.pasts, *told}))
     noise, until = plan(settings, schedule, earlier, folder)
     planned, delta = min(schedule.planned, until), settings.dp_delta or 0.0
@@ -132,10 +133,20 @@ def plan_of(
     return Plan(asked, schedule.hides, kind, noise, schedule.rate, planned, until, order, told)
 
 
-def _check_alike(
+def check_alike(
     settings: PrivacySettings, schedule: Schedule, known: Known, folder: Path | None
 ) -> None:
-    """Checks that earlier runs can be added up with this one."""
+    """Checks that earlier runs can be added up with this one.
+
+    Args:
+        settings: of the run.
+        schedule: the run's steps.
+        known: what the ledger knows.
+        folder: of the ledger, for messages.
+
+    Raises:
+        BadInput: they hid something else.
+    """
     if others := known.units - {schedule.hides}:
         (other,) = others
         why = {
@@ -156,6 +167,18 @@ def spent_before(settings: PrivacySettings, known: Known) -> float:
         charge = Charge(last.plan.noise, last.plan.rate, last.steps)
         return epsilon_of(charge, delta, last.plan.kind)
     return epsilon_of(Charge(1.0, 1.0, 0), delta, "rdp", known.pasts)
+
+
+def leaves_something(earlier: tuple[Past, ...], settings: PrivacySettings) -> bool:
+    """Whether a plan may follow what some units have been through.
+
+    Args:
+        earlier: that.
+        settings: of the run.
+    """
+    epsilon, delta = settings.dp_epsilon, settings.dp_delta or 0.0
+    spent = epsilon_of(Charge(1.0, 1.0, 0), delta, "rdp", earlier)
+    return epsilon is None or spent <= epsilon - tolerance(epsilon)
 
 
 def plan(
@@ -184,10 +207,10 @@ def plan(
             "--dp-accountant rdp"
         )
     if epsilon is None:
-        return settings.dp_noise or inf, _MOST_STEPS
+        return settings.dp_noise or inf, MOST_STEPS
     spent = epsilon_of(Charge(1.0, rate, 0), delta, kind, earlier)
     where = "" if ledger is None else f" (ledger {ledger})"
-    if spent > epsilon - tolerance(epsilon):
+    if not leaves_something(earlier, settings):
         raise BadInput(
             f"--dp-epsilon {epsilon:g}: {whose} have spent {spent:.3g} before{where}; give more, "
             "or where the data are public, --dp-repeatable"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.accounts import all_charges_in
 from tests.processes import (
     Finished,
     ended_well,
@@ -87,12 +88,9 @@ def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_step_counts(tmp_path: P
     here(tmp_path, *same, "--dp-ledger", "cut", "--iterations", "6", "--out", "cut-run")
     here(tmp_path, "train", "--resume", "cut-run", "--iterations", "12")
     assert generator_bytes(tmp_path / "cut-run") == generator_bytes(tmp_path / "whole-run")
-    for file in (tmp_path / "whole").glob("*.json"):
-        charges = [
-            json.loads(path.read_text())["entries"] for path in (file, tmp_path / "cut" / file.name)
-        ]
-        assert charges[0] == charges[1]
-        assert [entry["steps"] for entry in charges[0]] == [13]
+    charges = [all_charges_in(tmp_path / name) for name in ("whole", "cut")]
+    assert charges[0] == charges[1]
+    assert [charge.steps for charge in charges[0]] == [2 * 13]
     spent = [row["epsilon"] for row in read_events(tmp_path / "whole-run", "epsilon")]
     assert 0 < spent[0]["1"] <= spent[-1]["1"]
 
