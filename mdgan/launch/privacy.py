@@ -1,7 +1,8 @@
 """What a machine checks and opens for differential privacy, before its workers train."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn
@@ -83,21 +84,29 @@ def read_contents(
 
 
 def open_account(
-    settings: RunSettings, workers: Collection[int], contents: Mapping[int, Contents]
+    settings: RunSettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
 ) -> ClientsAccount | None:
-    """The account of the samples of clients at home here; None where workers have budgets.
+    """The account of the samples of clients at home here; None where they have none.
 
     Args:
         settings: of the run.
-        workers: of a host.
+        shards: of a host, by rank.
         contents: from `read_contents`.
+
+    Raises:
+        BadInput: a sample cannot be read.
     """
     if not isinstance(settings, PrivacySettings) or not settings.hides_clients:
         return None
-    if not all(rank in contents for rank in workers):
+    if not settings.keeps_ledger or settings.num_roaming is not None:
         return None
-    held = Contents.union(contents[rank] for rank in workers)
+    held = Contents.union(_contents_of(shard, n, contents) for n, shard in shards.items())
     return ClientsAccount(settings, _of_clients(settings), ledger_folder(settings), held)
+
+
+def _contents_of(shard: Shard, rank: int, known: Mapping[int, Contents]) -> Contents:
+    """What a shard holds; it is read if the process that launched this one has not read it."""
+    return known.get(rank) or Contents.of(shard)
 
 
 def open_budgets(
@@ -118,8 +127,8 @@ def open_budgets(
     folder, budgets = ledger_folder(settings), dict[int, Budget]()
     try:
         for rank, shard in shards.items():
-            known_by = contents.get(rank)
-            if (budget := open_budget(rank, len(shard), settings, folder, known_by)) is not None:
+            held = partial(_contents_of, shard, rank, contents)
+            if (budget := open_budget(rank, len(shard), settings, folder, held)) is not None:
                 budgets[rank] = budget
     except BaseException:
         for budget in budgets.values():

@@ -141,7 +141,7 @@ def make_host(
         clients=prepared.clients,
         cores=machine.cores_of_slots(prepared.launch, workers, prepared.ranks.hosts),
         budgets=budgets,
-        account=open_account(settings, workers, prepared.contents),
+        account=open_account(settings, shards, prepared.contents),
     )
     return Host(
         builder.host(needs),

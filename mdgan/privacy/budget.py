@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -183,7 +183,11 @@ def known_to_all(seed: int, rank: int, *stream: int) -> bytes:
 
 
 def open_budget(
-    rank: int, num_samples: int, settings: PrivacySettings, folder: Path, contents: Contents | None
+    rank: int,
+    num_samples: int,
+    settings: PrivacySettings,
+    folder: Path,
+    contents: Callable[[], Contents],
 ) -> Budget | None:
     """What the samples of a worker may spend in a run; None if there is no noise.
 
@@ -192,7 +196,7 @@ def open_budget(
         num_samples: n.
         settings: of the run.
         folder: of this machine's ledger.
-        contents: what the samples hold; None for `--dp-repeatable`.
+        contents: tells what the samples hold.
 
     Raises:
         BadInput: it is too small for a step, or the ledger cannot be had.
@@ -200,9 +204,9 @@ def open_budget(
     if not settings.hides_samples or settings.dp_noise == 0:
         return None
     schedule = Schedule.of_samples(rank, num_samples, settings)
-    if settings.dp_repeatable or contents is None:
+    if settings.dp_repeatable:
         return _repeatable(settings, schedule, SeededSteps(known_to_all(settings.seed, rank)))
-    return _remembered(settings, schedule, folder, contents)
+    return _remembered(settings, schedule, folder, contents())
 
 
 def open_repeatable_clients(

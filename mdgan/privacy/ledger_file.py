@@ -53,10 +53,13 @@ def begun(folder: Path, *, only_looks: bool = False) -> bool:
         if path.exists() or only_looks:
             return path.exists()
         make_folder(folder)
-        with (folder / ".begin.lock").open("wb") as lock:
+        lock = os.open(folder / ".begin.lock", os.O_RDWR | os.O_CREAT, _PRIVATE)
+        try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
                 _make(path)
+        finally:
+            os.close(lock)
     except OSError as error:
         raise BadInput(cannot_write(f"--dp-ledger {folder}", error)) from error
     return True
