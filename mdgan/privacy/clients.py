@@ -89,6 +89,8 @@ class ClientsAccount:
             self._ledger = Ledger(self._folder, self._contents, partial(self._plan, now), block=1)
         ledger = self._ledger
         assert ledger is not None
+        if ledger.run.plan.noise != now.noise:
+            raise ValueError("its noise is not that of the rounds before")
         if self._last == now:  # the same round begins again
             return
         if ledger.taken >= ledger.run.plan.until:

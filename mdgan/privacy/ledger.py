@@ -293,8 +293,11 @@ def _secret_of(db: sqlite3.Connection) -> bytes:
 
 def _pasts(chains: Iterable[list[Run]]) -> tuple[Past, ...]:
     """What samples have been through: each order and sum of steps once; none without a step."""
-    found = {(chain[-1].plan.order, joined(r.charge for r in chain)) for chain in chains if chain}
-    return tuple(sorted(Past(*each) for each in found if each[1]))
+    found = set()
+    for chain in chains:
+        if taken := [run for run in chain if run.steps]:  # of a plan without one nothing is known
+            found.add(Past(taken[-1].plan.order, joined(run.charge for run in taken)))
+    return tuple(sorted(found))
 
 
 def _read_run(db: sqlite3.Connection, number: int) -> Run:
