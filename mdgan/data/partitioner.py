@@ -88,7 +88,7 @@ class InMemoryPartitioner(Partitioner):
 
     def contents(self, indices: Tensor) -> list[bytes]:
         """See `Partitioner`; floats count as the pixels that they stand for."""
-        return _pixels(self._pixels[indices])
+        return _pixels(self._pixels.index_select(0, indices))
 
 
 class ImageFilesPartitioner(Partitioner):
