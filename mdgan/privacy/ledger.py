@@ -343,8 +343,10 @@ def _locked(folder: Path, others: Iterable[int], number: int, in_use: str) -> in
     """Locks a run of this process; refuses if another process holds one of some others."""
     try:
         for other in {*others} - {number}:
-            if _lock_file(folder, other).exists():
-                os.close(_lock(folder, other))
+            if _lock_file(folder, other).exists():  # of a process that was killed, or trains
+                free = _lock(folder, other)
+                _lock_file(folder, other).unlink()
+                os.close(free)
         return _lock(folder, number)
     except BlockingIOError as error:
         raise BadInput(in_use) from error
