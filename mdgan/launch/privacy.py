@@ -242,7 +242,7 @@ def _check_clients(
     """As `_check_samples`: of the server's account of all clients, and of those at home here."""
     assert isinstance(settings, PrivacySettings)
     schedule, folder, warnings = _of_clients(settings), ledger_folder(settings), []
-    held = {f"the samples of rank {rank}": own for rank, own in contents.items() if rank}
+    held = {}
     if serves:
         held[schedule.whose] = contents.get(0) or Contents.of_name(schedule.whose)
         number = settings.num_roaming or settings.num_workers
@@ -251,6 +251,7 @@ def _check_clients(
                 f"--dp-delta {settings.dp_delta:g}: with that, the run may give away one of "
                 f"{number:,} clients and still keep to it; below {0.1 / number:.1g} is usual"
             )
+    held |= {f"the samples of rank {rank}": own for rank, own in contents.items() if rank}
     told = [(0.0, "")]
     for whose, own in held.items():
         one = schedule._replace(whose=whose)
