@@ -25,7 +25,14 @@ from mdgan.privacy.clients import ClientsAccount
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import Known, look_up
 from mdgan.privacy.per_sample import per_sample_gradients, still
-from mdgan.privacy.planning import Schedule, ledger_folder, plan_of, spent_before
+from mdgan.privacy.planning import (
+    Schedule,
+    check_alike,
+    leaves_something,
+    ledger_folder,
+    plan_of,
+    spent_before,
+)
 from mdgan.privacy.settings import TELLABLE, PrivacySettings
 
 CLASSES, FEATURES = TELLABLE[:2]
@@ -242,24 +249,33 @@ def _check_clients(
     """As `_check_samples`: of the server's account of all clients, and of those at home here."""
     assert isinstance(settings, PrivacySettings)
     schedule, folder, warnings = _of_clients(settings), ledger_folder(settings), []
-    held = {}
+    told = [(0.0, "")]
+
+    def look(whose: str, own: Contents) -> tuple[Schedule, Known]:
+        one = schedule._replace(whose=whose)
+        known = Known() if settings.dp_repeatable else look_up(folder, own)
+        told.append((spent_before(settings, known), _spent_before(settings, one, known)))
+        return one, known
+
     if serves:
-        held[schedule.whose] = contents.get(0) or Contents.of_name(schedule.whose)
+        _, known = look(schedule.whose, contents.get(0) or Contents.of_name(schedule.whose))
+        last = known.last
+        if last is None or last.plan.unit != schedule.hides or last.steps >= last.plan.until:
+            plan_of(settings, schedule, known, folder)
         number = settings.num_roaming or settings.num_workers
         if settings.dp_delta is not None and settings.dp_delta * number >= 1:
             warnings.append(
                 f"--dp-delta {settings.dp_delta:g}: with that, the run may give away one of "
                 f"{number:,} clients and still keep to it; below {0.1 / number:.1g} is usual"
             )
-    held |= {f"the samples of rank {rank}": own for rank, own in contents.items() if rank}
-    told = [(0.0, "")]
-    for whose, own in held.items():
-        one = schedule._replace(whose=whose)
-        known = Known() if settings.dp_repeatable else look_up(folder, own)
-        last = known.last
-        if last is None or last.plan.unit != one.hides or last.steps >= last.plan.until:
+    for rank, own in contents.items():
+        if not rank:
+            continue
+        one, known = look(f"the samples of rank {rank}", own)
+        check_alike(settings, one, known, folder)
+        # By PRV a run that goes on and another one differ, which the host's account finds out.
+        if settings.dp_accountant == "rdp" and not leaves_something(known.pasts, settings):
             plan_of(settings, one, known, folder)
-        told.append((spent_before(settings, known), _spent_before(settings, one, known)))
     return warnings + [f"{spent}; ledger {folder}" for _, spent in [max(told)] if spent]
 
 

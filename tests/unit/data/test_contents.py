@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan.data import ImageFilesPartitioner, InMemoryPartitioner
+from mdgan.data import ImageFilesPartitioner, InMemoryPartitioner, Partitioner
 from mdgan.data.images import pixels_to_float
 from mdgan.data.readable import Readable
 from mdgan.data.shard import Shard
@@ -29,10 +29,13 @@ class InMemory(InMemoryPartitioner):
 
 
 def in_memory(images: Tensor) -> InMemory:
-    return type("Given", (InMemory,), {"images_as": images})(Path())
+    class Given(InMemory):
+        images_as = images
+
+    return Given(Path())
 
 
-def shard_of(source: InMemoryPartitioner | Few, positions: Tensor = ALL) -> Shard:
+def shard_of(source: Partitioner, positions: Tensor = ALL) -> Shard:
     return Shard(source, positions, torch.Generator())
 
 
