@@ -84,8 +84,8 @@ def _refuse_old(folder: Path) -> None:
         raise BadInput(
             f"--dp-ledger {folder}: {number} file(s) .json there are accounts of an earlier "
             "version, by shards, which do not say what a sample has spent; give another folder "
-            "for samples that were in none of those runs; for others add to --dp-epsilon what "
-            "these runs said, and move the files elsewhere"
+            "for samples that were in none of those runs; for others move the files elsewhere, "
+            "and give an --dp-epsilon that is smaller by the epsilon of those runs"
         )
 
 

@@ -82,7 +82,7 @@ RUNS = st.lists(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(RUNS)
 def test_a_shard_has_spent_at_least_what_each_of_its_samples_has(
     runs: list[tuple[set[int], float, int, bool]],

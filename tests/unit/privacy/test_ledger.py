@@ -290,6 +290,35 @@ def test_ctrl_c_while_samples_are_entered_leaves_the_account_as_it_was(
     spend(tmp_path, range(9), 1)
 
 
+class Killed(sqlite3.Connection):
+    """A connection whose process is killed when half of what it writes is on the disk."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        super().execute("PRAGMA cache_size = 1")
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        found = super().execute(sql, *values)
+        if sql.startswith("INSERT OR REPLACE"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_kill_9_while_samples_are_entered_leaves_the_account_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spend(tmp_path, range(5), 3)
+    before = (tmp_path / FILE).read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Killed))
+        in_a_child(lambda _: begun(tmp_path, of(range(20_000))))
+    assert (tmp_path / FILE).read_bytes() != before, "some was written"
+    assert look_up(tmp_path, SHARD).pasts == past(Charge(1.5, 0.1, 3))
+    assert look_up(tmp_path, of(range(9, 20_000))) == Known(histories=(None,))
+    spend(tmp_path, range(9), 1)
+
+
 def test_a_look_writes_nothing(tmp_path: Path) -> None:
     spend(tmp_path, range(5), 3)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
