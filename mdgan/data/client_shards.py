@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
 from mdgan.gan.randomness import generator_for
+from mdgan.privacy.contents import Contents
 
 
 class ClientShards(Mapping[int, Shard]):
@@ -42,6 +44,15 @@ class ClientShards(Mapping[int, Shard]):
             iteration: the last one of the round that the client trains in; it decides the order.
         """
         return self._made(client, client, iteration)
+
+    @cached_property
+    def contents(self) -> Contents:
+        """What all samples of all clients hold; read once, and by no process forked after that.
+
+        Raises:
+            BadInput: one cannot be read.
+        """
+        return Contents.of(*self.values())
 
     def class_counts(self) -> dict[int, list[int]]:
         """By client, the number of samples of each class that the data have."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mdgan.data.images import Shape, pixels_to_float, read_fitted, read_image
+from mdgan.data.images import Shape, float_to_pixels, pixels_to_float, read_fitted, read_image
 
 
 class Partitioner(ABC):
@@ -37,6 +37,19 @@ class Partitioner(ABC):
         Returns:
             float32 [k, C, H, W] in [−1, 1].
         """
+
+    def contents(self, indices: Tensor) -> list[bytes]:
+        """What tells samples from others, by which an account of privacy knows them again.
+
+        It must not depend on how a sample is named, labelled, sized or divided, nor on the time.
+
+        Args:
+            indices: int64 [k] in [0, n).
+
+        Returns:
+            Of each sample, the bytes of its pixels, uint8; those of its file where it has one.
+        """
+        return _pixels(self.images(indices))
 
     def try_reading(self, index: int) -> None:
         """Reads one sample and forgets it; raises anything if it cannot be read."""
@@ -73,6 +86,10 @@ class InMemoryPartitioner(Partitioner):
         chosen = self._pixels[indices]
         return pixels_to_float(chosen) if chosen.dtype == torch.uint8 else chosen
 
+    def contents(self, indices: Tensor) -> list[bytes]:
+        """See `Partitioner`; floats count as the pixels that they stand for."""
+        return _pixels(self._pixels.index_select(0, indices))
+
 
 class ImageFilesPartitioner(Partitioner):
     """A data set of picture files, each read when it is drawn.
@@ -105,6 +122,10 @@ class ImageFilesPartitioner(Partitioner):
         chosen = [read_image(self.paths[i], self.shape).numpy() for i in indices.tolist()]
         return torch.from_numpy(np.stack(chosen))  # numpy, for the reason that `read_image` gives
 
+    def contents(self, indices: Tensor) -> list[bytes]:
+        """See `Partitioner`."""
+        return [self.paths[i].read_bytes() for i in indices.tolist()]
+
     def try_reading(self, index: int) -> None:
         """Decodes one picture; raises anything if it cannot be read."""
         read_fitted(self.paths[index], self.shape, roughly=True)
@@ -118,6 +139,12 @@ class NoSamples(Partitioner):
     def images(self, indices: Tensor) -> Tensor:
         """Has none to give."""
         raise IndexError(f"{len(indices)} samples of a worker that holds none")
+
+
+def _pixels(images: Tensor) -> list[bytes]:
+    """The pixels of each picture, given as uint8 in [0, 255] or as float in [−1, 1]."""
+    pixels = images if images.dtype == torch.uint8 else float_to_pixels(images)
+    return [picture.tobytes() for picture in pixels.numpy()]
 
 
 def _pair(method: str, samples: str, given: object) -> tuple[Any, Tensor]:

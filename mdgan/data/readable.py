@@ -67,6 +67,10 @@ class Readable(Partitioner):
         """The samples at some positions, float32 [k, C, H, W] in [−1, 1]; errors as `samples`."""
         return self.samples(indices).images
 
+    def contents(self, indices: Tensor) -> list[bytes]:
+        """See `Partitioner`."""
+        return self._source.contents(self._indices[indices])
+
     def samples(self, indices: Tensor) -> Samples:
         """The samples at some positions, float32 [k, C, H, W] in [−1, 1], and their classes.
 

@@ -11,6 +11,7 @@ from mdgan.data.readable import Readable
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import restore_generator
 
+_AT_ONCE = 256
 _ALWAYS = ("generator", "size")
 
 
@@ -64,6 +65,12 @@ class Shard:
         """
         for first in range(0, len(self), size):
             yield self._samples.images(torch.arange(first, min(first + size, len(self))))
+
+    def contents(self) -> Iterator[bytes]:
+        """What tells each sample from others; see `Partitioner`."""
+        for first in range(0, len(self), _AT_ONCE):
+            positions = torch.arange(first, min(first + _AT_ONCE, len(self)))
+            yield from self._samples.contents(positions)
 
     def class_counts(self) -> list[int]:
         """The number of samples of each class, from class 0 to the highest here."""

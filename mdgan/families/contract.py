@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mdgan.gan.build import Models
     from mdgan.observe.tracer import Tracer
     from mdgan.privacy.budget import Budget
+    from mdgan.privacy.clients import ClientsAccount
     from mdgan.records.placements import Placed
 
 S = TypeVar("S", bound=RunSettings)
@@ -122,6 +123,7 @@ class HostNeeds(Generic[S]):
         clients: the shards of clients without a home, if any host may train any of them.
         cores: of one process that the host forks after another; empty if they may use all.
         budgets: what the samples of the workers may spend, by rank; empty without noise.
+        account: of the workers' samples, where the server adds the noise.
     """
 
     settings: S
@@ -135,6 +137,7 @@ class HostNeeds(Generic[S]):
     clients: "ClientShards | None" = None
     cores: Sequence[frozenset[int]] = ()
     budgets: "Mapping[int, Budget]" = field(default_factory=dict)
+    account: "ClientsAccount | None" = None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from mdgan.gan.losses import check_losses
 from mdgan.gan.optimizer_settings import OPTIMIZER_NAMES, OptimizerSettings
 from mdgan.gan.registered_optimizers import kept_by_registered
 from mdgan.gan.regularizers import with_spectral_norm
-from mdgan.launch.privacy import check_discriminator
+from mdgan.launch.private_models import check_discriminator
 from mdgan.models.check import check_models, compares_samples, tells_classes
 from mdgan.models.group_norm import with_group_norm
 from mdgan.models.registry import architecture, architectures

@@ -29,7 +29,7 @@ from mdgan.launch.faults import Planned, read_planned
 from mdgan.launch.holdings import Holdings, read_data
 from mdgan.launch.machine import resolve_device
 from mdgan.launch.models import models_of, settings_with_defaults, tried_models
-from mdgan.launch.privacy import check_budgets, has_budgets
+from mdgan.launch.privacy import check_budgets, has_budgets, read_contents
 from mdgan.launch.ranks import LocalRanks, local_ranks, ranks_elsewhere
 from mdgan.launch.requirements import check_delta, check_required
 from mdgan.launch.resolve import Resolved, resolve
@@ -38,6 +38,7 @@ from mdgan.launch.sockets import Sockets
 from mdgan.launch.task import Launcher, RayCluster, Task
 from mdgan.metrics.chosen import extractor_identity
 from mdgan.observe.trackers import check_trackers
+from mdgan.privacy.contents import Contents
 from mdgan.records.run_directory import RunDirectory
 from mdgan.settings.declare import flag
 from mdgan.settings.machine import check_cores
@@ -66,6 +67,7 @@ class Prepared:
         beginning: what training begins with; None for weights drawn from the seed.
         sockets: those of a running server of this machine that this worker joins.
         clients: the shards of clients without a home; None if every worker has its own.
+        contents: see `read_contents`.
         credentials: what this machine shows to others, and whom it trusts; None without TLS.
     """
 
@@ -86,6 +88,7 @@ class Prepared:
     beginning: Beginning | None = field(default=None, repr=False)
     sockets: Sockets | None = None
     clients: ClientShards | None = None
+    contents: Mapping[int, Contents] = field(default_factory=dict, repr=False)
 
     @cached_property
     def algorithm(self) -> Algorithm[Any]:
@@ -213,8 +216,10 @@ def _with_budgets(prepared: Prepared) -> Prepared:
     shards = {rank: prepared.shard(rank) for rank in prepared.ranks.workers()}
     sizes = {rank: len(shard) for rank, shard in shards.items()}
     check_delta(prepared.launch.require, prepared.settings, sizes)
-    told = check_budgets(prepared.settings, shards, serves=prepared.ranks.serves)
-    return replace(prepared, warnings=(*prepared.warnings, *told))
+    roaming = prepared.clients if prepared.ranks.serves else None
+    contents = read_contents(prepared.settings, shards, roaming)
+    told = check_budgets(prepared.settings, shards, contents, serves=prepared.ranks.serves)
+    return replace(prepared, warnings=(*prepared.warnings, *told), contents=contents)
 
 
 def _beginning(

@@ -2,40 +2,34 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
+from mdgan.data.client_shards import ClientShards
 from mdgan.data.partition import lets_workers_share
 from mdgan.data.shard import Shard
 from mdgan.engine.settings import RunSettings
-from mdgan.errors import BadInput, reason_of
-from mdgan.gan.build import Models, build_model
-from mdgan.gan.discriminator_learner import Rules
-from mdgan.gan.labels import Samples, num_classes_of
-from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
-from mdgan.gan.randomness import RandomState
-from mdgan.models.check import compares_samples
-from mdgan.models.minibatch_discrimination import MinibatchDiscrimination
-from mdgan.privacy.accountant import check_installed, epsilon_of
-from mdgan.privacy.budget import Budget, Schedule, clients_ledger, open_budget, plan_of
-from mdgan.privacy.ledger import Content, fingerprint, ledger_folder, read
-from mdgan.privacy.per_sample import per_sample_gradients, still
+from mdgan.errors import BadInput
+from mdgan.privacy.accountant import check_installed
+from mdgan.privacy.budget import Budget, open_budget
+from mdgan.privacy.clients import ClientsAccount
+from mdgan.privacy.contents import Contents
+from mdgan.privacy.ledger import Known, look_up
+from mdgan.privacy.planning import (
+    Schedule,
+    check_alike,
+    leaves_something,
+    ledger_folder,
+    plan_of,
+    spent_before,
+)
 from mdgan.privacy.settings import TELLABLE, PrivacySettings
 
 CLASSES, FEATURES = TELLABLE[:2]
 """What hosts tell outside of training."""
-_MIXING: dict[type[nn.Module], str] = {
-    nn.modules.batchnorm._BatchNorm: "give --norm group",
-    MinibatchDiscrimination: "use an architecture without, such as acgan",
-}
-"""Layers that judge a sample by the others of its batch, and the way out."""
 _BLIND_SCHEMES = ("iid", "none")
 """Divisions that do not depend on what samples are."""
-_NUM_TRIED = 3
-_CLOSE = 1e-4
 
 
 def has_budgets(settings: RunSettings) -> bool:
@@ -74,12 +68,61 @@ def told_counts(settings: RunSettings, counts: Sequence[int]) -> Sequence[int]:
     return [settings.dp_public_samples]
 
 
-def open_budgets(settings: RunSettings, shards: Mapping[int, Shard]) -> dict[int, Budget]:
+def read_contents(
+    settings: RunSettings, shards: Mapping[int, Shard], roaming: ClientShards | None
+) -> dict[int, Contents]:
+    """What the samples of workers hold, by rank; empty where nothing is remembered.
+
+    Args:
+        settings: of the run.
+        shards: by rank.
+        roaming: clients without a home, if the server is here; rank 0 has what all of them hold.
+
+    Raises:
+        BadInput: a sample cannot be read.
+    """
+    if not isinstance(settings, PrivacySettings) or not settings.keeps_ledger:
+        return {}
+    if settings.num_roaming is not None:
+        return {} if roaming is None else {0: roaming.contents}
+    return {rank: Contents.of(shard) for rank, shard in shards.items()}
+
+
+def open_account(
+    settings: RunSettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
+) -> ClientsAccount | None:
+    """The account of the samples of clients at home here; None where they have none.
+
+    Args:
+        settings: of the run.
+        shards: of a host, by rank.
+        contents: from `read_contents`.
+
+    Raises:
+        BadInput: a sample cannot be read.
+    """
+    if not isinstance(settings, PrivacySettings) or not settings.hides_clients:
+        return None
+    if not settings.keeps_ledger or settings.num_roaming is not None:
+        return None
+    held = Contents.union(_contents_of(shard, n, contents) for n, shard in shards.items())
+    return ClientsAccount(settings, _of_clients(settings), ledger_folder(settings), held)
+
+
+def _contents_of(shard: Shard, rank: int, known: Mapping[int, Contents]) -> Contents:
+    """What a shard holds; it is read if the process that launched this one has not read it."""
+    return known.get(rank) or Contents.of(shard)
+
+
+def open_budgets(
+    settings: RunSettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
+) -> dict[int, Budget]:
     """The budgets of workers, by rank; empty without noise.
 
     Args:
         settings: of the run.
         shards: by rank.
+        contents: from `read_contents`.
 
     Raises:
         BadInput: one is too small for a step, or its ledger cannot be had.
@@ -89,7 +132,8 @@ def open_budgets(settings: RunSettings, shards: Mapping[int, Shard]) -> dict[int
     folder, budgets = ledger_folder(settings), dict[int, Budget]()
     try:
         for rank, shard in shards.items():
-            if (budget := open_budget(shard, rank, settings, folder)) is not None:
+            held = partial(_contents_of, shard, rank, contents)
+            if (budget := open_budget(rank, len(shard), settings, folder, held)) is not None:
                 budgets[rank] = budget
     except BaseException:
         for budget in budgets.values():
@@ -120,12 +164,19 @@ def check_covered(path: Path, settings: RunSettings, before: Mapping[str, Any]) 
         )
 
 
-def check_budgets(settings: RunSettings, shards: Mapping[int, Shard], *, serves: bool) -> list[str]:
+def check_budgets(
+    settings: RunSettings,
+    shards: Mapping[int, Shard],
+    contents: Mapping[int, Contents],
+    *,
+    serves: bool,
+) -> list[str]:
     """Checks that those who spend on this machine may take a step; writes nothing.
 
     Args:
         settings: of the run.
-        shards: by rank.
+        shards: by rank; empty for clients without a home.
+        contents: from `read_contents`.
         serves: whether the server is here.
 
     Returns:
@@ -136,15 +187,13 @@ def check_budgets(settings: RunSettings, shards: Mapping[int, Shard], *, serves:
     """
     if not isinstance(settings, PrivacySettings) or not settings.has_dp:
         return []
-    warnings = []
+    warnings = _check_distinct(settings, contents)
     if serves and settings.init_from is not None:
         warnings.append(
             f"--init-from {settings.init_from}: {settings.dp_flag} does not cover what it has "
             "learnt; begin with it only if that was from public data"
         )
-    if settings.keeps_ledger and settings.num_roaming is None:
-        _check_distinct(settings, shards)
-    if not (serves if settings.hides_clients else shards):
+    if not (shards or (serves and settings.hides_clients)):
         return warnings
     if settings.dp_noise == 0:
         return [*warnings, "--dp-noise 0: without noise nothing is private"]
@@ -155,34 +204,46 @@ def check_budgets(settings: RunSettings, shards: Mapping[int, Shard], *, serves:
             "private; for tests and data that are public"
         )
     if settings.hides_clients:
-        return warnings + _check_clients(settings)
+        return warnings + _check_clients(settings, contents, serves=serves)
     if settings.partition.name not in _BLIND_SCHEMES:
         warnings.append(
             f"--partition {settings.partition}: who holds a sample, and how many each worker "
             "holds, follows the classes of all samples, which no noise covers; for simulations"
         )
-    return warnings + _check_samples(settings, shards)
+    return warnings + _check_samples(settings, shards, contents)
 
 
-def _check_distinct(settings: RunSettings, shards: Mapping[int, Shard]) -> None:
-    """Checks that no two workers here hold the same samples."""
+def _check_distinct(settings: RunSettings, contents: Mapping[int, Contents]) -> list[str]:
+    """Checks that no two workers here hold the same samples; warns of samples that occur again."""
     assert isinstance(settings, PrivacySettings)
+    if not settings.keeps_ledger or settings.num_roaming is not None:
+        return []
     if lets_workers_share(settings.partition):
         raise BadInput(
             f"--partition {settings.partition}: with {settings.dp_flag} no two workers may hold "
             "the same sample, which would lose what both spend; use another scheme"
         )
-    holders: dict[str, int] = {}
-    for rank, shard in shards.items():
-        if (other := holders.setdefault(fingerprint(shard), rank)) != rank:
+    holders: dict[bytes, int] = {}
+    for rank, held in contents.items():
+        shared = [holders.setdefault(digest, rank) for digest in held.digests]
+        if others := [other for other in shared if other != rank]:
             raise BadInput(
-                f"{settings.dp_flag}: ranks {other} and {rank} hold the same samples, which would "
-                "lose twice as much; give each worker samples of its own"
+                f"{settings.dp_flag}: ranks {others[0]} and {rank} hold the same samples "
+                f"({others.count(others[0]):,} of them), which would lose twice as much; give each "
+                "worker samples of its own"
             )
+    return [
+        f"{settings.dp_flag}: {held.num_repeats:,} samples of rank {rank} hold the same as others "
+        "of it; what stands there several times loses epsilon several times, so keep one of each"
+        for rank, held in contents.items()
+        if held.num_repeats
+    ]
 
 
-def _check_samples(settings: PrivacySettings, shards: Mapping[int, Shard]) -> list[str]:
-    warnings = _large_delta(settings.dp_delta or 0.0, shards)
+def _check_samples(
+    settings: PrivacySettings, shards: Mapping[int, Shard], contents: Mapping[int, Contents]
+) -> list[str]:
+    warnings, folder = _large_delta(settings.dp_delta or 0.0, shards), ledger_folder(settings)
     for rank, shard in shards.items():
         if len(shard) > (said := settings.public_samples(len(shard))):
             raise BadInput(
@@ -190,14 +251,11 @@ def _check_samples(settings: PrivacySettings, shards: Mapping[int, Shard]) -> li
                 "that is at least as large for every worker here"
             )
         schedule = Schedule.of_samples(rank, len(shard), settings)
-        path = ledger_folder(settings) / f"{fingerprint(shard)}.json"
-        if settings.dp_repeatable:
-            plan_of(settings, schedule, None, path)
-            continue
-        content = read(path)
-        plan = plan_of(settings, schedule, content, path)
-        if spent := _spent_before(settings, schedule, content):
-            left = plan.until - (content.taken if content else 0)
+        known = look_up(folder, contents[rank]) if rank in contents else Known()
+        plan = plan_of(settings, schedule, known, folder)
+        if spent := _spent_before(settings, schedule, known):
+            goes_on = known.last is not None and known.last.plan == plan
+            left = plan.until - (known.last.steps if goes_on and known.last else 0)
             warnings.append(f"{spent}; {left:,} steps with noise {plan.noise:.3g} are left")
     return warnings
 
@@ -215,99 +273,50 @@ def _large_delta(delta: float, shards: Mapping[int, Shard]) -> list[str]:
     ]
 
 
-def _check_clients(settings: PrivacySettings) -> list[str]:
-    """As `_check_samples`; how many rounds there will be is not known yet."""
-    assert isinstance(settings, RunSettings)
-    schedule = Schedule.of_clients(settings.dataset, settings.participation, 1)
-    path, warnings = clients_ledger(settings, schedule), []
-    content = None if settings.dp_repeatable else read(path)
-    plan_of(settings, schedule, content, path)
-    number = settings.num_roaming or settings.num_workers
-    if settings.dp_delta is not None and settings.dp_delta * number >= 1:
-        warnings.append(
-            f"--dp-delta {settings.dp_delta:g}: with that, the run may give away one of {number:,} "
-            f"clients and still keep to it; below {0.1 / number:.1g} is usual"
-        )
-    if spent := _spent_before(settings, schedule, content):
-        warnings.append(f"{spent}; ledger {path}")
-    return warnings
+def _of_clients(settings: RunSettings) -> Schedule:
+    """How many rounds there will be is not known yet."""
+    return Schedule.of_clients(settings.dataset, settings.participation, 1)
 
 
-def _spent_before(settings: PrivacySettings, schedule: Schedule, content: Content | None) -> str:
-    """What the user should know of earlier runs; empty if there were none."""
-    if content is None or not content.taken:
-        return ""
-    delta = settings.dp_delta or 0.0
-    spent = epsilon_of(content.charges, delta, settings.dp_accountant)
-    return f"{settings.dp_flag}: {schedule.whose} have spent {spent:.3g} before"
+def _check_clients(
+    settings: RunSettings, contents: Mapping[int, Contents], *, serves: bool
+) -> list[str]:
+    """As `_check_samples`: of the server's account of all clients, and of those at home here."""
+    assert isinstance(settings, PrivacySettings)
+    schedule, folder, warnings = _of_clients(settings), ledger_folder(settings), []
+    told = [(0.0, "")]
 
+    def look(whose: str, own: Contents) -> tuple[Schedule, Known]:
+        one = schedule._replace(whose=whose)
+        known = Known() if settings.dp_repeatable else look_up(folder, own)
+        told.append((spent_before(settings, known), _spent_before(settings, one, known)))
+        return one, known
 
-def check_discriminator(settings: RunSettings, models: Models) -> None:
-    """Checks that D judges each sample by itself, and that its gradient can be taken alone.
-
-    Raises:
-        BadInput: it does not, or cannot; the text names the layer.
-    """
-    if not isinstance(settings, PrivacySettings) or not settings.draws_poisson:
-        return
-    asked = settings.poisson_flag
-    model, source = build_model(models.discriminator, 0), models.source
-    for name, layer in model.named_modules():
-        for kind, way_out in _MIXING.items():
-            if isinstance(layer, kind):
-                raise BadInput(
-                    f"{asked}: layer {name} ({type(layer).__name__}) of the discriminator of "
-                    f"{source} judges a sample by the others of its batch; {way_out}"
-                )
-    if compares_samples(models):
-        raise BadInput(
-            f"{asked}: the discriminator of {source} judges a sample by the others of its batch; "
-            "replace the layer that does"
-        )
-    _check_gradients(asked, settings, model, models)
-
-
-def _check_gradients(
-    asked: str, settings: PrivacySettings, model: nn.Module, models: Models
-) -> None:
-    """Takes gradients of single samples: their mean must be that of the batch."""
-    rules = Rules(
-        _NUM_TRIED,
-        1,
-        DISCRIMINATOR_LOSSES[settings.discriminator_loss],
-        GENERATOR_LOSSES[settings.generator_loss],
-        r1=settings.r1 or 0.0,
-    )
-    num_classes = num_classes_of(model)
-    labels = None if num_classes is None else torch.arange(_NUM_TRIED) % num_classes
-    with RandomState(0, torch.device("cpu")).in_place():
-        real = Samples(torch.rand(_NUM_TRIED, *models.shape) * 2 - 1, labels)
-        try:
-            with still(model):
-                before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-                per_sample_gradients(model, rules, real)
-                model(real.images, *(() if labels is None else (labels,)))
-        except Exception as error:  # the user's own code may raise anything
-            raise BadInput(
-                f"{asked}: the discriminator of {models.source} has no gradients of single "
-                f"samples by torch.func: {type(error).__name__}: {reason_of(error)}"
-            ) from error
-    for name, buffer in model.named_buffers():
-        if not torch.equal(buffer, before[name]):
-            raise BadInput(
-                f"{asked}: buffer {name} of the discriminator of {models.source} changes with the "
-                "samples that it sees, and would travel without noise; replace the layer"
+    if serves:
+        _, known = look(schedule.whose, contents.get(0) or Contents.of_name(schedule.whose))
+        last = known.last
+        if last is None or last.plan.unit != schedule.hides or last.steps >= last.plan.until:
+            plan_of(settings, schedule, known, folder)
+        number = settings.num_roaming or settings.num_workers
+        if settings.dp_delta is not None and settings.dp_delta * number >= 1:
+            warnings.append(
+                f"--dp-delta {settings.dp_delta:g}: with that, the run may give away one of "
+                f"{number:,} clients and still keep to it; below {0.1 / number:.1g} is usual"
             )
-    _check_mean(asked, settings)
+    for rank, own in contents.items():
+        if not rank:
+            continue
+        one, known = look(f"the samples of rank {rank}", own)
+        check_alike(settings, one, known, folder)
+        # By PRV a run that goes on and another one differ, which the host's account finds out.
+        if settings.dp_accountant == "rdp" and not leaves_something(known.pasts, settings):
+            plan_of(settings, one, known, folder)
+    return warnings + [f"{spent}; ledger {folder}" for _, spent in [max(told)] if spent]
 
 
-def _check_mean(asked: str, settings: PrivacySettings) -> None:
-    """The loss of real samples must be a mean over them; a comparing one has no single terms."""
-    term = DISCRIMINATOR_LOSSES[settings.discriminator_loss].real
-    logits = torch.tensor([-1.0, 0.5, 2.0])
-    alone = torch.stack([term(logit.view(1)) for logit in logits]).mean()
-    if not torch.allclose(term(logits), alone, atol=_CLOSE):
-        raise BadInput(
-            f"{asked}: --discriminator-loss {settings.discriminator_loss} compares the samples of "
-            "a batch; use one that is a mean over them, such as bce"
-        )
+def _spent_before(settings: PrivacySettings, schedule: Schedule, known: Known) -> str:
+    """What the user should know of earlier runs; empty if there were none."""
+    if not known.pasts:
+        return ""
+    spent = spent_before(settings, known)
+    return f"{settings.dp_flag}: {schedule.whose} have spent {spent:.3g} before"

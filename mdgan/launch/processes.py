@@ -35,7 +35,14 @@ from mdgan.launch.claim import Claim, make_observer
 from mdgan.launch.lies import lying
 from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared
-from mdgan.launch.privacy import CLASSES, open_budgets, tells, told_counts, why_untold
+from mdgan.launch.privacy import (
+    CLASSES,
+    open_account,
+    open_budgets,
+    tells,
+    told_counts,
+    why_untold,
+)
 from mdgan.launch.ranks import most_ranks
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.launch.sockets import Sockets
@@ -118,12 +125,11 @@ def make_host(
         own_process: whether no other host and no server computes in this process.
         teller: tells the user, if the server does not do so on this machine.
     """
-    settings, builder = prepared.settings, prepared.builder
-    fetcher = prepared.fetcher()
+    settings, builder, fetcher = prepared.settings, prepared.builder, prepared.fetcher()
     shards = {rank: prepared.shard(rank, fetcher) for rank in workers}
     held = {rank: builder.class_counts(shards[rank], settings) for rank in workers}
     counts = {rank: told_counts(settings, counts) for rank, counts in held.items()}
-    budgets = open_budgets(settings, shards)
+    budgets = open_budgets(settings, shards, prepared.contents)
     tracer = Tracer(
         0 if budgets else _recorded_windows(prepared),  # how long real samples take tells of them
         prepared.faults.on_phase(f"host-{workers[0]}"),
@@ -141,6 +147,7 @@ def make_host(
         clients=prepared.clients,
         cores=machine.cores_of_slots(prepared.launch, workers, prepared.ranks.hosts),
         budgets=budgets,
+        account=open_account(settings, shards, prepared.contents),
     )
     return Host(
         builder.host(needs),

@@ -99,18 +99,11 @@ def _asks_for_dp(required: Requirements | None) -> TypeGuard[Requirements]:
 def _check_told(required: Requirements | None, settings: RunSettings) -> None:
     if not _asks_for_dp(required) or not isinstance(settings, PrivacySettings):
         return
-    chosen = ""
     if settings.dp_tell is not None and settings.dp_tell.names:
-        chosen = f"--dp-tell {settings.dp_tell}: the server is told what no noise covers"
-    elif settings.partition.divides:
-        chosen = (
-            f"--partition {settings.partition}: the server's --seed chooses which of the samples "
-            "here take part, and each choice has an account of its own"
-        )
-    if chosen:
         raise BadInput(
-            f"--require {required}: the run has {chosen}; if you agree, take part by `mdgan train "
-            "--ranks` with these flags"
+            f"--require {required}: the run has --dp-tell {settings.dp_tell}: the server is told "
+            "what no noise covers; if you agree, take part by `mdgan train --ranks` with these "
+            "flags"
         )
 
 

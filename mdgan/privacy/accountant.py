@@ -6,14 +6,16 @@ privacy loss random variables; samples are added or removed.
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 from math import inf
 from typing import Any, NamedTuple
 
 from mdgan.errors import BadInput
 
-_MOST_NOISE = 1e6
+MOST_NOISE = 1e5
+"""More hides nothing more, and its multiples of a lattice's step would have too many digits."""
 _CLOSE = 0.001
 """Relative width of the interval in which a search for noise ends."""
 _NOT_THERE = (
@@ -36,6 +38,18 @@ class Charge(NamedTuple):
     steps: int
 
 
+class Past(NamedTuple):
+    """What some samples have been through in earlier plans.
+
+    Attributes:
+        order: of Rényi, above 1; fixed when the first of these plans was made.
+        charges: of all of them.
+    """
+
+    order: float
+    charges: tuple[Charge, ...]
+
+
 def _accountants() -> Any:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
@@ -52,21 +66,44 @@ def _accountants() -> Any:
     return opacus.accountants
 
 
-@lru_cache(maxsize=256)
-def _renyi_of_a_step(noise: float, rate: float) -> Any:
+@lru_cache(maxsize=1024)
+def _renyi_of_a_step(noise: float, rate: float, orders: tuple[float, ...]) -> Any:
     """Rényi divergences of one step, by order: what takes time of `RDPAccountant.get_epsilon`."""
-    accountants = _accountants()
-    orders = accountants.RDPAccountant.DEFAULT_ALPHAS
-    compute = accountants.analysis.rdp.compute_rdp
+    compute = _accountants().analysis.rdp.compute_rdp
     return compute(q=rate, noise_multiplier=noise, steps=1, orders=orders)
 
 
-def _epsilon_by_renyi(history: Sequence[Charge], delta: float) -> float:
-    accountants = _accountants()
-    orders = accountants.RDPAccountant.DEFAULT_ALPHAS
-    spent = sum(_renyi_of_a_step(noise, rate) * steps for noise, rate, steps in history)
-    epsilon, _ = accountants.analysis.rdp.get_privacy_spent(orders=orders, rdp=spent, delta=delta)
-    return float(epsilon)
+def _divergence(past: Past) -> float:
+    of_each = (_renyi_of_a_step(c.noise, c.rate, (past.order,))[0] * c.steps for c in past.charges)
+    return float(sum(of_each))
+
+
+@lru_cache(maxsize=16)
+def _worst(earlier: tuple[Past, ...]) -> dict[float, float]:
+    """By order, the largest divergence of those pasts that have it."""
+    return {past.order: _divergence(past) for past in worst_of(earlier)}
+
+
+def worst_of(earlier: Iterable[Past]) -> tuple[Past, ...]:
+    """Of each order that some pasts have, the one that costs most: `epsilon_of` is the same."""
+    return tuple({past.order: past for past in sorted(earlier, key=_divergence)}.values())
+
+
+def _by_renyi(charge: Charge, delta: float, earlier: tuple[Past, ...]) -> tuple[float, float]:
+    """ε, and the order that it was found at."""
+    convert = _accountants().analysis.rdp.get_privacy_spent
+    if not earlier:
+        orders = tuple(_accountants().RDPAccountant.DEFAULT_ALPHAS)
+        spent = _renyi_of_a_step(charge.noise, charge.rate, orders) * charge.steps
+        epsilon, order = convert(orders=orders, rdp=spent, delta=delta)
+        return float(epsilon), float(order)
+    found = []
+    for order, spent in _worst(earlier).items():
+        if charge.steps:
+            of_a_step = _renyi_of_a_step(charge.noise, charge.rate, (order,))[0]
+            spent += float(of_a_step) * charge.steps
+        found.append((float(convert(orders=[order], rdp=[spent], delta=delta)[0]), order))
+    return max(found)
 
 
 def check_installed(asked: str) -> None:
@@ -85,36 +122,58 @@ def check_installed(asked: str) -> None:
 
 
 @lru_cache(maxsize=256)
-def epsilon_of(charges: tuple[Charge, ...], delta: float, kind: str) -> float:
-    """ε of some steps together, for δ.
+def epsilon_of(charge: Charge, delta: float, kind: str, earlier: tuple[Past, ...] = ()) -> float:
+    """ε of the steps of a plan, and of all that came before it, for δ.
+
+    Of a plan that is the first, all steps were chosen before any was taken, so each accountant may
+    look for its least bound. The noise and the number of steps of a later plan may be chosen by one
+    who has seen what the earlier ones gave. Divergences still add up then at a Rényi order that was
+    fixed before the first step (Feldman and Zrnic 2021, "Individual Privacy Accounting via a Rényi
+    Filter"; Lécuyer 2021, "Practical Privacy Filters and Odometers with Rényi
+    Differential Privacy"), but not at the order that turns out to be the best one in the
+    end, and privacy loss random variables do not add up at all. So after earlier plans ε is that at
+    their order, the best one for the first of them. Of several pasts the worst counts.
 
     Args:
-        charges: in the order in which they were taken.
+        charge: the plan's steps.
         delta: δ.
-        kind: rdp or prv.
+        kind: rdp or prv; of a first plan.
+        earlier: what different samples have been through before; empty for a first plan. A past
+            without charges has the order of `charge` fixed.
 
     Raises:
         BadInput: Opacus is not there, or its accountant cannot say.
     """
-    history = [charge for charge in charges if charge.steps]
-    if not history:
+    if not charge.steps and not any(past.charges for past in earlier):
         return 0.0
-    if any(not noise for noise, _, _ in history):
+    if charge.steps and not charge.noise:
         return inf
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that another order of Rényi may give a lower bound
         try:
-            if kind == "rdp":
-                return max(0.0, _epsilon_by_renyi(history, delta))
+            if kind == "rdp" or earlier:
+                return max(0.0, _by_renyi(charge, delta, earlier)[0])
             accountant = _accountants().create_accountant(mechanism=kind)
-            accountant.history = [tuple(charge) for charge in history]
-            return max(0.0, float(accountant.get_epsilon(delta)))
+            accountant.history = [tuple(charge)]
+            return float(accountant.get_epsilon(delta))
         except (ArithmeticError, RuntimeError, ValueError, MemoryError) as error:
             raise BadInput(
-                f"--dp-accountant {kind}: cannot say what {history[-1][2]:,} steps with noise "
-                f"{history[-1][0]:g} cost ({error}); use --dp-accountant "
+                f"--dp-accountant {kind}: cannot say what {charge.steps:,} steps with noise "
+                f"{charge.noise:g} cost ({error}); use --dp-accountant "
                 f"{'rdp' if kind == 'prv' else 'prv'}"
             ) from error
+
+
+def best_order(charge: Charge, delta: float) -> float:
+    """The Rényi order at which the steps of a first plan cost least, for δ."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _by_renyi(charge, delta, ())[1]
+
+
+def tolerance(epsilon: float) -> float:
+    """By how much a search for noise may stay below an ε; less than that is left of none."""
+    return min(0.01, epsilon / 100)
 
 
 @lru_cache(maxsize=256)
@@ -123,7 +182,7 @@ def noise_for(
     delta: float,
     rate: float,
     steps: int,
-    earlier: tuple[Charge, ...],
+    earlier: tuple[Past, ...],
     kind: str,
 ) -> float:
     """The least σ with which steps can be taken, to a thousandth.
@@ -133,7 +192,7 @@ def noise_for(
         delta: δ.
         rate: q.
         steps: how many are planned.
-        earlier: what was charged before.
+        earlier: see `epsilon_of`.
         kind: rdp or prv.
 
     Raises:
@@ -141,7 +200,7 @@ def noise_for(
     """
 
     def cost(noise: float) -> float:
-        return epsilon_of((*earlier, Charge(noise, rate, steps)), delta, kind)
+        return epsilon_of(Charge(noise, rate, steps), delta, kind, earlier)
 
     if not earlier:
         utils = _accountants().utils
@@ -155,18 +214,19 @@ def noise_for(
                         sample_rate=rate,
                         steps=steps,
                         accountant=kind,
-                        epsilon_tolerance=min(0.01, epsilon / 100),
+                        epsilon_tolerance=tolerance(epsilon),
                     )
                 )
             except (ArithmeticError, RuntimeError, ValueError, MemoryError):
-                high = _MOST_NOISE  # found below, or not at all
+                high = MOST_NOISE  # found below, or not at all
     high, low = 1.0, 0.0
     while cost(high) > epsilon:
         low, high = high, 2 * high
-        if high > _MOST_NOISE:
+        if high > MOST_NOISE:
             raise BadInput(
                 f"--dp-epsilon {epsilon:g}: too small for {steps:,} steps of which each takes a "
-                f"sample with probability {rate:.3g}; give more, or --dp-accountant prv"
+                f"sample with probability {rate:.3g}; give more"
+                f"{'' if earlier else ', or --dp-accountant prv'}"
             )
     while high - low > _CLOSE * high:
         middle = (low + high) / 2
@@ -179,7 +239,7 @@ def steps_for(
     delta: float,
     rate: float,
     noise: float,
-    earlier: tuple[Charge, ...],
+    earlier: tuple[Past, ...],
     kind: str,
     most: int,
 ) -> int:
@@ -187,18 +247,14 @@ def steps_for(
     low, high = 0, most
     while low < high:
         middle = -(-(low + high) // 2)
-        charges = (*earlier, Charge(noise, rate, middle))
-        fits = epsilon_of(charges, delta, kind) <= epsilon
+        fits = epsilon_of(Charge(noise, rate, middle), delta, kind, earlier) <= epsilon
         low, high = (middle, high) if fits else (low, middle - 1)
     return low
 
 
-def joined(charges: Sequence[Charge]) -> tuple[Charge, ...]:
-    """The same steps, with those that follow each other and are alike as one charge."""
-    found: list[Charge] = []
-    for charge in charges:
-        if found and found[-1][:2] == charge[:2]:
-            found[-1] = found[-1]._replace(steps=found[-1].steps + charge.steps)
-        elif charge.steps:
-            found.append(charge)
-    return tuple(found)
+def joined(charges: Iterable[Charge]) -> tuple[Charge, ...]:
+    """The same steps, those that are alike as one charge, in an order that is always the same."""
+    steps: Counter[tuple[float, float]] = Counter()
+    for noise, rate, number in charges:
+        steps[noise, rate] += number
+    return tuple(Charge(*kind, number) for kind, number in sorted(steps.items()) if number)

@@ -1,9 +1,8 @@
 """What a worker's samples, or clients as wholes, may spend in a run, and what they have spent."""
 
 import hashlib
-import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -12,12 +11,14 @@ from torch import Tensor
 
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import derive_seed
-from mdgan.privacy.accountant import Charge, epsilon_of, joined, noise_for, steps_for
-from mdgan.privacy.ledger import Content, Ledger, Plan, Sampled, fingerprint, ledger_folder
-from mdgan.privacy.real_half import PoissonHalf, SeededSteps, rate_of
+from mdgan.privacy.accountant import Charge, Past, epsilon_of
+from mdgan.privacy.clients import Round
+from mdgan.privacy.contents import Contents
+from mdgan.privacy.ledger import BLOCK, IN_USE, Known, Ledger, Plan, most_steps
+from mdgan.privacy.planning import Schedule, plan_of
+from mdgan.privacy.real_half import Owned, PoissonHalf, SeededSteps
 from mdgan.privacy.settings import PrivacySettings
 
-_MOST_STEPS = 1 << 40
 _PATIENCE = 50.0
 """ε is computed anew after this many times as long as it took before."""
 
@@ -34,77 +35,31 @@ class Spent(NamedTuple):
     noise: float
 
 
-class Schedule(NamedTuple):
-    """The steps of a run.
-
-    Attributes:
-        whose: they are, in words for messages: `the samples of rank 3`.
-        rate: q.
-        num_units: how many iterations, or rounds, are planned.
-        unit: steps of each.
-    """
-
-    whose: str
-    rate: float
-    num_units: int
-    unit: int = 1
-
-    @property
-    def planned(self) -> int:
-        """How many steps are planned."""
-        return self.num_units * self.unit
-
-    @classmethod
-    def of_samples(cls, rank: int, num_samples: int, settings: PrivacySettings) -> "Schedule":
-        """Of a worker's samples.
-
-        Args:
-            rank: the worker's number.
-            num_samples: n.
-            settings: of the run.
-        """
-        rate = rate_of(settings.batch_size, settings.public_samples(num_samples))
-        whose = f"the samples of rank {rank}"
-        return cls(whose, rate, settings.iterations, settings.local_steps)
-
-    @classmethod
-    def of_clients(cls, dataset: str, participation: float, num_rounds: int) -> "Schedule":
-        """Of all clients as wholes: each round is a step.
-
-        Args:
-            dataset: the name of their data.
-            participation: q.
-            num_rounds: of the run.
-        """
-        return cls(f"the clients of {dataset}", participation, num_rounds)
-
-
 class Budget:
     """Counts a worker's steps, and stops it before it spends more than it may.
 
     Args:
         steps: have the random numbers.
         settings: of the run.
-        noise: σ of each step to come.
-        rate: q.
-        earlier: what was charged before.
-        allowed: how many steps may be taken from now on.
+        plan: what may be spent.
+        before: how many steps of the plan were taken before.
+        earlier: what the samples have been through before the plan.
     """
 
     def __init__(
         self,
         steps: Ledger | SeededSteps,
         settings: PrivacySettings,
-        noise: float,
-        rate: float,
-        earlier: tuple[Charge, ...],
-        allowed: int,
+        plan: Plan,
+        before: int = 0,
+        earlier: tuple[Past, ...] = (),
     ) -> None:
         self._steps = steps
         self._settings = settings
+        self._plan = plan
+        self._before = before
         self._earlier = earlier
-        self._of_a_step = Charge(noise, rate, 1)
-        self._allowed = allowed
+        self._allowed = plan.until - before
         self._count = 0
         self._told = (-1, 0.0)
         self._due = 0.0
@@ -112,13 +67,25 @@ class Budget:
     @property
     def noise(self) -> float:
         """σ."""
-        return self._of_a_step.noise
+        return self._plan.noise
+
+    @property
+    def round(self) -> Round | None:
+        """What hosts are told of the round that comes next; None if nothing is remembered."""
+        if isinstance(self._steps, SeededSteps):
+            return None
+        run, taken = self._steps.run, self._steps.taken
+        name = hashlib.sha256(run.stream + run.number.to_bytes(8, "big")).hexdigest()[:32]
+        until = min(self._plan.until, max(self._plan.planned, taken + 1))
+        return Round(name, self.noise, until - taken, taken)
 
     @property
     def taken(self) -> int:
         """How many steps were taken, in all runs that are remembered."""
         steps = self._steps
-        return steps.content.taken if isinstance(steps, Ledger) else steps.count
+        if isinstance(steps, SeededSteps):
+            return steps.count
+        return steps.taken + most_steps(steps.earlier)
 
     @property
     def over(self) -> bool:
@@ -157,9 +124,11 @@ class Budget:
         return self._epsilon(self._allowed)
 
     def _epsilon(self, steps: int) -> float:
-        settings = self._settings
-        charges = joined((*self._earlier, self._of_a_step._replace(steps=steps)))
-        return epsilon_of(charges, settings.dp_delta or 0.0, settings.dp_accountant)
+        plan, settings = self._plan, self._settings
+        charge, earlier = Charge(plan.noise, plan.rate, self._before + steps), self._earlier
+        if charge.steps > plan.planned:  # without a bound a run may go on; see `epsilon_of`
+            earlier = earlier or (Past(plan.order, ()),)
+        return epsilon_of(charge, settings.dp_delta or 0.0, settings.dp_accountant, earlier)
 
     def spent(self, *, exactly: bool = True) -> Spent:
         """What is spent up to now.
@@ -183,7 +152,7 @@ class Budget:
 
 
 def make_half(
-    shard: Sampled, rank: int, settings: PrivacySettings, budget: Budget | None, *stream: int
+    shard: Owned, rank: int, settings: PrivacySettings, budget: Budget | None, *stream: int
 ) -> PoissonHalf | None:
     """How a worker learns from its samples; None for shuffled batches.
 
@@ -215,159 +184,105 @@ def known_to_all(seed: int, rank: int, *stream: int) -> bytes:
 
 
 def open_budget(
-    shard: Sampled, rank: int, settings: PrivacySettings, folder: Path
+    rank: int,
+    num_samples: int,
+    settings: PrivacySettings,
+    folder: Path,
+    contents: Callable[[], Contents],
 ) -> Budget | None:
     """What the samples of a worker may spend in a run; None if there is no noise.
 
     Args:
-        shard: its samples.
-        rank: its number, for messages.
+        rank: the worker's number, for messages.
+        num_samples: n.
         settings: of the run.
-        folder: of this machine's ledgers.
+        folder: of this machine's ledger.
+        contents: tells what the samples hold.
 
     Raises:
-        BadInput: it is too small for a step, or its ledger cannot be had.
+        BadInput: it is too small for a step, or the ledger cannot be had.
     """
     if not settings.hides_samples or settings.dp_noise == 0:
         return None
-    schedule = Schedule.of_samples(rank, len(shard), settings)
+    schedule = Schedule.of_samples(rank, num_samples, settings)
     if settings.dp_repeatable:
         return _repeatable(settings, schedule, SeededSteps(known_to_all(settings.seed, rank)))
-    return _remembered(settings, schedule, Ledger(folder, fingerprint(shard)))
+    return _remembered(settings, schedule, folder, contents())
+
+
+def open_repeatable_clients(
+    settings: PrivacySettings, schedule: Schedule, steps: SeededSteps
+) -> Budget | None:
+    """What clients as wholes may spend in a run that remembers nothing; None without noise.
+
+    Args:
+        settings: of the run.
+        schedule: from `Schedule.of_clients`.
+        steps: those of the run's seed.
+
+    Raises:
+        BadInput: it is too small for a round.
+    """
+    if not settings.hides_clients or settings.dp_noise == 0:
+        return None
+    return _repeatable(settings, schedule, steps)
 
 
 def open_clients_budget(
-    settings: PrivacySettings, schedule: Schedule, repeatable: SeededSteps, taken: int
-) -> Budget | None:
-    """What clients as wholes may spend in a run; None if there is no noise.
+    settings: PrivacySettings,
+    schedule: Schedule,
+    folder: Path,
+    contents: Contents,
+    taken: int,
+    told: tuple[Past, ...] = (),
+) -> Budget:
+    """What clients as wholes may spend in a run, by what the server knows.
 
     A round is reserved by itself: it is long.
 
     Args:
         settings: of the run.
         schedule: from `Schedule.of_clients`.
-        repeatable: steps for `--dp-repeatable`.
-        taken: how many the run knows of.
+        folder: of the server's ledger.
+        contents: of their samples, or what stands for them.
+        taken: how many rounds the run knows of.
+        told: what hosts say of their clients' earlier runs.
 
     Raises:
         BadInput: it is too small for a round, or the ledger cannot be had, or is not the run's.
     """
-    if not settings.hides_clients or settings.dp_noise == 0:
-        return None
-    if settings.dp_repeatable:
-        return _repeatable(settings, schedule, repeatable)
-    path = clients_ledger(settings, schedule)
     in_use = (
         f"another run spends of {schedule.whose}; wait for its end, or give --dp-ledger DIR if "
         "these are others"
     )
-    ledger = Ledger(path.parent, path.stem, 1, in_use)
-    if ledger.content.taken < taken:
-        ledger.close()
-        raise BadInput(
-            f"--dp-ledger {path}: knows of {ledger.content.taken:,} rounds of {schedule.whose}, "
-            f"and this run alone has had {taken:,}; copy the file from the machine of its server"
-        )
-    return _remembered(settings, schedule, ledger)
-
-
-def clients_ledger(settings: PrivacySettings, schedule: Schedule) -> Path:
-    """The ledger of all clients with data of one name.
-
-    The server does not know what they hold. Where other clients have data of the same name the
-    ledger counts too much, and never too little.
-    """
-    name = hashlib.sha256(schedule.whose.encode()).hexdigest()
-    return ledger_folder(settings) / f"{name}.json"
+    return _remembered(settings, schedule, folder, contents, 1, in_use, taken, told)
 
 
 def _repeatable(settings: PrivacySettings, schedule: Schedule, steps: SeededSteps) -> Budget:
-    noise, allowed = plan(settings, schedule, ())
-    budget = Budget(steps, settings, noise, schedule.rate, (), allowed)
+    budget = Budget(steps, settings, plan_of(settings, schedule, Known()))
     budget.load_state(steps.state())
     return budget
 
 
-def _remembered(settings: PrivacySettings, schedule: Schedule, ledger: Ledger) -> Budget:
-    try:
-        content = ledger.content
-        planned = plan_of(settings, schedule, content, ledger.path)
-        ledger.begin(planned, schedule.rate)
-    except BaseException:
-        ledger.close()
-        raise
-    allowed = planned.until - content.taken
-    return Budget(ledger, settings, planned.noise, schedule.rate, content.charges, allowed)
-
-
-def plan_of(
-    settings: PrivacySettings, schedule: Schedule, content: Content | None, path: Path
-) -> Plan:
-    """What steps may be taken, by their ledger: it goes on with the last plan if that is the same.
-
-    Args:
-        settings: of the run.
-        schedule: the run's steps.
-        content: of the ledger; None if there is none yet.
-        path: of the ledger, for messages.
-
-    Raises:
-        BadInput: not even one iteration, or round, is left.
-    """
-    asked = json.dumps(
-        [
-            *(settings.dp_epsilon, settings.dp_delta, settings.dp_noise, settings.dp_accountant),
-            *(schedule.rate, schedule.num_units, schedule.unit),
-        ]
-    )
-    earlier, taken = ((), 0) if content is None else (content.charges, content.taken)
-    last = None if content is None else content.plan
-    if last is not None and last.asked == asked and taken + schedule.unit <= last.until:
-        return last
-    noise, allowed = plan(settings, schedule, earlier, path)
-    return Plan(asked, noise, taken + allowed)
-
-
-def plan(
+def _remembered(
     settings: PrivacySettings,
     schedule: Schedule,
-    earlier: tuple[Charge, ...],
-    ledger: Path | None = None,
-) -> tuple[float, int]:
-    """σ, and how many steps may be taken.
+    folder: Path,
+    contents: Contents,
+    block: int = BLOCK,
+    in_use: str = IN_USE,
+    taken: int = 0,
+    told: tuple[Past, ...] = (),
+) -> Budget:
+    def make_plan(known: Known) -> Plan:
+        if known.taken < taken:
+            raise BadInput(
+                f"--dp-ledger {folder}: knows of {known.taken:,} rounds of {schedule.whose}, and "
+                f"this run alone has had {taken:,}; copy it from the machine of its server"
+            )
+        return plan_of(settings, schedule, known, folder, told)
 
-    Args:
-        settings: of the run.
-        schedule: the run's steps.
-        earlier: what was charged before.
-        ledger: where that stands.
-
-    Raises:
-        BadInput: not even one iteration, or round.
-    """
-    epsilon, delta, kind = settings.dp_epsilon, settings.dp_delta or 0.0, settings.dp_accountant
-    whose, rate, planned = schedule.whose, schedule.rate, schedule.planned
-    if epsilon is None:
-        return settings.dp_noise or inf, _MOST_STEPS
-    spent = epsilon_of(earlier, delta, kind)
-    where = "" if ledger is None else f" (ledger {ledger})"
-    if spent >= epsilon:
-        raise BadInput(
-            f"--dp-epsilon {epsilon:g}: {whose} have spent {spent:.3g} before{where}; give more, "
-            "or where the data are public, --dp-repeatable"
-        )
-    if settings.dp_noise is None:
-        try:
-            return noise_for(epsilon, delta, rate, planned, earlier, kind), planned
-        except BadInput as error:
-            before = f"; before, {whose} have spent {spent:.3g}{where}" if spent else ""
-            raise BadInput(f"{error}{before}") from error
-    noise = settings.dp_noise
-    allowed = steps_for(epsilon, delta, rate, noise, earlier, kind, planned)
-    if allowed < schedule.unit:
-        raise BadInput(
-            f"--dp-epsilon {epsilon:g}: too small for one step of {whose} with --dp-noise "
-            f"{noise:g}{', after ' + format(spent, '.3g') + where if spent else ''}; give more of "
-            "either"
-        )
-    return noise, allowed
+    ledger = Ledger(folder, contents, make_plan, block, in_use)
+    run = ledger.run
+    earlier = tuple(sorted({*ledger.earlier, *run.plan.told}))
+    return Budget(ledger, settings, run.plan, run.steps, earlier)

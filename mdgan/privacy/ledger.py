@@ -1,186 +1,186 @@
-"""What was spent: by a worker's samples, on its own machine; by clients, on the server's.
+"""What was spent: by each sample, on the machine that holds it; see docs/privacy.md.
 
-A file for each shard, named by what the shard holds and not by a rank or a run: it holds the secret
-that noise is made of, and how many steps may have been taken. Steps are reserved in blocks before
-they are used. A process that is killed leaves its block spent, and the next one goes on behind it;
-a process that ends in order leaves the exact number.
+One SQLite file. It knows samples by salted hashes of what they hold, and of each the runs that it
+took part in. A run's steps are reserved in blocks before they are taken: a process that is killed
+leaves its block spent, and the next one goes on behind it; a process that ends in order leaves the
+exact number.
 """
 
 import contextlib
 import fcntl
-import hashlib
-import json
+import hmac
 import os
 import secrets
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple
 
 import msgspec
-import torch
 from torch import Tensor
 
 from mdgan.errors import BadInput, cannot_write
-from mdgan.gan.labels import Samples
-from mdgan.privacy.accountant import Charge, joined
+from mdgan.privacy.accountant import Charge, Past, joined
+from mdgan.privacy.contents import Contents
+from mdgan.privacy.ledger_file import begun, damaged, opened, written
 from mdgan.privacy.random_stream import SECRET_BYTES, step_key
-from mdgan.privacy.settings import PrivacySettings
-from mdgan.settings.machine import path_of
-from mdgan.storage.whole_file import make_folder, whole_file
 
 BLOCK = 64
 """Steps that are reserved at once."""
-_SAME_SAMPLES = (
-    "another worker of this machine trains on the same samples; give each worker samples of its own"
+SAMPLE, CLIENT = "sample", "client"
+IN_USE = (
+    "another worker of this machine trains on some of these samples; give each worker samples of "
+    "its own"
 )
-_PROBED = 64
+_KEY_BYTES = 16
 _PRIVATE = 0o600
-_VERSION = 1
-
-
-class _Entry(msgspec.Struct, frozen=True):
-    """Steps that are alike; see `Charge`."""
-
-    noise: float
-    rate: float
-    steps: int
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What the last steps were taken for.
+    """What the steps of a run are taken for.
 
     Attributes:
-        asked: all that decides the other two.
+        asked: all that decides the rest.
+        unit: what the noise hides: a `SAMPLE` or a `CLIENT`.
+        kind: of accountant, rdp or prv.
         noise: σ.
-        until: the number of steps of all runs at which it is used up.
+        rate: q.
+        planned: how many steps were planned.
+        until: the number of steps of the run at which the plan is used up.
+        order: of Rényi, at which the planned steps cost least; it stays with samples that have no
+            earlier plan.
+        told: what hosts said of earlier runs of their clients, if they were asked.
     """
 
     asked: str
+    unit: str
+    kind: str
     noise: float
+    rate: float
+    planned: int
     until: int
+    order: float
+    told: tuple[Past, ...] = ()
 
 
-class Content(msgspec.Struct, frozen=True):
-    """What a ledger's file holds."""
+class Run(msgspec.Struct, frozen=True):
+    """Steps that the same samples took by one plan.
 
-    secret: str
-    entries: list[_Entry]
-    plan: Plan | None = None
-    version: int = _VERSION
+    Attributes:
+        number: of the run.
+        plan: of its steps.
+        stream: what random numbers come from, beside the ledger's secret.
+        first: the number of its first step in that stream.
+        steps: that were taken, or may have been.
+        samples: how many there were.
+    """
+
+    number: int
+    plan: Plan
+    stream: bytes
+    first: int
+    steps: int
+    samples: int
 
     @property
-    def charges(self) -> tuple[Charge, ...]:
-        """All steps that were taken, or may have been."""
-        return joined([Charge(entry.noise, entry.rate, entry.steps) for entry in self.entries])
+    def charge(self) -> Charge:
+        """What a later plan must count."""
+        # PRV bounds a plan as a whole: what a part of it leaves for others, it does not say.
+        whole = self.plan.planned if self.plan.kind == "prv" and self.steps else 0
+        return Charge(self.plan.noise, self.plan.rate, max(self.steps, whole))
+
+
+class Known(NamedTuple):
+    """What a ledger knows of some samples.
+
+    Attributes:
+        last: the run in which exactly these samples took part last, if there is one.
+        before_last: what they have been through but for that run, each past once.
+        pasts: what they have been through in all runs, each past once.
+        units: what these runs hid.
+        runs: the last ones of all samples.
+        histories: of all samples; None for those that are new.
+    """
+
+    last: Run | None = None
+    before_last: tuple[Past, ...] = ()
+    pasts: tuple[Past, ...] = ()
+    units: frozenset[str] = frozenset()
+    runs: frozenset[int] = frozenset()
+    histories: tuple[int | None, ...] = ()
 
     @property
     def taken(self) -> int:
-        """Their number."""
-        return sum(entry.steps for entry in self.entries)
+        """The most steps that a sample took part in, or may have."""
+        return most_steps(self.pasts)
 
 
-class Sampled(Protocol):
-    """A shard."""
-
-    def __len__(self) -> int: ...
-
-    def class_counts(self) -> list[int]:
-        """The number of samples of each class."""
-
-    def taken(self, positions: Tensor) -> Samples:
-        """The samples at some positions."""
-
-
-def fingerprint(shard: Sampled) -> str:
-    """What tells a shard from others: its size, its classes, and 64 samples spread over it.
-
-    Two shards that are confused have one ledger, which then counts too much and never too little.
-
-    Args:
-        shard: with at least one sample.
-    """
-    places = torch.linspace(0, len(shard) - 1, min(_PROBED, len(shard)), dtype=torch.float64)
-    images = shard.taken(places.round().long()).images
-    digest = hashlib.sha256(json.dumps([len(shard), shard.class_counts()]).encode())
-    digest.update(images.contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def ledger_folder(settings: PrivacySettings) -> Path:
-    """Where this machine remembers what its samples have spent.
-
-    Raises:
-        BadInput: the user has no home folder and names none.
-    """
-    if settings.dp_ledger is not None:
-        return path_of(settings.dp_ledger)
-    given = os.environ.get("XDG_STATE_HOME", "")
-    try:
-        # The XDG specification: relative paths there are to be ignored.
-        base = Path(given) if Path(given).is_absolute() else Path.home() / ".local" / "state"
-    except RuntimeError as error:
-        raise BadInput(
-            f"{settings.dp_flag}: there is no home folder to remember in what samples have spent; "
-            "give --dp-ledger DIR"
-        ) from error
-    return base / "mdgan" / "privacy"
+def most_steps(earlier: Iterable[Past]) -> int:
+    """The most steps that any of some samples took part in."""
+    return max((sum(charge.steps for charge in past.charges) for past in earlier), default=0)
 
 
 class Ledger:
-    """The file of one shard, held by one process at a time.
+    """Some samples' account, held by one process at a time.
 
     Args:
-        folder: of the ledgers of this machine.
-        name: of the shard, from `fingerprint`.
+        folder: of the ledger of this machine.
+        contents: of the samples.
+        make_plan: says from what is known of them what they may spend.
         block: how many steps are reserved at once.
-        in_use: what it means that another process holds it, and the way out.
+        in_use: what it means that another process holds some of them, and the way out.
+
+    Attributes:
+        run: as it was when this process began.
+        earlier: what the samples have been through before it.
+        taken: how many steps of the run were taken, or may have been.
 
     Raises:
-        BadInput: another process holds it, or it cannot be read or written.
+        BadInput: another process holds some of them, the ledger cannot be read or written, or
+            `make_plan` refuses.
     """
 
     def __init__(
-        self, folder: Path, name: str, block: int = BLOCK, in_use: str = _SAME_SAMPLES
+        self,
+        folder: Path,
+        contents: Contents,
+        make_plan: Callable[[Known], Plan],
+        block: int = BLOCK,
+        in_use: str = IN_USE,
     ) -> None:
-        self.path = folder / f"{name}.json"
-        self._block = block
+        self._folder, self._block = folder, block
+        in_use = f"--dp-ledger {folder}: {in_use}"
+        begun(folder)
+        self._lock = -1
         try:
-            make_folder(folder)
-            self._lock = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT, _PRIVATE)
-        except OSError as error:
-            raise BadInput(cannot_write(f"--dp-ledger {folder}", error)) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
-            raise BadInput(f"--dp-ledger {self.path}: {in_use}") from error
-        try:
-            content = read(self.path) or Content(secrets.token_hex(SECRET_BYTES), [])
-            self._secret = bytes.fromhex(content.secret)
-            self._charges = list(content.charges)
-            self._plan = content.plan
-            self._taken = self._reserved = content.taken
+            with opened(folder) as db:
+                known, self.run = self._begin(db, contents, make_plan, in_use)
         except BaseException:
-            os.close(self._lock)
+            if self._lock >= 0:
+                os.close(self._lock)
             raise
+        self.taken = self._reserved = self.run.steps
+        goes_on = known.last is not None and known.last.number == self.run.number
+        self.earlier = known.before_last if goes_on else known.pasts
 
-    @property
-    def content(self) -> Content:
-        """What it holds now."""
-        entries = [_Entry(*charge) for charge in self._charges]
-        return Content(self._secret.hex(), entries, self._plan)
-
-    def begin(self, plan: Plan, rate: float) -> None:
-        """Steps follow, perhaps of another kind; comes before the first.
-
-        Args:
-            plan: what they are taken for.
-            rate: q.
-        """
-        self._plan = plan
-        last = self._charges[-1] if self._charges else None
-        if last is None or (last.noise, last.rate) != (plan.noise, rate):
-            self._charges.append(Charge(plan.noise, rate, 0))
+    def _begin(
+        self,
+        db: sqlite3.Connection,
+        contents: Contents,
+        make_plan: Callable[[Known], Plan],
+        in_use: str,
+    ) -> tuple[Known, Run]:
+        """Goes on with the last run of these samples if the plan is the same; else enters one."""
+        self._secret = _take_in(db, contents)
+        known = _known(db)
+        plan = make_plan(known)  # may take seconds: others may write meanwhile
+        with written(db):
+            if _known(db) != known:
+                raise BadInput(in_use)
+            last = known.last if known.last is not None and known.last.plan == plan else None
+            number = _next_number(db) if last is None else last.number
+            self._lock = _locked(self._folder, known.runs, number, in_use)
+            return known, last or _enter(db, known, plan, number, len(contents.digests))
 
     def key(self, use: str) -> bytes:
         """See `Steps`; the step is reserved on the disk before.
@@ -188,17 +188,17 @@ class Ledger:
         Raises:
             BadInput: that cannot be done.
         """
-        if self._taken >= self._reserved:
-            try:
-                self._write(self._taken + self._block)
-            except OSError as error:
-                raise BadInput(cannot_write(f"--dp-ledger {self.path}", error)) from error
-        return step_key(self._secret, self._taken, use)
+        if self.taken >= self._reserved:
+            steps = max(self.taken + 1, min(self.taken + self._block, self.run.plan.until))
+            with opened(self._folder) as db, written(db):
+                self._reserve(db, steps)
+            self._reserved = steps
+        secret = hmac.digest(self._secret, self.run.stream, "sha256")
+        return step_key(secret, self.run.first + self.taken, use)
 
     def advance(self) -> None:
         """See `Steps`."""
-        self._taken += 1
-        self._charges[-1] = self._charges[-1]._replace(steps=self._charges[-1].steps + 1)
+        self.taken += 1
 
     def state(self) -> dict[str, Tensor]:
         """See `Steps`: nothing. What was spent is spent, whatever a run goes back to."""
@@ -211,40 +211,154 @@ class Ledger:
         """The process ends in order: the number of steps is exact."""
         if self._lock < 0:
             return
-        with contextlib.suppress(OSError):  # then the whole block counts as spent
-            if self._reserved != self._taken:
-                self._write(self._taken)
+        # If that cannot be written, the whole block counts as spent.
+        with contextlib.suppress(BadInput), opened(self._folder) as db, written(db):
+            self._reserve(db, self.taken)
+            _lock_file(self._folder, self.run.number).unlink(missing_ok=True)
         os.close(self._lock)
         self._lock = -1
 
-    def _write(self, reserved: int) -> None:
-        content = self.content
-        last = content.entries[-1]
-        content.entries[-1] = _Entry(last.noise, last.rate, last.steps + reserved - self._taken)
-        with whole_file(self.path, _PRIVATE) as file:
-            file.write(msgspec.json.encode(content))
-        self._reserved = reserved
+    def _reserve(self, db: sqlite3.Connection, steps: int) -> None:
+        db.execute("UPDATE runs SET steps = ? WHERE number = ?", (steps, self.run.number))
 
 
-def read(path: Path) -> Content | None:
-    """What a ledger's file holds; None if there is none.
+def look_up(folder: Path, contents: Contents) -> Known:
+    """What a ledger knows of some samples; nothing is written.
 
     Raises:
-        BadInput: it is damaged, or cannot be read.
+        BadInput: it cannot be read.
     """
+    if not begun(folder, only_looks=True):
+        return Known()
+    with opened(folder) as db:
+        _take_in(db, contents)
+        return _known(db)
+
+
+def _take_in(db: sqlite3.Connection, contents: Contents) -> bytes:
+    """Has the samples stand in a table of this connection; returns the ledger's secret."""
+    secret = _secret_of(db)
+    keys = sorted(hmac.digest(secret, d, "sha256")[:_KEY_BYTES] for d in contents.digests)
+    db.execute("CREATE TEMP TABLE shard (key BLOB PRIMARY KEY) WITHOUT ROWID")
+    db.executemany("INSERT INTO shard VALUES (?)", ((key,) for key in keys))
+    return secret
+
+
+def _known(db: sqlite3.Connection) -> Known:
+    """What is known of the samples in the table `shard`."""
     try:
-        content = msgspec.json.decode(path.read_bytes(), type=Content)
-        if len(bytes.fromhex(content.secret)) != SECRET_BYTES or content.version != _VERSION:
-            raise ValueError("no secret of this version")
-        if any(not (e.noise > 0 and 0 < e.rate <= 1 and e.steps >= 0) for e in content.entries):
-            raise ValueError("steps that cannot be")
-    except FileNotFoundError:
-        return None
+        return _read_known(db)
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(Path(db.execute("PRAGMA database_list").fetchone()[2]), error) from error
+
+
+def _read_known(db: sqlite3.Connection) -> Known:
+    query = "SELECT history, count(*) FROM shard LEFT JOIN samples USING (key) GROUP BY history"
+    counts: dict[int | None, int] = dict(db.execute(query).fetchall())
+    parents = {h: (p, r) for h, p, r in db.execute("SELECT number, parent, run FROM histories")}
+    runs: dict[int, Run] = {}
+    chains: list[list[Run]] = []
+    for history in counts:
+        chain: list[Run] = []
+        while history is not None:
+            parent, number = parents[history]
+            if parent is not None and not parent < history:
+                raise ValueError("a history that has no beginning")
+            if number not in runs:
+                runs[number] = _read_run(db, number)
+            chain.append(runs[number])
+            history = parent
+        chains.append(chain)
+    lasts = {chain[0].number for chain in chains if chain}
+    last = runs[min(lasts)] if len(lasts) == 1 and None not in counts else None
+    if last is not None and last.samples != sum(counts.values()):
+        last = None
+    return Known(
+        last,
+        () if last is None else _pasts(chain[1:] for chain in chains),
+        _pasts(chains),
+        frozenset(run.plan.unit for run in runs.values() if run.steps),
+        frozenset(lasts),
+        tuple(counts),
+    )
+
+
+def _secret_of(db: sqlite3.Connection) -> bytes:
+    found = db.execute("SELECT secret FROM meta").fetchall()
+    secret = found[0][0] if len(found) == 1 else None
+    if not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
+        raise sqlite3.DatabaseError("it has no secret")
+    return secret
+
+
+def _pasts(chains: Iterable[list[Run]]) -> tuple[Past, ...]:
+    """What samples have been through: each order and sum of steps once; none without a step."""
+    found = set()
+    for chain in chains:
+        if taken := [run for run in chain if run.steps]:  # of a plan without one nothing is known
+            found.add(Past(taken[-1].plan.order, joined(run.charge for run in taken)))
+    return tuple(sorted(found))
+
+
+def _read_run(db: sqlite3.Connection, number: int) -> Run:
+    query = "SELECT number, plan, stream, first, steps, samples FROM runs WHERE number = ?"
+    row = db.execute(query, (number,)).fetchone()
+    number, text, stream, *counts = msgspec.convert(row, tuple[int, str, bytes, int, int, int])
+    plan = msgspec.json.decode(text, type=Plan)
+    run = Run(number, plan, stream, *counts)
+    if not (plan.noise > 0 and 0 < plan.rate <= 1 and plan.order > 1 and run.steps >= 0):
+        raise ValueError("steps that cannot be")
+    return run
+
+
+def _next_number(db: sqlite3.Connection) -> int:
+    (number,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM runs").fetchone()
+    return int(number)
+
+
+def _enter(db: sqlite3.Connection, known: Known, plan: Plan, number: int, samples: int) -> Run:
+    """A new run of the samples in the table `shard`; each history of theirs goes on with it."""
+    last, stream, first = known.last, secrets.token_bytes(SECRET_BYTES), 0
+    if last is not None:  # a run that goes on elsewhere has the bits of one that never stopped
+        stream, first = last.stream, last.first + last.steps
+    run = Run(number, plan, stream, first, 0, samples)
+    told = (number, msgspec.json.encode(plan).decode(), stream, first, 0, samples)
+    db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", told)
+    db.execute("CREATE TEMP TABLE next (before INTEGER PRIMARY KEY, after INTEGER)")
+    for history in known.histories:
+        new = db.execute("INSERT INTO histories (parent, run) VALUES (?, ?)", (history, number))
+        db.execute("INSERT INTO next VALUES (?, ?)", (history or 0, new.lastrowid))
+    db.execute(
+        "INSERT OR REPLACE INTO samples SELECT key, after FROM shard LEFT JOIN samples USING (key) "
+        "JOIN next ON before = coalesce(history, 0) ORDER BY key"
+    )
+    return run
+
+
+def _lock_file(folder: Path, number: int) -> Path:
+    return folder / f".run-{number}.lock"
+
+
+def _locked(folder: Path, others: Iterable[int], number: int, in_use: str) -> int:
+    """Locks a run of this process; refuses if another process holds one of some others."""
+    try:
+        for other in {*others} - {number}:
+            if _lock_file(folder, other).exists():  # of a process that was killed, or trains
+                free = _lock(folder, other)
+                _lock_file(folder, other).unlink()
+                os.close(free)
+        return _lock(folder, number)
+    except BlockingIOError as error:
+        raise BadInput(in_use) from error
     except OSError as error:
-        raise BadInput(f"--dp-ledger {path}: cannot read it ({error.strerror})") from error
-    except ValueError as error:
-        raise BadInput(
-            f"--dp-ledger {path}: damaged ({error}); restore it from a copy, for without it what "
-            "these samples have spent is not known"
-        ) from error
-    return content
+        raise BadInput(cannot_write(f"--dp-ledger {folder}", error)) from error
+
+
+def _lock(folder: Path, number: int) -> int:
+    lock = os.open(_lock_file(folder, number), os.O_RDWR | os.O_CREAT, _PRIVATE)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock

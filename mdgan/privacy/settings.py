@@ -5,6 +5,7 @@ from math import inf, isinf
 
 from mdgan.errors import BadInput
 from mdgan.gan.settings import TrainingSettings
+from mdgan.privacy.accountant import MOST_NOISE
 from mdgan.settings.declare import (
     Settings,
     flag,
@@ -19,8 +20,6 @@ from mdgan.settings.declare import (
     whole,
 )
 
-MOST_NOISE = 1e5
-"""More hides nothing more, and its multiples of a lattice's step would have too many digits."""
 TELLABLE = ("classes", "features", "losses")
 _PLAIN_CLIP = 1.0
 
@@ -96,7 +95,7 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         "The norm to which the gradient of each real sample is cut, or each client's update; inf "
         "for none.",
         number(
-            lambda clip: 1e-6 <= clip <= 1e6 or clip == inf, "must be 1e-6 to 1e6; inf cuts nothing"
+            lambda clip: 1e-9 <= clip <= 1e9 or clip == inf, "must be 1e-9 to 1e9; inf cuts nothing"
         ),
         metavar="C",
         symbol="C",

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mdgan.privacy.accountant import Charge, epsilon_of
-from tests.integration.federated import QUICK, here, spread
+from mdgan.data.dataset_file import load
+from mdgan.privacy.accountant import Charge, Past, best_order, epsilon_of
+from tests.accounts import all_charges_in, charges_in
+from tests.integration.federated import IN_MEMORY, QUICK, here, spread
 from tests.processes import ended_well, generator_bytes, read_events, read_status, run_here
 from tests.refusals import check_refused_in_one_line
 
@@ -93,13 +95,38 @@ def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_round_counts(tmp_path: 
     shutil.move(tmp_path / "moved", tmp_path / "cut")
     ended_well(run_here(*again, cwd=tmp_path), tmp_path / "cut-run")
     assert generator_bytes(tmp_path / "cut-run") == whole
-    (ledger,) = (tmp_path / "cut").glob("*.json")
-    files = (ledger, tmp_path / "whole" / ledger.name)
-    charges = [json.loads(file.read_text())["entries"] for file in files]
-    assert charges[0] == charges[1] == [{"noise": 1.0, "rate": 0.5, "steps": 6}]
+    charges = [all_charges_in(tmp_path / name) for name in ("cut", "whole")]
+    assert charges[0] == charges[1] == (Charge(1.0, 0.5, 6),)
     told = [row["epsilon"]["0"] for row in read_events(tmp_path / "whole-run", "epsilon")]
-    known = [epsilon_of((Charge(1.0, 0.5, 3 + n),), 0.01, "rdp") for n in (1, 2, 3)]
+    first = (Past(best_order(Charge(1.0, 0.5, 3), 0.01), ()),)
+    known = [epsilon_of(Charge(1.0, 0.5, 3 + n), 0.01, "rdp", first) for n in (1, 2, 3)]
     assert told == [round(epsilon, 4) for epsilon in known]
+
+
+def test_clients_are_known_by_their_samples_and_not_by_the_name_of_the_data(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sets").mkdir()
+    shutil.copy(load("digits", None).path, tmp_path / "sets" / "renamed.py")
+    renamed = ["--dataset", "renamed", "--datasets-dir", "sets"]
+    ledger = ["--dp-ledger", "ledger", "--workers-per-host", "3"]
+    asked = [*IN_MEMORY, *FL_GAN, *HALF, *BOUND, *HOME, *ledger]
+    assert run_here(*asked, "--dp-epsilon", "8", "--out", "first", cwd=tmp_path).status == 0
+    assert [charge.steps for charge in charges_in(tmp_path / "ledger")] == [3, 3, 3], (
+        "the server's account of the data's name, and those of two hosts"
+    )
+    again = run_here(
+        *(*asked, *renamed, "--seed", "1", "--dp-epsilon", "8", "--out", "again"), cwd=tmp_path
+    )
+    assert again.status == 2
+    assert again.errors.count("\n") == 1
+    assert "--dp-epsilon 8: the samples of rank 1 have spent 8 before" in again.errors
+    # With more, the server, which has no account of that name, plans with what hosts tell it.
+    more = [*asked, *renamed, "--seed", "1", "--dp-epsilon", "12", "--out", "more"]
+    assert run_here(*more, cwd=tmp_path).status == 0
+    told = [row["epsilon"]["0"] for row in read_events(tmp_path / "more", "epsilon")]
+    assert 8 < told[0] < told[-1] <= 12
+    assert told[-1] > 11.9
 
 
 def test_it_ends_when_the_budget_is_spent_and_names_nobody(tmp_path: Path) -> None:
@@ -109,7 +136,7 @@ def test_it_ends_when_the_budget_is_spent_and_names_nobody(tmp_path: Path) -> No
     result = run_here(*asked, "--out", "run", cwd=tmp_path)
     assert result.status == 0, result
     told = [row["epsilon"]["0"] for row in read_events(tmp_path / "run", "epsilon")]
-    known = [epsilon_of((Charge(1.0, 0.5, n),), 0.01, "rdp") for n in range(1, len(told) + 2)]
+    known = [epsilon_of(Charge(1.0, 0.5, n), 0.01, "rdp") for n in range(1, len(told) + 2)]
     assert told == [round(epsilon, 4) for epsilon in known[:-1]]
     assert known[-2] <= 4 < known[-1], "no round less, and none more"
     status = read_status(tmp_path / "run")

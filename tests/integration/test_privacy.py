@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mdgan.privacy.ledger_file import FILE
+from tests.accounts import all_charges_in, charges_in
 from tests.processes import (
     Finished,
     ended_well,
@@ -87,14 +89,35 @@ def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_step_counts(tmp_path: P
     here(tmp_path, *same, "--dp-ledger", "cut", "--iterations", "6", "--out", "cut-run")
     here(tmp_path, "train", "--resume", "cut-run", "--iterations", "12")
     assert generator_bytes(tmp_path / "cut-run") == generator_bytes(tmp_path / "whole-run")
-    for file in (tmp_path / "whole").glob("*.json"):
-        charges = [
-            json.loads(path.read_text())["entries"] for path in (file, tmp_path / "cut" / file.name)
-        ]
-        assert charges[0] == charges[1]
-        assert [entry["steps"] for entry in charges[0]] == [13]
+    charges = [all_charges_in(tmp_path / name) for name in ("whole", "cut")]
+    assert charges[0] == charges[1]
+    assert [charge.steps for charge in charges[0]] == [2 * 13]
     spent = [row["epsilon"] for row in read_events(tmp_path / "whole-run", "epsilon")]
     assert 0 < spent[0]["1"] <= spent[-1]["1"]
+
+
+def test_another_seed_divides_the_data_anew_and_is_no_new_account(tmp_path: Path) -> None:
+    same = [*FLAGS, *MEMORY, "--dp-delta", "0.0001", "--dp-ledger", "ledger"]
+    assert here(tmp_path, *same, "--dp-epsilon", "8", "--out", "first").status == 0
+    for seed in ("1", "2"):
+        again = run_here(
+            *(*same, "--dp-epsilon", "8", "--seed", seed, "--out", "again"), cwd=tmp_path
+        )
+        assert again.status == 2
+        assert again.errors.count("\n") == 1
+        assert "--dp-epsilon 8: the samples of rank 1 have spent 8 before" in again.errors
+        assert "give more" in again.errors
+    more = [*same, "--dp-epsilon", "12", "--seed", "1", "--dry-run"]
+    before = (tmp_path / "ledger" / FILE).read_bytes()
+    assert here(tmp_path, *more).status == 0
+    assert (tmp_path / "ledger" / FILE).read_bytes() == before
+    result = here(tmp_path, *more[:-1], "--out", "more")
+    assert "the samples of rank 2 have spent 8 before; 12 steps" in result.errors
+    spent = read_events(tmp_path / "more", "epsilon")[-1]["epsilon"]
+    assert all(11.9 < epsilon <= 12 for epsilon in spent.values())
+    noises = {charge.noise for charge in charges_in(tmp_path / "ledger")}
+    for noise in noises:  # of each sample: 12 steps of the first run, and 12 of the last
+        assert sum(c.steps for c in charges_in(tmp_path / "ledger") if c.noise == noise) == 24
 
 
 @pytest.mark.parametrize("algorithm", ["mdgan", pytest.param("fl-gan", marks=pytest.mark.slow)])
@@ -193,7 +216,7 @@ REFUSED = [
     ([*DP, "--dp-noise", "0"], ["--dp-noise 0", "leave one of the two out"]),
     ([*DP, "--dp-clip", "inf"], ["--dp-clip inf", "bound"]),
     ([*DP, "--dp-tell", "all"], ["--dp-tell all", "classes, features, losses"]),
-    ([*DP, "--dp-clip", "1e-45"], ["--dp-clip 1e-45", "must be 1e-6 to 1e6"]),
+    ([*DP, "--dp-clip", "1e-45"], ["--dp-clip 1e-45", "must be 1e-9 to 1e9"]),
     ([*DP, "--dp-noise", "1e30"], ["--dp-noise 1e+30", "must be 0, or 0.001 to 1e5"]),
     ([*DP, "--profile", "1..2"], ["--profile", "how long real samples take"]),
     (["--dp-public-samples", "9"], ["--dp-public-samples 9", "is for --dp-epsilon"]),

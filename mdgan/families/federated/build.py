@@ -27,7 +27,7 @@ from mdgan.families.federated.cohort import AtHome, Cohort
 from mdgan.families.federated.fegan import Sampling, check_classes, new_sampling
 from mdgan.families.federated.fl_gan import Client, GlobalModels
 from mdgan.families.federated.host import FederatedHost
-from mdgan.families.federated.messages import ROUND, UPDATE, update_form
+from mdgan.families.federated.messages import CHARGE, ROUND, UPDATE, update_form
 from mdgan.families.federated.placed import Placed
 from mdgan.families.federated.placed_host import PlacedHost
 from mdgan.families.federated.placed_messages import (
@@ -80,7 +80,8 @@ class _Federated(Builder[FederatedSettings]):
                 *(both.generator, both.discriminator, models.z_dim),
                 *(settings.batch_size, settings.seed),
             )
-            sampling = PoissonRounds(settings, refresh)
+            contents = (lambda: shards.contents) if isinstance(shards, ClientShards) else None
+            sampling = PoissonRounds(settings, refresh, contents)
         else:
             sampling = new_sampling(settings.sampling, settings.participation, settings.seed)
         return FederatedServer(both, cohort, sampling, settings, device)
@@ -112,6 +113,7 @@ class _Federated(Builder[FederatedSettings]):
             Spending(needs.budgets),
             masks_for(min(clients), form),
             sent_by(settings, vector),
+            needs.account,
         )
 
     def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:
@@ -134,7 +136,10 @@ class _Federated(Builder[FederatedSettings]):
                 **({TRAINED: roaming + small_bytes(count)} if roaming else {}),
                 **({} if settings.adds_up else {MODELS: both + small_bytes(1)}),
             },
-            lambda count: {ROUND: both + roaming + small_bytes(count) + parties},
+            lambda count: {
+                ROUND: both + roaming + small_bytes(count) + parties,
+                CHARGE: small_bytes(count),
+            },
             names_bytes=names_bytes(*networks),
             json_bytes=lambda count: {TRAINED: roaming + small_bytes(count)},
         )

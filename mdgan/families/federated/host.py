@@ -12,13 +12,15 @@ from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.engine.host.spending import Spending
 from mdgan.engine.masked_answers import MaskedAnswers
 from mdgan.engine.parts import HostHandler, HostPart
+from mdgan.errors import BadInput
 from mdgan.families.federated.fl_gan import Client
-from mdgan.families.federated.messages import ROUND, read_order
+from mdgan.families.federated.messages import CHARGE, ROUND, read_order
 from mdgan.families.federated.together import Together
 from mdgan.families.federated.updates import Sent, models
 from mdgan.gan.weighted_mean import sum_in_steps, weighted_sum
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
+from mdgan.privacy.clients import ClientsAccount
 from mdgan.transport.host_end import HostTransport
 
 
@@ -37,6 +39,7 @@ class FederatedHost(HostPart):
         spending: of the clients' samples.
         masks: see `HostPart`.
         sent: says what clients send of what they find.
+        account: of the clients' samples, where the server adds the noise.
     """
 
     begins = ROUND
@@ -53,7 +56,9 @@ class FederatedHost(HostPart):
         spending: Spending | None = None,
         masks: MaskedAnswers | None = None,
         sent: Sent = models,
+        account: ClientsAccount | None = None,
     ) -> None:
+        self._account = account
         self._sent = sent
         self._spending = spending or Spending({})
         self._clients = clients
@@ -72,11 +77,26 @@ class FederatedHost(HostPart):
 
     def handlers(self) -> Mapping[str, HostHandler]:
         """By kind of message, what carries it out."""
-        return {ROUND: self._train}
+        return {ROUND: self._train, CHARGE: self._charge}
 
     def tell(self) -> dict[str, Any]:
         """What the server wants to know of these clients."""
-        return self._tell()
+        return {**self._tell(), **({} if self._account is None else self._account.tell())}
+
+    def close(self) -> None:
+        """The account of the clients' samples is exact."""
+        if self._account is not None:
+            self._account.close()
+
+    def _charge(self, about: Message, _transport: HostTransport) -> None:
+        if self._account is None:
+            return
+        try:
+            self._account.begin_round(about.fields)
+        except BadInput:
+            raise
+        except ValueError as error:
+            raise BadInput(f"the server's {CHARGE} message makes no sense: {error}") from error
 
     def _train(self, order: Message, transport: HostTransport) -> None:
         begun_with, loads, weights = read_order(order)

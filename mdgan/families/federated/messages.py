@@ -15,6 +15,7 @@ from mdgan.messages import Message
 
 ROUND = "ROUND"
 UPDATE = "UPDATE"
+CHARGE = "CHARGE"
 
 
 def update_form(settings: FederatedSettings, vector: ModelVector) -> AnswerForm:
@@ -33,6 +34,19 @@ def update_form(settings: FederatedSettings, vector: ModelVector) -> AnswerForm:
         most=MOST_EXACT,
         most_norm=settings.update_clip if settings.hides_clients else None,
     )
+
+
+def charge(iteration: int, about: Mapping[str, Any]) -> Message:
+    """Server → host, before a round: what it costs the clients, whether or not they take part.
+
+    Args:
+        iteration: i after the round.
+        about: see `privacy.clients.Round`.
+
+    Returns:
+        these fields.
+    """
+    return Message(CHARGE, iteration, fields=about)
 
 
 def order(

@@ -5,7 +5,9 @@ Language Models", Algorithm 1. Without a bound and without noise it is the same 
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -13,8 +15,16 @@ from mdgan.engine.answers import Answers
 from mdgan.families.federated.fegan import ClassCounts, Sampling
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.weighted_mean import total
-from mdgan.privacy.budget import Budget, Schedule, known_to_all, open_clients_budget
+from mdgan.privacy.budget import (
+    Budget,
+    known_to_all,
+    open_clients_budget,
+    open_repeatable_clients,
+)
+from mdgan.privacy.clients import told_by
+from mdgan.privacy.contents import Contents
 from mdgan.privacy.noise import with_noise
+from mdgan.privacy.planning import Schedule, ledger_folder
 from mdgan.privacy.random_stream import uniform
 from mdgan.privacy.real_half import SeededSteps, Steps
 
@@ -28,6 +38,7 @@ class PoissonRounds(Sampling):
         settings: of the run.
         refresh: finds the buffers of the server's models anew, after a round that ends with the
             iteration given.
+        contents: gives those of all clients' samples, if the server can read them.
 
     Attributes:
         budget: of all clients, once it is open; None if there is no noise.
@@ -36,28 +47,44 @@ class PoissonRounds(Sampling):
     """
 
     def __init__(
-        self, settings: FederatedSettings, refresh: Callable[[int], None] = lambda _iteration: None
+        self,
+        settings: FederatedSettings,
+        refresh: Callable[[int], None] = lambda _iteration: None,
+        contents: Callable[[], Contents] | None = None,
     ) -> None:
         super().__init__(settings.participation)
         self._settings = settings
         self._seeded = SeededSteps(known_to_all(settings.seed, 0))
         self._charged = 0
+        self._contents = contents
         self.refresh = refresh
         self.budget: Budget | None = None
         self.weight = 1 / (settings.participation * settings.num_clients)
 
-    def open(self, num_rounds: int) -> None:
+    def open(self, num_rounds: int, hosts: Iterable[Mapping[str, Any]] = ()) -> None:
         """Finds out what clients may spend; comes before the first round.
 
         Args:
             num_rounds: of the whole run.
+            hosts: of each, what it told; see `ClientsAccount`.
 
         Raises:
             BadInput: too little for a round, or the ledger cannot be had.
         """
         given = self._settings
         schedule = Schedule.of_clients(given.dataset, given.participation, num_rounds)
-        self.budget = open_clients_budget(given, schedule, self._seeded, self._charged)
+        if not given.keeps_ledger or not given.hides_clients:
+            self.budget = open_repeatable_clients(given, schedule, self._seeded)
+            return
+        known_by = Contents.of_name(schedule.whose) if self._contents is None else self._contents()
+        told, folder = told_by(hosts, given), ledger_folder(given)
+        self.budget = open_clients_budget(given, schedule, folder, known_by, self._charged, told)
+
+    @property
+    def round(self) -> Mapping[str, Any] | None:
+        """What hosts are told of the round that comes next; None if they keep no account."""
+        told = None if self.budget is None or self._contents is not None else self.budget.round
+        return None if told is None else msgspec.to_builtins(told)
 
     @property
     def _steps(self) -> Steps:

@@ -15,6 +15,7 @@ from mdgan.families.federated.aggregation import combine_models
 from mdgan.families.federated.cohort import Cohort, Round
 from mdgan.families.federated.fegan import Sampling, check_classes, participant_weights
 from mdgan.families.federated.fl_gan import GlobalModels
+from mdgan.families.federated.messages import charge
 from mdgan.families.federated.poisson_rounds import PoissonRounds
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.families.federated.training_load import Load, choose_loads, load_share
@@ -98,7 +99,8 @@ class FederatedServer(ServerPart):
         clustered, counts = self._settings.clusters.number > 0, self._cohort.class_counts(engine)
         check_classes(self._settings.sampling, counts, clustered=clustered)
         if self._poisson is not None:
-            self._poisson.open(ceil(self._settings.iterations / self._round_length))
+            told = engine.members.told().values()
+            self._poisson.open(ceil(self._settings.iterations / self._round_length), told)
 
     def advance(self, done: int, engine: Engine) -> Advance | None:
         """One round."""
@@ -106,6 +108,9 @@ class FederatedServer(ServerPart):
         length = min(self._round_length, self._settings.iterations - done)
         i = done + length
         engine.at(i)
+        if self._poisson is not None and (about := self._poisson.round) is not None:
+            for host in engine.members.taking_part():
+                engine.tell(host, charge(i, about))
 
         # 1. Choose who takes part, how much each trains, and what it weighs.
         counts, number = self._cohort.class_counts(engine), self._num_rounds

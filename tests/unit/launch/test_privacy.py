@@ -13,7 +13,7 @@ pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
 def test_a_delta_that_allows_to_give_samples_away_is_told_once(delta: float, rank: str) -> None:
     given = {"dp_noise": 2.0, "dp_delta": delta, "dp_repeatable": True, "world_size": 3}
     shards = {1: make_shard(20), 2: make_shard(30)}
-    warnings = check_budgets(MDGANSettings.read(given), shards, serves=False)
+    warnings = check_budgets(MDGANSettings.read(given), shards, {}, serves=False)
     said = [line for line in warnings if "--dp-delta" in line]
     assert len(said) == bool(rank)
     assert all(rank in line and "one of its 30 samples" in line for line in said)

@@ -7,15 +7,20 @@ import pytest
 
 from mdgan.errors import BadInput
 from mdgan.privacy import accountant
-from mdgan.privacy.accountant import Charge, epsilon_of, joined, noise_for, steps_for
+from mdgan.privacy.accountant import (
+    Charge,
+    Past,
+    best_order,
+    epsilon_of,
+    joined,
+    noise_for,
+    steps_for,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-SCHEDULES = [
-    (Charge(1.1, 0.01, 1000),),
-    (Charge(0.8, 0.1, 30), Charge(2.0, 0.05, 400)),
-    (Charge(3.0, 1.0, 5),),
-]
+PLANS = [Charge(1.1, 0.01, 1000), Charge(0.8, 0.1, 30), Charge(3.0, 1.0, 5)]
+FIRST, SECOND = Charge(0.8, 0.1, 30), Charge(1.0, 0.1, 400)
 
 
 @pytest.fixture(scope="module")
@@ -23,16 +28,41 @@ def opacus() -> Any:
     return pytest.importorskip("opacus.accountants", reason="pip install 'mdgan[privacy]'")
 
 
-@pytest.mark.parametrize("charges", SCHEDULES, ids=str)
+@pytest.mark.parametrize("charge", PLANS, ids=str)
 @pytest.mark.parametrize("kind", ["rdp", pytest.param("prv", marks=pytest.mark.slow)])
-def test_it_is_what_opacus_says(opacus: Any, charges: tuple[Charge, ...], kind: str) -> None:
-    if kind == "prv" and charges[0].rate == 1:
+def test_a_first_plan_costs_what_opacus_says(opacus: Any, charge: Charge, kind: str) -> None:
+    if kind == "prv" and charge.rate == 1:
         pytest.skip("Opacus's PRV accountant divides by zero where all samples are drawn")
     theirs = opacus.create_accountant(mechanism=kind)
-    for noise, rate, steps in charges:
-        for _ in range(steps):
-            theirs.step(noise_multiplier=noise, sample_rate=rate)
-    assert epsilon_of(charges, 1e-5, kind) == pytest.approx(theirs.get_epsilon(1e-5), rel=1e-9)
+    theirs.history = [tuple(charge)]
+    assert epsilon_of(charge, 1e-5, kind) == pytest.approx(theirs.get_epsilon(1e-5), rel=1e-9)
+
+
+def at_order(opacus: Any, order: float, *charges: Charge) -> float:
+    """ε by Opacus at one Rényi order."""
+    theirs = opacus.RDPAccountant()
+    theirs.history = [tuple(charge) for charge in charges]
+    return float(theirs.get_epsilon(1e-5, alphas=[order]))
+
+
+def test_a_later_plan_costs_what_opacus_says_at_the_order_of_the_first(opacus: Any) -> None:
+    order = best_order(FIRST, 1e-5)
+    assert at_order(opacus, order, FIRST) == pytest.approx(epsilon_of(FIRST, 1e-5, "rdp"))
+    filtered = epsilon_of(SECOND, 1e-5, "rdp", (Past(order, (FIRST,)),))
+    assert filtered == pytest.approx(at_order(opacus, order, FIRST, SECOND), rel=1e-9)
+    theirs = opacus.RDPAccountant()
+    theirs.history = [tuple(FIRST), tuple(SECOND)]
+    assert filtered > 1.02 * theirs.get_epsilon(1e-5), "the order of hindsight would be less"
+
+
+def test_of_several_pasts_the_worst_counts_whatever_their_orders_are(opacus: Any) -> None:
+    pasts = tuple(Past(order, (FIRST._replace(steps=n),)) for order in (2.5, 9.0) for n in (5, 40))
+    each = [at_order(opacus, past.order, *past.charges, SECOND) for past in pasts]
+    assert epsilon_of(SECOND, 1e-5, "rdp", pasts) == pytest.approx(max(each), rel=1e-9)
+    assert epsilon_of(SECOND, 1e-5, "rdp", pasts[:1]) == pytest.approx(each[0], rel=1e-9)
+    assert epsilon_of(SECOND, 1e-5, "rdp", (Past(2.5, ()),)) == pytest.approx(
+        at_order(opacus, 2.5, SECOND)
+    )
 
 
 @pytest.mark.parametrize("charge", [Charge(1.0, 0.1, 20), Charge(2.0, 0.02, 100)], ids=str)
@@ -42,9 +72,7 @@ def test_it_is_what_dp_accounting_says(opacus: Any, charge: Charge) -> None:
     event = theirs.PoissonSampledDpEvent(charge.rate, theirs.GaussianDpEvent(charge.noise))
     by_orders = theirs.rdp.RdpAccountant()
     by_orders.compose(event, charge.steps)
-    assert epsilon_of((charge,), 1e-5, "rdp") == pytest.approx(
-        by_orders.get_epsilon(1e-5), rel=0.02
-    )
+    assert epsilon_of(charge, 1e-5, "rdp") == pytest.approx(by_orders.get_epsilon(1e-5), rel=0.02)
 
 
 @pytest.mark.slow
@@ -55,7 +83,7 @@ def test_prv_is_what_dp_accounting_says(opacus: Any) -> None:
     event = theirs.PoissonSampledDpEvent(charge.rate, theirs.GaussianDpEvent(charge.noise))
     exactly = theirs.pld.PLDAccountant()
     exactly.compose(event, charge.steps)
-    assert epsilon_of((charge,), 1e-5, "prv") == pytest.approx(exactly.get_epsilon(1e-5), abs=0.02)
+    assert epsilon_of(charge, 1e-5, "prv") == pytest.approx(exactly.get_epsilon(1e-5), abs=0.02)
 
 
 def test_noise_is_that_of_opacus_and_enough(opacus: Any) -> None:
@@ -64,21 +92,22 @@ def test_noise_is_that_of_opacus_and_enough(opacus: Any) -> None:
         target_epsilon=8.0, target_delta=1e-5, sample_rate=0.1, steps=300, accountant="rdp"
     )
     assert noise == theirs
-    assert 7.9 < epsilon_of((Charge(noise, 0.1, 300),), 1e-5, "rdp") <= 8.0
+    assert 7.9 < epsilon_of(Charge(noise, 0.1, 300), 1e-5, "rdp") <= 8.0
 
 
 @pytest.mark.slow
 def test_noise_after_earlier_steps_keeps_to_the_whole(opacus: Any) -> None:
     del opacus
-    earlier = (Charge(1.0, 0.1, 100),)
+    first = Charge(1.0, 0.1, 100)
+    earlier = (Past(best_order(first, 1e-5), (first,)),)
     noise = noise_for(12.0, 1e-5, 0.1, 300, earlier, "rdp")
-    assert 11.9 < epsilon_of((*earlier, Charge(noise, 0.1, 300)), 1e-5, "rdp") <= 12.0
+    assert 11.9 < epsilon_of(Charge(noise, 0.1, 300), 1e-5, "rdp", earlier) <= 12.0
 
 
 def test_as_many_steps_as_fit(opacus: Any) -> None:
     del opacus
     steps = steps_for(5.0, 1e-5, 0.1, 1.0, (), "rdp", 10_000)
-    costs = [epsilon_of((Charge(1.0, 0.1, n),), 1e-5, "rdp") for n in (steps, steps + 1)]
+    costs = [epsilon_of(Charge(1.0, 0.1, n), 1e-5, "rdp") for n in (steps, steps + 1)]
     assert costs[0] <= 5.0 < costs[1]
     assert steps_for(5.0, 1e-5, 0.1, 1.0, (), "rdp", 7) == 7
     assert steps_for(0.1, 1e-5, 0.5, 0.5, (), "rdp", 100) == 0
@@ -99,6 +128,6 @@ def test_a_machine_without_opacus_is_told_in_one_line(monkeypatch: pytest.Monkey
 
 
 def test_nothing_costs_nothing_and_equal_steps_are_one_charge() -> None:
-    assert epsilon_of((), 1e-5, "rdp") == 0.0
+    assert epsilon_of(Charge(1.0, 0.1, 0), 1e-5, "rdp") == 0.0
     charges = [Charge(1.0, 0.1, 3), Charge(1.0, 0.1, 0), Charge(1.0, 0.1, 4), Charge(2.0, 0.1, 1)]
     assert joined(charges) == (Charge(1.0, 0.1, 7), Charge(2.0, 0.1, 1))

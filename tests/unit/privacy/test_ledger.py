@@ -1,29 +1,45 @@
-"""What the samples of a worker have spent, over crashes, orderly ends and new ranks."""
+"""What samples have spent, over crashes, orderly ends, and however they are divided and named."""
 
 import os
+import shutil
 import signal
+import sqlite3
 import tempfile
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdgan.data.shard import Shard
 from mdgan.errors import BadInput
-from mdgan.privacy.accountant import Charge
-from mdgan.privacy.ledger import BLOCK, Ledger, Plan, fingerprint, read
-from tests.unit.privacy.halves import Few, make_shard
+from mdgan.privacy.accountant import Charge, Past
+from mdgan.privacy.contents import Contents
+from mdgan.privacy.ledger import BLOCK, Known, Ledger, Plan, look_up
+from mdgan.privacy.ledger_file import FILE
 
-PLAN = Plan("as asked", 1.5, 10_000)
-NAME = "shard"
+PLAN = Plan("as asked", "sample", "rdp", 1.5, 0.1, 100, 10_000, 4.0)
+OTHER = Plan("something else", "sample", "rdp", 2.5, 0.2, 7, 7, 6.0)
 
 
-def begun(folder: Path) -> Ledger:
-    ledger = Ledger(folder, NAME)
-    ledger.begin(PLAN, 0.1)
-    return ledger
+def of(samples: Collection[int]) -> Contents:
+    """Contents of samples that have numbers."""
+    digests = sorted(number.to_bytes(32, "big") for number in samples)
+    return Contents(tuple(digests))
+
+
+SHARD = of(range(5))
+
+
+def as_planned(plan: Plan = PLAN) -> Callable[[Known], Plan]:
+    """Goes on with the same plan, as `plan_of` does."""
+    return lambda _known: plan
+
+
+def begun(folder: Path, contents: Contents = SHARD, plan: Plan = PLAN) -> Ledger:
+    return Ledger(folder, contents, as_planned(plan))
 
 
 def take(ledger: Ledger, steps: int) -> list[bytes]:
@@ -34,57 +50,58 @@ def take(ledger: Ledger, steps: int) -> list[bytes]:
     return keys
 
 
-def killed_after(folder: Path, steps: int) -> list[bytes]:
-    """The keys that a process has used before `kill -9`."""
+def spend(folder: Path, samples: Collection[int], steps: int, plan: Plan = PLAN) -> None:
+    ledger = begun(folder, of(samples), plan)
+    take(ledger, steps)
+    ledger.close()
+
+
+def in_a_child(act: Callable[[Callable[[bytes], object]], object]) -> bytes:
+    """What a process has told before `kill -9`."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        for key in take(begun(folder), steps):
-            os.write(writer, key)
+        act(lambda told: os.write(writer, told))
         os.kill(os.getpid(), signal.SIGKILL)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        used = pipe.read()
+        told = pipe.read()
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
-    return [used[i : i + 32] for i in range(0, len(used), 32)]
+    return told
+
+
+# ----- crashes and ends
 
 
 @pytest.mark.parametrize("steps", [1, BLOCK, BLOCK + 1])
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_after_a_crash_no_key_comes_again_and_no_step_is_lost(tmp_path: Path, steps: int) -> None:
-    used = killed_after(tmp_path, steps)
+    told = in_a_child(lambda tell: [tell(key) for key in take(begun(tmp_path), steps)])
+    used = [told[i : i + 32] for i in range(0, len(told), 32)]
     assert len(set(used)) == steps
-    content = read(tmp_path / f"{NAME}.json")
-    assert content is not None
-    assert steps <= content.taken <= steps + BLOCK
+    assert steps <= look_up(tmp_path, SHARD).taken <= steps + BLOCK
     ledger = begun(tmp_path)
     assert not set(take(ledger, 2 * BLOCK)).intersection(used)
     ledger.close()
 
 
 def test_after_an_orderly_end_the_next_key_is_that_which_would_have_come(tmp_path: Path) -> None:
-    for folder in ("whole", "cut"):
-        (tmp_path / folder).mkdir()
-    ledger = begun(tmp_path / "whole")
-    secret = (tmp_path / "whole" / f"{NAME}.json", tmp_path / "cut" / f"{NAME}.json")
-    take(ledger, 0)
-    ledger.key("noise")
-    ledger.close()
-    secret[1].write_bytes(secret[0].read_bytes())
+    spend(tmp_path / "whole", range(5), 0)
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     whole = begun(tmp_path / "whole")
     expected = take(whole, 10)
     whole.close()
     found = []
-    for steps in (3, 0, 7):
-        cut = begun(tmp_path / "cut")
+    for steps, plan in ((3, PLAN), (0, OTHER), (7, OTHER)):  # a changed plan is no other stream
+        cut = begun(tmp_path / "cut", plan=plan)
         found += take(cut, steps)
         cut.key("noise")  # a half that was learnt early, and leaves nothing
         cut.close()
     assert found == expected
-    assert secret[0].read_bytes() == secret[1].read_bytes()
+    assert look_up(tmp_path / "cut", SHARD).taken == 10
 
 
-@settings(max_examples=25)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2 * BLOCK + 3), st.booleans()), max_size=6))
 def test_whatever_happens_no_key_comes_twice(ends: list[tuple[int, bool]]) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -96,45 +113,216 @@ def test_whatever_happens_no_key_comes_twice(ends: list[tuple[int, bool]]) -> No
                 ledger.close()
             else:  # as if killed: the system takes the lock back, and nothing is written
                 os.close(ledger._lock)
-        last = begun(Path(name))
-        assert len(set(seen)) == len(seen) <= last.content.taken
-        last.close()
+        assert len(set(seen)) == len(seen) <= look_up(Path(name), SHARD).taken + (not seen)
 
 
-def test_steps_of_several_kinds_are_all_there(tmp_path: Path) -> None:
-    ledger = begun(tmp_path)
-    take(ledger, 3)
-    ledger.close()
-    ledger = begun(tmp_path)
-    ledger.begin(Plan("something else", 2.5, 7), 0.2)
-    take(ledger, 4)
-    ledger.close()
-    content = read(tmp_path / f"{NAME}.json")
-    assert content is not None
-    assert content.charges == (Charge(1.5, 0.1, 3), Charge(2.5, 0.2, 4))
+# ----- samples, and not shards
+
+
+def past(*charges: Charge, order: float = PLAN.order) -> tuple[Past, ...]:
+    return (Past(order, tuple(sorted(charges))),)
+
+
+def test_a_superset_has_the_past_of_its_worst_sample_and_a_part_only_its_own(
+    tmp_path: Path,
+) -> None:
+    spend(tmp_path, range(3), 3)
+    spend(tmp_path, range(3, 6), 5, OTHER)
+    spend(tmp_path, range(2, 4), 4)  # one of each
+    first, second = Charge(1.5, 0.1, 3), Charge(2.5, 0.2, 5)
+    pasts = {0: past(first), 5: past(second, order=6.0)}
+    pasts[2], pasts[3] = past(Charge(1.5, 0.1, 7)), past(second, Charge(1.5, 0.1, 4), order=6.0)
+    for sample, known in pasts.items():
+        assert look_up(tmp_path, of([sample])).pasts == known
+    everything = look_up(tmp_path, of(range(9)))
+    assert set(everything.pasts) == {known for (known,) in pasts.values()}
+    assert everything.taken == 9
+    assert look_up(tmp_path, of([7, 8])) == Known(histories=(None,))
+
+
+def test_other_divisions_have_other_random_numbers(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+    for shard in (range(5), range(6), range(5), [4, 5], range(4)):
+        ledger = begun(tmp_path, of(shard))
+        seen += take(ledger, 3)
+        ledger.close()
+    assert len(set(seen)) == 15
+    assert look_up(tmp_path, of([4])).taken == 12
+
+
+def test_of_a_plan_by_prv_the_whole_counts_for_later_ones(tmp_path: Path) -> None:
+    spend(tmp_path, range(5), 2, Plan("prv", "sample", "prv", 1.5, 0.1, 100, 100, 4.0))
+    assert look_up(tmp_path, SHARD).pasts == past(Charge(1.5, 0.1, 100))
+
+
+# ----- one process at a time
 
 
 def test_one_process_at_a_time_and_no_reader_but_the_owner(tmp_path: Path) -> None:
     ledger = begun(tmp_path)
     ledger.key("noise")
-    with pytest.raises(BadInput, match="another worker of this machine trains on the same"):
-        Ledger(tmp_path, NAME)
-    assert ledger.path.stat().st_mode & 0o777 == 0o600
+    for samples in (range(5), [4], range(4, 9)):
+        with pytest.raises(BadInput, match=r"--dp-ledger .*trains on some of these samples"):
+            begun(tmp_path, of(samples))
+    begun(tmp_path, of([7])).close()
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
     ledger.close()
-    begun(tmp_path).close()
+    begun(tmp_path, of([4])).close()
+    assert not list(tmp_path.glob(".run-*"))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_another_process_is_refused_and_a_killed_one_frees_its_samples(tmp_path: Path) -> None:
+    def try_it(tell: Callable[[bytes], object]) -> None:
+        try:
+            begun(tmp_path, of([4, 5]))
+        except BadInput as error:
+            tell(str(error).encode())
+
+    ledger = begun(tmp_path)
+    assert b"another worker of this machine trains on some" in in_a_child(try_it)
+    ledger.close()
+    in_a_child(lambda _: take(begun(tmp_path), 1))
+    begun(tmp_path, of([4])).close()
+
+
+# ----- damage
 
 
 def test_a_damaged_ledger_is_no_new_one(tmp_path: Path) -> None:
-    path = tmp_path / f"{NAME}.json"
-    path.write_text('{"secret": "00", "entries": []}')
-    with pytest.raises(BadInput, match=r"damaged .*restore it from a copy"):
-        Ledger(tmp_path, NAME)
+    def scribble(_db: sqlite3.Connection) -> None:
+        (tmp_path / FILE).write_bytes(b"something else altogether" * 100)
+
+    def empty(_db: sqlite3.Connection) -> None:
+        (tmp_path / FILE).write_bytes(b"")
+
+    def cut(_db: sqlite3.Connection) -> None:
+        with (tmp_path / FILE).open("r+b") as file:
+            file.truncate(5000)
+
+    def execute(what: str) -> Callable[[sqlite3.Connection], object]:
+        return lambda db: db.execute(what)
+
+    damages = (
+        *(scribble, empty, cut),
+        *map(
+            execute,
+            (
+                "DELETE FROM meta",
+                "UPDATE meta SET secret = 'known'",
+                "DELETE FROM runs",
+                "UPDATE runs SET plan = '{}'",
+                "UPDATE runs SET steps = -1",
+                "UPDATE runs SET steps = 'many'",
+                "DELETE FROM histories",
+                "UPDATE histories SET parent = number",
+                "DROP TABLE samples",
+            ),
+        ),
+    )
+    for damage in damages:
+        spend(tmp_path, range(5), 3)
+        db = sqlite3.connect(tmp_path / FILE, isolation_level=None)
+        damage(db)
+        db.close()
+        for act in (begun, lambda folder: look_up(folder, SHARD)):
+            with pytest.raises(BadInput, match=r"damaged .*restore it from a copy") as refused:
+                act(tmp_path)
+            assert "\n" not in str(refused.value)
+        (tmp_path / FILE).unlink()
 
 
-def test_a_shard_is_known_again_whatever_its_rank_and_order() -> None:
-    shard = make_shard(100)
-    again = Shard(Few(shard.taken(torch.arange(100)).images), torch.arange(100), torch.Generator())
-    again.next_batch(7)
-    assert fingerprint(again) == fingerprint(shard)
-    assert fingerprint(make_shard(100, seed=1)) != fingerprint(shard)
-    assert fingerprint(make_shard(99)) != fingerprint(shard)
+def test_a_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
+    spend(tmp_path, range(5), 3)
+    db = sqlite3.connect(tmp_path / FILE)
+    db.execute("PRAGMA user_version = 3")
+    db.close()
+    with pytest.raises(BadInput, match="of version 3, and this mdgan knows 2"):
+        begun(tmp_path)
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / f"{'0a' * 32}.json").write_text("{}")
+    for act in (begun, lambda folder: look_up(folder, SHARD)):
+        with pytest.raises(BadInput, match=r"1 file\(s\) .json .* earlier version.*elsewhere"):
+            act(old)
+
+
+def test_a_full_disk_leaves_the_account_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spend(tmp_path, range(5), 3)
+    connect = sqlite3.connect
+
+    def almost_full(*args: object, **more: object) -> sqlite3.Connection:
+        db: sqlite3.Connection = connect(*args, **more)  # type: ignore[call-overload] # passed on
+        db.execute("PRAGMA max_page_count = 1")
+        return db
+
+    with monkeypatch.context() as full:
+        full.setattr(sqlite3, "connect", almost_full)
+        with pytest.raises(BadInput, match=r"--dp-ledger .*full.*free some space"):
+            begun(tmp_path, of(range(10_000)))
+    assert look_up(tmp_path, SHARD).pasts == past(Charge(1.5, 0.1, 3))
+    assert look_up(tmp_path, of([9])).pasts == ()
+    spend(tmp_path, range(10), 2)
+
+
+class Interrupted(sqlite3.Connection):
+    """A connection during which the user presses Ctrl-C."""
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        found = super().execute(sql, *values)
+        if sql.startswith("INSERT OR REPLACE"):
+            raise KeyboardInterrupt
+        return found
+
+
+def test_ctrl_c_while_samples_are_entered_leaves_the_account_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spend(tmp_path, range(5), 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Interrupted))
+        with pytest.raises(KeyboardInterrupt):
+            begun(tmp_path, of(range(9)))
+    assert look_up(tmp_path, SHARD).pasts == past(Charge(1.5, 0.1, 3))
+    assert look_up(tmp_path, of([8])).pasts == ()
+    spend(tmp_path, range(9), 1)
+
+
+class Killed(sqlite3.Connection):
+    """A connection whose process is killed when half of what it writes is on the disk."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        super().execute("PRAGMA cache_size = 1")
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        found = super().execute(sql, *values)
+        if sql.startswith("INSERT OR REPLACE"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_kill_9_while_samples_are_entered_leaves_the_account_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spend(tmp_path, range(5), 3)
+    before = (tmp_path / FILE).read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Killed))
+        in_a_child(lambda _: begun(tmp_path, of(range(20_000))))
+    assert (tmp_path / FILE).read_bytes() != before, "some was written"
+    assert look_up(tmp_path, SHARD).pasts == past(Charge(1.5, 0.1, 3))
+    assert look_up(tmp_path, of(range(9, 20_000))) == Known(histories=(None,))
+    spend(tmp_path, range(9), 1)
+
+
+def test_a_look_writes_nothing(tmp_path: Path) -> None:
+    spend(tmp_path, range(5), 3)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert look_up(tmp_path, of(range(9))).taken == 3
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert look_up(tmp_path / "nowhere", SHARD) == Known()
+    assert not (tmp_path / "nowhere").exists()

@@ -1,0 +1,160 @@
+"""The file of a ledger: made whole or not at all, and each way in which it fails is one line."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from mdgan.errors import BadInput, cannot_write, reason_of
+from mdgan.privacy.random_stream import SECRET_BYTES
+from mdgan.storage.whole_file import make_folder, sync_folder
+
+FILE = "samples.sqlite"
+_VERSION = 2
+"""Version 1 was a JSON file for each shard."""
+_PATIENCE_SECONDS = 120.0
+"""How long a process waits while another one enters a shard; a million samples take seconds."""
+_PRIVATE = 0o600
+_OF_A_SHARD = re.compile(r"[0-9a-f]{64}\.json")
+_TABLES = f"""
+    PRAGMA user_version = {_VERSION};
+    CREATE TABLE meta (secret BLOB NOT NULL);
+    CREATE TABLE runs (
+        number INTEGER PRIMARY KEY, plan TEXT NOT NULL, stream BLOB NOT NULL,
+        first INTEGER NOT NULL, steps INTEGER NOT NULL, samples INTEGER NOT NULL);
+    CREATE TABLE histories (
+        number INTEGER PRIMARY KEY, parent INTEGER, run INTEGER NOT NULL);
+    CREATE TABLE samples (key BLOB PRIMARY KEY, history INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+def begun(folder: Path, *, only_looks: bool = False) -> bool:
+    """Makes a ledger where there is none; a file without tables is a damaged one.
+
+    Args:
+        folder: of the ledger of this machine.
+        only_looks: write nothing.
+
+    Returns:
+        Whether there is one now.
+
+    Raises:
+        BadInput: it cannot be made, or the folder has accounts of an earlier version.
+    """
+    path = folder / FILE
+    try:
+        _refuse_old(folder)
+        if path.exists() or only_looks:
+            return path.exists()
+        make_folder(folder)
+        lock = os.open(folder / ".begin.lock", os.O_RDWR | os.O_CREAT, _PRIVATE)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                _make(path)
+        finally:
+            os.close(lock)
+    except OSError as error:
+        raise BadInput(cannot_write(f"--dp-ledger {folder}", error)) from error
+    return True
+
+
+def _make(path: Path) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
+    with _failing_in_one_line(path), contextlib.closing(sqlite3.connect(temporary)) as db:
+        db.executescript(_TABLES)
+        with db:
+            db.execute("INSERT INTO meta VALUES (?)", (secrets.token_bytes(SECRET_BYTES),))
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def _refuse_old(folder: Path) -> None:
+    """Refuses to go on beside accounts of version 1, which do not know which samples they count."""
+    files = folder.iterdir() if folder.is_dir() else ()
+    if number := sum(_OF_A_SHARD.fullmatch(file.name) is not None for file in files):
+        raise BadInput(
+            f"--dp-ledger {folder}: {number} file(s) .json there are accounts of an earlier "
+            "version, by shards, which do not say what a sample has spent; give another folder "
+            "for samples that were in none of those runs; for others move the files elsewhere, "
+            "and give an --dp-epsilon that is smaller by the epsilon of those runs"
+        )
+
+
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[sqlite3.Connection]:
+    """A connection with a ledger, for one thread.
+
+    Raises:
+        BadInput: it is damaged, of another version, in use for too long, or cannot be read or
+            written.
+    """
+    path = folder / FILE
+    with _failing_in_one_line(path):
+        address = f"file:{quote(str(path.absolute()))}?mode=rw"
+        db = sqlite3.connect(address, uri=True, timeout=_PATIENCE_SECONDS, isolation_level=None)
+        with contextlib.closing(db):
+            db.execute("PRAGMA temp_store = MEMORY")
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version > _VERSION:
+                raise BadInput(
+                    f"--dp-ledger {path}: of version {version}, and this mdgan knows {_VERSION}; "
+                    "use the newest one that was used with it"
+                )
+            if version != _VERSION:
+                raise damaged(path, "it has no tables")
+            yield db
+
+
+@contextlib.contextmanager
+def written(db: sqlite3.Connection) -> Iterator[None]:
+    """What is written within is there as a whole afterwards, or not at all."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):  # SQLite may have done so by itself
+            db.execute("ROLLBACK")
+        raise
+
+
+def damaged(path: Path, why: object) -> BadInput:
+    """What the user is told of a ledger that makes no sense.
+
+    Args:
+        path: of the file.
+        why: in a few words, or an error.
+    """
+    reason = reason_of(why) if isinstance(why, BaseException) else why
+    return BadInput(
+        f"--dp-ledger {path}: damaged ({reason}); restore it from a copy, for without it what "
+        "samples have spent is not known"
+    )
+
+
+@contextlib.contextmanager
+def _failing_in_one_line(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        text = str(error)
+        if "locked" in text:
+            raise BadInput(
+                f"--dp-ledger {path}: another process has been writing there for "
+                f"{_PATIENCE_SECONDS:.0f} s; try again when it is done"
+            ) from error
+        if "no such" in text:
+            raise damaged(path, error) from error
+        number = errno.ENOSPC if "full" in text else errno.EIO
+        raise BadInput(cannot_write(f"--dp-ledger {path}", OSError(number, text))) from error
+    except sqlite3.Error as error:
+        raise damaged(path, error) from error

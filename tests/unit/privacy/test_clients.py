@@ -1,0 +1,112 @@
+"""A host's account of its clients' samples: each round counts, and the bound is the host's own."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mdgan.errors import BadInput
+from mdgan.privacy.accountant import Charge, Past
+from mdgan.privacy.clients import ClientsAccount, told_by
+from mdgan.privacy.ledger import look_up
+from mdgan.privacy.planning import Schedule
+from mdgan.privacy.settings import PrivacySettings
+from tests.unit.privacy.test_ledger import of, spend
+
+pytest.importorskip("opacus", reason="pip install 'mdgan[privacy]'")
+
+BOUND = PrivacySettings(dp_epsilon=4.0, dp_delta=0.01)
+BARE = PrivacySettings(dp_noise=2.0, dp_delta=0.01)
+ROUND = {"run": "one", "noise": 2.0, "rounds": 10, "taken": 0}
+
+
+def account(
+    folder: Path, samples: Iterable[int] = range(5), given: PrivacySettings = BOUND
+) -> ClientsAccount:
+    schedule = Schedule.of_clients("digits", 0.5, 1)
+    return ClientsAccount(given, schedule, folder, of(list(samples)))
+
+
+def steps_of(folder: Path, *samples: int) -> int:
+    return look_up(folder, of(samples)).taken
+
+
+def begin_rounds(host: ClientsAccount, first: int, last: int, **changed: Any) -> None:
+    for taken in range(first, last):
+        host.begin_round({**ROUND, "taken": taken, "rounds": 10 - taken, **changed})
+
+
+def test_each_round_counts_once_also_for_a_host_that_comes_back(tmp_path: Path) -> None:
+    host = account(tmp_path)
+    assert host.tell() == {}
+    begin_rounds(host, 0, 3)
+    begin_rounds(host, 2, 3)  # nobody answered, so it begins again
+    assert steps_of(tmp_path, 4) == 3, "written before the round, not at the end"
+    host.close()
+    again = account(tmp_path)
+    begin_rounds(again, 5, 10)  # the host was away for two
+    again.close()
+    assert look_up(tmp_path, of([1])).pasts[0].charges == (Charge(2.0, 0.5, 8),)
+    with pytest.raises(BadInput, match="begins more rounds than it said"):
+        begin_rounds(account(tmp_path), 10, 14, rounds=1)
+    assert steps_of(tmp_path, 4) == 10
+
+
+def test_another_run_is_another_plan_and_all_count(tmp_path: Path) -> None:
+    host = account(tmp_path)
+    begin_rounds(host, 0, 2)
+    begin_rounds(host, 0, 2, run="two", noise=4.0)
+    host.close()
+    (past,) = look_up(tmp_path, of([1])).pasts
+    assert past.charges == (Charge(2.0, 0.5, 2), Charge(4.0, 0.5, 2))
+    other = account(tmp_path, [4, 77])
+    assert told_by([other.tell()], BOUND) == (past,)
+    with pytest.raises(
+        BadInput, match=r"--dp-epsilon 4: samples of clients here have spent .*give"
+    ):
+        begin_rounds(other, 0, 1, run="three", noise=0.8)
+    assert steps_of(tmp_path, 77) == 0
+    begin_rounds(account(tmp_path, [4, 77], BARE), 0, 1, run="three", noise=0.8)
+
+
+def test_samples_that_hid_by_themselves_hide_no_client(tmp_path: Path) -> None:
+    spend(tmp_path, range(9), 1)
+    with pytest.raises(BadInput, match="noise for samples hides no client"):
+        begin_rounds(account(tmp_path), 0, 1)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"noise": 3.0},
+        {"noise": 0.0},
+        {"noise": "2"},
+        {"noise": float("nan")},
+        {"rounds": 0},
+        {"run": 7},
+    ],
+    ids=str,
+)
+def test_a_round_that_makes_no_sense_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
+    host = account(tmp_path)
+    host.begin_round(ROUND)
+    with pytest.raises(ValueError, match=r"noise|rounds|run|round with"):
+        host.begin_round({**ROUND, "taken": 1, **changed})
+    host.close()
+
+
+def test_a_server_plans_with_what_hosts_say_if_it_makes_sense() -> None:
+    good, spent = Past(4.0, (Charge(2.0, 0.5, 3),)), Past(4.0, (Charge(0.5, 1.0, 300),))
+    told: list[dict[str, Any]] = [
+        {"pasts": [[4.0, [[2.0, 0.5, 3]]]], "capabilities": {}},
+        {},
+        {"pasts": 7},
+        {"pasts": [[1.0, [[2.0, 0.5, 3]]]]},
+        {"pasts": [[4.0, [[0.0, 0.5, 3]]]]},
+        {"pasts": [[4.0, [[2.0, 0.5, -3]]]]},
+        {"pasts": [[4.0, [[2.0, 0.5, 3]]]] * 1000},
+        {"pasts": [spent]},
+    ]
+    assert told_by(told, BOUND) == (good,)
+    assert told_by(told, BARE) == (spent, good)
