@@ -10,7 +10,7 @@ from mdgan.data.partition import lets_workers_share
 from mdgan.data.shard import Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput, reason_of
-from mdgan.gan.build import Models, build_model
+from mdgan.gan.build import Models, build_model, num_parameters
 from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
@@ -19,6 +19,7 @@ from mdgan.models.check import compares_samples
 from mdgan.models.minibatch_discrimination import MinibatchDiscrimination
 from mdgan.privacy.accountant import check_installed, epsilon_of
 from mdgan.privacy.budget import Budget, Schedule, clients_ledger, open_budget, plan_of
+from mdgan.privacy.canaries import most_canaries
 from mdgan.privacy.ledger import Content, fingerprint, ledger_folder, read
 from mdgan.privacy.per_sample import per_sample_gradients, still
 from mdgan.privacy.settings import TELLABLE, PrivacySettings
@@ -48,7 +49,7 @@ def rehearsed(settings: RunSettings) -> RunSettings:
     """The settings of a short run on noise, which spends nothing."""
     if not isinstance(settings, PrivacySettings) or not settings.has_dp:
         return settings
-    return replace(settings, **{"dp_repeatable": True})  # type: ignore[arg-type] # by name
+    return replace(settings, **{"dp_repeatable": True, "audit_canaries": 0})  # type: ignore[arg-type] # by name
 
 
 def why_untold(settings: RunSettings) -> str:
@@ -212,6 +213,12 @@ def check_discriminator(settings: RunSettings, models: Models) -> None:
             "replace the layer that does"
         )
     _check_gradients(asked, settings, model, models)
+    most = most_canaries(num_weights := num_parameters(model))
+    if settings.audit_canaries > most:
+        raise BadInput(
+            f"--audit-canaries {settings.audit_canaries}: the discriminator of {source} has "
+            f"{num_weights:,} weights, enough for {most:,}; give at most that"
+        )
 
 
 def _check_gradients(

@@ -13,6 +13,7 @@ from torch import Tensor
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import derive_seed
 from mdgan.privacy.accountant import Charge, epsilon_of, joined, noise_for, steps_for
+from mdgan.privacy.canaries import Canaries
 from mdgan.privacy.ledger import Content, Ledger, Plan, Sampled, fingerprint, ledger_folder
 from mdgan.privacy.real_half import PoissonHalf, SeededSteps, rate_of
 from mdgan.privacy.settings import PrivacySettings
@@ -89,6 +90,9 @@ class Budget:
         rate: q.
         earlier: what was charged before.
         allowed: how many steps may be taken from now on.
+
+    Attributes:
+        canaries: that are drawn beside the samples, if the user wants some.
     """
 
     def __init__(
@@ -108,6 +112,8 @@ class Budget:
         self._count = 0
         self._told = (-1, 0.0)
         self._due = 0.0
+        number = settings.audit_canaries
+        self.canaries = Canaries(number, rate, settings.clip, noise) if number else None
 
     @property
     def noise(self) -> float:
@@ -178,6 +184,8 @@ class Budget:
 
     def close(self) -> None:
         """The process ends in order."""
+        if self.canaries is not None:
+            self.canaries.close()
         if isinstance(self._steps, Ledger):
             self._steps.close()
 
@@ -205,6 +213,7 @@ def make_half(
         clip=settings.clip if settings.hides_samples else inf,
         noise=noise,
         tells_loss=settings.tells("losses"),
+        canaries=None if budget is None else budget.canaries,
     )
 
 

@@ -5,7 +5,7 @@ that a worker tells follows from the sums made here, from generated samples, and
 told; see docs/privacy.md.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import isinf
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.labels import Samples, call
 from mdgan.gan.losses import as_verdict
 from mdgan.gan.regularizers import r1_penalty
+from mdgan.privacy.canaries import Canaries
 from mdgan.privacy.per_sample import clipped_sum
 from mdgan.privacy.random_stream import bound_to, normal, random_state, step_key, uniform
 
@@ -101,6 +102,7 @@ class PoissonHalf:
         clip: C; infinite for no bound.
         noise: σ.
         tells_loss: whether Ã of the batch may be told.
+        canaries: are drawn as samples are, and watch what is released.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class PoissonHalf:
         clip: float,
         noise: float,
         tells_loss: bool,
+        canaries: Canaries | None = None,
     ) -> None:
         self._owned = owned
         self._steps = steps
@@ -120,6 +123,7 @@ class PoissonHalf:
         self._clip = clip
         self._noise = noise
         self._tells_loss = tells_loss
+        self._canaries = canaries
 
     def next_batch(self, batch_size: int) -> Samples:
         """Each sample with probability q, whatever size is asked for; none of them, too."""
@@ -154,6 +158,8 @@ class PoissonHalf:
 
     def taken(self) -> None:
         """See `RealHalf`."""
+        if self._canaries is not None:
+            self._canaries.taken()
         self._steps.advance()
 
     def state(self) -> dict[str, Tensor]:
@@ -202,6 +208,7 @@ class PoissonHalf:
         seen = real.of(augmentation(real.images)) if len(real) else real
         total, losses = clipped_sum(model, rules, seen, self._clip)
         weights = dict(model.named_parameters())
+        others = None if self._canaries is None else self._add_canaries(self._canaries, total)
         scale = self._noise * self._clip
         drawn = self._noises(total.values()) if scale else None
         first = 0
@@ -211,11 +218,28 @@ class PoissonHalf:
                 summed.add_(own.to(summed.device, summed.dtype), alpha=scale)
                 first += summed.numel()
             weights[name].grad = summed.div_(self._expected)
+        if self._canaries is not None and others is not None:
+            self._canaries.watch(_flat(total.values()) * self._expected, others)
         return losses / self._expected
+
+    def _add_canaries(self, canaries: Canaries, total: Mapping[str, Tensor]) -> Tensor:
+        """Adds those that are drawn; returns the sum without them, float64 [d]."""
+        others = _flat(total.values())
+        changed = others.clone()
+        canaries.add_to(changed, self._steps.key("canaries"))
+        pieces = torch.split(changed, [each.numel() for each in total.values()])
+        for each, piece in zip(total.values(), pieces, strict=True):
+            each.copy_(piece.view_as(each))
+        return others
 
     def _noises(self, addends: Collection[Tensor]) -> Tensor:
         key = bound_to(self._steps.key("noise"), addends)
         return normal(key, sum(addend.numel() for addend in addends))
+
+
+def _flat(tensors: Iterable[Tensor]) -> Tensor:
+    """As one vector, float64 [d], on the CPU."""
+    return torch.cat([each.detach().double().flatten().cpu() for each in tensors])
 
 
 def rate_of(batch_size: int, num_samples: int) -> float:
