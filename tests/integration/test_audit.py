@@ -296,7 +296,9 @@ def test_noise_on_a_grid_contradicts_the_stated_epsilon_aloud(
     assert bound is not None
     assert bound.contradicts
     html, _, _ = compose([RecordedRun.read(path)], datetime.now())
-    assert f"by 300 canaries {bound}; the stated ε is wrong" in ParsedPage(html).text
+    page = ParsedPage(html)
+    assert "fig-bound" in page.drawn
+    assert f"The stated ε is wrong, by the audit's canaries: {bound}." in page.text
 
 
 def test_a_run_that_does_as_it_says_is_not_contradicted_and_keeps_its_coins_to_itself(

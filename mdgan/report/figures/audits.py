@@ -98,11 +98,7 @@ def _promised(audit: Audit | None) -> str:
     """What the run promises of its own."""
     if audit is None or not audit.epsilon:
         return ""
-    spent = f"; of differential privacy at most ε = {said(max(audit.epsilon.values()))} is spent"
-    if audit.bound is None:
-        return spent
-    wrong = "; the stated ε is wrong" if audit.bound.contradicts else ""
-    return f"{spent}; by {audit.bound.canaries:,} canaries {audit.bound}{wrong}"
+    return f"; of differential privacy at most ε = {said(max(audit.epsilon.values()))} is spent"
 
 
 def _roc(curves: Sequence[tuple[str, Separation]]) -> Figure:
