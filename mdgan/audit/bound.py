@@ -5,7 +5,9 @@ canaries that fair coins include, an attacker that sees the output of an (ε, δ
 guesses r. That at least v guesses are right has at most the probability of `p_value`.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +18,20 @@ from mdgan.records.audit import Bound
 CONFIDENCE = 0.95
 _GUESSED = 4
 _MOST_EPSILON, _HALVINGS = 64.0, 40
+
+
+class Game(NamedTuple):
+    """Canaries of one kind.
+
+    Attributes:
+        kind: `gradients` or `samples`.
+        coins: whether each was included.
+        scores: log likelihood ratios.
+    """
+
+    kind: str
+    coins: list[bool]
+    scores: list[float]
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
@@ -39,49 +55,61 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
     return min(tail + 2 * canaries * delta * float((between / fewer).max()), 1.0)
 
 
-def epsilon_at_least(canaries: int, guesses: int, right: int, delta: float) -> float:
-    """The largest ε that the guesses rule out with 95 % confidence; 0 if they rule out none.
+def epsilon_at_least(
+    canaries: int, guesses: int, right: int, delta: float, doubt: float = 1 - CONFIDENCE
+) -> float:
+    """The largest ε that the guesses rule out; 0 if they rule out none.
 
     Args:
         canaries: see `p_value`.
         guesses: see `p_value`.
         right: see `p_value`.
         delta: see `p_value`.
+        doubt: the probability with which the bound may be wrong.
     """
     low, high = 0.0, _MOST_EPSILON
-    if p_value(canaries, guesses, right, low, delta) > 1 - CONFIDENCE:
+    if p_value(canaries, guesses, right, low, delta) > doubt:
         return 0.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if p_value(canaries, guesses, right, middle, delta) > 1 - CONFIDENCE:
+        if p_value(canaries, guesses, right, middle, delta) > doubt:
             high = middle
         else:
             low = middle
     return low
 
 
-def bound(coins: list[bool], scores: list[float], delta: float, stated: float) -> Bound:
-    """The bound from the surest quarter of guesses; how many these are depends on no score.
+def bound(games: Sequence[Game], delta: float, stated: float) -> Bound:
+    """The largest bound from some games, in each from the surest quarter of guesses.
+
+    How many guesses these are depends on no score. With several games each bound is surer, so that
+    all of them together hold with 95 %.
 
     Args:
-        coins: whether each canary was included.
-        scores: log likelihood ratios.
+        games: at least one, each with at least one canary.
         delta: δ of the run.
         stated: ε of the run.
     """
-    guesses = -(-len(coins) // _GUESSED)
-    score = torch.tensor(scores, dtype=torch.float64)
-    surest = score.abs().argsort(descending=True, stable=True)[:guesses]
-    right = int(((score > 0) == torch.tensor(coins))[surest].sum())
-    return Bound(
-        canaries=len(coins),
-        guesses=guesses,
-        right=right,
-        delta=delta,
-        confidence=CONFIDENCE,
-        epsilon=epsilon_at_least(len(coins), guesses, right, delta),
-        stated=stated,
-    )
+    doubt, found = (1 - CONFIDENCE) / len(games), []
+    for game in games:
+        canaries = len(game.coins)
+        guesses = -(-canaries // _GUESSED)
+        score = torch.tensor(game.scores, dtype=torch.float64)
+        surest = score.abs().argsort(descending=True, stable=True)[:guesses]
+        right = int(((score > 0) == torch.tensor(game.coins))[surest].sum())
+        found.append(
+            Bound(
+                kind=game.kind,
+                canaries=canaries,
+                guesses=guesses,
+                right=right,
+                delta=delta,
+                confidence=CONFIDENCE,
+                epsilon=epsilon_at_least(canaries, guesses, right, delta, doubt),
+                stated=stated,
+            )
+        )
+    return max(found, key=lambda each: each.epsilon)
 
 
 def bound_of_run(run: Path, delta: float, stated: float) -> Bound | None:
@@ -98,10 +126,13 @@ def bound_of_run(run: Path, delta: float, stated: float) -> Bound | None:
     Raises:
         BadInput: a file is damaged.
     """
-    coins: list[bool] = []
-    scores: list[float] = []
+    gradients, samples = Game("gradients", [], []), Game("samples", [], [])
     for path in sorted((run / CANARIES).glob("*.json")):
         if (found := read_watched(path)) is not None:
-            coins += found.coins
-            scores += found.scores
-    return bound(coins, scores, delta, stated) if coins else None
+            first = len(found.coins) - found.planted
+            gradients.coins.extend(found.coins[:first])
+            gradients.scores.extend(found.scores[:first])
+            samples.coins.extend(found.coins[first:])
+            samples.scores.extend(found.scores[first:])
+    games = [game for game in (gradients, samples) if game.coins]
+    return bound(games, delta, stated) if games else None

@@ -35,7 +35,7 @@ def audit_in_words(found: Audit) -> str:
         worst = max(found.epsilon.values())
         lines.append(f"differential privacy: ε = {said(worst)} at most is spent")
     if found.bound:
-        lines.append(f"by {found.bound.canaries:,} canaries: {found.bound}")
+        lines.append(f"by {found.bound.canaries:,} canaries ({found.bound.kind}): {found.bound}")
     lines += [f"left out: {what}: {why}" for what, why in found.left_out.items()]
     return "\n".join(lines)
 

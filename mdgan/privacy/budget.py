@@ -13,7 +13,7 @@ from torch import Tensor
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import derive_seed
 from mdgan.privacy.accountant import Charge, epsilon_of, joined, noise_for, steps_for
-from mdgan.privacy.canaries import Canaries
+from mdgan.privacy.canaries import Canaries, num_planted
 from mdgan.privacy.ledger import Content, Ledger, Plan, Sampled, fingerprint, ledger_folder
 from mdgan.privacy.real_half import PoissonHalf, SeededSteps, rate_of
 from mdgan.privacy.settings import PrivacySettings
@@ -113,7 +113,10 @@ class Budget:
         self._told = (-1, 0.0)
         self._due = 0.0
         number = settings.audit_canaries
-        self.canaries = Canaries(number, rate, settings.clip, noise) if number else None
+        planted = num_planted(number)
+        self.canaries = (
+            Canaries(number, rate, settings.clip, noise, num_planted=planted) if number else None
+        )
 
     @property
     def noise(self) -> float:

@@ -3,8 +3,9 @@
 Steinke, Nasr and Jagielski 2023, "Privacy Auditing with One (1) Training Run": a fair coin decides
 of each canary whether it is among a worker's samples. An attacker that sees what the worker
 releases, and knows all else, scores each; `mdgan.audit.bound` says what ε its guesses rule out.
-The gradients are those of Nasr et al. 2023, "Tight Auditing of Differentially Private Machine
-Learning": each of norm C, on coordinates that no other canary has.
+Most canaries are gradients (Nasr et al. 2023, "Tight Auditing of Differentially Private Machine
+Learning"): each of norm C, on coordinates that no other one has. They tell what the noise hides.
+A few are planted samples, which tell whether gradients are cut as they should be.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from mdgan.errors import BadInput, cannot_write
 from mdgan.privacy.noise_structure import find_structure
+from mdgan.privacy.planted import Planted
 from mdgan.privacy.random_stream import uniform
 from mdgan.storage.whole_file import make_folder, write_whole
 
@@ -26,7 +28,10 @@ CANARIES = "canaries"
 """The folder of the workers' files in a run's folder on each host's machine."""
 _WIDTHS = (8, 2)
 _FREE = 1024
-_EVERY = 64
+_ONE_PLANTED_IN, _MOST_PLANTED = 10, 32
+"""Each planted one costs a gradient of its own in every step."""
+_EVERY, _LOOKED_EVERY = 64, 8
+"""Steps between two writings of the file, and between two looks at planted samples' gradients."""
 _PRIVATE = 0o600
 
 
@@ -36,16 +41,18 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         coins: whether each canary is among the samples.
         scores: the log likelihood ratio of what was released, with the canary and without.
+        planted: how many of the last ones are planted samples.
         steps: how many steps were watched.
     """
 
     coins: list[bool]
     scores: list[Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]]
+    planted: Annotated[int, msgspec.Meta(ge=0)] = 0
     steps: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     def __post_init__(self) -> None:
         """Checks that each canary has both."""
-        if len(self.coins) != len(self.scores):
+        if len(self.coins) != len(self.scores) or self.planted > len(self.coins):
             raise ValueError("not one score for each coin")
 
 
@@ -66,23 +73,36 @@ def most_canaries(num_weights: int) -> int:
     return num_weights // 2 // (2 * min(_WIDTHS))
 
 
+def num_planted(number: int) -> int:
+    """How many of M canaries are planted samples."""
+    return min(number // _ONE_PLANTED_IN, _MOST_PLANTED)
+
+
 class Canaries:
     """The canaries of one worker.
 
     A step draws each included one with the probability of a sample, and adds its gradient to the
-    clipped sum: ±C/√k on each of its k coordinates, with a sign of the step, so that it pulls the
-    discriminator nowhere.
+    clipped sum. That is ±C/√k on each of its k coordinates, with a sign of the step, so that it
+    pulls the discriminator nowhere; or it is the gradient of a planted sample.
 
     Args:
         number: M.
         rate: q.
         clip: C.
         noise: σ.
+        num_planted: how many of them are planted samples.
         lattice: to whose multiples the mechanism rounds the sum; 0 if it does not.
     """
 
     def __init__(
-        self, number: int, rate: float, clip: float, noise: float, lattice: float = 0.0
+        self,
+        number: int,
+        rate: float,
+        clip: float,
+        noise: float,
+        *,
+        num_planted: int = 0,
+        lattice: float = 0.0,
     ) -> None:
         bits = secrets.randbits(number)
         self._coins = torch.tensor([bool(bits >> n & 1) for n in range(number)])
@@ -90,7 +110,10 @@ class Canaries:
         self._steps = 0
         self._rate, self._clip, self._deviation = rate, clip, noise * clip
         self._lattice = lattice
-        self._signs = torch.zeros(number, dtype=torch.float64)
+        self._planted = num_planted
+        self._signs = torch.zeros(number - self._planted, dtype=torch.float64)
+        self._added = self._of_planted = torch.zeros(())
+        self._directions = torch.zeros(0)
         self._pending: Tensor | None = None
         self._path: Path | None = None
 
@@ -98,7 +121,7 @@ class Canaries:
     def watched(self) -> Watched:
         """What was seen up to now."""
         coins, scores = self._coins.tolist(), self._scores.tolist()
-        return Watched(coins=coins, scores=scores, steps=self._steps)
+        return Watched(coins=coins, scores=scores, planted=self._planted, steps=self._steps)
 
     def open(self, path: Path) -> None:
         """Goes on with the file of a worker, or begins it; comes before the first step.
@@ -124,23 +147,30 @@ class Canaries:
         self._path = path
         self._write()
 
-    def add_to(self, total: Tensor, key: bytes) -> None:
+    def add_to(self, total: Tensor, key: bytes, planted: Planted | None = None) -> None:
         """Adds the gradients of the included canaries that this step draws.
 
         Args:
             total: the clipped sum, float64 [d], on the CPU; is changed.
             key: of the step's draws, 32 bytes.
+            planted: what the discriminator makes of planted samples, if there are some.
         """
-        number = len(self._coins)
+        number, gradients = len(self._coins), len(self._signs)
         drawn, signs = uniform(key, 2 * number).view(2, number)
-        self._signs = torch.where(signs > 0.5, 1.0, -1.0).double()
+        self._signs = torch.where(signs[:gradients] > 0.5, 1.0, -1.0).double()
         chosen = self._coins & (drawn <= self._rate)
         width, entry = self._shape(total)
-        added = (self._signs * chosen * entry).repeat_interleave(width)
-        for row in _rows(total):
-            row[: len(added)] += added
+        added = (self._signs * chosen[:gradients] * entry).repeat_interleave(width)
+        self._added = torch.zeros_like(total)
+        for row in _rows(self._added):
+            row[: len(added)] = added
+        self._of_planted = torch.zeros_like(total)
+        if planted is not None and self._planted:
+            summed = planted.summed(chosen[gradients:].nonzero().squeeze(1))
+            self._of_planted = self._on_lattice(summed)
+        total += self._added + self._of_planted
 
-    def watch(self, released: Tensor, others: Tensor) -> None:
+    def watch(self, released: Tensor, others: Tensor, planted: Planted | None = None) -> None:
         """Scores each canary by what the step will release.
 
         The attacker of differential privacy knows all else, so the sum of all samples too. What is
@@ -151,10 +181,24 @@ class Canaries:
         Args:
             released: the noisy sum, as exact as it leaves the worker, float64 [d], on the CPU.
             others: the sum without canaries and noise, float64 [d]; rounded as the mechanism does.
+            planted: as for `add_to`.
         """
-        rest = torch.stack(_rows(released - others)) / self._deviation
-        width, entry = self._shape(released)
-        number, entry = len(self._coins), entry / self._deviation
+        # Each kind is guessed by itself, by an attacker that knows the coins of the other.
+        found = self._of_gradients(released - others - self._of_planted)
+        if planted is not None and self._planted:
+            if self._steps % _LOOKED_EVERY == 0 or not len(self._directions):
+                self._directions = planted.directions(self._planted)
+            rest = (released - others - self._added).float()
+            found = torch.cat([found, self._unmixed(rest, self._directions)])
+        absent = torch.tensor(log(1 - self._rate) if self._rate < 1 else -inf, dtype=torch.float64)
+        found = torch.logaddexp(absent, log(self._rate) + found)
+        self._pending = torch.where(found.isfinite(), found, 0.0)
+
+    def _of_gradients(self, noisy: Tensor) -> Tensor:
+        """Log likelihood ratios of the noise with a canary's gradient, and without."""
+        rest = torch.stack(_rows(noisy)) / self._deviation
+        width, entry = self._shape(noisy)
+        number, entry = len(self._signs), entry / self._deviation
         used = number * width
         without = rest[:, :used].view(2, number, width).transpose(0, 1)
         shift = (self._signs * entry)[:, None, None].expand_as(without)
@@ -163,9 +207,21 @@ class Canaries:
         structure = find_structure(rest[:, used : used + _FREE], entry, self._deviation)
         if structure is not None:
             ratio += structure.told(without - shift) - structure.told(without)
-        absent = torch.tensor(log(1 - self._rate) if self._rate < 1 else -inf, dtype=torch.float64)
-        found = torch.logaddexp(absent, log(self._rate) + ratio)
-        self._pending = torch.where(found.isfinite(), found, 0.0)
+        return ratio
+
+    def _unmixed(self, noisy: Tensor, directions: Tensor) -> Tensor:
+        """The same of planted samples, whose gradients lie along each other, float64 [n].
+
+        Least squares say how much of each gradient is in the sum, with noise of a known variance.
+
+        Args:
+            noisy: float32 [d].
+            directions: float32 [n, d].
+        """
+        inverse = torch.linalg.pinv((directions @ directions.T).double(), hermitian=True)
+        seen = inverse @ (directions @ noisy).double()
+        variance = self._deviation**2 * inverse.diagonal()
+        return (2 * seen - 1) / (2 * variance)
 
     def taken(self) -> None:
         """The step that was watched last leaves the worker; one that is undone counts nothing."""
@@ -184,11 +240,14 @@ class Canaries:
 
     def _shape(self, vector: Tensor) -> tuple[int, float]:
         """How many pairs a canary has, and its gradient's size on each coordinate."""
-        width = width_of(len(self._coins), len(vector))
+        width = width_of(len(self._signs), len(vector))
         assert width, "checked before the run began"
         entry = self._clip / sqrt(2 * width)
         # Rounded towards zero, the norm is at most C.
         return width, entry // self._lattice * self._lattice if self._lattice else entry
+
+    def _on_lattice(self, vector: Tensor) -> Tensor:
+        return torch.round(vector / self._lattice) * self._lattice if self._lattice else vector
 
     def _write(self) -> None:
         if self._path is None:

@@ -5,7 +5,7 @@ that a worker tells follows from the sums made here, from generated samples, and
 told; see docs/privacy.md.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from math import isinf
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from mdgan.gan.losses import as_verdict
 from mdgan.gan.regularizers import r1_penalty
 from mdgan.privacy.canaries import Canaries
 from mdgan.privacy.per_sample import clipped_sum
+from mdgan.privacy.planted import Planted, flat
 from mdgan.privacy.random_stream import bound_to, normal, random_state, step_key, uniform
 
 
@@ -208,7 +209,9 @@ class PoissonHalf:
         seen = real.of(augmentation(real.images)) if len(real) else real
         total, losses = clipped_sum(model, rules, seen, self._clip)
         weights = dict(model.named_parameters())
-        others = None if self._canaries is None else self._add_canaries(self._canaries, total)
+        if self._canaries is not None:
+            planted = Planted(model, rules, augmentation, real, self._clip)
+            others = self._add_canaries(self._canaries, total, planted)
         scale = self._noise * self._clip
         drawn = self._noises(total.values()) if scale else None
         first = 0
@@ -218,15 +221,17 @@ class PoissonHalf:
                 summed.add_(own.to(summed.device, summed.dtype), alpha=scale)
                 first += summed.numel()
             weights[name].grad = summed.div_(self._expected)
-        if self._canaries is not None and others is not None:
-            self._canaries.watch(_flat(total.values()) * self._expected, others)
+        if self._canaries is not None:
+            self._canaries.watch(flat(total.values()) * self._expected, others, planted)
         return losses / self._expected
 
-    def _add_canaries(self, canaries: Canaries, total: Mapping[str, Tensor]) -> Tensor:
+    def _add_canaries(
+        self, canaries: Canaries, total: Mapping[str, Tensor], planted: Planted
+    ) -> Tensor:
         """Adds those that are drawn; returns the sum without them, float64 [d]."""
-        others = _flat(total.values())
+        others = flat(total.values())
         changed = others.clone()
-        canaries.add_to(changed, self._steps.key("canaries"))
+        canaries.add_to(changed, self._steps.key("canaries"), planted)
         pieces = torch.split(changed, [each.numel() for each in total.values()])
         for each, piece in zip(total.values(), pieces, strict=True):
             each.copy_(piece.view_as(each))
@@ -235,11 +240,6 @@ class PoissonHalf:
     def _noises(self, addends: Collection[Tensor]) -> Tensor:
         key = bound_to(self._steps.key("noise"), addends)
         return normal(key, sum(addend.numel() for addend in addends))
-
-
-def _flat(tensors: Iterable[Tensor]) -> Tensor:
-    """As one vector, float64 [d], on the CPU."""
-    return torch.cat([each.detach().double().flatten().cpu() for each in tensors])
 
 
 def rate_of(batch_size: int, num_samples: int) -> float:

@@ -159,7 +159,8 @@ class Bound(Struct, frozen=True, kw_only=True):
     """What canaries say of a run's own ε.
 
     Attributes:
-        canaries: m, of all workers.
+        kind: of the canaries that say most: `gradients` or planted `samples`.
+        canaries: m, of this kind, of all workers.
         guesses: r, of how many the attacker guessed whether they were among the samples.
         right: v, how many guesses were right.
         delta: δ.
@@ -168,6 +169,7 @@ class Bound(Struct, frozen=True, kw_only=True):
         stated: what the run states.
     """
 
+    kind: str
     canaries: Count
     guesses: Count
     right: Count

@@ -321,7 +321,7 @@ def test_a_run_that_does_as_it_says_is_not_contradicted_and_keeps_its_coins_to_i
     assert found is not None
     assert found.bound is not None
     assert found.bound.epsilon <= found.bound.stated == 1.5
-    assert f"by 300 canaries: {found.bound}" in result.output
+    assert f"canaries ({found.bound.kind}): {found.bound}" in result.output
     assert "IS WRONG" not in result.output
     told = b"".join(
         file.read_bytes()

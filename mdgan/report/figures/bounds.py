@@ -11,7 +11,8 @@ from mdgan.report.figures.style import COLOURS, SOFT
 from mdgan.report.numbers.subject import Subject
 
 _LEAST, _STATED = "at least, by canaries", "at most, stated"
-_HEADER = ("run", "canaries", "guesses", "right", "ε at least", "with confidence", "ε stated")
+_HEADER = ("run", "canaries", "kind", "guesses", "right", "ε at least", "with confidence",
+           "ε stated")  # fmt: skip
 
 
 def of_run(subject: Subject) -> Bound | None:
@@ -23,7 +24,8 @@ def from_below(found: Sequence[tuple[Subject, Bound]]) -> Picture:
     """Two bars each run: what its ε is at least, and at most."""
     rows: list[Row] = [
         (
-            *(subject.label, f"{bound.canaries:,}", f"{bound.guesses:,}", f"{bound.right:,}"),
+            *(subject.label, f"{bound.canaries:,}", bound.kind),
+            *(f"{bound.guesses:,}", f"{bound.right:,}"),
             *(f"{bound.epsilon:.2f}", f"{100 * bound.confidence:.0f} %", f"{bound.stated:.3g}"),
         )
         for subject, bound in found

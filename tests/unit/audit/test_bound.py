@@ -1,13 +1,14 @@
 """Lower bounds on ε: the theorem computed another way, and mechanisms whose ε is known."""
 
 from fractions import Fraction
-from math import comb, exp, inf, log, sqrt
+from math import comb, exp, log
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from mdgan.audit.bound import bound, epsilon_at_least, p_value
+from mdgan.audit.bound import Game, bound, epsilon_at_least, p_value
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,10 @@ def test_a_larger_delta_gives_a_smaller_bound() -> None:
     assert found[0] > found[-1] > 1
 
 
+def game(coins: np.ndarray[Any, Any], scores: np.ndarray[Any, Any]) -> Game:
+    return Game("gradients", coins.tolist(), scores.tolist())
+
+
 def too_high(bounds: list[float], epsilon: float) -> None:
     """Fails if bounds exceed the true ε more often than in 5 % of repetitions."""
     over = sum(each > epsilon for each in bounds)
@@ -71,7 +76,7 @@ def test_randomized_response_is_contradicted_in_5_percent_of_repetitions_at_most
         coins = random.random(400) < 0.5
         told = coins ^ (random.random(400) < 1 / (1 + exp(epsilon)))
         scores = np.where(told, 1.0, -1.0) * (1 + random.random(400))
-        found.append(bound(coins.tolist(), scores.tolist(), 0.0, epsilon).epsilon)
+        found.append(bound([game(coins, scores)], 0.0, epsilon).epsilon)
     too_high(found, epsilon)
     assert np.mean(found) > 0.6 * epsilon - 0.2
 
@@ -97,7 +102,7 @@ def test_the_gaussian_mechanism_is_contradicted_in_5_percent_of_repetitions_at_m
         coins = random.random(400) < 0.5
         seen = coins + deviation * random.standard_normal(400)
         scores = (2 * seen - 1) / (2 * deviation**2)
-        found.append(bound(coins.tolist(), scores.tolist(), delta, epsilon).epsilon)
+        found.append(bound([game(coins, scores)], delta, epsilon).epsilon)
     too_high(found, epsilon)
 
 
@@ -106,9 +111,11 @@ def test_noise_that_is_smaller_than_it_says_is_contradicted() -> None:
     coins = random.random(1000) < 0.5
     seen = coins + 0.3 * random.standard_normal(1000)
     stated = epsilon_of_gaussian(3.0, delta)
-    found = bound(coins.tolist(), (2 * seen - 1).tolist(), delta, stated)
+    found = bound([game(coins, 2 * seen - 1)], delta, stated)
     assert found.contradicts
     assert str(found) == f"ε ≥ {found.epsilon:.2f} (95 %), stated ≤ {stated:.3g}"
-    honest = bound(coins.tolist(), random.standard_normal(1000).tolist(), delta, stated)
-    assert not honest.contradicts
-    assert honest.epsilon < sqrt(stated) < inf
+    blind = game(coins, random.standard_normal(1000))
+    assert not bound([blind], delta, stated).contradicts
+    both = bound([blind, game(coins, 2 * seen - 1)._replace(kind="samples")], delta, stated)
+    assert both.kind == "samples"
+    assert stated < both.epsilon < found.epsilon, "each of two bounds is surer than one alone"

@@ -1,5 +1,6 @@
 """Learners on a few samples, whose real halves are drawn by Poisson sampling."""
 
+from collections.abc import Callable
 from math import inf
 
 import torch
@@ -47,6 +48,7 @@ def make_worker(
     noise: float = 0.0,
     steps: Steps | None = None,
     canaries: Canaries | None = None,
+    model: Callable[[], nn.Module] = make_model,
 ) -> Worker:
     half = PoissonHalf(
         shard,
@@ -58,7 +60,7 @@ def make_worker(
         canaries=canaries,
     )
     settings = TrainingSettings(batch_size=batch_size)
-    return make_discriminator_learner(Worker, 1, make_model, settings, half, CPU, real_half=half)
+    return make_discriminator_learner(Worker, 1, model, settings, half, CPU, real_half=half)
 
 
 def real_gradient(worker: Worker) -> Tensor:

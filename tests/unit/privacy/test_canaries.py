@@ -6,16 +6,23 @@ from collections.abc import Callable
 from math import floor, log2, pi
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from mdgan.audit.bound import bound
+from mdgan.audit.bound import Game, bound
 from mdgan.errors import BadInput
+from mdgan.gan.augmentation import Augmentation
+from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.labels import Samples
+from mdgan.privacy import planted, real_half
 from mdgan.privacy.budget import make_half, open_budget
 from mdgan.privacy.canaries import Canaries, most_canaries, read_watched, width_of
+from mdgan.privacy.per_sample import clipped_sum
+from mdgan.privacy.planted import Planted
 from mdgan.privacy.random_stream import step_key
 from mdgan.privacy.real_half import PoissonHalf
 from mdgan.privacy.settings import PrivacySettings
@@ -80,7 +87,7 @@ def audited(
     share: int = 50,
 ) -> Bound:
     """Plays steps of DP-SGD, which release single-precision gradients, and bounds their ε."""
-    canaries = Canaries(number, rate, clip, sigma, lattice)
+    canaries = Canaries(number, rate, clip, sigma, lattice=lattice)
     random = np.random.default_rng(seed)
     for step in range(steps):
         others = torch.from_numpy(random.standard_normal(NUM_WEIGHTS)).mul(0.3).float().double()
@@ -95,7 +102,7 @@ def audited(
         canaries.taken()
     found = canaries.watched
     assert found.steps == steps
-    return bound(found.coins, found.scores, 1e-5, 0.0)
+    return bound([Game("gradients", found.coins, found.scores)], 1e-5, 0.0)
 
 
 SMALL = 0.8
@@ -250,3 +257,51 @@ def test_a_worker_draws_them_and_watches_what_it_puts_in_place() -> None:
     assert (found - plain).abs().max() > 0.1
     scores = torch.tensor(canaries.watched.scores)
     assert (scores > 0).tolist() == canaries.watched.coins
+
+
+def without_dropout() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 64), nn.LeakyReLU(0.2), nn.Linear(64, 1))
+
+
+def planted_game(clip: float, noise: float, steps: int) -> Bound:
+    """The bound by planted samples of a worker that takes some steps."""
+    canaries = Canaries(60, 0.5, clip, noise, num_planted=60)
+    worker = make_worker(
+        make_shard(10), clip=clip, noise=noise, canaries=canaries, model=without_dropout
+    )
+    for _ in range(steps):
+        real_gradient(worker)
+        assert worker.real_half is not None
+        worker.real_half.taken()
+        worker.drop_real_half()
+    found = canaries.watched
+    assert (found.planted, found.steps) == (60, steps)
+    return bound([Game("samples", found.coins, found.scores)], 1e-4, 0.0)
+
+
+@pytest.mark.usefixtures("same_coins")
+def test_planted_samples_tell_when_gradients_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert planted_game(0.02, 20.0, 20).epsilon < SMALL
+    assert planted_game(0.02, 0.1, 20).epsilon > SMALL, "with little noise they are found"
+
+    def uncut(model: nn.Module, rules: Rules, real: Samples, clip: float) -> Any:
+        return clipped_sum(model, rules, real, 1e9)
+
+    monkeypatch.setattr(real_half, "clipped_sum", uncut)
+    monkeypatch.setattr(planted, "clipped_sum", uncut)
+    assert planted_game(0.02, 20.0, 20).epsilon > SMALL
+
+
+def test_what_planted_samples_leave_in_a_discriminator_does_not_tell_who_was_drawn() -> None:
+    states = []
+    for places in ([], [0, 2]):
+        torch.manual_seed(0)
+        layer = nn.utils.parametrizations.spectral_norm(nn.Linear(16, 1))
+        model = nn.Sequential(nn.Flatten(), layer).train()
+        rules = make_worker(make_shard(5)).rules
+        like = make_shard(1).taken(torch.arange(1)).without_labels()
+        some = Planted(model, rules, Augmentation(None), like, 1.0)
+        some.summed(torch.tensor(places, dtype=torch.int64))
+        assert some.directions(3).norm(dim=1).max() <= 1 + 1e-6
+        states.append(torch.cat([each.flatten() for each in model.state_dict().values()]))
+    assert torch.equal(*states)
