@@ -221,7 +221,8 @@ class Canaries:
         inverse = torch.linalg.pinv((directions @ directions.T).double(), hermitian=True)
         seen = inverse @ (directions @ noisy).double()
         variance = self._deviation**2 * inverse.diagonal()
-        return (2 * seen - 1) / (2 * variance)
+        ratio: Tensor = (2 * seen - 1) / (2 * variance)
+        return ratio
 
     def taken(self) -> None:
         """The step that was watched last leaves the worker; one that is undone counts nothing."""
