@@ -99,6 +99,8 @@ def audit_run(
         bound=_bound(path, target, left_out),
         left_out=left_out,
     )
+    if found.bound is not None and found.bound.contradicts:
+        _log.warning("warning: %s: the stated ε is wrong: %s", path, found.bound)
     try:
         _write(path, found, pictures)
     except OSError as error:

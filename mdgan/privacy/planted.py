@@ -77,5 +77,6 @@ class Planted:
                 self.model, self.rules, self._samples(torch.arange(number))
             )
         gradients = torch.cat([each.detach().flatten(1).cpu() for each in found.values()], dim=1)
+        gradients = gradients.nan_to_num(0.0, 0.0, 0.0)  # as in a clipped sum
         norms = gradients.square().sum(1, keepdim=True).sqrt()
         return self.clip / norms.clamp(min=self.clip) * gradients
