@@ -99,8 +99,6 @@ def audit_run(
         bound=_bound(path, target, left_out),
         left_out=left_out,
     )
-    if found.bound is not None and found.bound.contradicts:
-        _log.warning("warning: %s: the stated ε is wrong: %s", path, found.bound)
     try:
         _write(path, found, pictures)
     except OSError as error:
@@ -123,6 +121,8 @@ def _bound(path: Path, target: Target, left_out: dict[str, str]) -> Bound | None
             f"no canaries lie in {path / CANARIES}; train with --audit-canaries, or copy the files "
             "of its hosts there"
         )
+    elif found.contradicts:
+        _log.warning("warning: %s: the stated ε is wrong: %s", path, found)
     return found
 
 
