@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mdgan.audit.separation import separate
+from mdgan.audit.separation import exchanges, separate_alike
 from mdgan.gan.randomness import generator_for
 from mdgan.records.audit import Copying
 
@@ -21,12 +21,16 @@ class Space(NamedTuple):
         generated: float64 [n, d].
         trained: those that were trained on, float64 [m, d].
         held_out: others, float64 [h, d].
+        classes: of those that were trained on, int64 [m].
+        other_classes: of the others, int64 [h].
     """
 
     name: str
     generated: Tensor
     trained: Tensor
     held_out: Tensor
+    classes: Tensor
+    other_classes: Tensor
 
 
 def nearest(points: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
@@ -43,33 +47,65 @@ def nearest(points: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([f.values for f in found]), torch.cat([f.indices for f in found])
 
 
-def copying(space: Space, seed: int) -> Copying:
+def copying(space: Space, seed: int) -> Copying | None:
     """What distances to generated samples tell of the samples that were trained on.
 
     Membership as Chen et al. 2020 ("GAN-Leaks", section 4.2, the attacker that only draws samples):
     the nearer a sample is to what is generated, the likelier it was trained on. Copying as the
     ratio of a generated sample's distances to the nearest sample trained on and to the nearest
-    held-out one, among equally many of both.
+    held-out one, among equally many of both in each class. A generator that makes some classes
+    alone, or better, is accused of nothing.
 
     Args:
         space: the samples.
-        seed: decides with which of the samples trained on held-out ones are compared.
+        seed: decides which samples trained on are compared with which held-out ones.
+
+    Returns:
+        None if both have no class in common.
     """
     of_trained, _ = nearest(space.trained, space.generated)
     of_held_out, _ = nearest(space.held_out, space.generated)
-    order = torch.randperm(len(space.trained), generator=generator_for(seed, "copying"))
-    most = min(len(space.trained), len(space.held_out))
-    held = torch.randperm(len(space.held_out), generator=generator_for(seed, "copied from"))
+    membership = separate_alike(-of_trained, space.classes, -of_held_out, space.other_classes)
+    if membership is None:
+        return None
+    trained, held_out = _equally_many(space.classes, space.other_classes, seed)
     asked = space.generated[:_MOST_ASKED]
-    to_trained, _ = nearest(asked, space.trained[order[:most]])
-    to_held_out, _ = nearest(asked, space.held_out[held[:most]])
-    nearer = (to_trained < to_held_out).double() + 0.5 * (to_trained == to_held_out).double()
+    distances = torch.cdist(asked, torch.cat([space.trained[trained], space.held_out[held_out]]))
+    classes = space.classes[trained].repeat(2)
+    as_it_is = torch.arange(len(classes)) < len(trained)
+    to_trained, to_held_out = _to_both(distances, as_it_is)
+    some = next(exchanges(classes, torch.bincount(classes) // 2))
     return Copying(
         space=space.name,
-        membership=separate(-of_trained, -of_held_out),
+        membership=membership,
         ratio=float(_ratio(to_trained, to_held_out).median()),
-        nearer=float(nearer.mean()),
+        nearer=_nearer(to_trained, to_held_out),
+        error=float(torch.tensor([_nearer(*_to_both(distances, each)) for each in some]).std()),
     )
+
+
+def _to_both(distances: Tensor, is_trained: Tensor) -> tuple[Tensor, Tensor]:
+    """The distances of points to the nearest of some samples, and to the nearest of the others."""
+    return distances[:, is_trained].amin(1), distances[:, ~is_trained].amin(1)
+
+
+def _nearer(to_trained: Tensor, to_held_out: Tensor) -> float:
+    nearer = (to_trained < to_held_out).double() + 0.5 * (to_trained == to_held_out).double()
+    return float(nearer.mean())
+
+
+def _equally_many(classes: Tensor, other_classes: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+    """Places of as many samples of each class, drawn at random, among both."""
+    order = torch.randperm(len(classes), generator=generator_for(seed, "copying"))
+    other_order = torch.randperm(len(other_classes), generator=generator_for(seed, "copied from"))
+    chosen, other_chosen = [], []
+    for each in range(int(classes.max()) + 1):
+        own = order[classes[order] == each]
+        other = other_order[other_classes[other_order] == each]
+        most = min(len(own), len(other))
+        chosen.append(own[:most])
+        other_chosen.append(other[:most])
+    return torch.cat(chosen), torch.cat(other_chosen)
 
 
 def most_suspicious(space: Space, number: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -60,7 +60,7 @@ def judge(
     Returns:
         What was found, or why nothing was.
     """
-    everything = _together([*shards.values(), held_out])
+    everything = together([*shards.values(), held_out])
     found = logits(discriminator, everything)
     if not bool(found.isfinite().all()):
         return "its logits are not finite"
@@ -83,7 +83,8 @@ def judge(
     )
 
 
-def _together(parts: Sequence[Samples]) -> Samples:
+def together(parts: Sequence[Samples]) -> Samples:
+    """The samples of all parts, in their order; at least one."""
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.and_then(part)

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -10,8 +10,9 @@ from msgspec import to_builtins
 from torch import Tensor
 
 from mdgan.audit.answers import invert_all
+from mdgan.audit.bound import bound_of_run
 from mdgan.audit.distances import Space, copying, most_suspicious
-from mdgan.audit.membership import judge_all
+from mdgan.audit.membership import judge_all, together
 from mdgan.audit.target import Target, load_target
 from mdgan.errors import BadInput, cannot_write
 from mdgan.gan.sampling import sample_pieces
@@ -20,13 +21,24 @@ from mdgan.launch import machine
 from mdgan.launch.privacy import has_budgets
 from mdgan.metrics.extractor import Extractor
 from mdgan.observe.grid import grid_png
-from mdgan.records.audit import AUDIT_FILE, NEIGHBOURS, PICTURES, Audit, Copying, Inversion
+from mdgan.privacy.canaries import CANARIES
+from mdgan.privacy.settings import PrivacySettings
+from mdgan.records.audit import (
+    AUDIT_FILE,
+    NEIGHBOURS,
+    PICTURES,
+    Audit,
+    Bound,
+    Copying,
+    Inversion,
+)
 from mdgan.storage.whole_file import make_folder, write_whole
 
 _log = logging.getLogger(__name__)
 
 _SHOWN = 10
 FEATURES, PIXELS = "features", "pixels"
+_FROM_BELOW = "ε from below"
 _NO_STATES = (
     "no state of a worker lies in {path}/checkpoints; train with --checkpoint-to-server, or copy "
     "the checkpoints of its hosts there"
@@ -62,7 +74,7 @@ def audit_run(
     _tell("attacking discriminators")
     judged = judge_all(target, left_out)
     extractor = _extractor(target, changes, left_out)
-    generator, pictures = _attack_generator(target, extractor, num_samples, seed)
+    generator, pictures = _attack_generator(target, extractor, num_samples, seed, left_out)
     inversions: list[Inversion] = []
     if not steps:
         left_out["updates and feedback"] = "--steps 0"
@@ -84,6 +96,7 @@ def audit_run(
         generator=generator,
         inversions=inversions,
         epsilon=target.recorded.epsilon,
+        bound=_bound(path, target, left_out),
         left_out=left_out,
     )
     try:
@@ -104,6 +117,26 @@ def _extractor(
         return None
 
 
+def _bound(path: Path, target: Target, left_out: dict[str, str]) -> Bound | None:
+    """What canaries say of ε, if the run had some."""
+    settings = target.settings
+    if not isinstance(settings, PrivacySettings) or settings.dp_delta is None:
+        return None
+    stated = settings.dp_epsilon or max(target.recorded.epsilon.values(), default=None)
+    if stated is None:
+        left_out[_FROM_BELOW] = "the run has told no ε that could be compared"
+        return None
+    found = bound_of_run(path, settings.dp_delta, stated)
+    if found is None:
+        left_out[_FROM_BELOW] = (
+            f"no canaries lie in {path / CANARIES}; train with --audit-canaries, or copy the files "
+            "of its hosts there"
+        )
+    elif found.contradicts:
+        _log.warning("warning: %s: the stated ε is wrong: %s", path, found)
+    return found
+
+
 def _tell(what: str) -> None:
     _log.info("%s …", what, extra={"shown": "doing"})
 
@@ -117,7 +150,11 @@ def _write(path: Path, found: Audit, pictures: Mapping[str, bytes]) -> None:
 
 
 def _attack_generator(
-    target: Target, extractor: Extractor | None, num_samples: int, seed: int
+    target: Target,
+    extractor: Extractor | None,
+    num_samples: int,
+    seed: int,
+    left_out: dict[str, str],
 ) -> tuple[list[Copying], dict[str, bytes]]:
     """Attacks by distances, and the picture of the most suspicious samples."""
     trained = target.trained
@@ -125,13 +162,23 @@ def _attack_generator(
     labels = trained.labels(num_samples)
     pieces = sample_pieces(trained.generator, num_samples, trained.models.z_dim, seed, labels)
     generated = torch.cat(list(pieces))
-    own = torch.cat([target.samples_of(worker).images for worker in target.holdings])
-    images = generated, own, target.held_out.images
-    spaces = [Space(PIXELS, *(each.flatten(1).double() for each in images))]
+    own = together([target.samples_of(worker) for worker in target.holdings])
+    images = generated, own.images, target.held_out.images
+    classes, other_classes = own.labels, target.held_out.labels
+    assert classes is not None
+    assert other_classes is not None
+
+    def space(name: str, points: Callable[[Tensor], Tensor]) -> Space:
+        made, trained_on, held_out = map(points, images)
+        return Space(name, made, trained_on, held_out, classes, other_classes)
+
+    spaces = [space(PIXELS, lambda each: each.flatten(1).double())]
     if extractor is not None:
-        spaces.insert(0, Space(FEATURES, *(extractor(each).values for each in images)))
+        spaces.insert(0, space(FEATURES, lambda each: extractor(each).values))
     _tell("looking for copies")
-    found = [copying(space, seed) for space in spaces]
+    found = [copied for space in spaces if (copied := copying(space, seed)) is not None]
+    if not found:
+        left_out["generator"] = "no held-out sample is of the classes that it was trained on"
     chosen = most_suspicious(spaces[0], _SHOWN)
     rows: list[Tensor] = [each[places] for each, places in zip(images, chosen, strict=True)]
     return found, {NEIGHBOURS: grid_png(torch.cat(rows), len(chosen[0]))}

@@ -1,14 +1,19 @@
 """How well scores tell samples that were trained on from others: the ROC curve, by scikit-learn."""
 
+from collections.abc import Iterator
 from math import sqrt
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
-from mdgan.records.audit import FALSE_POSITIVES, Separation
+from mdgan.gan.randomness import generator_for
+from mdgan.records.audit import FALSE_ALARMS, Found, Separation
 from mdgan.records.values import chosen_evenly
 
 _MOST_POINTS = 200
+_CONFIDENCE = 0.95
+_EXCHANGES, _AT_ONCE = 200, 20
 
 
 def separate(members: Tensor, others: Tensor, weights: Tensor | None = None) -> Separation:
@@ -25,7 +30,7 @@ def separate(members: Tensor, others: Tensor, weights: Tensor | None = None) -> 
     """
     from sklearn.metrics import auc, roc_curve  # takes a second to import
 
-    own = torch.ones(len(others)) if weights is None else weights
+    own = torch.ones(len(others), dtype=torch.float64) if weights is None else weights.double()
     false, true, _ = roc_curve(
         torch.cat([torch.ones(len(members)), torch.zeros(len(others))]).numpy(),
         torch.cat([members, others]).double().numpy(),
@@ -33,16 +38,20 @@ def separate(members: Tensor, others: Tensor, weights: Tensor | None = None) -> 
         drop_intermediate=False,
     )
     area = min(max(float(auc(false, true)), 0.0), 1.0)
-    effective = float(own.sum() ** 2 / own.square().sum())
     points = zip(false.tolist(), true.tolist(), strict=True)
     return Separation(
         members=len(members),
         others=int((own > 0).sum()),
         auc=area,
-        error=_standard_error(area, len(members), effective),
-        tpr=float(true[false <= FALSE_POSITIVES].max()),
+        error=_standard_error(area, len(members), _worth(own)),
+        found=_found(members.double(), others.double(), own),
         curve=[(min(x, 1.0), min(y, 1.0)) for x, y in chosen_evenly(list(points), _MOST_POINTS)],
     )
+
+
+def _worth(weights: Tensor) -> float:
+    """How many equal ones some weights are worth."""
+    return float(weights.sum() ** 2 / weights.square().sum().clamp(min=1e-300))
 
 
 def _standard_error(area: float, members: float, others: float) -> float:
@@ -56,13 +65,58 @@ def _standard_error(area: float, members: float, others: float) -> float:
     return min(1.0, sqrt(max(variance, 0.0)))
 
 
+def _found(members: Tensor, others: Tensor, weights: Tensor) -> list[Found]:
+    """Members found at few false alarms; one half of the others chooses the threshold."""
+    there = (weights > 0).nonzero().squeeze(1)
+    mixed = there[torch.randperm(len(there), generator=generator_for(0, "thresholds"))]
+    choosing, judging = mixed.tensor_split(2)
+    if not len(choosing) or not len(judging):
+        return []
+    scores, order = others[choosing].sort(descending=True)
+    of_one = 1 / _worth(weights[choosing])
+    above = weights[choosing][order].cumsum(0) / weights[choosing].sum()
+    found = []
+    for alarms in FALSE_ALARMS:
+        # The next other one counts as well: with k of n above, it is above in (k + 1) / (n + 1).
+        fits = (above + of_one) / (1 + of_one) <= alarms
+        number = int(fits.sum())
+        if of_one / (1 + of_one) > alarms:
+            continue
+        threshold = scores[number]
+        share = float((members > threshold).double().mean())
+        worth = _worth(weights[judging])
+        taken = weights[judging][others[judging] > threshold].sum() / weights[judging].sum()
+        found.append(
+            Found(
+                alarms=alarms,
+                share=share,
+                interval=_interval(share * len(members), len(members)),
+                real_alarms=_interval(float(taken) * worth, worth),
+            )
+        )
+    return found
+
+
+def _interval(successes: float, trials: float) -> tuple[float, float]:
+    """Clopper and Pearson 1934."""
+    from scipy.stats import beta  # takes a second to import
+
+    outside = (1 - _CONFIDENCE) / 2
+    failures = max(trials - successes, 0.0)
+    low = float(beta.ppf(outside, successes, failures + 1)) if successes > 0 else 0.0
+    high = float(beta.ppf(1 - outside, successes + 1, failures)) if failures > 0 else 1.0
+    return low, high
+
+
 def separate_alike(
     members: Tensor, classes: Tensor, others: Tensor, other_classes: Tensor
 ) -> Separation | None:
     """`separate`, where the others count so that classes are as frequent as among the members.
 
-    A worker may hold few classes. A discriminator that knows nothing but which classes these are
-    would else seem to know its samples. Members of classes that no other has are left out.
+    A worker may hold few classes. An attack that knows nothing but which classes these are would
+    else seem to know its samples. Members of classes that no other has are left out. What the AUC
+    would be if the attacked model had seen none of the samples is found by exchanging members and
+    others at random within their classes.
 
     Args:
         members: scores, float [m].
@@ -79,4 +133,58 @@ def separate_alike(
     num_classes = int(torch.cat([classes, other_classes]).max()) + 1
     wanted = torch.bincount(classes[known], minlength=num_classes)
     there = torch.bincount(other_classes, minlength=num_classes).clamp(min=1)
-    return separate(members[known], others, (wanted / there)[other_classes])
+    found = separate(members[known], others, (wanted / there)[other_classes])
+    areas = _exchanged(
+        torch.cat([members[known], others]).double(),
+        torch.cat([classes[known], other_classes]),
+        wanted,
+        wanted.double() / there,
+    )
+    return replace(
+        found,
+        error=float(areas.std()),
+        chance=float(areas.mean()),
+        place=(1 + int((areas >= found.auc).sum())) / (1 + len(areas)),
+    )
+
+
+def _exchanged(scores: Tensor, classes: Tensor, members: Tensor, weights: Tensor) -> Tensor:
+    """AUCs when members and others change places at random within their classes.
+
+    Args:
+        scores: of all, float64 [n].
+        classes: of all, int64 [n].
+        members: how many each class has, int64 [classes].
+        weights: of the others of each class, float64 [classes].
+    """
+    levels, level = torch.unique(scores, return_inverse=True)
+    found = []
+    for is_member in exchanges(classes, members):
+        of_members, of_others = torch.zeros(2, len(is_member), len(levels), dtype=torch.float64)
+        of_all = level.expand_as(is_member)
+        of_members.scatter_add_(1, of_all, is_member.double())
+        of_others.scatter_add_(1, of_all, torch.where(is_member, 0.0, weights[classes]))
+        below = of_others.cumsum(1) - of_others / 2
+        found.append((of_members * below).sum(1) / (of_members.sum(1) * of_others.sum(1)))
+    return torch.cat(found)
+
+
+def exchanges(classes: Tensor, members: Tensor) -> Iterator[Tensor]:
+    """Draws which samples are members, at random within their classes; always the same draws.
+
+    Args:
+        classes: of all samples, int64 [n].
+        members: how many of each class are, int64 [classes].
+
+    Yields:
+        Some draws, bool [some, n].
+    """
+    random = generator_for(0, "exchanges")
+    ends = torch.bincount(classes, minlength=len(members)).cumsum(0)
+    begins = torch.cat([ends.new_zeros(1), ends[:-1]])
+    for _ in range(0, _EXCHANGES, _AT_ONCE):
+        mixed = torch.rand(_AT_ONCE, len(classes), generator=random, dtype=torch.float64)
+        order = (mixed + classes).argsort(dim=1)  # by class, and at random in each
+        own = classes[order]
+        is_member = torch.arange(len(classes)) - begins[own] < members[own]
+        yield torch.empty_like(is_member).scatter_(1, order, is_member)

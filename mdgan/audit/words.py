@@ -1,30 +1,30 @@
 """What an audit found, for the terminal."""
 
 from mdgan.observe.text_table import text_table
-from mdgan.records.audit import Audit, Separation
+from mdgan.records.audit import FOUND_AT, Audit, Bound, Separation
 from mdgan.records.values import said, said_list
 
 _MOST_ROWS = 20
 _HEADINGS = (
     *("attack", "against samples of", "members / others", "AUC", "±"),
-    "found at 1 % false alarms",
+    *FOUND_AT,
 )
 
 
 def audit_in_words(found: Audit) -> str:
     """Tables of an audit, without a last line break."""
     at = "" if found.checkpoint is None else f", discriminators of iteration {found.checkpoint}"
-    lines = [
+    lines = [_loud(found.bound)] if found.bound and found.bound.contradicts else []
+    lines += [
         f"generator of iteration {found.iteration}{at}; AUC 0.5 is guessing, 1 is certainty",
-        text_table(_membership(found), _HEADINGS, right=(3, 4, 5), indent=2),
+        text_table(_membership(found), _HEADINGS, right=(3, 4, 5, 6), indent=2),
     ]
     hidden = len(found.discriminators) - _MOST_ROWS
     if hidden > 0:
         lines.append(f"  … and {hidden} more discriminators, which audit.json has")
     lines.append("does the generator copy?")
     rows = [
-        (f"by {copy.space}", said(copy.ratio), f"{100 * copy.nearer:.0f} %")
-        for copy in found.generator
+        (f"by {copy.space}", said(copy.ratio), copy.nearer_in_words()) for copy in found.generator
     ]
     headings = ("distance", "trained on / held out", "nearer to one trained on")
     lines.append(text_table(rows, headings, right=(1, 2), indent=2))
@@ -34,8 +34,17 @@ def audit_in_words(found: Audit) -> str:
     if found.epsilon:
         worst = max(found.epsilon.values())
         lines.append(f"differential privacy: ε = {said(worst)} at most is spent")
+    if found.bound:
+        lines.append(f"by {found.bound.canaries:,} canaries ({found.bound.kind}): {found.bound}")
     lines += [f"left out: {what}: {why}" for what, why in found.left_out.items()]
     return "\n".join(lines)
+
+
+def _loud(bound: Bound) -> str:
+    return (
+        f"THE STATED ε IS WRONG: {bound}. An attacker guessed {bound.right:,} of {bound.guesses:,} "
+        "canaries right. Do not pass on what this run made of private data"
+    )
 
 
 def _membership(found: Audit) -> list[tuple[str, ...]]:
@@ -58,7 +67,7 @@ def _numbers(found: Separation) -> tuple[str, ...]:
         f"{found.members:,} / {found.others:,}",
         f"{found.auc:.3f}",
         f"{found.error:.3f}",
-        f"{100 * found.tpr:.1f} %",
+        *found.found_in_words(),
     )
 
 

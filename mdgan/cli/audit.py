@@ -33,9 +33,10 @@ def audit(
     """Attack RUN, the --out folder of a finished run, as an insider could, and say how far it led.
 
     Who was trained on, by the discriminators in RUN's newest checkpoint and by the generator? Does
-    the generator copy? What does a single update or feedback tell of its batch? Needs, on this
-    machine, the samples that workers trained on and some that they did not. RUN gets audit.json,
-    pictures, and a section in its report.
+    the generator copy? What does a single update or feedback tell of its batch? And of a run with
+    --audit-canaries, how large is its epsilon at least? Needs, on this machine, the samples that
+    workers trained on and some that they did not. RUN gets audit.json, pictures, and a section in
+    its report.
     """
     prepare_environment(many_processes=True)
     from msgspec import json, to_builtins

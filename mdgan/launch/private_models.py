@@ -5,13 +5,14 @@ from torch import nn
 
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput, reason_of
-from mdgan.gan.build import Models, build_model
+from mdgan.gan.build import Models, build_model, num_parameters
 from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.labels import Samples, num_classes_of
 from mdgan.gan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from mdgan.gan.randomness import RandomState
 from mdgan.models.check import compares_samples
 from mdgan.models.minibatch_discrimination import MinibatchDiscrimination
+from mdgan.privacy.canaries import most_canaries
 from mdgan.privacy.per_sample import per_sample_gradients, still
 from mdgan.privacy.settings import PrivacySettings
 
@@ -47,6 +48,12 @@ def check_discriminator(settings: RunSettings, models: Models) -> None:
             "replace the layer that does"
         )
     _check_gradients(asked, settings, model, models)
+    most = most_canaries(num_weights := num_parameters(model))
+    if settings.audit_canaries > most:
+        raise BadInput(
+            f"--audit-canaries {settings.audit_canaries}: the discriminator of {source} has "
+            f"{num_weights:,} weights, enough for {most:,}; give at most that"
+        )
 
 
 def _check_gradients(

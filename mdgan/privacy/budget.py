@@ -12,6 +12,7 @@ from torch import Tensor
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import derive_seed
 from mdgan.privacy.accountant import Charge, Past, epsilon_of
+from mdgan.privacy.canaries import Canaries, num_planted
 from mdgan.privacy.clients import Round
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger import BLOCK, IN_USE, Known, Ledger, Plan, most_steps
@@ -44,6 +45,9 @@ class Budget:
         plan: what may be spent.
         before: how many steps of the plan were taken before.
         earlier: what the samples have been through before the plan.
+
+    Attributes:
+        canaries: that are drawn beside the samples, if the user wants some.
     """
 
     def __init__(
@@ -63,6 +67,13 @@ class Budget:
         self._count = 0
         self._told = (-1, 0.0)
         self._due = 0.0
+        number = settings.audit_canaries
+        planted = num_planted(number)
+        self.canaries = (
+            Canaries(number, plan.rate, settings.clip, plan.noise, num_planted=planted)
+            if number
+            else None
+        )
 
     @property
     def noise(self) -> float:
@@ -147,6 +158,8 @@ class Budget:
 
     def close(self) -> None:
         """The process ends in order."""
+        if self.canaries is not None:
+            self.canaries.close()
         if isinstance(self._steps, Ledger):
             self._steps.close()
 
@@ -175,6 +188,7 @@ def make_half(
         noise=noise,
         tells_loss=settings.tells("losses"),
         num_public=settings.public_samples(len(shard)) if settings.hides_samples else None,
+        canaries=None if budget is None else budget.canaries,
     )
 
 

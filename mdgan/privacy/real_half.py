@@ -20,8 +20,10 @@ from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.labels import Samples, call
 from mdgan.gan.losses import as_verdict
 from mdgan.gan.regularizers import r1_penalty
+from mdgan.privacy.canaries import Canaries
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.per_sample import clipped_sum
+from mdgan.privacy.planted import Planted
 from mdgan.privacy.random_stream import random_state, step_key, uniform
 
 _DEVIATIONS = 1.0
@@ -113,6 +115,7 @@ class PoissonHalf:
         noise: σ.
         tells_loss: whether Ã of the batch may be told.
         num_public: n̂, how many samples there are said to be, at least as many; None: the number.
+        canaries: are drawn as samples are, and watch what is released.
     """
 
     def __init__(
@@ -125,6 +128,7 @@ class PoissonHalf:
         noise: float,
         tells_loss: bool,
         num_public: int | None = None,
+        canaries: Canaries | None = None,
     ) -> None:
         self._owned = owned
         self._steps = steps
@@ -134,6 +138,7 @@ class PoissonHalf:
         self._clip = clip
         self._noise = noise
         self._tells_loss = tells_loss
+        self._canaries = canaries
         deviation = sqrt(self._expected * (1 - self._rate))
         self._physical = ceil(self._expected + _DEVIATIONS * deviation)
 
@@ -187,6 +192,8 @@ class PoissonHalf:
 
     def taken(self) -> None:
         """See `RealHalf`."""
+        if self._canaries is not None:
+            self._canaries.taken()
         self._steps.advance()
 
     def state(self) -> dict[str, Tensor]:
@@ -226,22 +233,33 @@ class PoissonHalf:
     ) -> Tensor:
         """The gradients of single samples, each cut, added up, and noise."""
         padded, number = self._next_padded()
-        real = self._ready(padded, discriminator)
+        model, real = discriminator.model, self._ready(padded, discriminator)
         with self._random_state(discriminator), _without_denormals():
             seen = real.of(augmentation(real.images))
-            total, losses = clipped_sum(discriminator.model, rules, seen, number, self._clip)
-        summed = torch.cat([each.flatten() for each in total.values()])
-        if self._noise:
-            key = self._steps.key("noise")
-            summed = with_noise(summed, self._clip, self._noise, key, 1 / self._expected)
-        else:
-            summed = summed / self._expected
-        weights, first = dict(discriminator.model.named_parameters()), 0
+            total, losses = clipped_sum(model, rules, seen, number, self._clip)
+            summed = torch.cat([each.flatten() for each in total.values()])
+            if self._canaries is None:
+                summed = self._released(summed)
+            else:
+                planted = Planted(model, rules, augmentation, real, self._clip)
+                others = summed.double().cpu()
+                summed = others.clone()
+                self._canaries.add_to(summed, self._steps.key("canaries"), planted)
+                summed = self._released(summed.float())
+                self._canaries.watch(summed.double() * self._expected, others, planted)
+        weights, first = dict(model.named_parameters()), 0
         for name, each in total.items():
             own = summed[first : first + each.numel()].view_as(each)
             weights[name].grad = own.to(each.device)
             first += each.numel()
         return losses / self._expected
+
+    def _released(self, summed: Tensor) -> Tensor:
+        """A sum with noise, divided by b."""
+        if not self._noise:
+            return summed / self._expected
+        key = self._steps.key("noise")
+        return with_noise(summed, self._clip, self._noise, key, 1 / self._expected)
 
 
 @contextmanager

@@ -138,6 +138,15 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         "privacy, and is for tests and for data that are public.",
         switch(),
     )
+    audit_canaries: int = own_setting(
+        0,
+        "Canaries of each worker here: records that a secret coin includes or not, and by which "
+        "mdgan audit bounds the run's own epsilon from below. The worker's samples stay as they "
+        "are, and each step takes longer.",
+        whole(0),
+        metavar="M",
+        default_text="none",
+    )
     batch_sampling: str = setting(
         "shuffled",
         "How batches of real samples are drawn: shuffled, each sample once before any comes again; "
@@ -245,6 +254,11 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
             )
         if self.draws_poisson:
             self._check_alone()
+        if self.audit_canaries and (not self.hides_samples or self.dp_noise == 0):
+            raise BadInput(
+                f"--audit-canaries {self.audit_canaries}: is for noise that hides a worker's "
+                "samples; add --dp-epsilon or --dp-noise without --dp-unit client, or leave it out"
+            )
 
     def _check_alone(self) -> None:
         """Refuses what reads real samples besides, or not one by one."""

@@ -15,11 +15,41 @@ PICTURES = "audit"
 NEIGHBOURS = "neighbours.png"
 """There: generated samples, under each the nearest one trained on, and the nearest held-out one."""
 
-FALSE_POSITIVES = 0.01
-"""At which share of false alarms the share of members found is told."""
+FALSE_ALARMS = (0.01, 0.001)
+"""At which shares of false alarms the share of members found is told."""
+
+TOO_FEW = "too few others"
+"""Stands for a share of members found that so few others cannot tell."""
+
+FOUND_AT = tuple(f"found at {100 * alarms:g} % false alarms" for alarms in FALSE_ALARMS)
+"""What these shares are called."""
 
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Finite = Annotated[float, Meta(ge=-1e9, le=1e9)]
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """The share of members that an attack finds with few false alarms.
+
+    The threshold was chosen by half of the others, and its false alarms counted among the rest.
+    Intervals are those of Clopper and Pearson 1934, with 95 % confidence.
+
+    Attributes:
+        alarms: the share of the others that were to be taken for members, at most.
+        share: of members that were found.
+        interval: of `share`.
+        real_alarms: the interval of the share of the others that were taken for members.
+    """
+
+    alarms: _Share
+    share: _Share
+    interval: tuple[_Share, _Share]
+    real_alarms: tuple[_Share, _Share]
+
+    def __str__(self) -> str:
+        """In percent: 3.2 % (1.9–5.0)."""
+        low, high = (100 * end for end in self.interval)
+        return f"{100 * self.share:.1f} % ({low:.1f}–{high:.1f})"
 
 
 class Separation(Struct, frozen=True, kw_only=True):
@@ -30,8 +60,11 @@ class Separation(Struct, frozen=True, kw_only=True):
         others: how many that were not.
         auc: area under the ROC curve, the chance that a member scores higher than another sample;
             0.5 is guessing.
-        error: the standard error of `auc`.
-        tpr: the share of members that are found while at most 1 % of the others are taken for some.
+        error: the standard error of `auc`; where classes are known, how far it scatters when
+            members and others change places at random within their classes.
+        chance: the mean AUC then; None where classes are not known.
+        place: the share of these AUCs that are as high as `auc`; it is small if the attack works.
+        found: one for each of `FALSE_ALARMS` that there are enough others for.
         curve: points (false positive rate, true positive rate) of the ROC curve, in order.
     """
 
@@ -39,8 +72,15 @@ class Separation(Struct, frozen=True, kw_only=True):
     others: Count
     auc: _Share
     error: _Share
-    tpr: _Share
+    chance: _Share | None = None
+    place: _Share | None = None
+    found: list[Found] = []
     curve: list[tuple[_Share, _Share]] = []
+
+    def found_in_words(self) -> list[str]:
+        """The share of members found at each of `FALSE_ALARMS`."""
+        told = {found.alarms: str(found) for found in self.found}
+        return [told.get(alarms, TOO_FEW) for alarms in FALSE_ALARMS]
 
 
 class Judged(Struct, frozen=True, kw_only=True):
@@ -70,12 +110,18 @@ class Copying(Struct, frozen=True, kw_only=True):
         ratio: the median over generated samples of the distance to the nearest sample trained on,
             by that to the nearest of as many held-out ones; 1 if it copies nothing, 0 if all.
         nearer: the share of generated samples that lie nearer to one trained on; 0.5 is chance.
+        error: how far that scatters when both change places at random within their classes.
     """
 
     space: str
     membership: Separation
     ratio: Seconds
     nearer: _Share
+    error: _Share
+
+    def nearer_in_words(self) -> str:
+        """`nearer` in percent."""
+        return f"{100 * self.nearer:.0f} ± {100 * self.error:.0f} %"
 
 
 class Inversion(Struct, frozen=True, kw_only=True):
@@ -109,6 +155,40 @@ class Inversion(Struct, frozen=True, kw_only=True):
         return f"{self.answer}-{self.batch_size}.png"
 
 
+class Bound(Struct, frozen=True, kw_only=True):
+    """What canaries say of a run's own ε.
+
+    Attributes:
+        kind: of the canaries that say most: `gradients` or planted `samples`.
+        canaries: m, of this kind, of all workers.
+        guesses: r, of how many the attacker guessed whether they were among the samples.
+        right: v, how many guesses were right.
+        delta: δ.
+        confidence: with which the run is not (ε, δ)-private for any ε below `epsilon`.
+        epsilon: ε from below; 0 if the guesses rule out none.
+        stated: what the run states.
+    """
+
+    kind: str
+    canaries: Count
+    guesses: Count
+    right: Count
+    delta: _Share
+    confidence: _Share
+    epsilon: Seconds
+    stated: Seconds
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether the run cannot be as private as it states."""
+        return self.epsilon > self.stated
+
+    def __str__(self) -> str:
+        """In a line."""
+        share = f"{100 * self.confidence:.0f} %"
+        return f"ε ≥ {self.epsilon:.2f} ({share}), stated ≤ {self.stated:.3g}"
+
+
 class Audit(Struct, frozen=True, kw_only=True):
     """All that was found out.
 
@@ -122,6 +202,7 @@ class Audit(Struct, frozen=True, kw_only=True):
         generator: one for each space.
         inversions: one for each kind of answer and batch size.
         epsilon: worker → ε that its samples have spent; empty without differential privacy.
+        bound: of ε from below, by canaries; None without any.
         left_out: attack → why it was not tried.
     """
 
@@ -134,6 +215,7 @@ class Audit(Struct, frozen=True, kw_only=True):
     generator: list[Copying] = []
     inversions: list[Inversion] = []
     epsilon: dict[Count, Seconds] = {}
+    bound: Bound | None = None
     left_out: dict[str, str] = {}
 
 

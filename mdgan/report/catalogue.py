@@ -5,6 +5,7 @@ from mdgan.report.entry import Entry, GroupedView, Section, View, recorded
 from mdgan.report.figures import (
     attendance,
     audits,
+    bounds,
     classes,
     concurrency,
     costs,
@@ -345,6 +346,14 @@ AUDIT = Section("audit", "What insiders learn", (
             name="generator", of=audits.of_generator, missing="", draw=audits.roc_of_generator,
             caption="The attacker has the generator alone, and takes the samples that lie nearest "
             "to generated ones for those that were trained on.",
+        ),
+    )),
+    Entry("bound", "ε from below", (
+        View(
+            of=bounds.of_run, missing="", draw=bounds.from_below,
+            caption="Secret coins included canaries among the samples, or not. An attacker that "
+            "sees all that workers released, and knows all but the coins, guesses them; so many "
+            "right guesses rule out every smaller ε (Steinke, Nasr and Jagielski 2023).",
         ),
     )),
     Entry("copies", "Does the generator copy?", (

@@ -99,6 +99,8 @@ def notices(subject: Subject) -> list[str]:
     """What a reader should know of a run, one line each."""
     run = subject.run
     told = [f"It looks as if {run.finding}."] if run.finding else []
+    if run.audit and run.audit.bound and run.audit.bound.contradicts:
+        told.append(f"The stated ε is wrong, by the audit's canaries: {run.audit.bound}.")
     if run.under_way:
         again = f"`mdgan report {run.path} --live` keeps the page up to date"
         told.append(f"It was not finished when this page was written; {again}.")

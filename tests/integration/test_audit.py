@@ -16,10 +16,13 @@ from mdgan.audit.membership import judge
 from mdgan.audit.target import load_target
 from mdgan.audit.visits import Visits
 from mdgan.gan.labels import Samples
+from mdgan.privacy import real_half
+from mdgan.privacy.canaries import read_watched
 from mdgan.records.audit import Audit, read_audit
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.report.compose import compose
 from tests.processes import run, run_here
+from tests.unit.privacy.attackers import flawed_noise
 from tests.unit.report.parsed_page import ParsedPage
 
 DATA = """
@@ -255,6 +258,75 @@ def test_under_differential_privacy_what_was_spent_stands_beside_the_figures(
     assert "a secret that the run does not have" in found.left_out["updates and feedback"]
     result = run_here("audit", str(path), "-n", "300", "--steps", "0", cwd=tmp_path)
     assert "differential privacy: ε = " in result.output
+
+
+CANARIES = [
+    *("--dp-epsilon", "1", "--dp-delta", "1e-4", "--dp-ledger", "ledger"),
+    *("--audit-canaries", "150", "--swap-interval", "5"),
+]
+
+
+def canary_run(folder: Path, *flags: str) -> Path:
+    (folder / "few.py").write_text(DATA)
+    result = run_here("train", *FLAGS, *QUICK, *CANARIES, *flags, "--out", "run", cwd=folder)
+    assert result.status == 0, result
+    return folder / "run"
+
+
+def test_noise_on_a_grid_contradicts_the_stated_epsilon_aloud(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The noise of 4088b5e: angles of 24 bits, in single precision."""
+    pytest.importorskip("opacus")
+    monkeypatch.setattr(real_half, "with_noise", flawed_noise)
+    path = canary_run(tmp_path, "--iterations", "60")
+    result = run_here("audit", str(path), "-n", "300", "--steps", "0", cwd=tmp_path)
+    assert result.status == 0, result
+    first = result.output.splitlines()[0]
+    assert "THE STATED ε IS WRONG: ε ≥ " in first
+    assert "(95 %), stated ≤ 1" in first
+    bound = RecordedRun.read(path).audit.bound  # type: ignore[union-attr] # it was made above
+    assert bound is not None
+    assert bound.contradicts
+    html, _, _ = compose([RecordedRun.read(path)], datetime.now())
+    page = ParsedPage(html)
+    assert "fig-bound" in page.drawn
+    assert f"The stated ε is wrong, by the audit's canaries: {bound}." in page.text
+
+
+def test_a_run_that_does_as_it_says_is_not_contradicted_and_keeps_its_coins_to_itself(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("opacus")
+    flags = ["--iterations", "20", "--checkpoint-to-server"]
+    path = canary_run(tmp_path, *flags)
+    kept = [read_watched(path / "canaries" / f"{n}.json") for n in (1, 2)]
+    assert [each.steps for each in kept if each] == [20, 20]
+    result = run_here(
+        "train", "--resume", "run", "--iterations", "40", "--dp-epsilon", "1.5", cwd=tmp_path
+    )
+    assert result.status == 0, result
+    later = [read_watched(path / "canaries" / f"{n}.json") for n in (1, 2)]
+    assert [each.steps for each in later if each] == [40, 40]
+    assert [each.coins for each in later if each] == [each.coins for each in kept if each]
+    result = run_here("audit", str(path), "-n", "300", "--steps", "0", cwd=tmp_path)
+    found = RecordedRun.read(path).audit
+    assert found is not None
+    assert found.bound is not None
+    assert found.bound.epsilon <= found.bound.stated == 1.5
+    assert f"canaries ({found.bound.kind}): {found.bound}" in result.output
+    assert "IS WRONG" not in result.output
+    told = b"".join(
+        file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file() and file.parent.name != "canaries"
+    )
+    for each in filter(None, later):
+        for values in (each.coins, each.scores):
+            kinds = torch.bool if values is each.coins else torch.float64
+            assert torch.tensor(values, dtype=kinds).numpy().tobytes()[:64] not in told
+            assert json.dumps(values)[1:200].encode() not in told
+            assert json.dumps(values, separators=(",", ":"))[1:200].encode() not in told
 
 
 def canaries(count: int) -> Samples:

@@ -170,6 +170,7 @@ REFUSED = [
     (["--dp-unit", "client"], ["--dp-unit client", "--dp-epsilon or --dp-noise"]),
     ([*DP[:2], "--dp-epsilon", "8"], ["--dp-epsilon 8", "the number of clients"]),
     ([*DP, "--dp-clip", "inf"], ["--dp-clip inf", "each client"]),
+    ([*DP, "--audit-canaries", "9"], ["--audit-canaries 9", "without --dp-unit client"]),
     ([*DP, "--sampling", "random"], ["--sampling random", "give --sampling poisson"]),
     ([*DP, "--weighting", "samples"], ["--weighting samples", "give --weighting uniform"]),
     ([*DP, "--aggregation", "median"], ["--aggregation median", "leave it out"]),
@@ -190,7 +191,7 @@ REFUSED = [
     ([*DP, "--partition", "none"], ["ranks 1 and 2 hold the same samples"]),
     ([*DP, "--dp-noise", "0.1"], ["--dp-epsilon 8", "too small for one step of the clients"]),
 ]
-QUICK_ONES = 14
+QUICK_ONES = 15
 """Of these need neither data nor an accountant."""
 
 

@@ -224,6 +224,8 @@ REFUSED = [
         [*DP, "--dp-public-samples", "9", "--dp-tell", "classes"],
         ["--dp-public-samples 9", "--dp-tell classes"],
     ),
+    (["--audit-canaries", "9"], ["--audit-canaries 9", "add --dp-epsilon"]),
+    ([*DP, "--audit-canaries", "-1"], ["--audit-canaries -1", "at least 0"]),
     ([*DP, "--merge-halves"], ["--merge-halves", "leave it out"]),
     ([*DP, "--augment", "ada"], ["--augment ada", "--augment diffaugment"]),
     ([*DP, "--precision", "bf16"], ["--precision bf16", "fp32"]),
@@ -233,6 +235,7 @@ REFUSED = [
         [*DP, "--architecture", "md-gan-cnn", "--width", "4", "--norm", "group"],
         ["MinibatchDiscrimination", "acgan"],
     ),
+    ([*DP, "--audit-canaries", "7000"], ["--audit-canaries 7000", "enough for 6,208"]),
     ([*DP, "--algorithm", "paragan"], ["--dp-epsilon 8.0", "paragan", "mdgan or fl-gan"]),
     ([*DP, "--algorithm", "fl-gan", "--clients", "9"], ["--clients 9", "leave --clients out"]),
     ([*DP, "--algorithm", "fegan"], ["balanced", "--dp-tell classes"]),
@@ -244,7 +247,7 @@ REFUSED = [
 ]
 
 
-QUICK = 16
+QUICK = 18
 """Of these need neither models nor an accountant."""
 
 

@@ -32,13 +32,18 @@ class HostCheckpoints:
         self._writer = BackgroundWriter()
         self._checkpoints: Checkpoints | None = None
 
-    def attend(self, welcome: Mapping[str, Any]) -> None:
+    def attend(self, welcome: Mapping[str, Any]) -> Path:
         """A server has let this host in.
 
         Args:
             welcome: what it told.
+
+        Returns:
+            The run's folder on this machine.
         """
-        self._checkpoints = Checkpoints(self._folder(str(welcome["run"])), keep=1)
+        folder = self._folder(str(welcome["run"]))
+        self._checkpoints = Checkpoints(folder, keep=1)
+        return folder.parent
 
     def save(
         self, order: Message, workers: Mapping[int, Learner], send: Callable[[Message], Any]

@@ -153,7 +153,7 @@ class Host:
         welcome = self._transport.welcome
         self._tracer.clock_offset_seconds = self._transport.clock_offset_seconds
         self._hello["generation"] = welcome["generation"]
-        self._checkpoints.attend(welcome)
+        self._spending.attend(self._checkpoints.attend(welcome))
         holds = self._what_holds(welcome)
         told = self._part.tell()
         self._spending.over().tell(int(welcome["iteration"]), self._transport)

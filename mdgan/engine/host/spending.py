@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from mdgan import messages
 from mdgan.privacy.budget import Budget
+from mdgan.privacy.canaries import CANARIES
 from mdgan.transport.host_end import HostTransport
 
 
@@ -40,6 +42,19 @@ class Spending:
     def __init__(self, budgets: Mapping[int, Budget]) -> None:
         self._budgets = budgets
         self._before: dict[int, float] = {}
+
+    def attend(self, run: Path) -> None:
+        """A server has let this host in.
+
+        Args:
+            run: the run's folder on this machine, where canaries are remembered.
+
+        Raises:
+            BadInput: they cannot be.
+        """
+        for worker, budget in self._budgets.items():
+            if budget.canaries is not None:
+                budget.canaries.open(run / CANARIES / f"{worker}.json")
 
     def lets(self, worker: int) -> bool:
         """Whether a worker may train another iteration."""

@@ -6,7 +6,16 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from mdgan.records.audit import NEIGHBOURS, PICTURES, Audit, Copying, Inversion, Judged, Separation
+from mdgan.records.audit import (
+    FOUND_AT,
+    NEIGHBOURS,
+    PICTURES,
+    Audit,
+    Copying,
+    Inversion,
+    Judged,
+    Separation,
+)
 from mdgan.records.recorded_run import RecordedRun
 from mdgan.records.values import said
 from mdgan.report.figures.charts import legend, new_axes
@@ -16,7 +25,7 @@ from mdgan.report.figures.style import COLOURS, DASHED, SOFT
 from mdgan.report.numbers.subject import Subject
 
 _HEADER = ("run", "attack", "against samples of", "trained on", "others", "AUC", "±",
-           "found at 1 % false alarms")  # fmt: skip
+           *FOUND_AT)  # fmt: skip
 _INCHES = 3.2
 
 
@@ -76,7 +85,7 @@ def _name(judged: Judged) -> str:
 def _row(subject: Subject, attack: str, against: str, found: Separation) -> Row:
     return (
         *(subject.label, attack, against, f"{found.members:,}", f"{found.others:,}"),
-        *(f"{found.auc:.3f}", f"{found.error:.3f}", f"{100 * found.tpr:.1f} %"),
+        *(f"{found.auc:.3f}", f"{found.error:.3f}", *found.found_in_words()),
     )
 
 
@@ -122,7 +131,7 @@ def of_copies(subject: Subject) -> tuple[Frame, Audit] | None:
 def copies(found: Sequence[tuple[Subject, tuple[Frame, Audit]]]) -> Picture:
     """Generated samples, and beneath each the nearest one trained on and the nearest held out."""
     rows = [
-        (subject.label, copy.space, said(copy.ratio), f"{100 * copy.nearer:.0f} %")
+        (subject.label, copy.space, said(copy.ratio), copy.nearer_in_words())
         for subject, (_, audit) in found
         for copy in audit.generator
     ]

@@ -1,8 +1,10 @@
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from torch import Tensor
 
 from mdgan.audit.distances import Space, copying, most_suspicious
+from mdgan.records.audit import Copying
 
 
 @pytest.fixture
@@ -10,29 +12,101 @@ def points() -> Tensor:
     return torch.randn(900, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
+def space_of(generated: Tensor, trained: Tensor, held_out: Tensor) -> Space:
+    """Of samples in two classes that say nothing."""
+    classes = (torch.arange(len(each)) % 2 for each in (trained, held_out))
+    return Space("pixels", generated, trained, held_out, *classes)
+
+
+def attacked(space: Space) -> Copying:
+    found = copying(space, seed=0)
+    assert found is not None
+    return found
+
+
 def test_a_generator_that_copies_is_found(points: Tensor) -> None:
     copied = points[:200].repeat(3, 1) + 1e-3 * points[:600]
-    found = copying(Space("pixels", copied, points[:200], points[600:]), seed=0)
+    found = attacked(space_of(copied, points[:200], points[600:]))
     assert found.membership.auc > 0.999
-    assert found.membership.tpr > 0.99
+    assert found.membership.place == pytest.approx(1 / 201)
+    assert found.membership.found[0].share > 0.99
     assert found.ratio < 0.01
     assert found.nearer == 1
+    assert found.error < 0.1
 
 
 def test_one_that_makes_new_samples_is_not_accused_though_more_are_trained_on(
     points: Tensor,
 ) -> None:
-    found = copying(Space("pixels", points[:300], points[300:800], points[800:]), seed=0)
+    found = attacked(space_of(points[:300], points[300:800], points[800:]))
     assert found.membership.auc == pytest.approx(0.5, abs=0.1)
     assert found.ratio == pytest.approx(1, abs=0.12)
     assert found.nearer == pytest.approx(0.5, abs=0.1)
+
+
+def digits() -> tuple[Tensor, Tensor]:
+    found = load_digits()
+    return torch.tensor(found.images).flatten(1) / 8 - 1, torch.tensor(found.target)
+
+
+_FOUR = [3, 4, 7, 8]
+
+
+def of_few_classes(images: Tensor, classes: Tensor, number: int) -> Tensor:
+    """Samples around the mean of four of the classes: new ones, of a generator that has four."""
+    random = torch.Generator().manual_seed(0)
+    made = []
+    for each in _FOUR:
+        own = images[classes == each]
+        noise = torch.randn(number, 64, generator=random, dtype=torch.float64)
+        made.append(own.mean(0) + own.std(0) * noise)
+    return torch.cat(made)
+
+
+@pytest.mark.parametrize("held_out", ["every fifth", "few of the four classes"])
+def test_a_generator_of_four_classes_is_not_taken_for_one_that_knows_who_was_held_out(
+    held_out: str,
+) -> None:
+    images, classes = digits()
+    places = torch.arange(len(images))
+    if held_out == "every fifth":
+        out = places % 5 == 4
+    else:
+        few = torch.isin(classes, torch.tensor(_FOUR))
+        chance = torch.rand(len(images), generator=torch.Generator().manual_seed(1))
+        out = chance < torch.where(few, 0.1, 0.3)
+    generated = of_few_classes(images, classes, 300)
+    found = attacked(
+        Space("pixels", generated, images[~out], images[out], classes[~out], classes[out])
+    ).membership
+    assert abs(found.auc - 0.5) < 2 * found.error
+    assert found.chance == pytest.approx(0.5, abs=0.01)
+    assert found.place is not None
+    assert 0.025 < found.place < 0.975
+
+
+def test_one_of_four_classes_that_copies_is_found_all_the_same() -> None:
+    images, classes = digits()
+    out = torch.arange(len(images)) % 5 == 4
+    own, own_classes = images[~out], classes[~out]
+    few = torch.isin(own_classes, torch.tensor(_FOUR))
+    found = attacked(Space("pixels", own[few], own, images[out], own_classes, classes[out]))
+    assert found.membership.auc > 0.5 + 4 * found.membership.error
+    assert found.membership.place == pytest.approx(1 / 201)
+    assert found.nearer > 0.5 + 4 * found.error
+
+
+def test_without_a_class_in_common_nothing_can_be_said(points: Tensor) -> None:
+    classes = torch.zeros(100, dtype=torch.int64)
+    parts = points[:100], points[100:200], points[200:300]
+    assert copying(Space("pixels", *parts, classes, classes + 1), seed=0) is None
 
 
 def test_the_only_copy_is_shown_first_beside_what_it_copies(points: Tensor) -> None:
     generated = points[:300].clone()
     generated[123] = points[400] + 1e-9
     places, trained, held_out = most_suspicious(
-        Space("features", generated, points[300:700], points[700:]), 5
+        space_of(generated, points[300:700], points[700:]), 5
     )
     assert [int(places[0]), int(trained[0])] == [123, 100]
     assert len(held_out) == 5

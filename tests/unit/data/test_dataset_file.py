@@ -1,9 +1,12 @@
 """Finding, loading and checking dataset files; a user's mistake is told in one line."""
 
+import hashlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 from sklearn.datasets import load_digits
 
 from mdgan.data.dataset_file import (
@@ -98,12 +101,33 @@ def test_digits_are_trained_on_or_held_out_never_both(tmp_path: Path) -> None:
     rows = torch.cat([part.images(torch.arange(len(part))) for part in (source, held_out)])
     whole = load_digits()
     expected = torch.tensor(whole.images, dtype=torch.float32) / 8 - 1
-    is_held_out = torch.tensor([index % 5 == 4 for index in range(1797)])
-    assert torch.equal(rows[:1438, 0], expected[~is_held_out])
-    assert torch.equal(rows[1438:, 0], expected[is_held_out])
+    places = {tuple(image.flatten().tolist()): place for place, image in enumerate(expected)}
+    trained, out = (
+        [places[tuple(image.flatten().tolist())] for image in part]
+        for part in (rows[:1438], rows[1438:])
+    )
+    assert sorted(trained + out) == list(range(1797))
+    assert trained == sorted(trained)
     labels = torch.tensor(whole.target)
-    assert torch.equal(held_out.labels, labels[is_held_out])
-    assert torch.equal(source.labels, labels[~is_held_out])
+    assert torch.equal(held_out.labels, labels[out])
+    assert torch.equal(source.labels, labels[trained])
+
+
+def test_digits_are_held_out_at_random_and_by_class() -> None:
+    held_out = load("digits", None).open_held_out(Path())
+    assert held_out is not None
+    whole = load_digits()
+    share = np.bincount(held_out.labels) / np.bincount(whole.target)
+    assert share == pytest.approx([0.2] * 10, abs=0.006)
+    found = {image.tobytes() for image in held_out.images(torch.arange(359)).numpy()}
+    all_of_them = (whole.images.astype(np.float32) / 8 - 1)[:, None]
+    places = [place for place, image in enumerate(all_of_them) if image.tobytes() in found]
+    # By any period, the places are as likely as any others.
+    for period in (2, 5, 10, 13):
+        counts = np.bincount(np.array(places) % period, minlength=period)
+        assert stats.chisquare(counts).pvalue > 1e-3, period
+    digest = hashlib.sha256(held_out.labels.numpy().tobytes()).hexdigest()
+    assert digest.startswith("4e4a8e6b"), "the same everywhere"
 
 
 def test_which_shipped_files_hold_samples_out() -> None:

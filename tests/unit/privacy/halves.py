@@ -1,5 +1,6 @@
 """Learners on a few samples, whose real halves are drawn by Poisson sampling."""
 
+from collections.abc import Callable
 from math import inf
 
 import torch
@@ -10,6 +11,7 @@ from mdgan.data.shard import Shard
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.build import make_discriminator_learner
 from mdgan.gan.settings import TrainingSettings
+from mdgan.privacy.canaries import Canaries
 from mdgan.privacy.real_half import PoissonHalf, SeededSteps, Steps
 from tests.unit.gan.small import SHAPE
 
@@ -45,6 +47,8 @@ def make_worker(
     clip: float = inf,
     noise: float = 0.0,
     steps: Steps | None = None,
+    canaries: Canaries | None = None,
+    model: Callable[[], nn.Module] = make_model,
 ) -> Worker:
     half = PoissonHalf(
         shard,
@@ -53,9 +57,10 @@ def make_worker(
         clip=clip,
         noise=noise,
         tells_loss=True,
+        canaries=canaries,
     )
     settings = TrainingSettings(batch_size=batch_size)
-    return make_discriminator_learner(Worker, 1, make_model, settings, half, CPU, real_half=half)
+    return make_discriminator_learner(Worker, 1, model, settings, half, CPU, real_half=half)
 
 
 def real_gradient(worker: Worker) -> Tensor:

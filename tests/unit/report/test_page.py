@@ -17,7 +17,7 @@ NAMES = [entry.name for section in SECTIONS for entry in section.entries]
 ROUNDS = {"rounds", "rounds-seen"}
 SLOTS = {"placement", "idle", "predictions", "curves", "concurrency"}
 NEW = {"neighbours", "memory", "fetching", "operators", "staleness", "by-class"}
-NEW |= {"membership", "copies", "answers", "free-riders"}
+NEW |= {"membership", "bound", "copies", "answers", "free-riders"}
 """Runs of versions before 0.7 did not record them, and others only after `mdgan audit`."""
 HOSTILE = "<script>alert('é $x^2$ \"quoted\"')</script> &amp; </style>]]>"
 

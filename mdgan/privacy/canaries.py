@@ -1,0 +1,273 @@
+"""Canaries: records of known gradient, by which a run's own ε is bounded from below.
+
+Steinke, Nasr and Jagielski 2023, "Privacy Auditing with One (1) Training Run": a fair coin decides
+of each canary whether it is among a worker's samples. An attacker that sees what the worker
+releases, and knows all else, scores each; `mdgan.audit.bound` says what ε its guesses rule out.
+Most canaries are gradients (Nasr et al. 2023, "Tight Auditing of Differentially Private Machine
+Learning"): each of norm C, on coordinates that no other one has. They tell what the noise hides.
+A few are planted samples, which tell whether gradients are cut as they should be.
+"""
+
+import contextlib
+import secrets
+from math import inf, log, sqrt
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import torch
+from torch import Tensor
+
+from mdgan.errors import BadInput, cannot_write
+from mdgan.privacy.noise_structure import find_structure
+from mdgan.privacy.planted import Planted
+from mdgan.privacy.random_stream import uniform
+from mdgan.storage.whole_file import make_folder, write_whole
+
+CANARIES = "canaries"
+"""The folder of the workers' files in a run's folder on each host's machine."""
+_WIDTHS = (8, 2)
+_FREE = 1024
+_ONE_PLANTED_IN, _MOST_PLANTED = 10, 32
+"""Each planted one costs a gradient of its own in every step."""
+_EVERY, _LOOKED_EVERY = 64, 8
+"""Steps between two writings of the file, and between two looks at planted samples' gradients."""
+_PRIVATE = 0o600
+
+
+class Watched(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker's file holds: a secret as long as the run goes on.
+
+    Attributes:
+        coins: whether each canary is among the samples.
+        scores: the log likelihood ratio of what was released, with the canary and without.
+        planted: how many of the last ones are planted samples.
+        steps: how many steps were watched.
+    """
+
+    coins: list[bool]
+    scores: list[Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]]
+    planted: Annotated[int, msgspec.Meta(ge=0)] = 0
+    steps: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+    def __post_init__(self) -> None:
+        """Checks that each canary has both."""
+        if len(self.coins) != len(self.scores) or self.planted > len(self.coins):
+            raise ValueError("not one score for each coin")
+
+
+def width_of(number: int, num_weights: int) -> int:
+    """How many pairs of coordinates each canary has; 0 if there are too many of them.
+
+    Half of all pairs stay free of canaries.
+
+    Args:
+        number: M.
+        num_weights: d.
+    """
+    return next((w for w in _WIDTHS if 2 * w * number <= num_weights // 2), 0)
+
+
+def most_canaries(num_weights: int) -> int:
+    """The largest M for a discriminator of d weights."""
+    return num_weights // 2 // (2 * min(_WIDTHS))
+
+
+def num_planted(number: int) -> int:
+    """How many of M canaries are planted samples."""
+    return min(number // _ONE_PLANTED_IN, _MOST_PLANTED)
+
+
+class Canaries:
+    """The canaries of one worker.
+
+    A step draws each included one with the probability of a sample, and adds its gradient to the
+    clipped sum. That is ±C/√k on each of its k coordinates, with a sign of the step, so that it
+    pulls the discriminator nowhere; or it is the gradient of a planted sample.
+
+    Args:
+        number: M.
+        rate: q.
+        clip: C.
+        noise: σ.
+        num_planted: how many of them are planted samples.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        rate: float,
+        clip: float,
+        noise: float,
+        *,
+        num_planted: int = 0,
+    ) -> None:
+        bits = secrets.randbits(number)
+        self._coins = torch.tensor([bool(bits >> n & 1) for n in range(number)])
+        self._scores = torch.zeros(number, dtype=torch.float64)
+        self._steps = 0
+        self._rate, self._clip, self._deviation = rate, clip, noise * clip
+        self._planted = num_planted
+        self._signs = torch.zeros(number - self._planted, dtype=torch.float64)
+        self._added = self._of_planted = torch.zeros(())
+        self._directions = torch.zeros(0)
+        self._pending: Tensor | None = None
+        self._path: Path | None = None
+
+    @property
+    def watched(self) -> Watched:
+        """What was seen up to now."""
+        coins, scores = self._coins.tolist(), self._scores.tolist()
+        return Watched(coins=coins, scores=scores, planted=self._planted, steps=self._steps)
+
+    def open(self, path: Path) -> None:
+        """Goes on with the file of a worker, or begins it; comes before the first step.
+
+        Args:
+            path: in the run's folder on the worker's own machine.
+
+        Raises:
+            BadInput: it is damaged, of another number of canaries, or cannot be written.
+        """
+        if self._path == path:  # the host is back at its server
+            return
+        found = read_watched(path)
+        if found is not None:
+            if len(found.coins) != len(self._coins):
+                raise BadInput(
+                    f"--audit-canaries {len(self._coins)}: the run began with {len(found.coins)} "
+                    f"({path}); give that number"
+                )
+            self._coins = torch.tensor(found.coins)
+            self._scores = torch.tensor(found.scores, dtype=torch.float64)
+            self._steps = found.steps
+        self._path = path
+        self._write()
+
+    def add_to(self, total: Tensor, key: bytes, planted: Planted | None = None) -> None:
+        """Adds the gradients of the included canaries that this step draws.
+
+        Args:
+            total: the clipped sum, float64 [d], on the CPU; is changed.
+            key: of the step's draws, 32 bytes.
+            planted: what the discriminator makes of planted samples, if there are some.
+        """
+        number, gradients = len(self._coins), len(self._signs)
+        drawn, signs = uniform(key, 2 * number).view(2, number)
+        self._signs = torch.where(signs[:gradients] > 0.5, 1.0, -1.0).double()
+        chosen = self._coins & (drawn <= self._rate)
+        width, entry = self._shape(total)
+        added = (self._signs * chosen[:gradients] * entry).repeat_interleave(width)
+        self._added = torch.zeros_like(total)
+        for row in _rows(self._added):
+            row[: len(added)] = added
+        self._of_planted = torch.zeros_like(total)
+        if planted is not None and self._planted:
+            self._of_planted = planted.summed(chosen[gradients:].nonzero().squeeze(1))
+        total += self._added + self._of_planted
+
+    def watch(self, released: Tensor, others: Tensor, planted: Planted | None = None) -> None:
+        """Scores each canary by what the step will release.
+
+        The attacker of differential privacy knows all else, so the sum of all samples too. What is
+        left of the block of a canary is N(0, σ²C²) with its gradient or without; the likelihood
+        ratio of one step is 1 − q + q·exp((2x − 1) / (2σ²)), where x is the projection on the
+        gradient by C². Noise that is not Gaussian adds what its structure tells.
+
+        Args:
+            released: the noisy sum, as exact as it leaves the worker, float64 [d], on the CPU.
+            others: the sum without canaries and noise, float64 [d].
+            planted: as for `add_to`.
+        """
+        # Each kind is guessed by itself, by an attacker that knows the coins of the other.
+        found = self._of_gradients(released - others - self._of_planted)
+        if planted is not None and self._planted:
+            if self._steps % _LOOKED_EVERY == 0 or not len(self._directions):
+                self._directions = planted.directions(self._planted)
+            rest = (released - others - self._added).float()
+            found = torch.cat([found, self._unmixed(rest, self._directions)])
+        absent = torch.tensor(log(1 - self._rate) if self._rate < 1 else -inf, dtype=torch.float64)
+        found = torch.logaddexp(absent, log(self._rate) + found)
+        self._pending = torch.where(found.isfinite(), found, 0.0)
+
+    def _of_gradients(self, noisy: Tensor) -> Tensor:
+        """Log likelihood ratios of the noise with a canary's gradient, and without."""
+        rest = torch.stack(_rows(noisy)) / self._deviation
+        width, entry = self._shape(noisy)
+        number, entry = len(self._signs), entry / self._deviation
+        used = number * width
+        without = rest[:, :used].view(2, number, width).transpose(0, 1)
+        shift = (self._signs * entry)[:, None, None].expand_as(without)
+        # Of N(r, 1) and N(r − c, 1): r·c − c²/2.
+        ratio = (without * shift - shift.square() / 2).sum((1, 2))
+        structure = find_structure(rest[:, used : used + _FREE], entry, self._deviation)
+        if structure is not None:
+            ratio += structure.told(without - shift) - structure.told(without)
+        return ratio
+
+    def _unmixed(self, noisy: Tensor, directions: Tensor) -> Tensor:
+        """The same of planted samples, whose gradients lie along each other, float64 [n].
+
+        Least squares say how much of each gradient is in the sum, with noise of a known variance.
+
+        Args:
+            noisy: float32 [d].
+            directions: float32 [n, d].
+        """
+        inverse = torch.linalg.pinv((directions @ directions.T).double(), hermitian=True)
+        seen = inverse @ (directions @ noisy).double()
+        variance = self._deviation**2 * inverse.diagonal()
+        ratio: Tensor = (2 * seen - 1) / (2 * variance)
+        return ratio
+
+    def taken(self) -> None:
+        """The step that was watched last leaves the worker; one that is undone counts nothing."""
+        if self._pending is None:
+            return
+        self._scores += self._pending
+        self._pending = None
+        self._steps += 1
+        if self._steps % _EVERY == 0:
+            self._write()
+
+    def close(self) -> None:
+        """The host ends: its file has all scores, or where it cannot be written, fewer."""
+        with contextlib.suppress(BadInput):
+            self._write()
+
+    def _shape(self, vector: Tensor) -> tuple[int, float]:
+        """How many pairs a canary has, and its gradient's size on each coordinate."""
+        width = width_of(len(self._signs), len(vector))
+        assert width, "checked before the run began"
+        return width, self._clip / sqrt(2 * width)
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        try:
+            make_folder(self._path.parent)
+            write_whole(self._path, msgspec.json.encode(self.watched), _PRIVATE)
+        except OSError as error:
+            raise BadInput(cannot_write(self._path, error)) from error
+
+
+def _rows(vector: Tensor) -> list[Tensor]:
+    """Its two halves, [d // 2] each: pairs that lie half a vector apart stand side by side."""
+    pairs = len(vector) // 2
+    return [vector[:pairs], vector[len(vector) - pairs :]]
+
+
+def read_watched(path: Path) -> Watched | None:
+    """What a worker's file holds; None if there is none.
+
+    Raises:
+        BadInput: it is damaged, or cannot be read.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Watched)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadInput(f"{path}: cannot read it ({error.strerror})") from error
+    except ValueError as error:
+        raise BadInput(f"{path}: damaged ({error}); restore it from a copy") from error
