@@ -22,6 +22,7 @@ from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.loop import Connect, Host, HostFailed, ServerLost
 from mdgan.engine.host.spending import Spending
 from mdgan.engine.host.telling import Teller
+from mdgan.engine.host_keys import HostKeys
 from mdgan.engine.server.build import build_server
 from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
 from mdgan.engine.server.membership import Membership
@@ -37,6 +38,7 @@ from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import CLASSES, open_budgets, tells, why_untold
 from mdgan.launch.ranks import most_ranks
+from mdgan.launch.requirements import least_parties
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.launch.sockets import Sockets
 from mdgan.metrics.chosen import own_file
@@ -142,6 +144,8 @@ def make_host(
         clients=prepared.clients,
         cores=machine.cores_of_slots(prepared.launch, workers, prepared.ranks.hosts),
         budgets=budgets,
+        keys=host_keys(prepared, workers),
+        least_parties=least_parties(prepared.launch.require),
     )
     return Host(
         builder.host(needs),
@@ -155,6 +159,11 @@ def make_host(
         teller,
         Spending(budgets),
     )
+
+
+def host_keys(prepared: Prepared, workers: Sequence[int]) -> HostKeys:
+    """The keys of a host here for other hosts."""
+    return HostKeys(workers, prepared.credentials)
 
 
 def _describer(
@@ -307,6 +316,7 @@ def serve(
         timeouts,
         average,
         fetcher,
+        prepared.credentials,
     )
     if goes_on is not None:
         goes_on.restore(server.load_state)

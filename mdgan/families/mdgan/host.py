@@ -142,6 +142,7 @@ class MDGANHost(HostPart):
                 self._workers,
                 transport.exchange,
                 weights_only=self._swaps_weights_only,
+                keys=None if self.masks is None else self.masks.keys,
             )
             self._tracer.reach("swapped")
             transport.send(swapped(order.iteration, given, taken, transport.slow_givers))
@@ -152,8 +153,14 @@ class MDGANHost(HostPart):
         rank = int(order.fields["worker"])
         state = self._workers[rank].state()
         copy = {name: tensor for name, tensor in state.items() if name.startswith(COPIED)}
-        taker = order.fields["taker"]
-        transport.send(engine_messages.state(order.iteration, {rank: copy}, "copy", taker))
+        taker, i = int(order.fields["taker"]), order.iteration
+        answer = engine_messages.state(i, {rank: copy}, "copy", taker)
+        if self.masks is not None:
+            if not self.masks.keys.knows(taker):  # only the server could read it
+                return
+            sealed = self.masks.keys.seal_tensors(taker, "copy", i, part_of(copy, COPIED))
+            answer = Message(Kind.STATE, i, {**answer.fields, **sealed[0]}, sealed[1])
+        transport.send(answer)
 
 
 def _swap_bytes(transport: HostTransport) -> int:
