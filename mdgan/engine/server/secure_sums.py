@@ -122,9 +122,9 @@ def collect_sums(engine: Engine, iteration: int, asked: SumsAsked, form: AnswerF
     revealed = _unmask(engine, iteration, asked, sums, masked) if sums else {}
     found = Answers()
     for sum_ in sums:
+        totals = {host: masked[host][sum_.group].total for host in sum_.survivors}
         shares = {h: own[sum_.group] for h, own in revealed.items() if sum_.group in own}
-        if len(shares) >= threshold(len(sum_.parties)):
-            total = _total(sum_, masked, shares)
+        if (total := total_of(sum_.parties, totals, shares)) is not None:
             _add(found, asked, sum_, total, form, engine)
     engine.vain_sums = 0 if found.sums else engine.vain_sums + 1
     if engine.vain_sums == _MOST_VAIN:
@@ -224,19 +224,32 @@ def _shares_for(host: int, sum_: _Sum, masked: Masked) -> Tensor:
     return torch.stack(rows)
 
 
-def _total(sum_: _Sum, masked: Masked, shares: Mapping[int, Limbs]) -> Tensor:
-    """The sum of the survivors' addends, without masks."""
-    holders = sorted(shares)[: threshold(len(sum_.parties))]
-    points = [1 + sum_.parties.index(holder) for holder in holders]
+def total_of(
+    parties: Sequence[int], totals: Mapping[int, Tensor], shares: Mapping[int, Limbs]
+) -> Tensor | None:
+    """The sum of the survivors' addends, without masks (round 4).
+
+    Args:
+        parties: the hosts that were asked, in the order of the question.
+        totals: of those that have survived, what they have masked, int64.
+        shares: by host, what it has revealed; see `MaskedAnswers.reveal`.
+
+    Returns:
+        int64; None if fewer than t hosts have revealed anything.
+    """
+    needed, survivors = threshold(len(parties)), [host for host in parties if host in totals]
+    if len(shares) < needed:
+        return None
+    holders = sorted(shares)[:needed]
+    points = [1 + parties.index(holder) for holder in holders]
     seeds = put_together(np.stack([shares[holder] for holder in holders]), points)
+    lost = [host for host in parties if host not in totals]
     left = [
         Mask(seed, sign)
-        for host, of_host in zip(sum_.survivors, seeds, strict=True)
-        for seed, sign in zip(
-            of_host, [1, *(sign_between(host, lost) for lost in sum_.lost)], strict=True
-        )
+        for host, its in zip(survivors, seeds, strict=True)
+        for seed, sign in zip(its, [1, *(sign_between(host, d) for d in lost)], strict=True)
     ]
-    return unmasked({host: masked[host][sum_.group].total for host in sum_.survivors}, left)
+    return unmasked(totals, left)
 
 
 def _add(
