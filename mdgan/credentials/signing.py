@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from mdgan.credentials.identity import Identity, verify_chain
 from mdgan.credentials.pem import UNREADABLE
 from mdgan.credentials.permit import Permit, permit_in
-from mdgan.errors import reason_of
+from mdgan.errors import BadInput, reason_of
 
 _PADDING = padding.PSS(padding.MGF1(SHA256()), padding.PSS.DIGEST_LENGTH)
 
@@ -18,7 +18,7 @@ def sign(identity: Identity, statement: bytes) -> bytes:
     """Signs with the own key: ECDSA with SHA-256, Ed25519, or RSA-PSS.
 
     Raises:
-        ValueError: the key is of another kind.
+        BadInput: the key is of another kind.
     """
     key = load_pem_private_key(identity.key, None)
     if isinstance(key, ec.EllipticCurvePrivateKey):
@@ -27,7 +27,10 @@ def sign(identity: Identity, statement: bytes) -> bytes:
         return key.sign(statement)
     if isinstance(key, rsa.RSAPrivateKey):
         return key.sign(statement, _PADDING, SHA256())
-    raise ValueError("a certificate's key must be ECDSA, Ed25519 or RSA")
+    raise BadInput(
+        f"--key: {type(key).__name__} cannot sign what hosts tell each other; give a certificate "
+        "with a key for ECDSA, Ed25519 or RSA"
+    )
 
 
 def check_signed(trusts: Identity, statement: bytes, chain: bytes, signature: bytes) -> Permit:

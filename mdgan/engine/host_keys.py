@@ -136,12 +136,14 @@ class HostKeys:
         """
         self._run, self._private = run, X25519PrivateKey.generate()
         own = SignedKey(self._workers, self._private.public_key().public_bytes_raw().hex())
+        fingerprint = ""
         if self._identity is not None:
             signature = sign(self._identity, own.statement(run)).hex()
-            chain = self._identity.certificate.decode()
-            own = SignedKey(own.workers, own.key, chain, signature)
-        self._known, self._fingerprints, self._pairs = {}, {}, {}
-        self._take_in(own)
+            chain, permit = self._identity.certificate, permit_of(self._identity.certificate)
+            own = SignedKey(own.workers, own.key, chain.decode(), signature)
+            fingerprint = permit.fingerprint if permit.role is not None else ""
+        self._known, self._pairs = {self.host: own}, {}
+        self._fingerprints = {self.host: fingerprint}
         given: dict[str, Any] = msgspec.to_builtins(own)
         return given
 
@@ -160,11 +162,12 @@ class HostKeys:
             if host == self.host:
                 raise NotMasked("it tells a key of this host's own")
             try:
-                self._take_in(signed)
+                self._fingerprints[host] = check_key(signed, self._run, self._identity)
             except ValueError as error:
                 raise NotMasked(
                     f"the key that it tells of host {host} is refused: {error}"
                 ) from error
+            self._known[host] = signed
             self._pairs.pop(host, None)
 
     def knows(self, host: int) -> bool:
@@ -204,7 +207,7 @@ class HostKeys:
         nonce, text = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         try:
             return self._cipher(other, other).decrypt(nonce, text, context)
-        except InvalidTag as error:
+        except (InvalidTag, ValueError) as error:
             raise ValueError(f"host {other} has not sealed this for host {self.host}") from error
 
     def seal_tensors(
@@ -250,10 +253,6 @@ class HostKeys:
             }
         except (LookupError, RuntimeError, NotMasked, msgspec.ValidationError) as error:
             raise ValueError(f"what host {other} gives cannot be read ({error!r:.99})") from error
-
-    def _take_in(self, signed: SignedKey) -> None:
-        self._fingerprints[signed.workers[0]] = check_key(signed, self._run, self._identity)
-        self._known[signed.workers[0]] = signed
 
     def _pair(self, other: int) -> bytes:
         """What this host and another one have agreed on, 32 bytes."""
