@@ -61,7 +61,7 @@ def test_all_that_the_server_gets_of_an_answer_is_masked(tmp_path: Path) -> None
 
         def send(link: MemoryHostTransport, message: Message, secure: bool = secure) -> int:
             assert message.kind in (*ANSWERS, Kind.READY, Kind.REAL, Kind.SPANS, Kind.LEAVE)
-            if message.kind in ANSWERS:
+            if message.kind in ANSWERS and "revealed.0" not in message.tensors:
                 answers[secure][link.host, message.iteration] = message
             return original(link, message)
 
@@ -74,7 +74,7 @@ def test_all_that_the_server_gets_of_an_answer_is_masked(tmp_path: Path) -> None
     assert len(answers[True]) == 7 * 4
     for place, plain in answers[False].items():
         masked = answers[True][place]
-        assert masked.tensors.keys() == {"masked.0"}
+        assert masked.tensors.keys() == {"masked.0", "shares.0"}
         assert not any("loss" in name for name in masked.fields)
         sent = masked.tensors["masked.0"]
         steps = (plain.tensors["answers.values"].double() * 2**50).round().long().flatten()
@@ -144,13 +144,17 @@ def test_bad_input(tmp_path: Path, flags: list[str], why: str) -> None:
     assert "Traceback" not in result.errors
 
 
-def test_a_host_that_does_not_mask_ends_the_run_in_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("which", "scale"), [("masked.0", 52), ("shares.0", 0), ("revealed.0", 0)])
+def test_a_host_that_does_not_mask_ends_the_run_in_order(
+    tmp_path: Path, which: str, scale: int
+) -> None:
     """Sums do not tell whose fault it is."""
 
     def send(link: MemoryHostTransport, message: Message) -> int:
-        if message.kind in ANSWERS and link.host == 2:
+        if link.host == 2 and which in message.tensors:
             noise: dict[str, Tensor] = {
-                name: torch.full_like(tensor, 2**60) for name, tensor in message.tensors.items()
+                **message.tensors,
+                which: torch.randint_like(message.tensors[which], 256) * 2**scale,
             }
             message = Message(message.kind, message.iteration, message.fields, noise)
         return original(link, message)

@@ -18,7 +18,7 @@ from torch import Tensor
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.pairwise_masks import Mask, sign_between, unmasked
 from mdgan.engine.parts import ServerPart
-from mdgan.engine.secret_sharing import Limbs, put_together
+from mdgan.engine.secret_sharing import PRIME, Limbs, put_together
 from mdgan.engine.secure_settings import LEAST_PARTIES, threshold
 from mdgan.engine.server.barrier import Hosts
 from mdgan.engine.server.desk import in_words
@@ -235,12 +235,12 @@ def total_of(
         shares: by host, what it has revealed; see `MaskedAnswers.reveal`.
 
     Returns:
-        int64; None if fewer than t hosts have revealed anything.
+        int64; None if fewer than t hosts have revealed all that it takes.
     """
     needed, survivors = threshold(len(parties)), [host for host in parties if host in totals]
-    if len(shares) < needed:
+    holders = [host for host, its in sorted(shares.items()) if (its < PRIME).all()][:needed]
+    if len(holders) < needed:
         return None
-    holders = sorted(shares)[:needed]
     points = [1 + parties.index(holder) for holder in holders]
     seeds = put_together(np.stack([shares[holder] for holder in holders]), points)
     lost = [host for host in parties if host not in totals]
