@@ -201,21 +201,14 @@ def adopt(iteration: int, states: Mapping[int, Mapping[str, Tensor]]) -> Message
 def adopt_sealed(
     iteration: int, state: Message, giver: int, workers: Sequence[int], prefix: str
 ) -> Message:
-    """Server → host: a copy that another host has encrypted for it, unread.
-
-    Args:
-        iteration: i.
-        state: the STATE message of the giver.
-        giver: its number.
-        workers: those that the copy is for.
-        prefix: what the names of its tensors begin with.
+    """Server → host: a STATE message's copy that another host has encrypted for it, unread.
 
     Returns:
-        fields `layout` and the tensor as `HostKeys.seal_tensors` gives them; `giver`, `workers`,
-        `prefix`; `given`: the iteration that the giver has sealed it for.
+        fields `giver`; `workers` that the copy is for; `prefix` of the tensors that they may take;
+        `given`: the iteration that the giver has encrypted it in. The tensor of `state`.
     """
     about = {"giver": giver, "workers": list(workers), "prefix": prefix, "given": state.iteration}
-    return Message(Kind.ADOPT, iteration, {**state.fields, **about}, state.tensors)
+    return Message(Kind.ADOPT, iteration, about, state.tensors)
 
 
 def leave(iteration: int) -> Message:

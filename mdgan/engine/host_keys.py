@@ -14,11 +14,9 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from math import prod
 from typing import Annotated, Any
 
 import msgspec
-import numpy as np
 import torch
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -30,13 +28,14 @@ from torch import Tensor
 from mdgan.credentials.identity import Identity
 from mdgan.credentials.permit import permit_of
 from mdgan.credentials.signing import check_signed, sign
+from mdgan.messages import Message
+from mdgan.transport.frames import Frame, WireError, decode, encode
 
 SEALED = "sealed"
 """The name of the only tensor of a message that one host has encrypted for another one."""
 _NONCE_BYTES = 12
-_DTYPES = {str(t).removeprefix("torch."): t for t in (torch.float64, torch.float32, torch.float16)}
-_DTYPES |= {"bfloat16": torch.bfloat16, "int64": torch.int64, "int32": torch.int32}
-_DTYPES |= {"uint8": torch.uint8, "bool": torch.bool}
+_MOST_HEAD_BYTES = 1 << 22
+"""Of the JSON in a sealed message: as values it takes many times its size."""
 
 
 class NotMasked(RuntimeError):
@@ -210,49 +209,30 @@ class HostKeys:
         except (InvalidTag, ValueError) as error:
             raise ValueError(f"host {other} has not sealed this for host {self.host}") from error
 
-    def seal_tensors(
-        self, other: int, use: str, iteration: int, tensors: Mapping[str, Tensor]
-    ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Encrypts tensors for another host; their names and shapes stay to be read.
+    def seal_message(self, other: int, message: Message) -> Tensor:
+        """Encrypts a message for another host, which must know its kind and iteration to read it.
 
         Returns:
-            Fields and tensors of a message.
+            uint8, one-dimensional.
         """
-        flat = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-        layout = [[n, str(t.dtype).removeprefix("torch."), list(t.shape)] for n, t in flat.items()]
-        parts = [t.reshape(-1).view(torch.uint8).numpy().tobytes() for t in flat.values()]
-        context = _parcel(use, iteration, self.host, other, layout)
-        sealed = bytearray(self.seal(other, context, b"".join(parts)))
-        return {"layout": layout}, {SEALED: torch.frombuffer(sealed, dtype=torch.uint8)}
+        context = _about(message.kind, message.iteration, self.host, other)
+        sealed = bytearray(self.seal(other, context, encode(message).body))
+        return torch.frombuffer(sealed, dtype=torch.uint8)
 
-    def unseal_tensors(
-        self,
-        other: int,
-        use: str,
-        iteration: int,
-        fields: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-    ) -> dict[str, Tensor]:
-        """What another host has encrypted by `seal_tensors`, for the same use and iteration.
+    def unseal_message(self, other: int, kind: str, iteration: int, sealed: Tensor) -> Message:
+        """What another host has encrypted by `seal_message`.
 
         Raises:
-            ValueError: it has not, or not for this host.
+            ValueError: it has not, or not for this host, or what it has encrypted is no message.
         """
         try:
-            layout = msgspec.convert(fields.get("layout"), list[tuple[str, str, list[int]]])
-            context = _parcel(use, iteration, other, self.host, [list(row) for row in layout])
-            dtypes = [_DTYPES[dtype] for _, dtype, _ in layout]
-            sizes = [
-                d.itemsize * prod(shape) for d, (*_, shape) in zip(dtypes, layout, strict=True)
-            ]
-            data = bytearray(self.unseal(other, context, tensors[SEALED].numpy().tobytes()))
-            parts = torch.split(torch.from_numpy(np.frombuffer(data, np.uint8)), sizes)
-            return {
-                name: (part != 0 if dtype == torch.bool else part.clone().view(dtype)).view(shape)
-                for (name, _, shape), dtype, part in zip(layout, dtypes, parts, strict=True)
-            }
-        except (LookupError, RuntimeError, NotMasked, msgspec.ValidationError) as error:
-            raise ValueError(f"what host {other} gives cannot be read ({error!r:.99})") from error
+            context = _about(kind, iteration, other, self.host)
+            body = self.unseal(other, context, sealed.numpy().tobytes())
+            if int.from_bytes(body[:8], "little") > _MOST_HEAD_BYTES:
+                raise ValueError(f"host {other} gives more names than any model has")
+            return decode(Frame(kind, iteration, body))
+        except (WireError, NotMasked) as error:
+            raise ValueError(f"what host {other} gives cannot be read ({error})") from error
 
     def _pair(self, other: int) -> bytes:
         """What this host and another one have agreed on, 32 bytes."""
@@ -269,5 +249,5 @@ class HostKeys:
         return ChaCha20Poly1305(self.derived(other, b"sealed by %d" % sender))
 
 
-def _parcel(use: str, iteration: int, giver: int, taker: int, layout: list[Any]) -> bytes:
-    return json.dumps([use, iteration, giver, taker, layout]).encode()
+def _about(kind: str, iteration: int, giver: int, taker: int) -> bytes:
+    return f"{kind} of {iteration} from {giver} to {taker}".encode()

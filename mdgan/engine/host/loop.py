@@ -17,7 +17,6 @@ from mdgan.engine.host.telling import Teller
 from mdgan.engine.host_keys import SEALED, NotMasked, run_digest
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.errors import BadInput, Interrupted, one_line
-from mdgan.gan.model_state import under
 from mdgan.messages import Kind, Message
 from mdgan.observe.tracer import Tracer, memory_bytes
 from mdgan.timeouts import Timeouts
@@ -267,14 +266,16 @@ class Host:
         masks, fields = self._part.masks, message.fields
         if masks is None or SEALED not in message.tensors:
             return messages.by_worker(message)
+        copy: dict[str, Tensor] = {}  # fits no model
         try:
-            copy = masks.keys.unseal_tensors(
-                *(fields["giver"], "copy", fields["given"], fields, message.tensors)
+            state = masks.keys.unseal_message(
+                *(fields["giver"], Kind.STATE, fields["given"], message.tensors[SEALED])
             )
+            (found,) = messages.by_worker(state).values()
+            copy = {name: t for name, t in found.items() if name.startswith(fields["prefix"])}
         except ValueError as error:
-            _log.warning("a copy for rank %s is refused: %s", fields["workers"], error)
-            copy = {}  # fits no model
-        return dict.fromkeys(fields["workers"], under(fields["prefix"], copy))
+            _log.warning("a copy for rank(s) %s is refused: %s", fields["workers"], error)
+        return dict.fromkeys(fields["workers"], copy)
 
     def _tell_spans(self, *, at_end: bool = False) -> None:
         traffic, iteration = self._transport.traffic, self._tracer.iteration

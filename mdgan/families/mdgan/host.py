@@ -1,6 +1,7 @@
 """The workers' share of MD-GAN: they train discriminators, answer with feedback, and swap."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -8,6 +9,7 @@ from torch import Tensor
 from mdgan import messages as engine_messages
 from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.engine.host.spending import Spending
+from mdgan.engine.host_keys import SEALED
 from mdgan.engine.masked_answers import MaskedAnswers
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.mdgan.host_swaps import carry_out
@@ -153,13 +155,12 @@ class MDGANHost(HostPart):
         rank = int(order.fields["worker"])
         state = self._workers[rank].state()
         copy = {name: tensor for name, tensor in state.items() if name.startswith(COPIED)}
-        taker, i = int(order.fields["taker"]), order.iteration
-        answer = engine_messages.state(i, {rank: copy}, "copy", taker)
+        taker = int(order.fields["taker"])
+        answer = engine_messages.state(order.iteration, {rank: copy}, "copy", taker)
         if self.masks is not None:
             if not self.masks.keys.knows(taker):  # only the server could read it
                 return
-            sealed = self.masks.keys.seal_tensors(taker, "copy", i, part_of(copy, COPIED))
-            answer = Message(Kind.STATE, i, {**answer.fields, **sealed[0]}, sealed[1])
+            answer = replace(answer, tensors={SEALED: self.masks.keys.seal_message(taker, answer)})
         transport.send(answer)
 
 

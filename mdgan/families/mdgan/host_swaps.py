@@ -3,11 +3,13 @@
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from mdgan.engine.host_keys import HostKeys
+from mdgan.engine.host_keys import SEALED, HostKeys
 from mdgan.families.mdgan.messages import DISCRIMINATORS
 from mdgan.families.mdgan.worker import Worker
 from mdgan.gan.model_state import part_of
@@ -107,7 +109,7 @@ def _copies(
         if taker in workers and giver not in workers
     }
     outgoing = {
-        host: _parcel(host, order.iteration, of_workers(states), keys)
+        host: _parcel(host, Message(DISCRIMINATORS, order.iteration, {}, of_workers(states)), keys)
         for host, states in away.items()
         if keys is None or keys.knows(host)
     }
@@ -124,13 +126,11 @@ def _copies(
     return here
 
 
-def _parcel(
-    host: int, iteration: int, tensors: Mapping[str, Tensor], keys: HostKeys | None
-) -> Message:
+def _parcel(host: int, parcel: Message, keys: HostKeys | None) -> Message:
     """What another host fetches."""
     if keys is None:
-        return Message(DISCRIMINATORS, iteration, tensors=tensors)
-    return Message(DISCRIMINATORS, iteration, *keys.seal_tensors(host, "swap", iteration, tensors))
+        return parcel
+    return replace(parcel, tensors={SEALED: keys.seal_message(host, parcel)})
 
 
 def _opened(
@@ -140,7 +140,8 @@ def _opened(
     if keys is None:
         return parcel.tensors
     try:
-        return keys.unseal_tensors(host, "swap", iteration, parcel.fields, parcel.tensors)
+        sealed = parcel.tensors.get(SEALED, torch.empty(0))
+        return keys.unseal_message(host, DISCRIMINATORS, iteration, sealed).tensors
     except ValueError as error:
         _log.warning("a discriminator in the swap of iteration %d is refused: %s", iteration, error)
         return {}

@@ -1,6 +1,5 @@
 """Hosts agree on keys that the server passes on; it can neither exchange nor use them."""
 
-import json
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from mdgan.credentials.identity import Identity
 from mdgan.engine.host_keys import HostKeys, NotMasked, run_digest
+from mdgan.messages import Message
 from tests.unit.credentials.test_signing import ANOTHER, AUTHORITY, issued
 
 RUN = run_digest({"run": "digits", "generation": 1}, {"seed": 0})
@@ -102,46 +102,34 @@ STATE: dict[str, Tensor] = {
 }
 
 
-def test_tensors_travel_sealed() -> None:
+def test_messages_travel_sealed() -> None:
     one, two = pair()
-    fields, sealed = one.seal_tensors(2, "swap", 5, STATE)
-    assert sealed.keys() == {"sealed"}
-    clear = STATE["weight"].numpy().tobytes()
-    assert clear not in sealed["sealed"].numpy().tobytes()
-    opened = two.unseal_tensors(1, "swap", 5, fields, sealed)
-    assert opened.keys() == STATE.keys()
+    sealed = one.seal_message(2, Message("SWAP", 5, {"a": 1}, STATE))
+    assert STATE["weight"].numpy().tobytes() not in sealed.numpy().tobytes()
+    opened = two.unseal_message(1, "SWAP", 5, sealed)
+    assert (opened.kind, opened.iteration, opened.fields) == ("SWAP", 5, {"a": 1})
+    assert opened.tensors.keys() == STATE.keys()
     for name, tensor in STATE.items():
-        assert torch.equal(opened[name], tensor)
-        assert opened[name].dtype == tensor.dtype
-    altered = sealed["sealed"].clone()
+        assert torch.equal(opened.tensors[name], tensor)
+        assert opened.tensors[name].dtype == tensor.dtype
+    altered = sealed.clone()
     altered[50] ^= 1
-    shapes = [*fields["layout"][1:], fields["layout"][0]]
-    for use, i, lied, tensors in (
-        ("copy", 5, fields, sealed),
-        ("swap", 6, fields, sealed),
-        ("swap", 5, {"layout": shapes}, sealed),
-        ("swap", 5, {}, sealed),
-        ("swap", 5, fields, {"sealed": altered}),
-        ("swap", 5, fields, {}),
+    for giver, kind, i, given in (
+        (1, "COPY", 5, sealed),
+        (1, "SWAP", 6, sealed),
+        (1, "SWAP", 5, altered),
+        (1, "SWAP", 5, torch.empty(0)),
+        (3, "SWAP", 5, sealed),
     ):
         with pytest.raises(ValueError, match=r".*"):
-            two.unseal_tensors(1, use, i, lied, tensors)
+            two.unseal_message(giver, kind, i, given)
     with pytest.raises(ValueError, match=r".*"):
-        two.unseal_tensors(3, "swap", 5, fields, sealed)
+        one.unseal_message(2, "SWAP", 5, sealed)
 
 
-@pytest.mark.parametrize(
-    "layout",
-    [
-        [["x", "float32", [-1, -4]]],
-        [["x", "float32", [5]]],
-        [["x", "float64", [1]], ["y", "float32", [1]], ["z", "float32", [9]]],
-        [["x", "object", [4]]],
-    ],
-)
-def test_a_partner_that_lies_about_shapes_gives_nothing(layout: Any) -> None:
+@pytest.mark.parametrize("text", [b"", b"no message", (1 << 40).to_bytes(8, "little") + b"{}"])
+def test_a_partner_that_seals_no_message_gives_nothing(text: bytes) -> None:
     one, two = pair()
-    context = json.dumps(["swap", 5, 1, 2, layout]).encode()
-    sealed = torch.frombuffer(bytearray(one.seal(2, context, bytes(16))), dtype=torch.uint8)
-    with pytest.raises(ValueError, match="cannot be read"):
-        two.unseal_tensors(1, "swap", 5, {"layout": layout}, {"sealed": sealed})
+    sealed = one.seal(2, b"SWAP of 5 from 1 to 2", text)
+    with pytest.raises(ValueError, match="host 1 gives"):
+        two.unseal_message(1, "SWAP", 5, torch.tensor(list(sealed), dtype=torch.uint8))

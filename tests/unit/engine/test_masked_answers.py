@@ -30,7 +30,7 @@ def all_answer(number: int, besides: tuple[int, ...] = (), least: int = 3) -> Ho
 
 
 def is_sum_of(total: Tensor | None, hosts: list[int]) -> bool:
-    return total is not None and (total[:-2] == sum(hosts) * int(STEPS_PER_UNIT)).all().item()
+    return total is not None and bool((total[:-2] == sum(hosts) * int(STEPS_PER_UNIT)).all())
 
 
 def test_the_sum_is_that_of_plain_answers_bit_for_bit() -> None:

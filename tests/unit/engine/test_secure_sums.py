@@ -19,10 +19,10 @@ from tests.unit.engine.stage import Stage
 class Masking(Played):
     """A host of one worker that masks what it answers."""
 
-    def arrive(self, stage: Stage) -> None:
+    def arrive(self, stage: Stage, *, lacks: bool = False) -> None:
         self.masks = MaskedAnswers(HostKeys(self.workers), stage.form)
         key = self.masks.begin(run_digest(self.welcome, IDENTITY))
-        self.link.send(messages.ready(0, self.workers, None, key))
+        self.link.send(messages.ready(0, [] if lacks else self.workers, None, key))
 
     def take(self, kind: str, iteration: int | None = None) -> Message:
         message = super().take(kind, iteration)
