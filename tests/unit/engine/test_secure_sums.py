@@ -81,6 +81,7 @@ def test_a_host_that_answers_and_drops_out_then_is_in_the_sum(tmp_path: Path) ->
         stage.finished(*[hosts[n] for n in range(1, 6)])
         assert not asked(hosts, Kind.SURVIVORS)
         assert [row["workers"] for row in stage.metrics()] == [7]
+        assert stage.has_learnt(generator_after([range(1, 8)], kappa=1))
 
 
 def test_a_sum_that_lacks_an_answer_is_that_of_the_others(tmp_path: Path) -> None:
@@ -121,6 +122,7 @@ def test_hosts_may_drop_out_until_two_thirds_are_left(tmp_path: Path, phase: str
             host.reveal()
         stage.finished(*left)
         assert [row["workers"] for row in stage.metrics()] == [6]
+        assert stage.has_learnt(generator_after([range(1, 7)], [range(1, 8)], kappa=1))
 
 
 def test_a_sum_that_too_few_hosts_survive_is_left_out(tmp_path: Path) -> None:
