@@ -27,7 +27,8 @@ Why the server learns a sum of t hosts or nothing, whatever it says:
   list, too few are left to reveal anything for that of all.
 * Shares and codes are bound to the run, the sum, its hosts and their keys. Hosts that were told of
   different questions cannot read each other's shares.
-* No answer is masked twice. The shares of one sum tell nothing of the masks of another one.
+* No answer is masked twice, nor an equal one once its sum may be known (`repeats`). The shares of
+  one sum tell nothing of the masks of another one.
 
 In the paper shares are of the key from which all s_uv of a host follow, so that a key is good for
 one sum, and the shares must have arrived before any host masks. Here they are of s_uv itself. A
@@ -54,6 +55,7 @@ from mdgan.engine.pairwise_masks import Mask, masked, sign_between
 from mdgan.engine.secret_sharing import LIMBS, SECRET_BYTES, Limbs, as_secret, shared
 from mdgan.engine.secure_settings import LEAST_PARTIES, threshold
 from mdgan.engine.sum_messages import (
+    CODE_BYTES,
     LOSS_STEPS,
     SEAL_BYTES,
     MaskedSum,
@@ -94,9 +96,22 @@ class MaskedAnswers:
         keys: of this host and for the others.
         form: how answers travel.
         least: how many hosts' answers a sum must have, 3 or more.
+        repeats: whether the host would answer the same if it were asked for an iteration again.
+            Then it does so only until it has helped to unmask that one's sum: of two sums, the
+            second without one of the hosts, the difference would be that host's answer.
     """
 
-    def __init__(self, keys: HostKeys, form: AnswerForm, least: int = LEAST_PARTIES) -> None:
+    def __init__(
+        self,
+        keys: HostKeys,
+        form: AnswerForm,
+        least: int = LEAST_PARTIES,
+        *,
+        repeats: bool = False,
+    ) -> None:
+        self._repeats = repeats
+        self._run = b""
+        self._unmasked = 0
         self.keys = keys
         self._host = keys.host
         self._form = form
@@ -106,6 +121,8 @@ class MaskedAnswers:
 
     def begin(self, run: bytes) -> dict[str, Any]:
         """The host joins a server, with a new key; returns what others must know of it."""
+        if run != self._run:  # another server, which may go on from an earlier checkpoint
+            self._run, self._unmasked = run, 0
         self._number, self._answered = -1, {}
         return self.keys.begin(run)
 
@@ -135,7 +152,7 @@ class MaskedAnswers:
             NotMasked: see there.
         """
         asked = self._read(question, sorted(set(groups.values())))
-        self._number, self._answered = asked.number, {}
+        self._number, self._answered, self._iteration = asked.number, {}, question.iteration
         tensors: dict[str, Tensor] = {}
         totals = {}
         for group in sorted(set(groups.values())):
@@ -158,21 +175,19 @@ class MaskedAnswers:
             order: a `Survivors` in `sums`.
 
         Returns:
-            fields `codes`: by sum and host, the code for that host.
+            Tensors `codes.<sum>`, uint8 [|survivors| - 1, CODE_BYTES]: for each other survivor.
 
         Raises:
             NotMasked: see there.
         """
-        codes: dict[str, dict[str, str]] = {}
+        codes = {}
         for group, survivors in self._read_survivors(order).survivors.items():
             sum_ = self._check(group, survivors)
             sum_.confirmed = tuple(survivors)
-            codes[str(group)] = {
-                str(other): self._code(other, self._host, sum_)
-                for other in survivors
-                if other != self._host
-            }
-        return Message(self._form.kind, order.iteration, {"codes": codes})
+            own = [self._code(h, self._host, sum_) for h in survivors if h != self._host]
+            rows = torch.tensor(list(b"".join(own)), dtype=torch.uint8)
+            codes[f"codes.{group}"] = rows.view(-1, CODE_BYTES)
+        return Message(self._form.kind, order.iteration, {}, codes)
 
     def reveal(self, order: Message) -> Message:
         """Host → server: what takes the masks off the sum of the survivors (round 4).
@@ -195,6 +210,7 @@ class MaskedAnswers:
             if len(survivors) < len(sum_.parties):
                 self._check_codes(sum_, survivors, asked.codes.get(group, {}))
             del self._answered[group]  # whatever happens now, never again
+            self._unmasked = max(self._unmasked, self._iteration)
             places = [sum_.parties.index(h) for h in sum_.parties if h not in survivors]
             opened = self._opened(sum_, survivors, order.tensors.get(f"shares.{group}"))
             rows = [
@@ -252,6 +268,10 @@ class MaskedAnswers:
             raise NotMasked(f"its question does not say whose sums it wants ({error})") from error
         if asked.number <= self._number:
             raise NotMasked(f"it asks question {asked.number} a second time")
+        if self._repeats and question.iteration <= self._unmasked:
+            raise NotMasked(
+                f"it asks for iteration {question.iteration} again, of which it may have a sum"
+            )
         for group in asked.parties.keys() & set(groups):
             parties = asked.parties[group]
             if len(parties) < self._least:
@@ -300,7 +320,7 @@ class MaskedAnswers:
             for other in survivors
             if other != self._host
             and compare_digest(
-                codes.get(other, "").encode(), self._code(self._host, other, sum_).encode()
+                bytes.fromhex(codes.get(other, "")), self._code(self._host, other, sum_)
             )
         ]
         needed = threshold(len(sum_.parties))
@@ -310,11 +330,11 @@ class MaskedAnswers:
                 f"this one; it takes {needed - 1}"
             )
 
-    def _code(self, reader: int, writer: int, sum_: _Answered) -> str:
+    def _code(self, reader: int, writer: int, sum_: _Answered) -> bytes:
         """What one host tells another one: these are the only survivors that it has confirmed."""
         other = writer if reader == self._host else reader
         said = b"survivors %d " % writer + sum_.context + json.dumps(sum_.confirmed).encode()
-        return self.keys.derived(other, said).hex()
+        return self.keys.derived(other, said)
 
     def _opened(
         self, sum_: _Answered, survivors: Sequence[int], sealed: Tensor | None
@@ -335,6 +355,10 @@ class MaskedAnswers:
         return opened
 
 
-def masks_for(form: AnswerForm, keys: HostKeys | None, least: int) -> MaskedAnswers | None:
+def masks_for(
+    form: AnswerForm, keys: HostKeys | None, least: int, *, repeats: bool = False
+) -> MaskedAnswers | None:
     """What masks the answers of a host; None if the server may see them."""
-    return MaskedAnswers(keys, form, least) if form.steps and keys is not None else None
+    if not form.steps or keys is None:
+        return None
+    return MaskedAnswers(keys, form, least, repeats=repeats)

@@ -18,6 +18,7 @@ LOSS_STEPS = 2.0**20
 NUM_LOSSES = 2
 SEAL_BYTES = 28
 """What a sealed share has beside the share."""
+CODE_BYTES = 32
 
 _Small = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 48)]
@@ -96,16 +97,22 @@ def read_masked(
     return found
 
 
-def read_codes(message: Message) -> dict[int, Codes]:
-    """Reads what `MaskedAnswers.confirm` wrote: by sum and host, a code.
+def read_codes(message: Message, survivors: Mapping[int, Sequence[int]]) -> dict[int, Tensor]:
+    """Reads what `MaskedAnswers.confirm` wrote: by sum, uint8 [|survivors| - 1, CODE_BYTES].
+
+    Args:
+        message: from a host.
+        survivors: by sum, those that it was told.
 
     Raises:
         ValueError: it is malformed.
     """
-    try:
-        return msgspec.convert(message.fields.get("codes"), dict[_Small, Codes], str_keys=True)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"codes that are none ({error!s:.99})") from error
+    found = {}
+    for group, hosts in survivors.items():
+        if (given := message.tensors.get(f"codes.{group}")) is not None:
+            _check(given, torch.uint8, (len(hosts) - 1, CODE_BYTES))
+            found[group] = given
+    return found
 
 
 def read_revealed(message: Message, shapes: Mapping[int, tuple[int, int]]) -> dict[int, Limbs]:

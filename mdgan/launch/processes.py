@@ -133,11 +133,7 @@ def make_host(
     )
     budgets = open_budgets(settings, shards)
     needs = HostNeeds(
-        settings,
-        prepared.models,
-        shards,
-        device,
-        tracer,
+        *(settings, prepared.models, shards, device, tracer),
         own_process=own_process,
         fixed_threads=prepared.launch.threads != "auto",
         num_workers_here=len(prepared.ranks.workers()),

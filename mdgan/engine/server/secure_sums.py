@@ -196,22 +196,25 @@ def _unmask(
         # A host that has confirmed nothing reveals nothing.
         own = [sum_ for sum_ in own if not sum_.lost or host in codes]
         lists = {sum_.group: list(sum_.survivors) for sum_ in own}
-        for_host = {
-            sum_.group: {
-                other: given[sum_.group][host]
-                for other, given in codes.items()
-                if host in given.get(sum_.group, {})
-            }
-            for sum_ in own
-            if sum_.lost
-        }
+        for_host = {sum_.group: _codes_for(host, sum_, codes) for sum_ in own if sum_.lost}
         shares = {sum_.group: _shares_for(host, sum_, masked) for sum_ in own}
         return order_for(Kind.UNMASK, iteration, Survivors(number, lists, for_host), shares)
 
     if lacking := [sum_ for sum_ in sums if sum_.lost]:
-        codes = ask(survivors, lacking, read_codes)
+        lists = {sum_.group: sum_.survivors for sum_ in lacking}
+        codes = ask(survivors, lacking, partial(read_codes, survivors=lists))
     shapes = {sum_.group: (len(sum_.survivors), 1 + len(sum_.lost)) for sum_ in sums}
     return ask(unmask, sums, partial(read_revealed, shapes=shapes))
+
+
+def _codes_for(host: int, sum_: _Sum, codes: Mapping[int, Mapping[int, Tensor]]) -> dict[int, str]:
+    """What the other survivors have confirmed to a host."""
+    found = {}
+    for other, given in codes.items():
+        if other != host and sum_.group in given and other in sum_.survivors:
+            readers = [reader for reader in sum_.survivors if reader != other]
+            found[other] = given[sum_.group][readers.index(host)].numpy().tobytes().hex()
+    return found
 
 
 def _shares_for(host: int, sum_: _Sum, masked: Masked) -> Tensor:

@@ -110,7 +110,7 @@ class _Federated(Builder[FederatedSettings]):
             tell,
             anew,
             Spending(needs.budgets),
-            masks_for(form, needs.keys, needs.least_parties),
+            masks_for(form, needs.keys, needs.least_parties, repeats=settings.begins_anew),
             sent_by(settings, vector),
         )
 

@@ -71,6 +71,7 @@ class MDGANHost(HostPart):
         self._images = images
         self._swaps_weights_only = swaps_weights_only
         self.masks = masks
+        self._learns_ahead = False
         self._num_classes = num_classes_of(next(iter(workers.values())).discriminator.model)
 
     @property
@@ -133,7 +134,14 @@ class MDGANHost(HostPart):
             span.num_bytes = transport.send(answer)
         self._group.catch_up()
         # Before a swap the discriminator that comes must learn the next real half.
-        if not message.fields["swap_follows"] and not message.fields["last"]:
+        self._learns_ahead = not message.fields["swap_follows"] and not message.fields["last"]
+        if self.masks is None:  # else others wait for this host's shares
+            self.unmasked()
+
+    def unmasked(self) -> None:
+        """Learns the next real halves, while the server learns."""
+        learns, self._learns_ahead = self._learns_ahead, False
+        if learns:
             self._group.learn_real_halves()
 
     def _swap(self, order: Message, transport: HostTransport) -> None:

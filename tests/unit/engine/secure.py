@@ -28,9 +28,10 @@ RUN = b"run"
 class Hosts:
     """Hosts 1, 2, 3, … with a worker each, in one sum."""
 
-    def __init__(self, number: int, least: int = 3) -> None:
+    def __init__(self, number: int, least: int = 3, *, repeats: bool = False) -> None:
         self.masks = {
-            host: MaskedAnswers(HostKeys([host]), FORM, least) for host in range(1, number + 1)
+            host: MaskedAnswers(HostKeys([host]), FORM, least, repeats=repeats)
+            for host in range(1, number + 1)
         }
         self.keys = {host: masks.begin(RUN) for host, masks in self.masks.items()}
         for host, masks in self.masks.items():
@@ -69,22 +70,27 @@ class Hosts:
             for other in survivors
             if other != host
         ]
-        for_host = {
-            other: given[0][host] for other, given in (codes or {}).items() if host in given[0]
-        }
+        for_host = {other: given[host] for other, given in (codes or {}).items() if host in given}
         asked = Survivors(number, {0: list(survivors)}, {0: for_host})
         return order_for(kind, 5, asked, {0: torch.stack(rows)} if rows else {})
 
-    def confirm(self, host: int, survivors: Sequence[int]) -> Any:
-        """The codes of a host for these survivors."""
-        return read_codes(self.masks[host].confirm(self.order(Kind.SURVIVORS, host, survivors)))
+    def confirm(self, host: int, survivors: Sequence[int]) -> dict[int, str]:
+        """The codes of a host for the others, if these have survived."""
+        message = self.masks[host].confirm(self.order(Kind.SURVIVORS, host, survivors))
+        rows = read_codes(message, {0: survivors})[0]
+        others = [other for other in survivors if other != host]
+        return {other: bytes(row.tolist()).hex() for other, row in zip(others, rows, strict=True)}
 
     def reveal(
-        self, host: int, survivors: Sequence[int], codes: Mapping[int, Any] | None = None
+        self,
+        host: int,
+        survivors: Sequence[int],
+        codes: Mapping[int, Any] | None = None,
+        number: int = 1,
     ) -> Any:
         """What a host reveals."""
         shape = len(survivors), 1 + len(self.parties) - len(survivors)
-        order = self.order(Kind.UNMASK, host, survivors, codes)
+        order = self.order(Kind.UNMASK, host, survivors, codes, number)
         return read_revealed(self.masks[host].reveal(order), {0: shape})[0]
 
     def total(
