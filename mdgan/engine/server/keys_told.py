@@ -59,10 +59,9 @@ def tell_keys(
         hosts: that need each other's keys.
     """
     found = {host: member for host in hosts if (member := members.member(host)) and member.key}
+    known = {host: str(member.key["key"]) for host, member in found.items()}
     for host, member in found.items():
-        keys = [
-            m.key for n, m in found.items() if n != host and member.knows.get(n) != m.key["key"]
-        ]
-        if keys:
-            member.knows.update({key["workers"][0]: key["key"] for key in keys})
+        if new := known.items() - member.knows.items() - {(host, known[host])}:
+            member.knows.update(new)
+            keys = [found[other].key for other, _ in sorted(new)]
             tell(host, Message(Kind.KEYS, members.iteration, {"keys": keys}))

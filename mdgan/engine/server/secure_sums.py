@@ -207,24 +207,30 @@ def _unmask(
     return ask(unmask, sums, partial(read_revealed, shapes=shapes))
 
 
+def _row(of: Sequence[int], giver: int, reader: int) -> int:
+    """The row for a host in what another one gives to all others."""
+    place = of.index(reader)
+    return place - (place > of.index(giver))
+
+
 def _codes_for(host: int, sum_: _Sum, codes: Mapping[int, Mapping[int, Tensor]]) -> dict[int, str]:
     """What the other survivors have confirmed to a host."""
-    found = {}
-    for other, given in codes.items():
-        if other != host and sum_.group in given and other in sum_.survivors:
-            readers = [reader for reader in sum_.survivors if reader != other]
-            found[other] = given[sum_.group][readers.index(host)].numpy().tobytes().hex()
-    return found
+    return {
+        other: given[sum_.group][_row(sum_.survivors, other, host)].numpy().tobytes().hex()
+        for other, given in codes.items()
+        if other != host and sum_.group in given
+    }
 
 
 def _shares_for(host: int, sum_: _Sum, masked: Masked) -> Tensor:
     """What the other survivors have encrypted for a host."""
-    rows = []
-    for other in sum_.survivors:
-        if other != host:
-            readers = [reader for reader in sum_.parties if reader != other]
-            rows.append(masked[other][sum_.group].shares[readers.index(host)])
-    return torch.stack(rows)
+    return torch.stack(
+        [
+            masked[other][sum_.group].shares[_row(sum_.parties, other, host)]
+            for other in sum_.survivors
+            if other != host
+        ]
+    )
 
 
 def total_of(
