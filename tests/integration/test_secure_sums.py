@@ -21,6 +21,7 @@ from tests.processes import (
     run_here,
     start,
     training,
+    wait_until,
 )
 
 SMALL = [
@@ -270,3 +271,19 @@ def test_a_shared_certificate_is_warned_of(tmp_path: Path) -> None:
         assert result.status == 0, result
         warned = "a server that lies could pass for workers" in result.errors
         assert warned == bool(secure)
+
+
+@pytest.mark.slow
+def test_a_newcomer_gets_a_copy_and_takes_part_in_sums(tmp_path: Path) -> None:
+    flags = ["--world-size", "5", "--workers-per-host", "1", "--threads", "1", "--log-interval"]
+    flags += ["1", "--swap-interval", "5", "--secure-aggregation", "--iterations", "100000"]
+    running = training(tmp_path, "train", *flags)
+    joins = start([*MDGAN, "join", "run", "--require", "secure-aggregation"], tmp_path)
+    wait_until(lambda: bool(read_events(running.folder, "joined")), "the newcomer has joined")
+    wait_until(lambda: running.metrics()[-1]["workers"] == 5, "a sum with the newcomer")
+    reached = running.metrics()[-1]["iteration"]
+    wait_until(lambda: running.has_reached(reached + 12), "two swaps")
+    running.process.terminate()
+    assert "NaN" not in finish(running.process).errors
+    assert "refused" not in finish(joins).errors
+    assert any("5" in swap["taken"] for swap in read_events(running.folder, "swap"))
