@@ -28,7 +28,9 @@ class Kind(StrEnum):
     LEAVE = "LEAVE"
     SPENT = "SPENT"
     STOP = "STOP"
-    AGAIN = "AGAIN"
+    KEYS = "KEYS"
+    SURVIVORS = "SURVIVORS"
+    UNMASK = "UNMASK"
     SPANS = "SPANS"
     CHECKPOINT = "CHECKPOINT"
     CHECKPOINTED = "CHECKPOINTED"
@@ -137,7 +139,7 @@ def ready(
     iteration: int,
     holds: Sequence[int],
     told: Mapping[str, Any] | None = None,
-    sums_key: str = "",
+    key: Mapping[str, Any] | None = None,
 ) -> Message:
     """Host → server, after it joined or adopted: which of its workers can go on.
 
@@ -145,13 +147,13 @@ def ready(
         iteration: i.
         holds: the workers whose models are to be trained on as they are.
         told: what the algorithm's part on the server wants to know of this host: JSON values.
-        sums_key: with which other hosts agree on masks with this one, if answers are masked.
+        key: with which other hosts agree on secrets with this one, if answers are masked.
 
     Returns:
-        fields `holds`, `told`, and `sums_key` if there is one.
+        fields `holds`, `told`, and `key` if there is one.
     """
     fields = {"holds": list(holds), "told": dict(told or {})}
-    return Message(Kind.READY, iteration, fields | ({"sums_key": sums_key} if sums_key else {}))
+    return Message(Kind.READY, iteration, fields | ({"key": dict(key)} if key else {}))
 
 
 def copy(iteration: int, worker: int, taker: int) -> Message:
@@ -194,6 +196,19 @@ def adopt(iteration: int, states: Mapping[int, Mapping[str, Tensor]]) -> Message
         tensors named `<worker>/<name in the state>`.
     """
     return Message(Kind.ADOPT, iteration, tensors=of_workers(states))
+
+
+def adopt_sealed(
+    iteration: int, state: Message, giver: int, workers: Sequence[int], prefix: str
+) -> Message:
+    """Server → host: a STATE message's copy that another host has encrypted for it, unread.
+
+    Returns:
+        fields `giver`; `workers` that the copy is for; `prefix` of the tensors that they may take;
+        `given`: the iteration that the giver has encrypted it in. The tensor of `state`.
+    """
+    about = {"giver": giver, "workers": list(workers), "prefix": prefix, "given": state.iteration}
+    return Message(Kind.ADOPT, iteration, about, state.tensors)
 
 
 def leave(iteration: int) -> Message:

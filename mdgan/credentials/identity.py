@@ -101,6 +101,23 @@ def read_own_pki(ca: Path | None, certificate: Path | None, key: Path | None) ->
     return Identity(pem_of(*chain), key_pem(private), pem_of(*authorities), by_name=False)
 
 
+def verify_chain(chain: list[x509.Certificate], authorities: list[x509.Certificate]) -> None:
+    """Checks that a certificate is valid now and leads to an authority.
+
+    Args:
+        chain: the certificate, then those between it and the authority.
+        authorities: those that are trusted.
+
+    Raises:
+        VerificationError, or one of `UNREADABLE`: it does not.
+    """
+    lenient = ExtensionPolicy.permit_all()
+    signs = lenient.require_present(x509.BasicConstraints, Criticality.AGNOSTIC, None)
+    policy = PolicyBuilder().store(Store(authorities)).time(now())
+    policy = policy.extension_policies(ca_policy=signs, ee_policy=lenient)
+    policy.build_client_verifier().verify(chain[0], chain[1:])
+
+
 def check_dates(path: Path, what: str, certificate: x509.Certificate, clock: datetime) -> None:
     """Refuses a certificate that is not valid now.
 
@@ -145,12 +162,8 @@ def _check_chain(
         check_dates(path, "a certificate on the way to the authority", between, now())
     if len(authorities) == 1:
         check_dates(path, "the authority's certificate", authorities[0], now())
-    lenient = ExtensionPolicy.permit_all()
-    signs = lenient.require_present(x509.BasicConstraints, Criticality.AGNOSTIC, None)
     try:
-        policy = PolicyBuilder().store(Store(authorities)).time(now())
-        policy = policy.extension_policies(ca_policy=signs, ee_policy=lenient)
-        policy.build_client_verifier().verify(chain[0], chain[1:])
+        verify_chain(chain, authorities)
     except (VerificationError, *UNREADABLE) as error:
         raise BadInput(
             f"{path}: the certificate is not signed by {whose} ({reason_of(error)}); "

@@ -7,6 +7,7 @@ workers may add their tensors up before it sends them, where the algorithm needs
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,7 +62,7 @@ class Answers:
         losses: J_disc and J_gen by worker, float32 [2].
         beside: what else they sent: name → worker → tensor; only of workers in `singles`.
         hosts: the hosts that answered, whether their answers can be used or not.
-        masked: by host, what it has masked; see `read_masked`.
+        masked: by host, what it says of sums that hide its answers; see `sum_messages.py`.
     """
 
     singles: dict[int, Tensor] = field(default_factory=dict)
@@ -69,7 +70,7 @@ class Answers:
     losses: dict[int, Tensor] = field(default_factory=dict)
     beside: dict[str, dict[int, Tensor]] = field(default_factory=dict)
     hosts: set[int] = field(default_factory=set)
-    masked: dict[int, dict[int, Tensor]] = field(default_factory=dict)
+    masked: dict[int, Any] = field(default_factory=dict)
 
     def mean_losses(self) -> Tensor:
         """J_disc and J_gen of every worker that answered, float32 [N, 2], in increasing worker."""

@@ -1,77 +1,130 @@
-"""Answers of which the server learns the sums alone: what hosts send, and how they mask it.
+"""Answers of which the server learns sums alone, even if it lies: what hosts send, and when.
 
-A question says which hosts take part in which sum, and their public keys. Every host adds up what
-its own workers answer, in whole steps, and sends that with masks on it (`pairwise_masks.py`).
+Bonawitz et al. 2017, "Practical Secure Aggregation for Privacy-Preserving Machine Learning", figure
+4, with its rounds put together so that a sum takes two:
+
+0. Keys, once for each link. A host makes a key and signs it (`host_keys.py`). Every two hosts agree
+   on a secret. From it they derive s_uv anew for each sum.
+1. and 2. Shares and masked input, in one message. The host draws b_u, and sends its addend with the
+   masks of b_u and of each s_uv on it. With it go Shamir's shares of b_u and of each s_uv, of which
+   t put one together. Each host's shares are encrypted for that host.
+3. Consistency, only if a host has dropped out. The server names the survivors. Each host confirms
+   at most one list of survivors for a sum, to each of the others, by a code that only the two of
+   them can make.
+4. Unmasking. The server names the survivors and passes on their encrypted shares, and the codes if
+   a host is missing. A host to which t - 1 others have confirmed the same list reveals its shares
+   of b_u of every survivor u, and of s_ud where u has survived and d has not. It does so once.
+
+Why the server learns a sum of t hosts or nothing, whatever it says:
+
+* A host's addend stays hidden while b_u is unknown, and while s_uv with one honest host is.
+* A host reveals once, and so of a host d either its share of b_d or those of s_ud, never both.
+* Where c of n hosts work together with the server, 2t > n + c keeps it from having t shares of
+  both. With t = ⌊2n/3⌋ + 1 that is so for c < n/3.
+* Shares of s_ud are revealed only for a list that t hosts have confirmed, and by the same count
+  there is one such list at most. It names t hosts or more, and their sum is all that there is. The
+  list of all hosts needs no codes, as it reveals no s_uv; where t hosts have confirmed another
+  list, too few are left to reveal anything for that of all.
+* Shares and codes are bound to the run, the sum, its hosts and their keys. Hosts that were told of
+  different questions cannot read each other's shares.
+* No answer is masked twice, nor an equal one once its sum may be known (`repeats`). The shares of
+  one sum tell nothing of the masks of another one.
+
+In the paper shares are of the key from which all s_uv of a host follow, so that a key is good for
+one sum, and the shares must have arrived before any host masks. Here they are of s_uv itself. A
+host that drops out before it answers has left no shares, and needs none: the survivors' are enough.
 """
 
+import json
+import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
-from typing import Annotated, Any
+from dataclasses import dataclass
+from hashlib import sha256
+from hmac import compare_digest
+from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
-from mdgan.engine.pairwise_masks import PairwiseMasks, SumNumber
-from mdgan.engine.secure_settings import LEAST_PARTIES
+from mdgan.engine.host_keys import HostKeys, NotMasked
+from mdgan.engine.pairwise_masks import Mask, masked, sign_between
+from mdgan.engine.secret_sharing import LIMBS, SECRET_BYTES, Limbs, as_secret, shared
+from mdgan.engine.secure_settings import LEAST_PARTIES, threshold
+from mdgan.engine.sum_messages import (
+    CODE_BYTES,
+    LOSS_STEPS,
+    SEAL_BYTES,
+    MaskedSum,
+    SumQuestion,
+    Survivors,
+)
 from mdgan.messages import Message
 
-LOSS_STEPS = 2.0**20
-"""Losses are added up in steps of 2⁻²⁰: they are only shown."""
-NUM_LOSSES = 2
+_log = logging.getLogger(__name__)
+
 _MOST_LOSS = 2.0**30
 
 AddUp = Callable[[Mapping[int, Tensor]], Tensor]
 """From some workers' answers to their sum in steps of the form, int64."""
 
 
-class NotMasked(RuntimeError):
-    """The server asks for a sum that would tell it what one host has answered."""
-
-
-_Small = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
-
-
-class SumQuestion(msgspec.Struct, frozen=True):
-    """Which hosts take part in the sums of one iteration.
+@dataclass
+class _Answered:
+    """A sum that this host has answered, until it reveals its shares.
 
     Attributes:
-        number: of the question; each has a larger one than those before.
-        parties: by sum, the hosts.
-        keys: their public keys.
+        context: stands for the run, the sum, its hosts and their keys.
+        parties: the hosts, in the order of the question.
+        own: this host's own share of its secrets; [n, LIMBS].
+        confirmed: the only list of survivors that it confirms; None if none was named.
     """
 
-    number: Annotated[int, msgspec.Meta(ge=0, lt=1 << 48)]
-    parties: dict[_Small, list[int]]
-    keys: dict[int, str]
-
-    def fields(self) -> dict[str, Any]:
-        """As JSON values, for a question."""
-        given: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
-        return given
+    context: bytes
+    parties: tuple[int, ...]
+    own: Limbs
+    confirmed: tuple[int, ...] | None = None
 
 
 class MaskedAnswers:
-    """Masks what one host answers.
+    """Masks what one host answers, and helps to unmask sums.
 
     Args:
-        host: its number.
+        keys: of this host and for the others.
         form: how answers travel.
+        least: how many hosts' answers a sum must have, 3 or more.
+        repeats: whether the host would answer the same if it were asked for an iteration again.
+            Then it does so only until it has helped to unmask that one's sum: of two sums, the
+            second without one of the hosts, the difference would be that host's answer.
     """
 
-    def __init__(self, host: int, form: AnswerForm) -> None:
-        self._host = host
+    def __init__(
+        self,
+        keys: HostKeys,
+        form: AnswerForm,
+        least: int = LEAST_PARTIES,
+        *,
+        repeats: bool = False,
+    ) -> None:
+        self._repeats = repeats
+        self._run = b""
+        self._unmasked = 0
+        self.keys = keys
+        self._host = keys.host
         self._form = form
-        self._masks = PairwiseMasks()
-        self._answered = -1
-        self._workers: list[int] = []
-        self._sums: dict[int, Tensor] | None = None
+        self._least = max(least, LEAST_PARTIES)
+        self._number = -1
+        self._answered: dict[int, _Answered] = {}
 
-    def begin(self) -> str:
-        """The host joins a server, with a new key; returns the public half."""
-        self._masks, self._answered = PairwiseMasks(), -1
-        return self._masks.public_key
+    def begin(self, run: bytes) -> dict[str, Any]:
+        """The host joins a server, with a new key; returns what others must know of it."""
+        if run != self._run:  # another server, which may go on from an earlier checkpoint
+            self._run, self._unmasked = run, 0
+        self._number, self._answered = -1, {}
+        return self.keys.begin(run)
 
     def pack(
         self,
@@ -81,7 +134,7 @@ class MaskedAnswers:
         groups: Mapping[int, int],
         add_up: AddUp,
     ) -> Message:
-        """Host → server: the sums of what the host's workers answer, masked.
+        """Host → server: the sums of what the host's workers answer, masked (rounds 1 and 2).
 
         Args:
             question: says in `sums` which hosts take part in which sum.
@@ -93,35 +146,107 @@ class MaskedAnswers:
         Returns:
             fields `workers`, and `abstains`: whether an answer cannot be added up (it
             has NaN or Inf, or is too large), so that the others must do without this host. Tensors
-            `masked.<sum>`, int64 [values of an answer, and J_disc and J_gen].
+            `masked.<sum>` and `shares.<sum>`, see `MaskedSum`.
 
         Raises:
             NotMasked: see there.
         """
-        self._workers, self._sums = list(answers), {}
+        asked = self._read(question, sorted(set(groups.values())))
+        self._number, self._answered, self._iteration = asked.number, {}, question.iteration
+        tensors: dict[str, Tensor] = {}
+        totals = {}
         for group in sorted(set(groups.values())):
             own = [worker for worker, its in groups.items() if its == group]
-            total = self._added_up(
+            totals[group] = self._added_up(
                 {worker: answers[worker] for worker in own}, [losses[w] for w in own], add_up
             )
-            if total is None:
-                self._sums = None
-                break
-            self._sums[group] = total
-        return self.again(question)
-
-    def again(self, question: Message) -> Message:
-        """Host → server: the same sums for the hosts that are left, with new masks; see `pack`."""
-        asked = self._read(question)
-        self._answered = asked.number
-        tensors = {}
-        for group, total in (self._sums or {}).items():
-            if group in asked.parties:
-                number = SumNumber(asked.number, group)
-                others = [asked.keys[h] for h in asked.parties[group] if h != self._host]
-                tensors[f"masked.{group}"] = self._masked(total, number, others)
-        fields = {"workers": self._workers, "abstains": self._sums is None}
+        abstains = any(total is None for total in totals.values())
+        for group, total in totals.items():
+            if total is not None and not abstains and group in asked.parties:
+                given = self._mask(asked, group, total)
+                tensors |= {f"masked.{group}": given.total, f"shares.{group}": given.shares}
+        fields = {"workers": list(answers), "abstains": abstains}
         return Message(self._form.kind, question.iteration, fields, tensors)
+
+    def confirm(self, order: Message) -> Message:
+        """Host → server: this host's codes for a list of survivors (round 3).
+
+        Args:
+            order: a `Survivors` in `sums`.
+
+        Returns:
+            Tensors `codes.<sum>`, uint8 [|survivors| - 1, CODE_BYTES]: for each other survivor.
+
+        Raises:
+            NotMasked: see there.
+        """
+        codes = {}
+        for group, survivors in self._read_survivors(order).survivors.items():
+            sum_ = self._check(group, survivors)
+            sum_.confirmed = tuple(survivors)
+            own = [self._code(h, self._host, sum_) for h in survivors if h != self._host]
+            rows = torch.tensor(list(b"".join(own)), dtype=torch.uint8)
+            codes[f"codes.{group}"] = rows.view(-1, CODE_BYTES)
+        return Message(self._form.kind, order.iteration, {}, codes)
+
+    def reveal(self, order: Message) -> Message:
+        """Host → server: what takes the masks off the sum of the survivors (round 4).
+
+        Args:
+            order: a `Survivors` in `sums`; tensors `shares.<sum>`: what every other survivor has
+                encrypted for this host, uint8 [|survivors| - 1, …].
+
+        Returns:
+            Tensors `revealed.<sum>`, uint8 [|survivors|, 1 + number of those that dropped out,
+            SECRET_BYTES]: of each survivor, the share of b_u, then that of s_ud for each d. If what
+            a survivor has sent cannot be decrypted, numbers that are no share.
+
+        Raises:
+            NotMasked: see there.
+        """
+        asked, tensors = self._read_survivors(order), {}
+        for group, survivors in asked.survivors.items():
+            sum_ = self._check(group, survivors)
+            if len(survivors) < len(sum_.parties):
+                self._check_codes(sum_, survivors, asked.codes.get(group, {}))
+            del self._answered[group]  # whatever happens now, never again
+            self._unmasked = max(self._unmasked, self._iteration)
+            places = [sum_.parties.index(h) for h in sum_.parties if h not in survivors]
+            opened = self._opened(sum_, survivors, order.tensors.get(f"shares.{group}"))
+            rows = [
+                opened[host][[sum_.parties.index(host), *places]].astype("<u2")
+                for host in survivors
+            ]
+            tensors[f"revealed.{group}"] = torch.from_numpy(np.stack(rows).view(np.uint8))
+        return Message(self._form.kind, order.iteration, {}, tensors)
+
+    def _mask(self, asked: SumQuestion, group: int, total: Tensor) -> MaskedSum:
+        """The total with all masks on it, and the others' shares of their seeds."""
+        parties = tuple(asked.parties[group])
+        said = [asked.number, group, parties, self.keys.of(parties)]
+        context = sha256(json.dumps(said).encode()).digest()
+        secrets = np.stack(
+            [
+                as_secret(
+                    os.urandom(SECRET_BYTES)
+                    if host == self._host
+                    else self.keys.derived(host, b"mask of " + context)
+                )
+                for host in parties
+            ]
+        )
+        masks = [
+            Mask(secret, 1 if host == self._host else sign_between(self._host, host))
+            for host, secret in zip(parties, secrets, strict=True)
+        ]
+        rows = shared(secrets, threshold(len(parties)), len(parties)).astype("<u2")
+        sealed = [
+            np.frombuffer(self.keys.seal(host, context, row.tobytes()), np.uint8)
+            for host, row in zip(parties, rows, strict=True)
+            if host != self._host
+        ]
+        self._answered[group] = _Answered(context, parties, rows[parties.index(self._host)])
+        return MaskedSum(masked(total, masks), torch.from_numpy(np.stack(sealed)))
 
     def _added_up(
         self, answers: Mapping[int, Tensor], losses: Sequence[Tensor], add_up: AddUp
@@ -135,54 +260,105 @@ class MaskedAnswers:
             [add_up(answers).cpu().reshape(-1), (told * LOSS_STEPS).round().long().cpu()]
         )
 
-    def _masked(self, total: Tensor, number: SumNumber, others: Sequence[str]) -> Tensor:
-        try:
-            return self._masks.masked(total, number, others)
-        except ValueError as error:
-            raise NotMasked(f"it gives a key that is none ({error})") from error
-
-    def _read(self, question: Message) -> SumQuestion:
+    def _read(self, question: Message, groups: Sequence[int]) -> SumQuestion:
         """What is asked for, if answering it tells the server nothing but sums."""
         try:
             asked = msgspec.convert(question.fields.get("sums"), SumQuestion, str_keys=True)
         except msgspec.ValidationError as error:
             raise NotMasked(f"its question does not say whose sums it wants ({error})") from error
-        if asked.number <= self._answered:
+        if asked.number <= self._number:
             raise NotMasked(f"it asks question {asked.number} a second time")
-        for group in (self._sums or {}).keys() & asked.parties.keys():
+        if self._repeats and question.iteration <= self._unmasked:
+            raise NotMasked(
+                f"it asks for iteration {question.iteration} again, of which it may have a sum"
+            )
+        for group in asked.parties.keys() & set(groups):
             parties = asked.parties[group]
-            keys = {asked.keys.get(host, "") for host in parties} - {""}
-            if len(parties) < LEAST_PARTIES:
-                raise NotMasked(f"it asks for a sum of {len(parties)} hosts' answers")
-            if len(set(parties)) < len(parties) or len(keys) < len(parties):
-                raise NotMasked("it names a host twice, or gives no key or the same key of two")
-            if asked.keys.get(self._host) != self._masks.public_key or self._host not in parties:
-                raise NotMasked("it has not this host's key")
+            if len(parties) < self._least:
+                raise NotMasked(
+                    f"it asks for a sum of {len(parties)} hosts' answers, and this host takes part "
+                    f"in those of {self._least} or more"
+                )
+            if self._host not in parties:
+                raise NotMasked("it asks for this host's part of a sum of others")
+            self.keys.of(parties)
         return asked
 
+    def _read_survivors(self, order: Message) -> Survivors:
+        try:
+            asked = msgspec.convert(order.fields.get("sums"), Survivors, str_keys=True)
+        except msgspec.ValidationError as error:
+            raise NotMasked(f"it does not say whose answers have come ({error})") from error
+        if asked.number != self._number:
+            raise NotMasked(f"it wants to unmask question {asked.number}, and not the last one")
+        return asked
 
-def masks_for(host: int, form: AnswerForm) -> MaskedAnswers | None:
+    def _check(self, group: int, survivors: Sequence[int]) -> _Answered:
+        """A sum that this host may help to unmask for these survivors."""
+        sum_ = self._answered.get(group)
+        if sum_ is None:
+            raise NotMasked("it wants to unmask a sum that this host has no part in, or a 2nd time")
+        if list(survivors) != [host for host in sum_.parties if host in survivors]:
+            raise NotMasked("it names survivors that were not asked, or one twice")
+        if self._host not in survivors:
+            raise NotMasked("it asks this host to unmask a sum without it")
+        if len(survivors) < (least := max(self._least, threshold(len(sum_.parties)))):
+            raise NotMasked(
+                f"it wants to unmask a sum of {len(survivors)} of {len(sum_.parties)} hosts, and "
+                f"this host helps with {least} or more"
+            )
+        if sum_.confirmed not in (None, tuple(survivors)):
+            raise NotMasked("it names two lists of survivors of one sum")
+        return sum_
+
+    def _check_codes(
+        self, sum_: _Answered, survivors: Sequence[int], codes: Mapping[int, str]
+    ) -> None:
+        """Checks that t survivors, this host among them, have confirmed this list."""
+        good = [
+            other
+            for other in survivors
+            if other != self._host
+            and compare_digest(
+                bytes.fromhex(codes.get(other, "")), self._code(self._host, other, sum_)
+            )
+        ]
+        needed = threshold(len(sum_.parties))
+        if sum_.confirmed is None or len(good) + 1 < needed:
+            raise NotMasked(
+                f"it says that a host has dropped out, and {len(good)} other hosts confirm that to "
+                f"this one; it takes {needed - 1}"
+            )
+
+    def _code(self, reader: int, writer: int, sum_: _Answered) -> bytes:
+        """What one host tells another one: these are the only survivors that it has confirmed."""
+        other = writer if reader == self._host else reader
+        said = b"survivors %d " % writer + sum_.context + json.dumps(sum_.confirmed).encode()
+        return self.keys.derived(other, said)
+
+    def _opened(
+        self, sum_: _Answered, survivors: Sequence[int], sealed: Tensor | None
+    ) -> dict[int, Limbs]:
+        """By survivor, this host's shares of its secrets, [n, LIMBS]."""
+        others = [host for host in survivors if host != self._host]
+        num_bytes = len(sum_.parties) * SECRET_BYTES
+        if sealed is None or sealed.shape != (len(others), num_bytes + SEAL_BYTES):
+            raise NotMasked("it passes on no shares of the survivors, or not all")
+        opened = {self._host: sum_.own}
+        for host, row in zip(others, sealed, strict=True):
+            try:
+                found = self.keys.unseal(host, sum_.context, row.numpy().tobytes())
+            except ValueError as error:  # that host may have lied, or it was asked another question
+                _log.warning("shares for a sum are refused: %s", error)
+                found = bytes([255]) * num_bytes  # see `MaskedAnswers.reveal`
+            opened[host] = np.frombuffer(found, "<u2").reshape(-1, LIMBS)
+        return opened
+
+
+def masks_for(
+    form: AnswerForm, keys: HostKeys | None, least: int, *, repeats: bool = False
+) -> MaskedAnswers | None:
     """What masks the answers of a host; None if the server may see them."""
-    return MaskedAnswers(host, form) if form.steps else None
-
-
-def read_masked(message: Message, form: AnswerForm) -> dict[int, Tensor]:
-    """Reads what `MaskedAnswers.pack` wrote; a hostile host may have sent anything else.
-
-    Returns:
-        By sum, int64 [values of an answer, and J_disc and J_gen].
-
-    Raises:
-        ValueError: it is malformed, or the host abstains.
-    """
-    if message.fields.get("abstains") is not False:
-        raise ValueError("NaN or Inf, or a value too large to be added up")
-    length, found = prod(form.shape) + NUM_LOSSES, {}
-    for name, tensor in message.tensors.items():
-        kind, _, group = name.partition(".")
-        if kind != "masked" or not group.isdecimal() or len(group) > 9:
-            raise ValueError("tensors that are no masked sums")
-        if tensor.dtype != torch.int64 or tensor.shape != (length,):
-            raise ValueError(f"{tensor.dtype} {list(tensor.shape)}, not {torch.int64} [{length}]")
-        found[int(group)] = tensor
-    return found
+    if not form.steps or keys is None:
+        return None
+    return MaskedAnswers(keys, form, least, repeats=repeats)

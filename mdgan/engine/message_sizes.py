@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from mdgan.engine.secret_sharing import SECRET_BYTES
 from mdgan.gan.kept import COUNTS
 from mdgan.gan.optimizer_settings import Policy
 from mdgan.gan.optimizers import kept_by
@@ -26,8 +27,9 @@ _OF_A_TENSOR_BYTES = 512
 """What a tensor may add beside its elements: name and shape in JSON, and padding."""
 _SPANS = Most(_MIB, _MIB, a_second=2.0)
 """Enough for `observe.tracer.MOST_SPANS`, which a host tells once a second."""
-PARTIES_BYTES = _MIB
-"""Of which hosts take part in which sum, with their keys."""
+_KEYS_BYTES = 64 * _MIB
+_OF_A_SHARE_BYTES = 256
+"""What a host's shares have beside them: what seals them, its number, a code."""
 _REAL_BYTES = 256 * _MIB
 _EXTRACTOR_BYTES = 1024 * _MIB
 _RANDOM_STATES_BYTES = 64 * _KIB
@@ -55,6 +57,7 @@ class MessageSizes:
         between_hosts: the kinds that such a host may get from another one.
         names_bytes: of the names and shapes in what a worker trains; see `names_bytes`.
         json_bytes: the most JSON of those kinds `from_host` that have more than `small_bytes`.
+        shares_bytes: of what a host gets or gives to mask and unmask one sum; see `shares_bytes`.
     """
 
     state_bytes: int
@@ -63,11 +66,23 @@ class MessageSizes:
     between_hosts: Limits = field(default=lambda _: {})
     names_bytes: int = _MIB
     json_bytes: Limits = field(default=lambda _: {})
+    shares_bytes: int = 0
 
 
 def small_bytes(num_workers: int) -> int:
     """Of a message that holds a little JSON for each of some workers."""
     return _SMALL_BYTES + _OF_A_WORKER_BYTES * num_workers
+
+
+def shares_bytes(num_workers: int, *, is_secure: bool) -> int:
+    """Of which hosts take part in a sum, and the shares that each has for each other one.
+
+    Args:
+        num_workers: of the run when it begins; twice as many may come.
+        is_secure: whether answers are masked; else 0.
+    """
+    most = 2 * num_workers
+    return int(is_secure) * (_MIB + most * (SECRET_BYTES * most + _OF_A_SHARE_BYTES))
 
 
 def training_bytes(*networks: Network) -> int:
@@ -131,7 +146,8 @@ def from_server(sizes: MessageSizes, num_samples: Sequence[int]) -> dict[str, Mo
         **sizes.from_server(count),
         Kind.EXTRACTOR: _EXTRACTOR_BYTES,
         Kind.ADOPT: from_host(sizes, count)[Kind.STATE].body_bytes + old_orders,
-        Kind.AGAIN: PARTIES_BYTES,
+        Kind.KEYS: _KEYS_BYTES,
+        **dict.fromkeys((Kind.SURVIVORS, Kind.UNMASK), count * sizes.shares_bytes),
         **dict.fromkeys((Kind.STOP, Kind.COPY, Kind.CHECKPOINT), small_bytes(count)),
     }
     return {kind: Most(most, most) for kind, most in limits.items()}

@@ -218,6 +218,9 @@ class HostPart(ABC):
     def adopted(self) -> None:
         """All workers have what they need."""
 
+    def unmasked(self) -> None:
+        """The host has done its share for sums; the server goes on by itself for a moment."""
+
     def memory_bytes(self) -> int:
         """What processes of its own hold, beside the host's."""
         return 0

@@ -11,6 +11,15 @@ LEAST_PARTIES = 3
 """Of two hosts, each could take its own part off the sum and have the other's."""
 
 
+def threshold(num_hosts: int) -> int:
+    """t: so many of a sum's hosts are needed to take its masks off.
+
+    ⌊2n/3⌋ + 1 (Bonawitz et al. 2017, section 6.2): against a server that lies, and fewer than a
+    third of the hosts that work together with it.
+    """
+    return 2 * num_hosts // 3 + 1
+
+
 @dataclass(frozen=True)
 class SecureSumSettings(RunSettings):
     """The settings of algorithms that can do with sums of answers."""
@@ -18,7 +27,8 @@ class SecureSumSettings(RunSettings):
     secure_aggregation: bool = setting(
         False,
         "The server learns only sums of what three hosts or more answer: hosts mask their "
-        "answers, and the masks cancel. Nor can it refuse what a single worker answers.",
+        "answers, and two thirds of them take the masks off the sum. Nor can it refuse what a "
+        "single worker answers.",
         switch(),
         group="privacy",
     )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mdgan.data.client_shards import ClientShards
     from mdgan.data.shard import Shard
+    from mdgan.engine.host_keys import HostKeys
     from mdgan.engine.message_sizes import MessageSizes
     from mdgan.engine.parts import HostPart, ServerPart
     from mdgan.gan.build import Models
@@ -124,6 +125,8 @@ class HostNeeds(Generic[S]):
         cores: of one process that the host forks after another; empty if they may use all.
         budgets: what the samples of the workers may spend, by rank; empty without noise.
         account: of the workers' samples, where the server adds the noise.
+        keys: of the host, for other hosts; None where it needs none.
+        least_parties: how many hosts' answers a sum must have, as the user of this machine says.
     """
 
     settings: S
@@ -138,6 +141,8 @@ class HostNeeds(Generic[S]):
     cores: Sequence[frozenset[int]] = ()
     budgets: "Mapping[int, Budget]" = field(default_factory=dict)
     account: "ClientsAccount | None" = None
+    keys: "HostKeys | None" = None
+    least_parties: int = 0
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,13 @@ import torch
 
 from mdgan import __version__
 from mdgan.credentials.identity import Identity
+from mdgan.credentials.permit import permit_of
 from mdgan.data import dataset_file
 from mdgan.data.client_shards import ClientShards
 from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.fetching import Fetcher
 from mdgan.data.shard import Shard
+from mdgan.engine.secure_settings import SecureSumSettings
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
@@ -196,7 +198,7 @@ def prepare(
         holdings,
         resolved.task,
         extractor_identity(settings, dataset.shape),
-        _warnings(entry, settings, launch, holdings),
+        _warnings(entry, settings, launch, holdings, credentials),
         time.monotonic() if launched is None else launched,
         continues,
         resumes_or_starts,
@@ -241,7 +243,22 @@ def _credentials(
             f"{opens}: processes send each other gradients without encryption, which certificates "
             "ask for; leave it out, or in a network of your own give --insecure instead of them"
         )
+    if _is_secure(settings) and ranks.hosts and (role := _role(credentials)) not in ("", "worker"):
+        raise BadInput(
+            f"--secure-aggregation: the certificate here is that of a {role}, which cannot stand "
+            f"for the workers here; start ranks {','.join(map(str, ranks.workers()))} by themselves"
+            ", with a certificate of their own (mdgan credentials issue … --role worker)"
+        )
     return credentials
+
+
+def _is_secure(settings: RunSettings) -> bool:
+    return isinstance(settings, SecureSumSettings) and settings.secure_aggregation
+
+
+def _role(credentials: Identity | None) -> str:
+    """That of the certificate here; empty if it names none."""
+    return "" if credentials is None else permit_of(credentials.certificate).role or ""
 
 
 def _ranks_here(
@@ -300,13 +317,23 @@ def _check_machine(launch: LaunchSettings, ranks: LocalRanks, task: Task | None)
 
 
 def _warnings(
-    entry: Algorithm[Any], settings: RunSettings, launch: LaunchSettings, holdings: Holdings
+    entry: Algorithm[Any],
+    settings: RunSettings,
+    launch: LaunchSettings,
+    holdings: Holdings,
+    credentials: Identity | None,
 ) -> tuple[str, ...]:
     warnings = []
     if launch.insecure:
         warnings.append(
             "--insecure: nothing is encrypted; who reaches the port can take part, and who is on "
             "the way can read and change everything"
+        )
+    if _is_secure(settings) and credentials is not None and not _role(credentials):
+        warnings.append(
+            "--secure-aggregation: the certificate here names no role, as in a file that all "
+            "machines share, so a server that lies could pass for workers; against that, give each "
+            "host a certificate of its own (mdgan credentials issue)"
         )
     ahead = {"data_threads": settings.data_threads, "data_buffer": settings.data_buffer}
     given = [f"{flag(name)} {value}" for name, value in ahead.items() if value != "auto"]

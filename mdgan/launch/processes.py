@@ -22,6 +22,7 @@ from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.loop import Connect, Host, HostFailed, ServerLost
 from mdgan.engine.host.spending import Spending
 from mdgan.engine.host.telling import Teller
+from mdgan.engine.host_keys import HostKeys
 from mdgan.engine.server.build import build_server
 from mdgan.engine.server.checkpoints import ServerCheckpoints, whereabouts
 from mdgan.engine.server.membership import Membership
@@ -44,6 +45,7 @@ from mdgan.launch.privacy import (
     why_untold,
 )
 from mdgan.launch.ranks import most_ranks
+from mdgan.launch.requirements import least_parties
 from mdgan.launch.scorer_process import scoring_process
 from mdgan.launch.sockets import Sockets
 from mdgan.metrics.chosen import own_file
@@ -136,11 +138,7 @@ def make_host(
         _profiler(prepared, device) if own_process else None,
     )
     needs = HostNeeds(
-        settings,
-        prepared.models,
-        shards,
-        device,
-        tracer,
+        *(settings, prepared.models, shards, device, tracer),
         own_process=own_process,
         fixed_threads=prepared.launch.threads != "auto",
         num_workers_here=len(prepared.ranks.workers()),
@@ -148,6 +146,8 @@ def make_host(
         cores=machine.cores_of_slots(prepared.launch, workers, prepared.ranks.hosts),
         budgets=budgets,
         account=open_account(settings, shards, prepared.contents),
+        keys=host_keys(prepared, workers),
+        least_parties=least_parties(prepared.launch.require),
     )
     return Host(
         builder.host(needs),
@@ -169,6 +169,11 @@ def _recorded_windows(prepared: Prepared) -> int:
     if prepared.algorithm.unit != "iteration":
         return 1
     return traced_every(prepared.settings.iterations, prepared.settings.num_workers)
+
+
+def host_keys(prepared: Prepared, workers: Sequence[int]) -> HostKeys:
+    """The keys of a host here for other hosts."""
+    return HostKeys(workers, prepared.credentials)
 
 
 def _describer(
@@ -321,6 +326,7 @@ def serve(
         timeouts,
         average,
         fetcher,
+        prepared.credentials,
     )
     if goes_on is not None:
         goes_on.restore(server.load_state)

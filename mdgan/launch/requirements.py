@@ -5,14 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from mdgan.engine.secure_settings import SecureSumSettings
-from mdgan.engine.settings import RunSettings
+from mdgan.engine.secure_settings import LEAST_PARTIES, SecureSumSettings
+from mdgan.engine.settings import RunSettings, num_participants
 from mdgan.errors import BadInput
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.declare import shortest
 
-FORMS = "dp, epsilon<=E, delta<=D, secure-aggregation"
-_FORM = re.compile(r"dp|secure-aggregation|(epsilon|delta)<=([0-9.eE+-]+)")
+FORMS = "dp, epsilon<=E, delta<=D, secure-aggregation, secure-aggregation>=N"
+_SECURE = "secure-aggregation"
+_FORM = re.compile(rf"dp|{_SECURE}(>=[0-9]{{1,9}})?|(epsilon|delta)<=([0-9.eE+-]+)")
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,17 @@ def check_delta(
             )
 
 
+def least_parties(required: Requirements | None) -> int:
+    """How many hosts' answers a sum must have at least, which each host checks itself."""
+    given = () if required is None else required.given
+    return max([LEAST_PARTIES, *map(_parties, given)])
+
+
+def _parties(requirement: str) -> int:
+    name, _, least = requirement.partition(">=")
+    return int(least) if name == _SECURE and least else LEAST_PARTIES
+
+
 def parse_requirements(text: str) -> Requirements:
     """Reads a `--require` value.
 
@@ -87,13 +99,13 @@ def parse_requirements(text: str) -> Requirements:
     given = tuple("".join(part.split()) for part in text.split(","))
     for part in given:
         match = _FORM.fullmatch(part)
-        if match is None or (match[2] is not None and not _number(match[2]) > 0):
+        if match is None or (match[3] is not None and not _number(match[3]) > 0):
             raise ValueError(f"{part!r:.40} is none of {FORMS}")
     return Requirements(given)
 
 
 def _asks_for_dp(required: Requirements | None) -> TypeGuard[Requirements]:
-    return required is not None and any(each != "secure-aggregation" for each in required.given)
+    return required is not None and any(not each.startswith(_SECURE) for each in required.given)
 
 
 def _check_told(required: Requirements | None, settings: RunSettings) -> None:
@@ -109,9 +121,12 @@ def _check_told(required: Requirements | None, settings: RunSettings) -> None:
 
 def _lacks(requirement: str, settings: RunSettings) -> str:
     """What the run has instead; empty if it has what is required."""
-    if requirement == "secure-aggregation":
-        secure = isinstance(settings, SecureSumSettings) and settings.secure_aggregation
-        return "" if secure else "the run has no --secure-aggregation"
+    if requirement.startswith(_SECURE):
+        if not isinstance(settings, SecureSumSettings) or not settings.secure_aggregation:
+            return "the run has no --secure-aggregation"
+        at_a_time = num_participants(settings.participation, settings.num_workers)
+        few = f"a sum has the answers of {at_a_time} worker(s) at most"
+        return "" if at_a_time >= _parties(requirement) else few
     private = isinstance(settings, PrivacySettings) and settings.keeps_ledger
     if not isinstance(settings, PrivacySettings) or not private:
         return "the run has no differential privacy (--dp-epsilon)"

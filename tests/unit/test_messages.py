@@ -84,6 +84,7 @@ def test_the_state_of_one_worker_is_not_that_of_another() -> None:
 def test_the_names_of_the_kinds_are_part_of_the_wire_format() -> None:
     assert {kind.value for kind in Kind} == {
         *("HELLO", "WELCOME", "LAIDOUT"),
-        *("READY", "COPY", "STATE", "ADOPT", "LEAVE", "STOP", "AGAIN", "SPANS", "SPENT"),
+        *("READY", "COPY", "STATE", "ADOPT", "LEAVE", "STOP", "SPANS", "SPENT"),
+        *("KEYS", "SURVIVORS", "UNMASK"),
         *("CHECKPOINT", "CHECKPOINTED", "EXTRACTOR", "REAL", "GENERATOR", "SCORES"),
     }

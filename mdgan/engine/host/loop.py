@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torch import Tensor
+
 from mdgan import messages
 from mdgan.data.fetching import Fetcher
 from mdgan.engine.host.checkpoints import HostCheckpoints
 from mdgan.engine.host.describing import Describer
 from mdgan.engine.host.spending import Spending
 from mdgan.engine.host.telling import Teller
-from mdgan.engine.masked_answers import NotMasked
+from mdgan.engine.host_keys import SEALED, NotMasked, run_digest
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.errors import BadInput, Interrupted, one_line
 from mdgan.messages import Kind, Message
@@ -90,7 +92,9 @@ class Host:
             Kind.EXTRACTOR: lambda message, _: describer.begin(message),
             Kind.CHECKPOINT: self._save,
             Kind.ADOPT: self._adopt,
-            Kind.AGAIN: self._mask_again,
+            Kind.KEYS: self._learn_keys,
+            Kind.SURVIVORS: self._confirm,
+            Kind.UNMASK: self._reveal,
         }
         self._stopping = threading.Event()
         self._transport: HostTransport
@@ -158,7 +162,7 @@ class Host:
         told = self._part.tell()
         self._spending.over().tell(int(welcome["iteration"]), self._transport)
         masks = self._part.masks
-        key = "" if masks is None else masks.begin()
+        key = None if masks is None else masks.begin(run_digest(welcome, self._hello["identity"]))
         self._transport.send(messages.ready(int(welcome["iteration"]), holds, told, key))
         self._part.arrived(holds)
         if self._teller is not None:
@@ -233,20 +237,46 @@ class Host:
         with self._tracer.span("checkpoint"):
             self._checkpoints.save(order, self._learners, transport.send)
 
-    def _mask_again(self, order: Message, transport: HostTransport) -> None:
+    def _learn_keys(self, message: Message, _transport: HostTransport) -> None:
         if self._part.masks is not None:
-            transport.send(self._part.masks.again(order))
+            self._part.masks.keys.learn(message.fields["keys"])
+
+    def _confirm(self, order: Message, transport: HostTransport) -> None:
+        if self._part.masks is not None:
+            transport.send(self._part.masks.confirm(order))
+
+    def _reveal(self, order: Message, transport: HostTransport) -> None:
+        if self._part.masks is not None:
+            with self._tracer.span("send"):
+                transport.send(self._part.masks.reveal(order))
+            self._part.unmasked()
 
     def _adopt(self, message: Message, transport: HostTransport) -> None:
         """Takes over what the server found for those workers that had nothing to go on with."""
         holds = list(self._learners)
-        for rank, state in messages.by_worker(message).items():
+        for rank, state in self._brought(message).items():
             try:
                 self._part.adopt(rank, state)
             except (KeyError, RuntimeError):  # not of this architecture
                 holds.remove(rank)
         transport.send(messages.ready(message.iteration, holds))
         self._part.adopted()
+
+    def _brought(self, message: Message) -> Mapping[int, Mapping[str, Tensor]]:
+        """States by worker: the server's, or one that another host has sealed for this one."""
+        masks, fields = self._part.masks, message.fields
+        if masks is None or SEALED not in message.tensors:
+            return messages.by_worker(message)
+        copy: dict[str, Tensor] = {}  # fits no model
+        try:
+            state = masks.keys.unseal_message(
+                *(fields["giver"], Kind.STATE, fields["given"], message.tensors[SEALED])
+            )
+            (found,) = messages.by_worker(state).values()
+            copy = {name: t for name, t in found.items() if name.startswith(fields["prefix"])}
+        except ValueError as error:
+            _log.warning("a copy for rank(s) %s is refused: %s", fields["workers"], error)
+        return dict.fromkeys(fields["workers"], copy)
 
     def _tell_spans(self, *, at_end: bool = False) -> None:
         traffic, iteration = self._transport.traffic, self._tracer.iteration

@@ -9,10 +9,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from math import ceil, inf
 from statistics import median
+from typing import Any
 
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.server.reception import Reception
 from mdgan.engine.settings import DeadlineRule
+from mdgan.messages import Message
 from mdgan.transport.server_end import ServerTransport
 
 _REMEMBERED = 200
@@ -144,6 +146,9 @@ class Barrier:
         weights: Mapping[int, float] | None = None,
         form: AnswerForm | None = None,
         forms: Mapping[int, AnswerForm] | None = None,
+        *,
+        read: Callable[[Message], Any] | None = None,
+        again: bool = False,
     ) -> Answers:
         """Waits for the answers to one question.
 
@@ -155,17 +160,20 @@ class Barrier:
                 first if not given.
             forms: how each worker does, if not all alike; each of a kind that the algorithm has
                 named.
+            read: reads what hosts have masked; see `Intake.begin`.
+            again: whether they were counted in this iteration already.
 
         Returns:
             The answers that came: all of them, or those of at least a quorum within the deadline.
         """
         received = self._transport.traffic.received
-        self._reception.intake.begin(form, forms)
+        self._reception.intake.begin(form, forms, read)
         with self._reception.tracer.span("wait") as waiting:
             before = received.total()
             answers = self._await_answers(iteration, asked, weights or {})
             self._reception.intake.look_back(answers)
-            self._attendance.answered(answers.losses)
+            if not again:
+                self._attendance.answered(answers.losses)
             waiting.num_bytes = received.total() - before
         return answers
 

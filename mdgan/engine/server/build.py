@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from mdgan.credentials.identity import Identity
 from mdgan.data.fetching import Fetcher
 from mdgan.engine.answers import ANSWERS
 from mdgan.engine.parts import ServerPart
@@ -42,6 +43,7 @@ def build_server(
     timeouts: Timeouts,
     average: GeneratorAverage | None = None,
     fetcher: Fetcher | None = None,
+    trusts: Identity | None = None,
 ) -> Server:
     """A server that is ready to run.
 
@@ -56,6 +58,7 @@ def build_server(
         timeouts: the time limits.
         average: of the generator; None if there is none.
         fetcher: reads samples ahead, if the server's part has the data itself.
+        trusts: which certificates sign the keys of hosts; None without certificates.
     """
     attendance = Attendance(members, observer, counts_answers=not _hides_clients(settings))
     conduct = Conduct(settings.strikes)
@@ -68,7 +71,8 @@ def build_server(
         *(dict, lambda: None),
     )
     newcomers = Newcomers(
-        transport, members, checkpoints, observer, part.copied, desk.dismiss, conduct.excuse
+        *(transport, members, checkpoints, observer, part.copied, desk.dismiss, conduct.excuse),
+        trusts,
     )
     scoring.attach(members, observer)
     desk.handlers |= {

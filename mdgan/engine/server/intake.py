@@ -1,16 +1,18 @@
 """What can be used of the answers that come, whichever way the server waits for them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
 from mdgan.engine.answers import AnswerForm, Answers, of_kind, read_answers
-from mdgan.engine.masked_answers import NUM_LOSSES, read_masked
 from mdgan.engine.server.attendance import Attendance
 from mdgan.engine.server.desk import Desk
 from mdgan.engine.server.inbox import HostAnswer
 from mdgan.engine.server.membership import Membership
 from mdgan.engine.server.screening import Screening
+from mdgan.engine.sum_messages import NUM_LOSSES
+from mdgan.messages import Message
 
 
 class Intake:
@@ -36,20 +38,27 @@ class Intake:
         self._screenings = {screening.form.kind: screening for screening in screenings}
         self._first = self._form = screenings[0].form
         self._forms: Mapping[int, AnswerForm] = {}
+        self._read: Callable[[Message], Any] | None = None
         self._members = members
         self._desk = desk
         self._attendance = attendance
         self._device = device
 
     def begin(
-        self, form: AnswerForm | None = None, forms: Mapping[int, AnswerForm] | None = None
+        self,
+        form: AnswerForm | None = None,
+        forms: Mapping[int, AnswerForm] | None = None,
+        read: Callable[[Message], Any] | None = None,
     ) -> None:
         """Answers to another question follow.
 
         Args:
             form: how hosts answer it; the first of the algorithm's forms if not given.
             forms: how each worker does, if not all alike.
+            read: reads an answer of which the server sees the sum alone; raises ValueError if it is
+                malformed. None if it sees every answer.
         """
+        self._read = read
         self._form, self._forms = form or self._first, forms or {}
 
     def take_in(
@@ -63,8 +72,8 @@ class Intake:
             weights: what hosts multiply answers by before they add them up; 1 if not given.
         """
         answers.hosts.add(answer.host)
-        if self._form.steps:
-            self._take_in_masked(answer, answers)
+        if self._read is not None:
+            self._take_in_masked(answer, answers, self._read)
             return
         by_kind: dict[str, set[int]] = {}
         for worker in answer.workers:
@@ -107,10 +116,12 @@ class Intake:
         for worker in sorted(alone):
             self._judge(worker, given, screening, answers)
 
-    def _take_in_masked(self, answer: HostAnswer, answers: Answers) -> None:
+    def _take_in_masked(
+        self, answer: HostAnswer, answers: Answers, read: Callable[[Message], Any]
+    ) -> None:
         """Keeps masked sums until those of all hosts are there; only their form can be judged."""
         try:
-            answers.masked[answer.host] = read_masked(answer.message, self._form)
+            answers.masked[answer.host] = read(answer.message)
         except ValueError as error:
             screening = self._screenings[self._form.kind]
             for worker in answer.workers:

@@ -9,6 +9,7 @@ from math import ceil
 from typing import Any
 
 from mdgan.engine.hello import MOST_RANKS, Hello, Owner, read_hello
+from mdgan.engine.host_keys import run_digest
 
 _PROMISE_SECONDS = 60.0  # until a worker that asked has read its data and joins
 _ALLOW_MORE = "rank 0 allows more with --max-world-size"
@@ -24,7 +25,9 @@ class Member:
         address: where other hosts fetch discriminators from it; None if they need not know.
         arriving: it has joined, but some worker still lacks a discriminator to go on with.
         told: what the host said of its workers when it arrived, for the algorithm.
-        sums_key: with which other hosts agree on masks with it; empty if answers are not masked.
+        key: with which other hosts agree on secrets with it (`SignedKey`); empty if it has none.
+        fingerprint: of the certificate that has signed it, if that tells it from other hosts.
+        knows: by host, the key that it was told last.
         owes: the iterations of which it has not answered all questions, in order; for each of these
             questions, in order, the workers that were asked.
     """
@@ -33,7 +36,9 @@ class Member:
     address: str | None
     arriving: bool = True
     told: Mapping[str, Any] = field(default_factory=dict)
-    sums_key: str = ""
+    key: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: str = ""
+    knows: dict[int, str] = field(default_factory=dict)
     owes: dict[int, list[list[int]]] = field(default_factory=dict)
 
 
@@ -54,6 +59,7 @@ class Membership:
     Attributes:
         iteration: the last that is done.
         mean_shard_size: m, in samples; known once training begins.
+        run: stands for the run and this server of it; see `run_digest`.
         fenced_by: the generation of a later server, as a host has told; else 0.
         checkpoint: what a newcomer needs to find its workers' files; None while workers train.
         kept_out: the workers that may not take part any more.
@@ -73,6 +79,7 @@ class Membership:
         self.iteration = iteration
         self.checkpoint: Mapping[str, Any] | None = None
         self.mean_shard_size = 0.0
+        self.run = run_digest(told, identity)
         self.fenced_by = 0
         self.kept_out: set[int] = set()
         self.waits_for: Callable[[int], bool] = lambda _rank: False

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from torch import Tensor
 
 from mdgan import messages
+from mdgan.credentials.identity import Identity
+from mdgan.engine.host_keys import SEALED
 from mdgan.engine.server.checkpoints import ServerCheckpoints
 from mdgan.engine.server.desk import in_words
+from mdgan.engine.server.keys_told import take_key, tell_keys
 from mdgan.engine.server.membership import Membership
 from mdgan.messages import Message
 from mdgan.observe.run_observer import RunObserver
@@ -15,7 +18,6 @@ from mdgan.transport.server_end import ServerTransport
 
 _MOST_TIMES, _WITHIN_SECONDS = 5, 600.0
 """A rank gets what it lacks so often within so long. A host of another model uses up a few."""
-_KEY_LENGTH = 64
 
 
 class Newcomers:
@@ -34,6 +36,7 @@ class Newcomers:
         copied: see `ServerPart`; with None workers get no copies.
         dismiss: ends the link to a host that must not come back, given why.
         excuse: is told of workers that go on with what another one gave them.
+        trusts: which certificates sign the keys of hosts; None without certificates.
     """
 
     def __init__(
@@ -45,7 +48,9 @@ class Newcomers:
         copied: str | None,
         dismiss: Callable[[int, str], None],
         excuse: Callable[[Iterable[int]], None],
+        trusts: Identity | None = None,
     ) -> None:
+        self._trusts = trusts
         self._transport = transport
         self._members = members
         self._checkpoints = checkpoints
@@ -63,6 +68,7 @@ class Newcomers:
 
         Raises:
             TypeError: what the host tells of them is no JSON object.
+            ValueError: its key is not signed as it must be.
         """
         member, told = self._members.member(host), message.fields["told"]
         if not isinstance(told, Mapping):
@@ -70,7 +76,10 @@ class Newcomers:
         if member is None or not member.arriving:
             return
         member.told = told or member.told
-        member.sums_key = str(message.fields.get("sums_key") or member.sums_key)[:_KEY_LENGTH]
+        key = message.fields.get("key")
+        if key is not None and (why := take_key(self._members, host, key, self._trusts)):
+            self._dismiss(host, why)
+            return
         lacking = sorted(set(member.workers) - set(message.fields["holds"]))
         if lacking:
             self._needs[host] = lacking
@@ -103,6 +112,12 @@ class Newcomers:
         """
         taker = message.fields["taker"]
         if self._asked.get(taker) == giver:  # otherwise the newcomer has gone or been served
+            if SEALED in message.tensors and self._copied is not None:
+                workers, i = self._needs[taker], self._members.iteration
+                self._send_state(
+                    taker, messages.adopt_sealed(i, message, giver, workers, self._copied)
+                )
+                return
             (state,) = messages.by_worker(message).values()
             if not (copy := self._copy_of(state)):
                 raise ValueError("a copy without weights")
@@ -130,6 +145,7 @@ class Newcomers:
                 times = self._num_given(lacking[0])
                 giver = sorted(givers)[(host + times) % len(givers)]
                 self._asked[host] = giver
+                tell_keys(self._members, self._transport.send, (giver, host))
                 copy = messages.copy(self._members.iteration, givers[giver][0], host)
                 self._transport.send(giver, copy)
 
@@ -169,8 +185,11 @@ class Newcomers:
 
         They are not to blame for what they are given, until they have answered well once.
         """
-        self._excuse(states)
-        self._transport.send(host, messages.adopt(self._members.iteration, states))
+        self._send_state(host, messages.adopt(self._members.iteration, states), states)
+
+    def _send_state(self, host: int, adopt: Message, workers: Iterable[int] | None = None) -> None:
+        self._excuse(self._needs[host] if workers is None else workers)
+        self._transport.send(host, adopt)
         for worker in self._needs[host]:
             self._given.setdefault(worker, []).append(time.monotonic())
         self._needs.pop(host)

@@ -12,9 +12,9 @@ from mdgan.data.shard import Shard
 from mdgan.engine.host.spending import Spending
 from mdgan.engine.masked_answers import masks_for
 from mdgan.engine.message_sizes import (
-    PARTIES_BYTES,
     MessageSizes,
     names_bytes,
+    shares_bytes,
     small_bytes,
     state_bytes,
 )
@@ -111,7 +111,7 @@ class _Federated(Builder[FederatedSettings]):
             tell,
             anew,
             Spending(needs.budgets),
-            masks_for(min(clients), form),
+            masks_for(form, needs.keys, needs.least_parties, repeats=settings.begins_anew),
             sent_by(settings, vector),
             needs.account,
         )
@@ -122,7 +122,7 @@ class _Federated(Builder[FederatedSettings]):
         discriminator = build_model(models.discriminator, 0)
         both = 4 * prod(ModelVector(generator, discriminator).shape)
         in_a_round = num_participants(settings.participation, settings.clients or 0)
-        parties = PARTIES_BYTES * int(settings.secure_aggregation)
+        shares = shares_bytes(settings.num_workers, is_secure=settings.secure_aggregation)
         roaming = OF_A_CLIENT_BYTES * in_a_round if settings.clients else 0
         networks = (
             (generator, settings.policy("generator")),
@@ -132,16 +132,17 @@ class _Federated(Builder[FederatedSettings]):
             state_bytes(*networks),
             # The codecs' places and scales come on top of values.
             lambda count: {
-                UPDATE: count * (2 * both + 64) + (8 << 10),
+                UPDATE: count * (2 * both + shares + 64) + (8 << 10),
                 **({TRAINED: roaming + small_bytes(count)} if roaming else {}),
                 **({} if settings.adds_up else {MODELS: both + small_bytes(1)}),
             },
             lambda count: {
-                ROUND: both + roaming + small_bytes(count) + parties,
+                ROUND: both + roaming + small_bytes(count) + shares,
                 CHARGE: small_bytes(count),
             },
             names_bytes=names_bytes(*networks),
             json_bytes=lambda count: {TRAINED: roaming + small_bytes(count)},
+            shares_bytes=shares,
         )
 
     def class_counts(self, shard: Shard, settings: FederatedSettings) -> list[int]:

@@ -9,9 +9,9 @@ from mdgan.data.shard import Shard
 from mdgan.engine.host.spending import Spending
 from mdgan.engine.masked_answers import masks_for
 from mdgan.engine.message_sizes import (
-    PARTIES_BYTES,
     MessageSizes,
     names_bytes,
+    shares_bytes,
     small_bytes,
     state_bytes,
 )
@@ -85,7 +85,7 @@ class _MDGAN(Builder[MDGANSettings]):
             Codec.of(needs.settings.wire_images),
             spending=Spending(needs.budgets),
             swaps_weights_only=needs.settings.swap_state == "weights",
-            masks=masks_for(min(workers), form),
+            masks=masks_for(form, needs.keys, needs.least_parties),
         )
 
     def message_sizes(self, settings: MDGANSettings, models: Models) -> MessageSizes:
@@ -93,6 +93,7 @@ class _MDGAN(Builder[MDGANSettings]):
         batch_bytes = 4 * settings.batch_size * prod(models.shape)
         label_bytes = _LABEL_BYTES * settings.batch_size
         masked = int(settings.secure_aggregation)
+        shares = shares_bytes(settings.num_workers, is_secure=settings.secure_aggregation)
         verdicts = _VERDICT_BYTES * settings.batch_size
         network = build_model(models.discriminator, 0), settings.policy("discriminator")
         states = state_bytes(network)
@@ -100,18 +101,17 @@ class _MDGAN(Builder[MDGANSettings]):
             states,
             lambda count: {
                 # A masked sum is int64.
-                FEEDBACK: count * ((1 + masked) * batch_bytes + verdicts + 64) + (8 << 10),
+                FEEDBACK: count * ((1 + masked) * batch_bytes + verdicts + shares + 64) + (8 << 10),
                 SWAPPED: small_bytes(count),
             },
             lambda count: {
                 # Each uses two at most.
-                BATCHES: 2 * count * (batch_bytes + label_bytes)
-                + small_bytes(count)
-                + masked * PARTIES_BYTES,
+                BATCHES: 2 * count * (batch_bytes + label_bytes) + small_bytes(count) + shares,
                 SWAP: _ADDRESSES_BYTES + small_bytes(count),
             },
             lambda count: {DISCRIMINATORS: count * states + small_bytes(0)},
             names_bytes(network),
+            shares_bytes=shares,
         )
 
     def planning(

@@ -1,6 +1,7 @@
 """The workers' share of MD-GAN: they train discriminators, answer with feedback, and swap."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -8,6 +9,7 @@ from torch import Tensor
 from mdgan import messages as engine_messages
 from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.engine.host.spending import Spending
+from mdgan.engine.host_keys import SEALED
 from mdgan.engine.masked_answers import MaskedAnswers
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.mdgan.host_swaps import carry_out
@@ -69,6 +71,7 @@ class MDGANHost(HostPart):
         self._images = images
         self._swaps_weights_only = swaps_weights_only
         self.masks = masks
+        self._learns_ahead = False
         self._num_classes = num_classes_of(next(iter(workers.values())).discriminator.model)
 
     @property
@@ -131,7 +134,14 @@ class MDGANHost(HostPart):
             span.num_bytes = transport.send(answer)
         self._group.catch_up()
         # Before a swap the discriminator that comes must learn the next real half.
-        if not message.fields["swap_follows"] and not message.fields["last"]:
+        self._learns_ahead = not message.fields["swap_follows"] and not message.fields["last"]
+        if self.masks is None:  # else others wait for this host's shares
+            self.unmasked()
+
+    def unmasked(self) -> None:
+        """Learns the next real halves, while the server learns."""
+        learns, self._learns_ahead = self._learns_ahead, False
+        if learns:
             self._group.learn_real_halves()
 
     def _swap(self, order: Message, transport: HostTransport) -> None:
@@ -142,6 +152,7 @@ class MDGANHost(HostPart):
                 self._workers,
                 transport.exchange,
                 weights_only=self._swaps_weights_only,
+                keys=None if self.masks is None else self.masks.keys,
             )
             self._tracer.reach("swapped")
             transport.send(swapped(order.iteration, given, taken, transport.slow_givers))
@@ -152,8 +163,13 @@ class MDGANHost(HostPart):
         rank = int(order.fields["worker"])
         state = self._workers[rank].state()
         copy = {name: tensor for name, tensor in state.items() if name.startswith(COPIED)}
-        taker = order.fields["taker"]
-        transport.send(engine_messages.state(order.iteration, {rank: copy}, "copy", taker))
+        taker = int(order.fields["taker"])
+        answer = engine_messages.state(order.iteration, {rank: copy}, "copy", taker)
+        if self.masks is not None:
+            if not self.masks.keys.knows(taker):  # only the server could read it
+                return
+            answer = replace(answer, tensors={SEALED: self.masks.keys.seal_message(taker, answer)})
+        transport.send(answer)
 
 
 def _swap_bytes(transport: HostTransport) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from mdgan.engine.server.engine import Engine
+from mdgan.engine.server.keys_told import tell_keys
 from mdgan.families.mdgan import messages
 from mdgan.families.mdgan.handovers import Handovers
 from mdgan.families.mdgan.swap import Moves, draw_swap
@@ -66,6 +67,7 @@ class ServerSwaps:
         engine.conduct.excuse(moves.values())
         self.num_swaps += 1
         self._records[iteration] = _SwapRecord(moves, {n: host_of[n] for n in workers})
+        tell_keys(engine.members, engine.tell, free)
         for host, carried in free.items():
             share = {g: t for g, t in moves.items() if g in carried or t in carried}
             engine.tell(host, messages.swap(iteration, share, host_of, addresses))

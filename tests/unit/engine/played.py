@@ -159,15 +159,18 @@ class Played:
 
 
 def generator_after(
-    answered: Sequence[Sequence[int]], asked: Sequence[Sequence[int]] | None = None
+    answered: Sequence[Sequence[int]],
+    asked: Sequence[Sequence[int]] | None = None,
+    kappa: int = 2,
 ) -> Tensor:
     """The generator if in each iteration these workers answered, of those who were asked.
 
     Args:
         answered: for each iteration who answered, with `feedback_of`.
         asked: likewise; by default those who answered.
+        kappa: κ.
     """
-    learner, kappa = small.make_learner(), 2
+    learner = small.make_learner()
     for i, (present, all_asked) in enumerate(zip(answered, asked or answered, strict=True), 1):
         learner.generate(kappa)
         feedbacks = {worker: feedback_of(worker, i) for worker in present}

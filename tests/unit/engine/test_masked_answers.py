@@ -1,63 +1,86 @@
-"""A host masks what it answers, and answers no question that would tell more than a sum."""
+"""A host masks what it answers, and helps with nothing that would tell more than a sum."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
-from mdgan.engine.answers import AnswerForm
-from mdgan.engine.masked_answers import LOSS_STEPS, MaskedAnswers, NotMasked, read_masked
-from mdgan.engine.pairwise_masks import unmasked
-from mdgan.gan.exact_sum import MOST_EXACT, STEPS_PER_UNIT, summed, summed_in_steps
-from mdgan.messages import Message
+from mdgan.engine.host_keys import NotMasked
+from mdgan.engine.secret_sharing import PRIME
+from mdgan.engine.secure_settings import threshold
+from mdgan.engine.server.secure_sums import total_of
+from mdgan.engine.sum_messages import LOSS_STEPS, MaskedSum, read_codes, read_masked, read_revealed
+from mdgan.gan.exact_sum import STEPS_PER_UNIT, summed, summed_in_steps
+from mdgan.messages import Kind, Message
+from tests.unit.engine.secure import FORM, RUN, Hosts
 
-FORM = AnswerForm("FEEDBACK", (2, 3), steps=STEPS_PER_UNIT, most=MOST_EXACT)
+ZEROS = torch.zeros(2, 3)
 
 
-class Hosts:
-    """Hosts 1, 2, 3, … with a worker each."""
+def all_answer(number: int, besides: tuple[int, ...] = (), least: int = 3) -> Hosts:
+    hosts = Hosts(number, least)
+    for host in hosts.parties:
+        if host not in besides:
+            hosts.answer(host, torch.full((2, 3), float(host)))
+    return hosts
 
-    def __init__(self, number: int) -> None:
-        self.masks = {host: MaskedAnswers(host, FORM) for host in range(1, number + 1)}
-        self.keys = {str(host): masks.begin() for host, masks in self.masks.items()}
 
-    def question(self, number: int = 1, **changed: Any) -> Message:
-        sums = {"number": number, "parties": {"0": list(self.masks)}, "keys": self.keys}
-        return Message("BATCHES", 5, {"sums": {**sums, **changed}})
-
-    def answer(self, host: int, answer: Tensor, question: Message | None = None) -> Message:
-        return self.masks[host].pack(
-            question or self.question(),
-            {host: answer},
-            {host: torch.tensor([0.5, float(host)])},
-            {host: 0},
-            lambda own: summed_in_steps(own.values()),
-        )
+def is_sum_of(total: Tensor | None, hosts: list[int]) -> bool:
+    return total is not None and bool((total[:-2] == sum(hosts) * int(STEPS_PER_UNIT)).all())
 
 
 def test_the_sum_is_that_of_plain_answers_bit_for_bit() -> None:
     hosts, answers = Hosts(4), {host: torch.randn(2, 3) for host in range(1, 5)}
-    sent = {host: hosts.answer(host, answer) for host, answer in answers.items()}
-    total = unmasked({host: read_masked(message, FORM)[0] for host, message in sent.items()})
+    for host, answer in answers.items():
+        message = hosts.answer(host, answer)
+        assert message.tensors.keys() == {"masked.0", "shares.0"}
+        plain = summed_in_steps([answer]).flatten()
+        assert not (message.tensors["masked.0"][:-2] == plain).any()
+    total = hosts.total([1, 2, 3, 4])
+    assert total is not None
     assert torch.equal(total[:-2].double().view(2, 3) / STEPS_PER_UNIT, summed(answers.values()))
     assert (total[-2:] / LOSS_STEPS).tolist() == [2.0, 10.0]
-    for host, message in sent.items():
-        assert message.tensors.keys() == {"masked.0"}
-        plain = summed_in_steps([answers[host]]).flatten()
-        assert not (message.tensors["masked.0"][:-2] == plain).any()
 
 
-def test_those_that_are_left_send_the_same_with_new_masks() -> None:
-    hosts, answers = Hosts(4), {host: torch.randn(2, 3) for host in range(1, 5)}
-    first = {host: hosts.answer(host, answer) for host, answer in answers.items()}
-    left = hosts.question(2, parties={"0": [1, 2, 4]})
-    again = {host: hosts.masks[host].again(left) for host in (1, 2, 4)}
-    total = unmasked({host: read_masked(message, FORM)[0] for host, message in again.items()})
-    wanted = summed(answers[host] for host in (1, 2, 4))
-    assert torch.equal(total[:-2].double().view(2, 3) / STEPS_PER_UNIT, wanted)
-    for host, message in again.items():
-        assert not (message.tensors["masked.0"] == first[host].tensors["masked.0"]).any()
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_whoever_drops_out_and_when_the_sum_is_that_of_the_survivors(data: st.DataObject) -> None:
+    """Or there is none, where fewer than t are left."""
+    number = data.draw(st.integers(3, 7))
+    hosts = Hosts(number)
+
+    def left_of(some: list[int]) -> list[int]:
+        gone = data.draw(st.sets(st.sampled_from(hosts.parties)))
+        return [host for host in some if host not in gone]
+
+    survivors = left_of(hosts.parties)
+    values = {h: data.draw(st.integers(-(2**62), 2**62)) for h in survivors}
+    for host in survivors:
+        message = hosts.answer(host, ZEROS)
+        # The answer itself is below 8 units; modulo 2^64 any number cancels alike.
+        masked = message.tensors["masked.0"] + values[host]
+        hosts.sent[host] = MaskedSum(masked, message.tensors["shares.0"])
+    needed = threshold(number)
+    if len(survivors) < needed:
+        for host in survivors:
+            with pytest.raises(NotMasked, match=f"unmask a sum of {len(survivors)} of {number}"):
+                hosts.confirm(host, survivors)
+        return
+    confirming = left_of(survivors)
+    revealing = left_of(confirming)
+    if len(survivors) < number and 0 < len(confirming) < needed and revealing:
+        with pytest.raises(NotMasked, match="other hosts confirm that"):
+            hosts.total(survivors, confirming, revealing)
+        return
+    total = hosts.total(survivors, confirming, revealing)
+    assert (total is not None) == (len(revealing) >= needed)
+    if total is not None:
+        wrapped = (sum(values.values()) + 2**63) % 2**64 - 2**63
+        assert (total[:-2] == wrapped).all()
 
 
 @pytest.mark.parametrize(
@@ -65,10 +88,8 @@ def test_those_that_are_left_send_the_same_with_new_masks() -> None:
     [
         ({"parties": {"0": [1, 2]}}, "a sum of 2 hosts"),
         ({"parties": {"0": [1, 2, 2]}}, "names a host twice"),
-        ({"parties": {"0": [1, 2, 9]}}, "no key"),
-        ({"parties": {"0": [2, 3, 4]}}, "has not this host's key"),
-        ({"keys": {"1": "x", "2": "y", "3": "z", "4": "w"}}, "has not this host's key"),
-        ({"keys": {}}, "no key"),
+        ({"parties": {"0": [1, 2, 9]}}, "no key of host 9"),
+        ({"parties": {"0": [2, 3, 4]}}, "this host's part of a sum of others"),
         ({"number": -1}, "does not say whose sums"),
         ({"number": 1 << 48}, "does not say whose sums"),
         ({"parties": [1, 2, 3]}, "does not say whose sums"),
@@ -80,50 +101,190 @@ def test_a_question_that_would_tell_more_than_a_sum_is_not_answered(
 ) -> None:
     hosts = Hosts(4)
     with pytest.raises(NotMasked, match=why):
-        hosts.answer(1, torch.zeros(2, 3), hosts.question(**changed))
+        hosts.answer(1, ZEROS, hosts.question(**changed))
 
 
-def test_one_key_for_two_hosts_is_refused() -> None:
+def test_no_question_is_answered_twice_and_a_new_link_has_a_new_key() -> None:
     hosts = Hosts(4)
-    hosts.keys["3"] = hosts.keys["2"]
-    with pytest.raises(NotMasked, match="same key of two"):
-        hosts.answer(1, torch.zeros(2, 3))
-
-
-def test_what_is_no_key_is_refused() -> None:
-    hosts = Hosts(4)
-    hosts.keys["3"] = "not in hexadecimal"
-    with pytest.raises(NotMasked, match="a key that is none"):
-        hosts.answer(1, torch.zeros(2, 3))
-
-
-def test_no_sum_is_answered_twice_and_a_new_link_has_a_new_key() -> None:
-    hosts = Hosts(4)
-    hosts.answer(1, torch.zeros(2, 3))
+    hosts.answer(1, ZEROS)
     with pytest.raises(NotMasked, match="a second time"):
-        hosts.answer(1, torch.zeros(2, 3))
-    before = hosts.keys["1"]
-    assert hosts.masks[1].begin() != before
+        hosts.answer(1, ZEROS)
+    before = hosts.keys[1]["key"]
+    assert hosts.masks[1].begin(RUN)["key"] != before
+
+
+def test_an_answer_that_would_be_the_same_is_not_given_for_a_second_sum() -> None:
+    """The server leaves a host out the second time; the difference would be what it answers."""
+    hosts = Hosts(5, repeats=True)
+    for number in (1, 2):  # there was no sum of the first
+        for host in hosts.parties:
+            hosts.answer(host, ZEROS, hosts.question(number))
+    for host in hosts.parties:
+        hosts.reveal(host, hosts.parties, number=2)
+    with pytest.raises(NotMasked, match="asks for iteration 5 again, of which it may have a sum"):
+        hosts.answer(1, ZEROS, hosts.question(3, parties={"0": [1, 2, 3, 4]}))
+    hosts.masks[1].begin(RUN)  # a new link changes nothing
+    with pytest.raises(NotMasked, match="asks for iteration 5 again"):
+        hosts.answer(1, ZEROS, hosts.question(3))
+
+
+def test_a_host_that_insists_on_five_takes_part_in_no_sum_of_four() -> None:
+    with pytest.raises(NotMasked, match=r"sum of 4 hosts' answers, and .* of 5 or more"):
+        all_answer(4, least=5)
+    hosts = all_answer(6, least=6)
+    with pytest.raises(NotMasked, match="of 5 of 6 hosts, and this host helps with 6 or more"):
+        hosts.confirm(1, [1, 2, 3, 4, 5])
+    assert is_sum_of(all_answer(6, least=6).total([1, 2, 3, 4, 5, 6]), [1, 2, 3, 4, 5, 6])
+
+
+def test_a_false_drop_out_gives_the_sum_of_the_others_alone() -> None:
+    """The server has host 4's answer, and says that it has dropped out."""
+    hosts = all_answer(6)
+    others, everyone = [1, 2, 3, 5, 6], hosts.parties
+    codes = {host: hosts.confirm(host, others) for host in others}
+    shares = {host: hosts.reveal(host, others, codes) for host in others}
+    answered = {host: hosts.sent[host].total for host in everyone}
+    true = total_of(everyone, {h: answered[h] for h in others}, shares)
+    assert is_sum_of(true, others)
+    for host in others:  # no further question about that sum is answered
+        with pytest.raises(NotMasked, match="or a 2nd time"):
+            hosts.reveal(host, everyone)
+    # Host 4 alone believes that all have survived: there is one share of what hides its answer.
+    of_all = {4: hosts.reveal(4, everyone)}
+    assert total_of(everyone, answered, of_all) is None
+
+
+Ask = Callable[[Hosts], Any]
+
+
+def two_lists(hosts: Hosts) -> None:
+    hosts.confirm(1, [1, 2, 3, 4, 5, 6])
+    hosts.confirm(1, [1, 2, 3, 4, 5, 7])
+
+
+def another_list_after_confirming(hosts: Hosts) -> None:
+    hosts.confirm(1, [1, 2, 3, 4, 5, 6])
+    hosts.reveal(1, hosts.parties)
+
+
+def different_lists_to_different_hosts(hosts: Hosts) -> None:
+    """Each of two lists has four hosts that confirm it."""
+    codes = {h: hosts.confirm(h, [1, 2, 3, 4, 5, 6]) for h in (1, 2, 3, 4)}
+    codes |= {h: hosts.confirm(h, [1, 2, 3, 4, 5, 7]) for h in (5, 7)}
+    hosts.reveal(1, [1, 2, 3, 4, 5, 6], codes)
+
+
+def codes_for_other_hosts(hosts: Hosts) -> None:
+    survivors = [1, 2, 3, 4, 5, 6]
+    codes = {h: hosts.confirm(h, survivors) for h in survivors}
+    swapped = {h: {1: codes[h][2 if h != 2 else 3]} for h in survivors if h != 1}
+    hosts.reveal(1, survivors, swapped)
+
+
+def missing_shares(hosts: Hosts) -> None:
+    order = hosts.order(Kind.UNMASK, 1, hosts.parties)
+    hosts.masks[1].reveal(Message(order.kind, 5, order.fields))
+
+
+def an_earlier_question(hosts: Hosts) -> None:
+    hosts.answer(1, ZEROS, hosts.question(2))
+    hosts.reveal(1, hosts.parties)
+
+
+def a_drop_out_that_no_host_confirms(hosts: Hosts) -> None:
+    hosts.reveal(1, [1, 2, 3, 4, 5, 6], {})
+
+
+@pytest.mark.parametrize(
+    ("ask", "why"),
+    [
+        (two_lists, "two lists of survivors of one sum"),
+        (another_list_after_confirming, "two lists of survivors of one sum"),
+        (different_lists_to_different_hosts, "3 other hosts confirm that to this one; it takes 4"),
+        (codes_for_other_hosts, "0 other hosts confirm that to this one; it takes 4"),
+        (a_drop_out_that_no_host_confirms, "0 other hosts confirm that to this one; it takes 4"),
+        (missing_shares, "passes on no shares of the survivors"),
+        (an_earlier_question, "unmask question 1, and not the last one"),
+        (lambda hosts: hosts.confirm(1, [1, 2, 3, 4]), "of 4 of 7 hosts"),
+        (lambda hosts: hosts.confirm(1, [2, 3, 4, 5, 6]), "a sum without it"),
+        (lambda hosts: hosts.confirm(1, [1, 2, 2, 3, 4, 5]), "were not asked, or one twice"),
+        (lambda hosts: hosts.confirm(1, [5, 4, 3, 2, 1]), "were not asked, or one twice"),
+    ],
+)
+def test_what_is_inconsistent_is_refused(ask: Ask, why: str) -> None:
+    with pytest.raises(NotMasked, match=why):
+        ask(all_answer(7))
+
+
+def test_hosts_that_were_told_of_different_questions_do_not_unmask_each_other() -> None:
+    hosts = all_answer(5, besides=(2,))
+    hosts.answer(2, ZEROS, hosts.question(parties={"0": [5, 4, 3, 2, 1]}))
+    for host in (1, 3, 4, 5):
+        revealed = hosts.reveal(host, hosts.parties)
+        assert [bool((row < PRIME).all()) for row in revealed] == [n != 2 for n in hosts.parties]
+
+
+def test_shares_of_an_earlier_sum_are_of_no_use_in_another() -> None:
+    hosts = all_answer(4)
+    earlier = dict(hosts.sent)
+    for host in hosts.parties:
+        hosts.answer(host, ZEROS, hosts.question(2))
+    hosts.sent = earlier
+    order = hosts.order(Kind.UNMASK, 1, hosts.parties, number=2)
+    revealed = read_revealed(hosts.masks[1].reveal(order), {0: (4, 1)})[0]
+    assert (revealed[1:] >= PRIME).all()
+
+
+def test_a_host_whose_shares_were_altered_may_cost_the_sum_and_no_other_host() -> None:
+    for number, is_there in ((4, True), (3, False)):
+        hosts = all_answer(number)
+        hosts.sent[2].shares[0, 40] ^= 1
+        total = hosts.total(hosts.parties)
+        assert (total is not None) == is_there
+        assert not is_there or is_sum_of(total, hosts.parties)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 8.0, -1e30])
 def test_a_host_abstains_if_its_answer_cannot_be_added_up(value: float) -> None:
-    message = Hosts(4).answer(1, torch.full((2, 3), value))
+    hosts = Hosts(4)
+    message = hosts.answer(1, torch.full((2, 3), value))
     assert not message.tensors
     with pytest.raises(ValueError, match="NaN or Inf, or a value too large"):
-        read_masked(message, FORM)
+        read_masked(message, FORM, {0: hosts.parties})
+
+
+GOOD = {
+    "masked.0": torch.zeros(8, dtype=torch.int64),
+    "shares.0": torch.zeros(2, 3 * 32 + 28, dtype=torch.uint8),
+}
 
 
 @pytest.mark.parametrize(
-    "tensors",
+    "changed",
     [
         {"masked.0": torch.zeros(7, dtype=torch.int64)},
         {"masked.0": torch.zeros(8)},
+        {"shares.0": torch.zeros(2, 3, dtype=torch.uint8)},
         {"masked.x": torch.zeros(8, dtype=torch.int64)},
         {"answers.0": torch.zeros(8, dtype=torch.int64)},
         {"masked." + "9" * 5000: torch.zeros(8, dtype=torch.int64)},
     ],
 )
-def test_the_server_reads_nothing_malformed(tensors: dict[str, Tensor]) -> None:
+def test_the_server_reads_nothing_malformed(changed: dict[str, Tensor]) -> None:
+    read_masked(Message("FEEDBACK", 5, {"abstains": False}, GOOD), FORM, {0: [1, 2, 3]})
     with pytest.raises(ValueError, match=r".*"):
-        read_masked(Message("FEEDBACK", 5, {"abstains": False}, tensors), FORM)
+        read_masked(
+            Message("FEEDBACK", 5, {"abstains": False}, GOOD | changed), FORM, {0: [1, 2, 3]}
+        )
+
+
+def test_the_server_reads_no_malformed_codes() -> None:
+    for codes in (torch.zeros(2, 32), torch.zeros(3, 32, dtype=torch.uint8), torch.zeros(0)):
+        with pytest.raises(ValueError, match=r"not torch\.uint8"):
+            read_codes(Message("FEEDBACK", 5, {}, {"codes.0": codes}), {0: [1, 2, 3]})
+
+
+def test_the_server_reads_no_shares_of_another_shape() -> None:
+    for shares in (torch.zeros(3, 1, 32), torch.zeros(2, 1, 32, dtype=torch.uint8)):
+        with pytest.raises(ValueError, match=r"not torch\.uint8"):
+            read_revealed(Message("FEEDBACK", 5, {}, {"revealed.0": shares}), {0: (3, 1)})

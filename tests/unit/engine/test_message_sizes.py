@@ -9,6 +9,7 @@ from mdgan.data.partitioner import Partitioner
 from mdgan.data.shard import Shard
 from mdgan.engine import message_sizes
 from mdgan.engine.answers import pack_answers
+from mdgan.engine.sum_messages import SEAL_BYTES, Survivors, order_for
 from mdgan.families import registry
 from mdgan.families.federated.messages import ROUND, UPDATE, order, update_form
 from mdgan.families.federated.placed_messages import TRAINED, Account, Offer, Trained, trained
@@ -193,3 +194,21 @@ def test_sums_over_real_samples_fit() -> None:
     d = 2048  # inception's features
     most = message_sizes.from_host(SIZES, 1)[Kind.REAL]
     assert 2 * 8 * d * (d + 1) < most.body_bytes < 1 << 29
+
+
+@pytest.mark.parametrize("num_hosts", [3, 10, 100])
+def test_shares_of_masks_fit(num_hosts: int) -> None:
+    """Those of twice as many hosts as the run began with, for two workers in sums of their own."""
+    for family in ("mdgan", "fl-gan"):
+        given = {"algorithm": family, "world_size": num_hosts + 1, "secure_aggregation": True}
+        settings = registry.read_settings([{**given, "batch_size": BATCH}])
+        sizes = registry.algorithm(family).build().message_sizes(settings, MODELS)
+        most, kind = 2 * num_hosts, FEEDBACK if family == "mdgan" else UPDATE
+        bundle = torch.zeros(most - 1, 32 * most + SEAL_BYTES, dtype=torch.uint8)
+        total = torch.zeros(BATCH * math.prod(SHAPE) + 2, dtype=torch.int64)
+        answer = {f"masked.{n}": total for n in (0, 1)} | {f"shares.{n}": bundle for n in (0, 1)}
+        assert fits(Message(kind, 1, {}, answer), message_sizes.from_host(sizes, 2)[kind])
+        codes = dict.fromkeys(range(most), "a" * 64)
+        asked = Survivors(1, {n: [*range(most)] for n in (0, 1)}, dict.fromkeys((0, 1), codes))
+        order = order_for(Kind.UNMASK, 1, asked, {0: bundle, 1: bundle})
+        assert fits(order, message_sizes.from_server(sizes, [9, 9])[Kind.UNMASK])

@@ -1,74 +1,190 @@
 """The server's side of masked sums, with hosts that a test plays and that drop out."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import torch
 
 from mdgan import messages
+from mdgan.engine.host_keys import HostKeys, run_digest
 from mdgan.engine.masked_answers import MaskedAnswers
 from mdgan.gan.exact_sum import summed_in_steps
-from mdgan.messages import Kind
-from tests.unit.engine.played import Played, feedback_of
+from mdgan.messages import Kind, Message
+from tests.unit.engine.played import IDENTITY, Played, feedback_of, generator_after
 from tests.unit.engine.stage import Stage
 
 
 class Masking(Played):
     """A host of one worker that masks what it answers."""
 
-    def arrive(self, stage: Stage) -> None:
-        self.masks = MaskedAnswers(self.number, stage.form)
-        self.link.send(messages.ready(0, self.workers, None, self.masks.begin()))
+    def arrive(self, stage: Stage, *, lacks: bool = False) -> None:
+        self.masks = MaskedAnswers(HostKeys(self.workers), stage.form)
+        key = self.masks.begin(run_digest(self.welcome, IDENTITY))
+        self.link.send(messages.ready(0, [] if lacks else self.workers, None, key))
 
-    def answer_masked(self) -> None:
+    def take(self, kind: str, iteration: int | None = None) -> Message:
+        message = super().take(kind, iteration)
+        for told in self.seen:
+            if told.kind == Kind.KEYS:
+                self.masks.keys.learn(told.fields["keys"])
+        return message
+
+    def answer_masked(self, *, broken: bool = False) -> None:
         question, (worker,) = self.take("BATCHES"), self.workers
-        answer = self.masks.pack(
+        answer = feedback_of(worker, question.iteration)
+        message = self.masks.pack(
             question,
-            {worker: feedback_of(worker, question.iteration)},
+            {worker: answer * torch.nan if broken else answer},
             {worker: torch.zeros(2)},
             {worker: question.fields["groups"][str(worker)]},
             lambda own: summed_in_steps(own.values()),
         )
-        self.send(answer)
+        self.send(message)
+
+    def confirm(self) -> None:
+        self.send(self.masks.confirm(self.take(Kind.SURVIVORS)))
+
+    def reveal(self) -> None:
+        self.send(self.masks.reveal(self.take(Kind.UNMASK)))
 
 
-def test_a_sum_that_is_whole_is_not_asked_for_again(tmp_path: Path) -> None:
-    """A host answers and drops out then; without it, the same sum would tell its answer."""
-    stage = Stage(tmp_path, num_workers=7, iterations=1, secure_aggregation=True)
-    hosts = {n: Masking(stage.network, n) for n in range(1, 8)}
+@contextmanager
+def secure(folder: Path, number: int, kappa: int) -> Iterator[tuple[Stage, dict[int, Masking]]]:
+    stage = Stage(folder, num_workers=number, iterations=1, kappa=kappa, secure_aggregation=True)
+    hosts = {n: Masking(stage.network, n) for n in range(1, number + 1)}
     stage.actor.start()
     for host in hosts.values():
         host.arrive(stage)
     try:
-        for n, host in hosts.items():
-            if n != 6:
-                host.answer_masked()
-        stage.cut(7)  # its sum, of 1, 3, 5 and 7, is whole; the other lacks 6
-        stage.cut(6)
-        left = [hosts[n] for n in range(1, 6)]
-        stage.finished(*left)
-        assert not any(Kind.AGAIN in host.told() for host in left)
-        assert [row["workers"] for row in stage.metrics()] == [4]
+        yield stage, hosts
     finally:
         stage.close()
 
 
-def test_sums_that_lack_an_answer_are_asked_for_again(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, num_workers=8, iterations=1, secure_aggregation=True)
-    hosts = {n: Masking(stage.network, n) for n in range(1, 9)}
-    stage.actor.start()
-    for host in hosts.values():
-        host.arrive(stage)
-    try:
+def asked(hosts: dict[int, Masking], kind: Kind) -> set[int]:
+    return {number for number, host in hosts.items() if kind in host.told()}
+
+
+def test_a_host_that_answers_and_drops_out_then_is_in_the_sum(tmp_path: Path) -> None:
+    """It is asked for nothing more, and no other host for its answer."""
+    with secure(tmp_path, 7, 1) as (stage, hosts):
+        for host in hosts.values():
+            host.answer_masked()
+        hosts[1].take(Kind.UNMASK)
+        stage.cut(7)
+        stage.cut(6)
+        for n in range(2, 6):
+            hosts[n].reveal()
+        hosts[1].send(hosts[1].masks.reveal(hosts[1].seen[-1]))
+        stage.finished(*[hosts[n] for n in range(1, 6)])
+        assert not asked(hosts, Kind.SURVIVORS)
+        assert [row["workers"] for row in stage.metrics()] == [7]
+        assert stage.has_learnt(generator_after([range(1, 8)], kappa=1))
+
+
+def test_a_sum_that_lacks_an_answer_is_that_of_the_others(tmp_path: Path) -> None:
+    with secure(tmp_path, 8, 2) as (stage, hosts):
         for n, host in hosts.items():
             if n != 8:
                 host.answer_masked()
         stage.cut(8)
         for n in (2, 4, 6):
-            hosts[n].send(hosts[n].masks.again(hosts[n].take(Kind.AGAIN)))
+            hosts[n].confirm()
         left = [hosts[n] for n in range(1, 8)]
+        for host in left:
+            host.reveal()
         stage.finished(*left)
-        asked = {host.number for host in left if Kind.AGAIN in host.told()}
-        assert asked == {2, 4, 6}
+        assert asked(hosts, Kind.SURVIVORS) == {2, 4, 6}
         assert [row["workers"] for row in stage.metrics()] == [7]
+        assert stage.has_learnt(generator_after([range(1, 8)], [range(1, 9)]))
+
+
+@pytest.mark.parametrize("phase", ["confirming", "revealing"])
+def test_hosts_may_drop_out_until_two_thirds_are_left(tmp_path: Path, phase: str) -> None:
+    """Of 7 hosts one does not answer, and one is gone later; its answer is in the sum."""
+    with secure(tmp_path, 7, 1) as (stage, hosts):
+        for n, host in hosts.items():
+            if n != 7:
+                host.answer_masked()
+        stage.cut(7)
+        confirming = range(1, 6 if phase == "confirming" else 7)
+        for n in confirming:
+            hosts[n].confirm()
+        if phase == "confirming":
+            hosts[6].take(Kind.SURVIVORS)
+        else:
+            hosts[6].take(Kind.UNMASK)
+        stage.cut(6)
+        left = [hosts[n] for n in range(1, 6)]
+        for host in left:
+            host.reveal()
+        stage.finished(*left)
+        assert [row["workers"] for row in stage.metrics()] == [6]
+        assert stage.has_learnt(generator_after([range(1, 7)], [range(1, 8)], kappa=1))
+
+
+def test_a_sum_that_too_few_hosts_survive_is_left_out(tmp_path: Path) -> None:
+    """Hosts 2, 4 and 6 would be the second sum of 7 hosts; two of three cannot unmask it."""
+    with secure(tmp_path, 7, 2) as (stage, hosts):
+        for n, host in hosts.items():
+            if n != 6:
+                host.answer_masked()
+        stage.cut(6)
+        for n in (1, 3, 5, 7):
+            hosts[n].reveal()
+        stage.finished(*[hosts[n] for n in (1, 2, 3, 4, 5, 7)])
+        assert asked(hosts, Kind.UNMASK) == {1, 3, 5, 7}
+        assert not asked(hosts, Kind.SURVIVORS)
+        assert [row["workers"] for row in stage.metrics()] == [4]
+
+
+def test_the_others_do_without_a_host_that_abstains(tmp_path: Path) -> None:
+    with secure(tmp_path, 4, 1) as (stage, hosts):
+        for n, host in hosts.items():
+            host.answer_masked(broken=n == 2)
+        for n in (1, 3, 4):
+            hosts[n].confirm()
+        for n in (1, 3, 4):
+            hosts[n].reveal()
+        stage.finished(*hosts.values())
+        assert [row["workers"] for row in stage.metrics()] == [3]
+        assert stage.events("attendance")[-1]["workers"]["2"].get("refused", 0) == 1
+
+
+def test_each_key_is_told_once(tmp_path: Path) -> None:
+    with secure(tmp_path, 4, 1) as (stage, hosts):
+        for host in hosts.values():
+            host.answer_masked()
+        for host in hosts.values():
+            host.reveal()
+        stage.finished(*hosts.values())
+        for host in hosts.values():
+            told = [m.fields["keys"] for m in host.seen if m.kind == Kind.KEYS]
+            workers = [key["workers"] for keys in told for key in keys]
+            assert sorted(workers) == [[n] for n in hosts if n != host.number]
+
+
+@pytest.mark.parametrize(
+    "key", [{}, {"workers": [2], "key": "00" * 32}, {"workers": [3], "key": "ab" * 32}, 7]
+)
+def test_a_host_with_a_key_that_is_none_is_let_go_and_harms_no_other(
+    tmp_path: Path, key: object
+) -> None:
+    stage = Stage(tmp_path, num_workers=4, iterations=1, secure_aggregation=True, strikes=1)
+    hosts = {n: Masking(stage.network, n) for n in range(1, 5)}
+    stage.actor.start()
+    try:
+        hosts[2].link.send(Message(Kind.READY, 0, {"holds": [2], "told": {}, "key": key}))
+        for n in (1, 3, 4):
+            hosts[n].arrive(stage)
+        stage.wait_for_event("shut out")
+        for n in (1, 3, 4):
+            hosts[n].answer_masked()
+        for n in (1, 3, 4):
+            hosts[n].reveal()
+        stage.finished(hosts[1], hosts[3], hosts[4])
+        assert [row["workers"] for row in stage.metrics()] == [3]
     finally:
         stage.close()

@@ -9,6 +9,7 @@ from mdgan.families import registry
 from mdgan.launch.requirements import (
     check_delta,
     check_required,
+    least_parties,
     parse_requirements,
 )
 
@@ -32,6 +33,14 @@ SECURE = {"secure_aggregation": True, "world_size": 7}
         ("delta<=1e-6", DP, "the run has delta"),
         ("secure-aggregation", SECURE, ""),
         ("secure-aggregation", DP, "no --secure-aggregation"),
+        ("secure-aggregation>=6", SECURE, ""),
+        ("secure-aggregation >= 7", SECURE, "the answers of 6 worker"),
+        ("secure-aggregation>=5", {"algorithm": "paragan"}, "no --secure-aggregation"),
+        (
+            "secure-aggregation>=4",
+            {**SECURE, "algorithm": "fl-gan", "participation": 0.5},
+            "the answers of 3 worker",
+        ),
         ("secure-aggregation", {"algorithm": "paragan"}, "no --secure-aggregation"),
         ("dp,secure-aggregation,epsilon<=8", {**DP, **SECURE}, ""),
         ("dp,secure-aggregation,epsilon<=8", SECURE, "no differential privacy"),
@@ -46,7 +55,27 @@ def test_what_a_run_must_have(required: str, settings: dict[str, Any], lacks: st
         check_required(requirements, run)
 
 
-@pytest.mark.parametrize("text", ["", "privacy", "epsilon", "epsilon<=", "epsilon<=0", "delta<=-1"])
+@pytest.mark.parametrize(
+    ("text", "least"),
+    [
+        ("dp", 3),
+        ("secure-aggregation", 3),
+        ("secure-aggregation>=2", 3),
+        ("dp,secure-aggregation >= 5,secure-aggregation", 5),
+    ],
+)
+def test_how_many_answers_a_sum_must_have(text: str, least: int) -> None:
+    assert least_parties(parse_requirements(text)) == least
+    assert least_parties(None) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "privacy", "epsilon", "epsilon<=", "epsilon<=0", "delta<=-1"),
+        *("secure-aggregation>=", "secure-aggregation>=-1", "secure-aggregation<=5"),
+    ],
+)
 def test_what_is_no_requirement(text: str) -> None:
     with pytest.raises(ValueError, match="is none of dp, epsilon<=E"):
         parse_requirements(text)

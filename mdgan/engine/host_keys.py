@@ -1,0 +1,253 @@
+"""Keys that hosts have for each other, which the server passes on and cannot exchange for its own.
+
+Each time a host joins a server it makes an X25519 key (RFC 7748). Where there are certificates, it
+signs the public half with the key of its certificate, together with its ranks and the run. Another
+host believes it if the certificate leads to the authority that it trusts itself and is that of a
+worker with these ranks. Two hosts agree on a secret by it, and from that HKDF (RFC 5869) and HMAC
+derive a key for each use. A certificate that names no role, such as that in a file which all
+machines share, does not tell hosts from the server: with it, a server that lies can pass for hosts.
+Without certificates, on one machine of one user, keys are not signed.
+"""
+
+import hmac
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Annotated, Any
+
+import msgspec
+import torch
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from torch import Tensor
+
+from mdgan.credentials.identity import Identity
+from mdgan.credentials.permit import permit_of
+from mdgan.credentials.signing import check_signed, sign
+from mdgan.messages import Message
+from mdgan.transport.frames import Frame, WireError, decode, encode
+
+SEALED = "sealed"
+"""The name of the only tensor of a message that one host has encrypted for another one."""
+_NONCE_BYTES = 12
+_MOST_HEAD_BYTES = 1 << 22
+"""Of the JSON in a sealed message: as values it takes many times its size."""
+
+
+class NotMasked(RuntimeError):
+    """The server asks for what would tell it what one host has answered."""
+
+
+class SignedKey(msgspec.Struct, frozen=True):
+    """What a host tells of its key.
+
+    Attributes:
+        workers: its ranks; the first one is its number.
+        key: the public half, in hexadecimal.
+        chain: PEM of its certificate and those between that and the authority; or empty.
+        signature: in hexadecimal, over `statement`; or empty.
+    """
+
+    workers: Annotated[list[int], msgspec.Meta(min_length=1)]
+    key: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    chain: str = ""
+    signature: str = ""
+
+    def statement(self, run: bytes) -> bytes:
+        """What the signature is over."""
+        said = [run.hex(), self.workers, self.key]
+        return b"mdgan: the key of a host: " + json.dumps(said).encode()
+
+
+def run_digest(welcome: Mapping[str, Any], identity: Mapping[str, Any]) -> bytes:
+    """What tells a run, and the server of it that hosts have joined, from others.
+
+    Args:
+        welcome: what the server tells hosts: `run` and `generation` count.
+        identity: what is equal on every rank.
+    """
+    said = [welcome.get("run"), welcome.get("generation"), identity]
+    return sha256(json.dumps(said, sort_keys=True).encode()).digest()
+
+
+def check_key(signed: SignedKey, run: bytes, trusts: Identity | None) -> str:
+    """Checks that a key is that of a host, as far as certificates tell.
+
+    Args:
+        signed: what is told of it.
+        run: see `run_digest`.
+        trusts: the own certificate, and the authorities that count; None without certificates.
+
+    Returns:
+        The fingerprint of the certificate; empty if it need not be another one for each host.
+
+    Raises:
+        ValueError: in one line.
+    """
+    # A key of a low order is known to all: the exchange refuses it.
+    X25519PrivateKey.generate().exchange(
+        X25519PublicKey.from_public_bytes(bytes.fromhex(signed.key))
+    )
+    if trusts is None:
+        return ""
+    chain, signature = signed.chain.encode(), bytes.fromhex(signed.signature)
+    permit = check_signed(trusts, signed.statement(run), chain, signature)
+    if (refusal := permit.refusal("worker", signed.workers)) is not None:
+        raise ValueError(refusal)
+    if permit_of(trusts.certificate).role is None:
+        return ""
+    if permit.role is None:
+        raise ValueError(f"its certificate ({permit.name}) names no role, as that of a worker does")
+    return permit.fingerprint
+
+
+class HostKeys:
+    """The keys of one host for the others, as long as it is linked with one server.
+
+    Args:
+        workers: the ranks that it carries.
+        identity: its certificate and key, and whom it trusts; None without certificates.
+
+    Attributes:
+        host: its number.
+    """
+
+    def __init__(self, workers: Sequence[int], identity: Identity | None = None) -> None:
+        self.host = workers[0]
+        self._workers = list(workers)
+        self._identity = identity
+        self._known: dict[int, SignedKey] = {}
+        self._fingerprints: dict[int, str] = {}
+        self._pairs: dict[int, bytes] = {}
+
+    def begin(self, run: bytes) -> dict[str, Any]:
+        """The host joins a server, with a new key (round 0 of Bonawitz et al.).
+
+        Args:
+            run: see `run_digest`.
+
+        Returns:
+            What the other hosts must know, as JSON values.
+        """
+        self._run, self._private = run, X25519PrivateKey.generate()
+        own = SignedKey(self._workers, self._private.public_key().public_bytes_raw().hex())
+        fingerprint = ""
+        if self._identity is not None:
+            signature = sign(self._identity, own.statement(run)).hex()
+            chain, permit = self._identity.certificate, permit_of(self._identity.certificate)
+            own = SignedKey(own.workers, own.key, chain.decode(), signature)
+            fingerprint = permit.fingerprint if permit.role is not None else ""
+        self._known, self._pairs = {self.host: own}, {}
+        self._fingerprints = {self.host: fingerprint}
+        given: dict[str, Any] = msgspec.to_builtins(own)
+        return given
+
+    def learn(self, told: object) -> None:
+        """The server tells other hosts' keys.
+
+        Raises:
+            NotMasked: one is not that of a host, as far as certificates tell.
+        """
+        try:
+            given = msgspec.convert(told, list[SignedKey])
+        except msgspec.ValidationError as error:
+            raise NotMasked(f"it tells keys that are none ({error})") from error
+        for signed in given:
+            host = signed.workers[0]
+            if host == self.host:
+                raise NotMasked("it tells a key of this host's own")
+            try:
+                self._fingerprints[host] = check_key(signed, self._run, self._identity)
+            except ValueError as error:
+                raise NotMasked(
+                    f"the key that it tells of host {host} is refused: {error}"
+                ) from error
+            self._known[host] = signed
+            self._pairs.pop(host, None)
+
+    def knows(self, host: int) -> bool:
+        """Whether the server has told the key of a host."""
+        return host in self._known
+
+    def of(self, hosts: Iterable[int]) -> list[str]:
+        """The public keys of some hosts.
+
+        Raises:
+            NotMasked: the server has not told one, or two of them are of the same host.
+        """
+        hosts = list(hosts)
+        if unknown := [host for host in hosts if host not in self._known]:
+            raise NotMasked(f"it has told no key of host {unknown[0]}")
+        keys = [self._known[host].key for host in hosts]
+        owners = [self._fingerprints[host] or self._known[host].key for host in hosts]
+        if len(set(owners)) < len(hosts) or len(set(keys)) < len(hosts):
+            raise NotMasked("it names a host twice, or two with the same key or certificate")
+        return keys
+
+    def derived(self, other: int, use: bytes) -> bytes:
+        """A secret of this host and another one, 32 bytes, the same at both."""
+        return hmac.digest(self._pair(other), use, "sha256")
+
+    def seal(self, other: int, context: bytes, data: bytes) -> bytes:
+        """Encrypts for another host, so that what is changed on the way is refused."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + self._cipher(other, self.host).encrypt(nonce, data, context)
+
+    def unseal(self, other: int, context: bytes, sealed: bytes) -> bytes:
+        """What another host has sealed for this one, in the same context.
+
+        Raises:
+            ValueError: it has not.
+        """
+        nonce, text = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+        try:
+            return self._cipher(other, other).decrypt(nonce, text, context)
+        except (InvalidTag, ValueError) as error:
+            raise ValueError(f"host {other} has not sealed this for host {self.host}") from error
+
+    def seal_message(self, other: int, message: Message) -> Tensor:
+        """Encrypts a message for another host, which must know its kind and iteration to read it.
+
+        Returns:
+            uint8, one-dimensional.
+        """
+        context = _about(message.kind, message.iteration, self.host, other)
+        sealed = bytearray(self.seal(other, context, encode(message).body))
+        return torch.frombuffer(sealed, dtype=torch.uint8)
+
+    def unseal_message(self, other: int, kind: str, iteration: int, sealed: Tensor) -> Message:
+        """What another host has encrypted by `seal_message`.
+
+        Raises:
+            ValueError: it has not, or not for this host, or what it has encrypted is no message.
+        """
+        try:
+            context = _about(kind, iteration, other, self.host)
+            body = self.unseal(other, context, sealed.numpy().tobytes())
+            if int.from_bytes(body[:8], "little") > _MOST_HEAD_BYTES:
+                raise ValueError(f"host {other} gives more names than any model has")
+            return decode(Frame(kind, iteration, body))
+        except (WireError, NotMasked) as error:
+            raise ValueError(f"what host {other} gives cannot be read ({error})") from error
+
+    def _pair(self, other: int) -> bytes:
+        """What this host and another one have agreed on, 32 bytes."""
+        if other not in self._pairs:
+            own, theirs = self.of([self.host, other])
+            agreed = self._private.exchange(
+                X25519PublicKey.from_public_bytes(bytes.fromhex(theirs))
+            )
+            about = b"mdgan hosts " + self._run + "".join(sorted((own, theirs))).encode()
+            self._pairs[other] = HKDF(SHA256(), length=32, salt=None, info=about).derive(agreed)
+        return self._pairs[other]
+
+    def _cipher(self, other: int, sender: int) -> ChaCha20Poly1305:
+        return ChaCha20Poly1305(self.derived(other, b"sealed by %d" % sender))
+
+
+def _about(kind: str, iteration: int, giver: int, taker: int) -> bytes:
+    return f"{kind} of {iteration} from {giver} to {taker}".encode()

@@ -1,0 +1,67 @@
+"""The keys of hosts for each other, as the server passes them on; see `host_keys.py`."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import msgspec
+
+from mdgan.credentials.identity import Identity
+from mdgan.engine.host_keys import SignedKey, check_key
+from mdgan.engine.server.desk import in_words
+from mdgan.engine.server.membership import Membership
+from mdgan.messages import Kind, Message
+
+
+def take_key(members: Membership, host: int, told: Any, trusts: Identity | None) -> str:
+    """Keeps the key of a live host for others, which would end if they were told a wrong one.
+
+    Args:
+        members: the hosts.
+        host: a live one.
+        told: what it has told of its key.
+        trusts: which certificates count; None without certificates.
+
+    Returns:
+        Why the host cannot take part, in one line; empty if it can.
+
+    Raises:
+        ValueError: the key is not signed as it must be.
+    """
+    try:
+        signed = msgspec.convert(told, SignedKey)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"a key that is none ({error!s:.99})") from error
+    if signed.workers != list(members.carried(host)):
+        raise ValueError("the key of other ranks")
+    fingerprint = check_key(signed, members.run, trusts)
+    for other in members.hosts():
+        known = members.member(other)
+        if other != host and known and fingerprint and known.fingerprint == fingerprint:
+            return (
+                f"rank(s) {in_words(signed.workers)} and {in_words(known.workers)} are two hosts "
+                "with one certificate, which can have one part of a secure sum; carry them in one "
+                "host (--workers-per-host), or issue a certificate for each"
+            )
+    member = members.member(host)
+    assert member is not None, "asked for a live host"
+    member.key, member.fingerprint = msgspec.to_builtins(signed), fingerprint
+    return ""
+
+
+def tell_keys(
+    members: Membership, tell: Callable[[int, Message], object], hosts: Collection[int]
+) -> None:
+    """Tells each of some hosts the keys of the others that it does not know yet.
+
+    Args:
+        members: the hosts, with what each of them was told.
+        tell: sends a message to a host.
+        hosts: that need each other's keys.
+    """
+    found = {host: member for host in hosts if (member := members.member(host)) and member.key}
+    known = {host: str(member.key["key"]) for host, member in found.items()}
+    for host, member in found.items():
+        if new := known.items() - member.knows.items() - {(host, known[host])}:
+            member.knows.update(new)
+            keys = [found[other].key for other, _ in sorted(new)]
+            tell(host, Message(Kind.KEYS, members.iteration, {"keys": keys}))

@@ -1,0 +1,210 @@
+"""A server that lies about keys, drop-outs and survivors, and that reads what it relays."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from mdgan.engine.host_keys import HostKeys
+from mdgan.engine.pairwise_masks import Mask, sign_between, unmasked
+from mdgan.engine.secret_sharing import put_together
+from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK
+from mdgan.gan.exact_sum import STEPS_PER_UNIT
+from mdgan.messages import Kind, Message
+from tests.hostile.lying_server import ALL, LyingServer, lying_run
+from tests.processes import ended_well, read_events
+from tests.unit.credentials.test_signing import AUTHORITY, issued
+
+VICTIM = 4
+OTHERS = tuple(host for host in ALL if host != VICTIM)
+ENDS = "this host does not answer the server: "
+
+
+class Plain(LyingServer):
+    """Notes what hosts answer, and hand over, in the same run without secure aggregation."""
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[int, int], Tensor] = {}
+        self.parcels: list[Message] = []
+
+    def from_host(self, host: int, message: Message) -> Sequence[Message]:
+        if message.kind == FEEDBACK:
+            answer = message.tensors["answers.values"].double() * STEPS_PER_UNIT
+            self.answers[host, message.iteration] = answer.round().long().flatten()
+        return [message]
+
+    def parcel(self, giver: int, taker: int, message: Message) -> Message:
+        self.parcels.append(message)
+        return message
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plain, bytes]:
+    """What happens without secure aggregation, and the generator."""
+    folder, seen = tmp_path_factory.mktemp("plain"), Plain()
+    result = lying_run(folder, seen, "--swap-interval", "2", secure=False)
+    return seen, ended_well(result, folder / "run", 4)
+
+
+class Substitutes(LyingServer):
+    """Puts a key of its own in place of each other host's, for one host."""
+
+    def __init__(self, host_keys: HostKeys) -> None:
+        self._own = host_keys
+
+    def to_host(self, host: int, message: Message) -> Sequence[Message]:
+        if message.kind != Kind.KEYS or host != VICTIM:
+            return [message]
+        (first, *others) = message.fields["keys"]
+        own = self._own.begin(b"any run")
+        return [replace(message, fields={"keys": [{**own, "workers": first["workers"]}, *others]})]
+
+
+@pytest.mark.parametrize(
+    ("host_keys", "why"),
+    [
+        (HostKeys([1]), "its certificate does not count"),
+        (HostKeys([1], issued(AUTHORITY, "server")), "the signature is not that of"),
+    ],
+)
+def test_a_key_that_the_server_has_put_in_between(
+    tmp_path: Path, host_keys: HostKeys, why: str
+) -> None:
+    result = lying_run(tmp_path, Substitutes(host_keys))
+    assert f"{ENDS}the key that it tells of host 1 is refused: {why}" in result.errors
+    assert [row["workers"] for row in read_events(tmp_path / "run", "lost")] == [[VICTIM]]
+
+
+class FalselyGone(LyingServer):
+    """Has the victim's answer, says that it has dropped out, and tries to have it unmasked, too."""
+
+    def __init__(self) -> None:
+        self.total: Tensor | None = None
+        self.revealed: dict[int, Tensor] = {}
+        self.asked_again: set[int] = set()
+
+    def from_host(self, host: int, message: Message) -> Sequence[Message]:
+        if message.kind == FEEDBACK and host == VICTIM and message.iteration == 2:
+            if self.total is None:
+                self.total = message.tensors["masked.0"]
+                self.pretend_gone(host)
+            return []
+        if "revealed.0" in message.tensors and message.iteration == 2:
+            self.revealed[host] = message.tensors["revealed.0"]
+        return [message]
+
+    def to_host(self, host: int, message: Message) -> Sequence[Message]:
+        if message.kind != Kind.UNMASK or message.iteration != 2:
+            return [message]
+        sums = msgspec.convert(message.fields["sums"], dict)
+        every = {**sums, "survivors": {"0": list(ALL)}}
+        self.asked_again.add(host)
+        return [message, replace(message, fields={"sums": every})]
+
+
+def test_a_false_drop_out_tells_nothing_of_the_victim(
+    tmp_path: Path, plain: tuple[Plain, bytes]
+) -> None:
+    """All that hosts reveal takes the masks between them and the victim off, but not its own."""
+    lies = FalselyGone()
+    result = lying_run(tmp_path, lies, "--swap-interval", "2")
+    assert lies.asked_again == set(OTHERS) == set(lies.revealed)
+    assert f"{ENDS}it wants to unmask a sum that this host has no part in, or a 2nd time" in (
+        result.errors
+    )
+    assert lies.total is not None
+    rows = np.stack([lies.revealed[host].numpy().view("<u2") for host in OTHERS])
+    seeds = put_together(rows, [1 + ALL.index(host) for host in OTHERS])
+    pairs = [
+        Mask(of_host[1], sign_between(VICTIM, host))
+        for host, of_host in zip(OTHERS, seeds, strict=True)
+    ]
+    left = unmasked({VICTIM: lies.total}, pairs)
+    true = plain[0].answers[VICTIM, 2]
+    assert true.abs().max() < 2**53, "the step is what a server wants to know"
+    assert not (left[: len(true)] == true).any()
+    assert (left.double().abs() > 2**55).double().mean() > 0.9  # evenly spread: 0.996
+
+
+class TwoLists(LyingServer):
+    """Says to three hosts that all have survived, and to the others that one has dropped out."""
+
+    def to_host(self, host: int, message: Message) -> Sequence[Message]:
+        if message.kind != Kind.UNMASK or host < VICTIM:
+            return [message]
+        sums = {**message.fields["sums"], "survivors": {"0": [1, *range(3, 7)]}}
+        shares = message.tensors["shares.0"]
+        lied = {"shares.0": torch.cat([shares[:1], shares[2:]])}
+        return [Message(message.kind, message.iteration, {"sums": sums}, lied)]
+
+
+def test_different_survivors_for_different_hosts(tmp_path: Path) -> None:
+    result = lying_run(tmp_path, TwoLists())
+    said = "it says that a host has dropped out, and 0 other hosts confirm that to this one"
+    assert result.errors.count(f"{ENDS}{said}") == 3
+
+
+class Replays(LyingServer):
+    """Sends messages of one kind twice."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def to_host(self, host: int, message: Message) -> Sequence[Message]:
+        del host
+        return [message] * (2 if message.kind == self._kind and message.iteration == 2 else 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [(BATCHES, "it asks question 2 a second time"), (Kind.UNMASK, "or a 2nd time")],
+)
+def test_a_question_that_is_replayed(tmp_path: Path, kind: str, why: str) -> None:
+    result = lying_run(tmp_path, Replays(kind))
+    assert result.errors.count(why) == len(ALL)
+
+
+class Relays(LyingServer):
+    """Keeps the parcels that pass it, and may change a bit."""
+
+    def __init__(self, *, alters: bool) -> None:
+        self._alters = alters
+        self.seen: list[Message] = []
+
+    def parcel(self, giver: int, taker: int, message: Message) -> Message:
+        del giver, taker
+        self.seen.append(message)
+        if not self._alters:
+            return message
+        changed = {name: tensor.clone() for name, tensor in message.tensors.items()}
+        first = next(iter(changed.values())).view(torch.uint8).flatten()
+        first[len(first) // 2] ^= 1
+        return replace(message, tensors=changed)
+
+
+def test_a_relay_reads_no_discriminator(tmp_path: Path, plain: tuple[Plain, bytes]) -> None:
+    lies = Relays(alters=False)
+    result = lying_run(tmp_path, lies, "--swap-interval", "2")
+    assert ended_well(result, tmp_path / "run", 4) == plain[1]
+    assert len(lies.seen) == len(plain[0].parcels) == len(ALL)
+    assert {message.kind for message in lies.seen} == {DISCRIMINATORS}
+    passed = b"".join(t.numpy().tobytes() for m in lies.seen for t in m.tensors.values())
+    for message in plain[0].parcels:
+        for name, tensor in message.tensors.items():
+            clear = tensor.numpy().tobytes()
+            assert len(clear) < 16 or clear not in passed, name
+
+
+def test_a_parcel_that_was_altered_counts_as_one_that_did_not_come(tmp_path: Path) -> None:
+    result = lying_run(tmp_path, Relays(alters=True), "--swap-interval", "2")
+    ended_well(result, tmp_path / "run", 4)
+    assert result.errors.count("in the swap of iteration 2 is refused") == len(ALL)
+    (swap,) = read_events(tmp_path / "run", "swap")
+    assert len(swap["given"]) == len(ALL)
+    assert not swap["taken"]
+    assert not swap["exact"]

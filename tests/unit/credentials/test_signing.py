@@ -1,0 +1,81 @@
+"""What one process signs with the key of its certificate, others can check."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.x509.oid import NameOID
+
+from mdgan.credentials.authority import Authority, make_authority
+from mdgan.credentials.files import write_shared
+from mdgan.credentials.identity import Identity, read_credentials
+from mdgan.credentials.pem import key_pem, now, pem_of
+from mdgan.credentials.signing import check_signed, sign
+
+DAY = timedelta(days=1)
+AUTHORITY, ANOTHER = make_authority(DAY, now()), make_authority(DAY, now())
+
+
+def issued(authority: Authority = AUTHORITY, role: str | None = "worker", *ranks: int) -> Identity:
+    certificate, key = authority.issue("alice", role, ranks, DAY, now())
+    trusted = pem_of(authority.certificate)
+    return Identity(pem_of(certificate), key_pem(key), trusted, by_name=True)
+
+
+def test_others_learn_what_the_signer_may_be() -> None:
+    alice, bob = issued(AUTHORITY, "worker", 3, 4), issued()
+    permit = check_signed(bob, b"words", alice.certificate, sign(alice, b"words"))
+    assert (permit.name, permit.role, sorted(permit.ranks or ())) == ("alice", "worker", [3, 4])
+
+
+def test_a_shared_file_signs_too(tmp_path: Path) -> None:
+    write_shared(tmp_path / "run.cred", DAY)
+    shared = read_credentials(tmp_path / "run.cred")
+    assert check_signed(shared, b"", shared.certificate, sign(shared, b"")).role is None
+
+
+def test_what_is_not_signed_by_the_authority_does_not_count() -> None:
+    alice, bob, eve = issued(), issued(), issued(ANOTHER)
+    with pytest.raises(ValueError, match="its certificate does not count"):
+        check_signed(bob, b"words", eve.certificate, sign(eve, b"words"))
+    for statement, signer in ((b"other words", alice), (b"words", bob)):
+        with pytest.raises(ValueError, match="the signature is not that of its certificate"):
+            check_signed(bob, b"words", alice.certificate, sign(signer, statement))
+    for chain in (b"", b"no certificate"):
+        with pytest.raises(ValueError, match="its certificate does not count"):
+            check_signed(bob, b"words", chain, b"")
+
+
+def test_an_expired_certificate_does_not_count() -> None:
+    alice, bob = AUTHORITY.issue("alice", "worker", (), DAY, now() - 2 * DAY), issued()
+    old = replace(bob, certificate=pem_of(alice[0]), key=key_pem(alice[1]))
+    with pytest.raises(ValueError, match="its certificate does not count"):
+        check_signed(bob, b"words", old.certificate, sign(old, b"words"))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        rsa.generate_private_key(65537, 2048),
+        ed25519.Ed25519PrivateKey.generate(),
+        ec.generate_private_key(ec.SECP384R1()),
+    ],
+    ids=lambda key: type(key).__name__,
+)
+def test_keys_of_an_own_authority(
+    key: rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey,
+) -> None:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "own")])
+    builder = x509.CertificateBuilder().subject_name(name).public_key(key.public_key())
+    builder = builder.issuer_name(AUTHORITY.certificate.subject).serial_number(7)
+    builder = builder.not_valid_before(now() - DAY).not_valid_after(now() + DAY / 2)
+    certificate = builder.sign(AUTHORITY.key, hashes.SHA256())
+    trusted = pem_of(AUTHORITY.certificate)
+    own = Identity(pem_of(certificate), key_pem(key), trusted, by_name=False)
+    assert check_signed(issued(), b"words", own.certificate, sign(own, b"words")).name == "own"
+    with pytest.raises(ValueError, match="the signature is not"):
+        check_signed(issued(), b"others", own.certificate, sign(own, b"words"))

@@ -1,0 +1,109 @@
+"""Hosts that mask their answers, without a network: a test plays the server between them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mdgan.engine.answers import AnswerForm
+from mdgan.engine.host_keys import HostKeys
+from mdgan.engine.masked_answers import MaskedAnswers
+from mdgan.engine.server.secure_sums import total_of
+from mdgan.engine.sum_messages import (
+    MaskedSum,
+    Survivors,
+    order_for,
+    read_codes,
+    read_masked,
+    read_revealed,
+)
+from mdgan.gan.exact_sum import MOST_EXACT, STEPS_PER_UNIT, summed_in_steps
+from mdgan.messages import Kind, Message
+
+FORM = AnswerForm("FEEDBACK", (2, 3), steps=STEPS_PER_UNIT, most=MOST_EXACT)
+RUN = b"run"
+
+
+class Hosts:
+    """Hosts 1, 2, 3, … with a worker each, in one sum."""
+
+    def __init__(self, number: int, least: int = 3, *, repeats: bool = False) -> None:
+        self.masks = {
+            host: MaskedAnswers(HostKeys([host]), FORM, least, repeats=repeats)
+            for host in range(1, number + 1)
+        }
+        self.keys = {host: masks.begin(RUN) for host, masks in self.masks.items()}
+        for host, masks in self.masks.items():
+            masks.keys.learn([key for other, key in self.keys.items() if other != host])
+        self.parties = list(self.masks)
+        self.sent: dict[int, MaskedSum] = {}
+
+    def question(self, number: int = 1, **changed: Any) -> Message:
+        sums = {"number": number, "parties": {"0": self.parties}}
+        return Message("BATCHES", 5, {"sums": {**sums, **changed}})
+
+    def answer(self, host: int, answer: Tensor, question: Message | None = None) -> Message:
+        """One host answers; what it sends is kept."""
+        message = self.masks[host].pack(
+            question or self.question(),
+            {host: answer},
+            {host: torch.tensor([0.5, float(host)])},
+            {host: 0},
+            lambda own: summed_in_steps(own.values()),
+        )
+        if message.tensors:
+            self.sent[host] = read_masked(message, FORM, {0: self.parties})[0]
+        return message
+
+    def order(
+        self,
+        kind: Kind,
+        host: int,
+        survivors: Sequence[int],
+        codes: Mapping[int, Any] | None = None,
+        number: int = 1,
+    ) -> Message:
+        """What the server asks a host when these have survived."""
+        rows = [
+            self.sent[other].shares[[n for n in self.parties if n != other].index(host)]
+            for other in survivors
+            if other != host
+        ]
+        for_host = {other: given[host] for other, given in (codes or {}).items() if host in given}
+        asked = Survivors(number, {0: list(survivors)}, {0: for_host})
+        return order_for(kind, 5, asked, {0: torch.stack(rows)} if rows else {})
+
+    def confirm(self, host: int, survivors: Sequence[int]) -> dict[int, str]:
+        """The codes of a host for the others, if these have survived."""
+        message = self.masks[host].confirm(self.order(Kind.SURVIVORS, host, survivors))
+        rows = read_codes(message, {0: survivors})[0]
+        others = [other for other in survivors if other != host]
+        return {other: bytes(row.tolist()).hex() for other, row in zip(others, rows, strict=True)}
+
+    def reveal(
+        self,
+        host: int,
+        survivors: Sequence[int],
+        codes: Mapping[int, Any] | None = None,
+        number: int = 1,
+    ) -> Any:
+        """What a host reveals."""
+        shape = len(survivors), 1 + len(self.parties) - len(survivors)
+        order = self.order(Kind.UNMASK, host, survivors, codes, number)
+        return read_revealed(self.masks[host].reveal(order), {0: shape})[0]
+
+    def total(
+        self,
+        survivors: Sequence[int],
+        confirming: Collection[int] | None = None,
+        revealing: Collection[int] | None = None,
+    ) -> Tensor | None:
+        """What an honest server finds where some survivors are gone later."""
+        confirming = survivors if confirming is None else confirming
+        revealing = confirming if revealing is None else revealing
+        codes = None
+        if list(survivors) != self.parties:
+            codes = {host: self.confirm(host, survivors) for host in confirming}
+        shares = {host: self.reveal(host, survivors, codes) for host in revealing}
+        return total_of(self.parties, {host: self.sent[host].total for host in survivors}, shares)

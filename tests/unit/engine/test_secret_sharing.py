@@ -1,0 +1,67 @@
+"""Any t of n holders put secrets together, and t - 1 learn nothing."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mdgan.engine.secret_sharing import LIMBS, PRIME, Limbs, as_secret, put_together, shared
+
+quick = settings(deadline=None, max_examples=40)
+bytes_of_secrets = st.binary(min_size=32, max_size=32)
+
+
+@quick
+@given(data=st.data(), secrets=st.lists(bytes_of_secrets, min_size=1, max_size=4))
+def test_any_t_holders_put_the_secrets_together(data: st.DataObject, secrets: list[bytes]) -> None:
+    num_holders = data.draw(st.integers(1, 12))
+    threshold = data.draw(st.integers(1, num_holders))
+    true = np.stack([as_secret(each) for each in secrets])
+    rows = shared(true, threshold, num_holders)
+    holders = data.draw(st.permutations(range(num_holders)))[:threshold]
+    found = put_together(rows[holders], [1 + holder for holder in holders])
+    assert found.dtype == true.dtype
+    assert (found == true).all()
+
+
+@quick
+@given(bytes_of_secrets, bytes_of_secrets, st.integers(2, 6))
+def test_fewer_shares_fit_every_secret(one: bytes, other: bytes, threshold: int) -> None:
+    """For t - 1 shares of one secret there is a polynomial through them and any other secret."""
+    rows = shared(as_secret(one), threshold, threshold)
+    seen, points = rows[: threshold - 1], list(range(1, threshold))
+    # The share at the last point that would make it the other secret, by linearity.
+    zeros = np.zeros((threshold - 1, 1, LIMBS), dtype=np.uint16)
+    unit = np.ones((1, 1, LIMBS), dtype=np.uint16)
+    of_seen = put_together(np.concatenate([seen, 0 * unit]), [*points, threshold]).astype(int)
+    weight = int(put_together(np.concatenate([zeros, unit]), [*points, threshold])[0, 0])
+    last = (as_secret(other).astype(int) - of_seen) * pow(weight, -1, PRIME) % PRIME
+    fitting = np.concatenate([seen, last.reshape(1, 1, LIMBS).astype(np.uint16)])
+    assert (put_together(fitting, [*points, threshold]) == as_secret(other)).all()
+
+
+def test_shares_of_equal_secrets_are_spread_alike_over_the_field() -> None:
+    """A share is even over all numbers, whatever the secret: ±5 standard deviations of the mean."""
+    for secret in (bytes(32), b"\xff" * 32, bytes(range(32))):
+        secrets = np.repeat(as_secret(secret)[None], 1000, axis=0)
+        rows = shared(secrets, 3, 4).astype(float)
+        error = PRIME / np.sqrt(12 * 1000 * LIMBS)
+        assert (abs(rows.mean(axis=(1, 2)) - (PRIME - 1) / 2) < 5 * error).all()
+
+
+def test_wrong_sets_do_not_give_the_secret() -> None:
+    secret = as_secret(bytes(range(32)))
+    rows: Limbs = shared(secret, 3, 5)
+    for pair in combinations(range(5), 2):
+        assert (put_together(rows[list(pair)], [1 + p for p in pair]) != secret).any()
+
+
+@pytest.mark.parametrize("num_hosts", [50, 200])
+def test_many_holders(num_hosts: int) -> None:
+    secret = as_secret(b"\xfe" * 32)
+    threshold = 2 * num_hosts // 3 + 1
+    rows = shared(secret, threshold, num_hosts)[-threshold:]
+    points = list(range(num_hosts - threshold + 1, num_hosts + 1))
+    assert (put_together(rows, points) == secret).all()
