@@ -75,15 +75,15 @@ def spans(
     memory_bytes: int = 0,
     fetching: Mapping[str, Any] | None = None,
     profile: Mapping[str, Any] | None = None,
-    epsilon: Mapping[str, float] | None = None,
+    spent: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Message:
     """Host → server, about once a second: what it did when, what it moved and what it holds.
 
     Returns:
         fields `rows` (see `Tracer.take`), `sent_bytes` and `received_bytes` (by kind), and
         `memory_bytes` of the process; 0 if the host is no process of its own. Now and then
-        `fetching`, how its workers waited for data; once `profile`, what it computed; `epsilon`,
-        what the samples of workers have spent.
+        `fetching`, how its workers waited for data; once `profile`, what it computed; `epsilon`
+        and `replaced`, what the samples of workers have spent (see `Spending.told`).
     """
     fields = {
         "rows": list(rows),
@@ -92,7 +92,7 @@ def spans(
         "memory_bytes": memory_bytes,
         **({} if fetching is None else {"fetching": dict(fetching)}),
         **({} if profile is None else {"profile": dict(profile)}),
-        **({} if not epsilon else {"epsilon": dict(epsilon)}),
+        **(spent or {}),
     }
     return Message(Kind.SPANS, iteration, fields=fields)
 

@@ -22,7 +22,7 @@ from mdgan.observe.record_writer import RecordWriter
 from mdgan.observe.tracer import OnPhase, Tracer
 from mdgan.observe.trackers import Trackers
 from mdgan.records.diagnosis import LOSSES_NEEDED, Finding, diagnose
-from mdgan.records.rows import Fetching, Losses, Profile, Scores, typed, whose
+from mdgan.records.rows import Fetching, Losses, Profile, Scores, spent_in_words, typed
 from mdgan.records.run_directory import AVERAGE_FILE, GENERATOR_FILE, RunDirectory
 from mdgan.records.values import count, passed, said_left_out
 from mdgan.records.values import number as finite
@@ -94,6 +94,7 @@ class RunObserver:
         self._finding: Finding | None = None
         self._scores: Mapping[str, Any] = {}
         self._spent: dict[int, float] = {}
+        self._replaced: dict[int, float] = {}
         self._run = run
         self._generator = generator
         self._average = average
@@ -274,10 +275,15 @@ class RunObserver:
                 checked = {name: value for name, value in asdict(row).items() if value is not None}
                 self.event(name, **checked)
 
-    def spent(self, iteration: int, epsilon: Mapping[int, float]) -> None:
-        """Records what the samples of workers, or all clients, have spent after an iteration."""
+    def spent(
+        self, iteration: int, epsilon: Mapping[int, float], replaced: Mapping[int, float]
+    ) -> None:
+        """Records what the samples of workers, or all clients, have spent; see `Epsilon`."""
         self._spent |= epsilon
-        self.event("epsilon", iteration, epsilon={n: round(e, 4) for n, e in epsilon.items()})
+        self._replaced |= replaced
+        both = {"epsilon": epsilon, "replaced": replaced}
+        of_each = {k: {n: round(e, 4) for n, e in own.items()} for k, own in both.items() if own}
+        self.event("epsilon", iteration, **of_each)
         self._remark()
 
     def gave_up(self, iteration: int) -> None:
@@ -315,7 +321,7 @@ class RunObserver:
                 f"  pictures   {self._run.path / 'samples'}  (last: {iteration:07d}.png)\n",
                 f"  generator  {self._run.path / generator}\n",
                 _in_words(self._scores),
-                _spent_in_words(self._spent),
+                spent_in_words(self._spent, self._replaced),
                 looks,
                 f"  report     mdgan report {self._run.path}\n",
                 f"  go on      {self._way_on(state, iteration, saved)}\n",
@@ -392,9 +398,3 @@ def _in_words(record: Mapping[str, Any]) -> str:
     classes = "" if covered is None else f", {count(covered, 'class', 'classes')} covered"
     at = f"at iteration {record['iteration']}"
     return f"  scores     FID {scores['fid']:.1f}{beside}{classes} {at}\n"
-
-
-def _spent_in_words(spent: Mapping[int, float]) -> str:
-    """The summary's line about privacy, or nothing if there is none."""
-    most = max(spent, key=spent.__getitem__, default=0)
-    return f"  privacy    ε {spent[most]:.2f} at most ({whose(most)})\n" if spent else ""

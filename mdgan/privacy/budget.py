@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mdgan.errors import BadInput
 from mdgan.gan.randomness import derive_seed
-from mdgan.privacy.accountant import Charge, Past, epsilon_of
+from mdgan.privacy.accountant import Charge, Past, epsilon_of, replaced
 from mdgan.privacy.canaries import Canaries, num_planted
 from mdgan.privacy.clients import Round
 from mdgan.privacy.contents import Contents
@@ -28,12 +28,12 @@ class Spent(NamedTuple):
     """What a worker's samples have spent.
 
     Attributes:
-        epsilon: ε, for the run's δ, of all steps up to now.
-        noise: σ.
+        epsilon: ε, for the run's δ, of all steps up to now; see docs/privacy.md.
+        replaced: the same for a sample that may be another one instead of none.
     """
 
     epsilon: float
-    noise: float
+    replaced: float
 
 
 class Budget:
@@ -65,7 +65,7 @@ class Budget:
         self._earlier = earlier
         self._allowed = plan.until - before
         self._count = 0
-        self._told = (-1, 0.0)
+        self._told = -1, Spent(0.0, 0.0)
         self._due = 0.0
         number = settings.audit_canaries
         planted = num_planted(number)
@@ -132,14 +132,18 @@ class Budget:
     @property
     def limit(self) -> float:
         """ε once all allowed steps are taken."""
-        return self._epsilon(self._allowed)
+        return self._spent(self._allowed).epsilon
 
-    def _epsilon(self, steps: int) -> float:
+    def _spent(self, steps: int) -> Spent:
         plan, settings = self._plan, self._settings
         charge, earlier = Charge(plan.noise, plan.rate, self._before + steps), self._earlier
         if charge.steps > plan.planned:  # without a bound a run may go on; see `epsilon_of`
             earlier = earlier or (Past(plan.order, ()),)
-        return epsilon_of(charge, settings.dp_delta or 0.0, settings.dp_accountant, earlier)
+        delta, kind = settings.dp_delta or 0.0, settings.dp_accountant
+        worse, pasts = replaced(charge, earlier)
+        return Spent(
+            epsilon_of(charge, delta, kind, earlier), epsilon_of(worse, delta, "rdp", pasts)
+        )
 
     def spent(self, *, exactly: bool = True) -> Spent:
         """What is spent up to now.
@@ -147,14 +151,14 @@ class Budget:
         Args:
             exactly: of all steps; else possibly of some fewer, which takes no time.
         """
-        computed, epsilon = self._told
+        computed, found = self._told
         begin = time.monotonic()
         if self._count != computed and (exactly or begin >= self._due):
-            epsilon = self._epsilon(self._count)
-            self._told = self._count, epsilon
+            found = self._spent(self._count)
+            self._told = self._count, found
             now = time.monotonic()
             self._due = now + _PATIENCE * (now - begin)
-        return Spent(epsilon, self.noise)
+        return found
 
     def close(self) -> None:
         """The process ends in order."""

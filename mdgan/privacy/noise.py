@@ -19,7 +19,7 @@ import torch
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 from torch import Tensor
 
-from mdgan.privacy.random_stream import bits_of, derived, stream
+from mdgan.privacy.random_stream import derived, stream
 
 _SHARE = 2.0**-11
 SENSITIVITY = 1 + 2 * _SHARE
@@ -27,9 +27,9 @@ SENSITIVITY = 1 + 2 * _SHARE
 √d · step ≤ C · 2⁻¹¹ for d numbers. As much is charged for float32, in which the sum was made: that
 covers every sum of up to 90 samples, and those of thousands unless all their errors add up."""
 
-_PAIRS_AT_ONCE = 1 << 15
-"""All that is computed from them stays in a core's cache."""
-_WORD_BITS, _ANGLE_BITS = 64, 53
+_PAIRS_AT_ONCE = 1 << 16
+"""Fewer cost more calls than a larger cache would save."""
+_WORD_BITS, _WORD_BYTES, _ANGLE_BITS = 64, 8, 53
 
 
 def lattice_step(clip: float, count: int) -> float:
@@ -77,18 +77,23 @@ def _normal(key: bytes, count: int, deviation: float) -> Iterator[Tensor]:
     Of two words, 64 bits decide how far a pair is from 0, at most 9.4 deviations, and 53 where.
     Between two multiples of a lattice's step lie so many values that none is ruled out.
     """
-    random = stream(key)
-    for first in range(0, count, 2 * _PAIRS_AT_ONCE):
-        pairs = min(_PAIRS_AT_ONCE, -(-(count - first) // 2))
-        words = bits_of(random, 2 * pairs).reshape(2, pairs)
-        # Memory of torch: it lies alike each time, so that vectors of numbers are cut alike.
-        block = torch.empty(4, pairs, dtype=torch.float64)
-        radius, angle, both = block[0], block[1], block[2:]
-        np.add(words[0], 0.5, out=radius.numpy())
+    random, most = stream(key), min(_PAIRS_AT_ONCE, -(-count // 2))
+    # Memory is kept for all pieces, and is torch's: it lies alike each time, so that vectors of
+    # numbers are cut alike.
+    block = torch.empty(6, most, dtype=torch.float64)
+    nothing = bytes(2 * _WORD_BYTES * most)
+    for first in range(0, count, 2 * most):
+        pairs = min(most, -(-(count - first) // 2))
+        words = block.view(-1)[: 2 * pairs].numpy().view("<u8")
+        random.update_into(nothing[: words.nbytes], words.data.cast("B"))
+        where = np.right_shift(
+            words[pairs:], np.uint64(_WORD_BITS - _ANGLE_BITS), out=words[pairs:]
+        )
+        radius, angle, both = block[2, :pairs], block[3, :pairs], block[4:, :pairs]
+        np.add(words[:pairs], 0.5, out=radius.numpy())
         np.log(radius.mul_(2.0**-_WORD_BITS).numpy(), out=radius.numpy())
         np.sqrt(radius.mul_(-2.0 * deviation**2).numpy(), out=radius.numpy())
-        where = words[1] >> np.uint64(_WORD_BITS - _ANGLE_BITS)
         np.multiply(where, 2.0 * pi * 2.0**-_ANGLE_BITS, out=angle.numpy())
         torch.cos(angle, out=both[0])
         torch.sin(angle, out=both[1])
-        yield both.mul_(radius).view(-1)[: count - first]
+        yield both.mul_(radius).reshape(-1)[: count - first]

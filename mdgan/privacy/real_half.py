@@ -5,7 +5,7 @@ that a worker tells follows from the sums made here, from generated samples, and
 told; see docs/privacy.md.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from math import ceil, isinf, sqrt
@@ -139,6 +139,7 @@ class PoissonHalf:
         self._noise = noise
         self._tells_loss = tells_loss
         self._canaries = canaries
+        self._memory: Tensor | None = None
         deviation = sqrt(self._expected * (1 - self._rate))
         self._physical = ceil(self._expected + _DEVIATIONS * deviation)
 
@@ -237,7 +238,7 @@ class PoissonHalf:
         with self._random_state(discriminator), _without_denormals():
             seen = real.of(augmentation(real.images))
             total, losses = clipped_sum(model, rules, seen, number, self._clip)
-            summed = torch.cat([each.flatten() for each in total.values()])
+            summed = self._joined(total.values())
             if self._canaries is None:
                 summed = self._released(summed)
             else:
@@ -254,10 +255,17 @@ class PoissonHalf:
             first += each.numel()
         return losses / self._expected
 
+    def _joined(self, tensors: Collection[Tensor]) -> Tensor:
+        """All as one vector, float32 [d], on the CPU, in memory that is kept from step to step."""
+        count = sum(each.numel() for each in tensors)
+        if self._memory is None or len(self._memory) != count:
+            self._memory = torch.empty(count)
+        return torch.cat([each.flatten().cpu() for each in tensors], out=self._memory)
+
     def _released(self, summed: Tensor) -> Tensor:
         """A sum with noise, divided by b."""
         if not self._noise:
-            return summed / self._expected
+            return summed.div_(self._expected)
         key = self._steps.key("noise")
         return with_noise(summed, self._clip, self._noise, key, 1 / self._expected)
 

@@ -238,6 +238,11 @@ class RecordedRun:
         return {worker: own for row in self.of(Epsilon) for worker, own in row.epsilon.items()}
 
     @cached_property
+    def replaced(self) -> dict[int, float]:
+        """The same, where a sample may be another one; see `Epsilon`."""
+        return {worker: own for row in self.of(Epsilon) for worker, own in row.replaced.items()}
+
+    @cached_property
     def unit(self) -> str:
         """What the run is counted in: `round` or `iteration`."""
         return self.status.get("unit") or ("round" if self.of(Round) else "iteration")

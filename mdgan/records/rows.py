@@ -6,6 +6,7 @@ is ignored, and a row with an impossible value is left out as a whole.
 
 import json
 import re
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -356,9 +357,26 @@ class Epsilon(Row, frozen=True):
     Attributes:
         epsilon: worker → ε of all its steps up to now, in all runs; of `EVERY_CLIENT`, where each
             is hidden as a whole.
+        replaced: the same, where a sample may be another one instead of one without a gradient.
     """
 
     epsilon: dict[Count, Seconds] = {}
+    replaced: dict[Count, Seconds] = {}
+
+
+def spent_in_words(epsilon: Mapping[int, float], replaced: Mapping[int, float]) -> str:
+    """A line such as `  privacy    ε 7.99 at most (rank 1), 17.30 if a sample is replaced`.
+
+    Args:
+        epsilon: see `Epsilon`; if it is empty, so is the line.
+        replaced: the same; perhaps empty.
+    """
+    if not epsilon:
+        return ""
+    most = max(epsilon, key=epsilon.__getitem__)
+    unit = "client" if most == EVERY_CLIENT else "sample"
+    beside = f", {max(replaced.values()):.2f} if a {unit} is replaced" if replaced else ""
+    return f"  privacy    ε {epsilon[most]:.2f} at most ({whose(most)}){beside}\n"
 
 
 class Unscored(Row, frozen=True):

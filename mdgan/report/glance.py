@@ -59,6 +59,8 @@ def _privacy(subject: Subject) -> list[Fact]:
     most = max(spent, key=lambda worker: spent[worker])
     delta = number_in(subject.run.config, "dp_delta")
     beside = "" if delta is None else f", δ = {delta:g}"
+    if worse := subject.run.replaced:
+        beside += f"; {max(worse.values()):.2f} if one is replaced by another"
     return [("ε", f"{spent[most]:.2f}", f"at most, {whose(most)}{beside}")]
 
 

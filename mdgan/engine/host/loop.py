@@ -286,5 +286,5 @@ class Host:
         told = rows, traffic.sent, traffic.received, memory
         fetching = self._fetcher.tell(at_end=at_end)
         profile = self._tracer.profile(at_end=at_end)
-        epsilon = self._spending.told(exactly=at_end)
-        self._transport.send(messages.spans(iteration, *told, fetching, profile, epsilon))
+        spent = self._spending.told(exactly=at_end)
+        self._transport.send(messages.spans(iteration, *told, fetching, profile, spent))

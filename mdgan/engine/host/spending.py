@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mdgan import messages
-from mdgan.privacy.budget import Budget
+from mdgan.privacy.budget import Budget, Spent
 from mdgan.privacy.canaries import CANARIES
 from mdgan.transport.host_end import HostTransport
 
@@ -41,7 +41,7 @@ class Spending:
 
     def __init__(self, budgets: Mapping[int, Budget]) -> None:
         self._budgets = budgets
-        self._before: dict[int, float] = {}
+        self._before: dict[str, Spent] = {}
 
     def attend(self, run: Path) -> None:
         """A server has let this host in.
@@ -84,17 +84,20 @@ class Spending:
         """The workers that can train no iteration at all."""
         return self.ending(dict.fromkeys(self._budgets, 0))
 
-    def told(self, *, exactly: bool) -> dict[str, float]:
-        """ε of each worker, if one has changed since it was told last.
+    def told(self, *, exactly: bool) -> dict[str, dict[str, float]]:
+        """What `Spent` says of each worker, by name and worker, if one has changed since.
 
         Args:
             exactly: see `Budget.spent`.
         """
-        now = {n: own.spent(exactly=exactly).epsilon for n, own in self._budgets.items()}
+        now = {str(n): own.spent(exactly=exactly) for n, own in self._budgets.items()}
         if now == self._before:
             return {}
         self._before = now
-        return {str(worker): epsilon for worker, epsilon in now.items()}
+        return {
+            "epsilon": {worker: own.epsilon for worker, own in now.items()},
+            "replaced": {worker: own.replaced for worker, own in now.items()},
+        }
 
     def close(self) -> None:
         """The host ends in order."""

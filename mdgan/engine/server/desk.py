@@ -159,7 +159,9 @@ class Desk:
             left = len(self._members.workers())
             self._observer.note(f"rank {worker} {reason}; {left} left")
             self._observer.event("left", i, workers=[worker], reason=reason)
-            self._observer.spent(i, {worker: ending[worker]})  # its last words may come too late
+            self._observer.spent(
+                i, {worker: ending[worker]}, {}
+            )  # its last words may come too late
             self._settle()
 
     @property

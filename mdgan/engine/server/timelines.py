@@ -59,6 +59,7 @@ class _Told(msgspec.Struct, frozen=True):
     fetching: dict[str, Any] | None = None
     profile: dict[str, Any] | None = None
     epsilon: dict[Rank, Seconds] = {}
+    replaced: dict[Rank, Seconds] = {}
 
 
 class Timelines:
@@ -109,7 +110,8 @@ class Timelines:
         carried = self._members.carried(host)
         if epsilon := {n: own for n, own in told.epsilon.items() if n in carried}:
             written += _OF_AN_EVENT_BYTES * len(epsilon)
-            self._observer.spent(message.iteration, epsilon)
+            worse = {n: own for n, own in told.replaced.items() if n in epsilon}
+            self._observer.spent(message.iteration, epsilon, worse)
         self._bytes[host] = self._bytes.get(host, 0) + written
         self._observer.of_process(role, message.iteration, about)
 

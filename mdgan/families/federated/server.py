@@ -178,11 +178,11 @@ class FederatedServer(ServerPart):
         if budget is None:
             return
         ends = budget.over or i == self._settings.iterations
-        epsilon = budget.spent(exactly=ends or self._settings.dp_accountant == "rdp").epsilon
-        engine.observer.spent(i, {EVERY_CLIENT: epsilon})
+        spent = budget.spent(exactly=ends or self._settings.dp_accountant == "rdp")
+        engine.observer.spent(i, {EVERY_CLIENT: spent.epsilon}, {EVERY_CLIENT: spent.replaced})
         if budget.over and i < self._settings.iterations:
             engine.observer.note(
-                f"the clients have spent their privacy budget ε = {epsilon:.3g} after {i:,} "
+                f"the clients have spent their privacy budget ε = {spent.epsilon:.3g} after {i:,} "
                 "iterations; training ends"
             )
 
