@@ -42,6 +42,13 @@ def tells(settings: RunSettings, what: str) -> bool:
     return not isinstance(settings, PrivacySettings) or settings.tells(what)
 
 
+def tells_times(settings: RunSettings) -> bool:
+    """Whether hosts tell how long they compute: how long real samples take tells of them."""
+    return not (
+        isinstance(settings, PrivacySettings) and settings.hides_samples and settings.keeps_ledger
+    )
+
+
 def rehearsed(settings: RunSettings) -> RunSettings:
     """The settings of a short run on noise, which spends nothing."""
     if not isinstance(settings, PrivacySettings) or not settings.has_dp:
@@ -159,8 +166,8 @@ def check_covered(path: Path, settings: RunSettings, before: Mapping[str, Any]) 
     hid_clients = before.get("dp_unit") == "client"
     if not has_noise or before.get("dp_repeatable") or hid_clients != settings.hides_clients:
         raise BadInput(
-            f"--resume {path}: {settings.dp_flag} covers the steps from here on alone, and before "
-            "the run has learnt from the same samples without that; start a new run"
+            f"--resume {path}: {settings.dp_flag} covers the steps from here on alone, and the run "
+            "has already learnt from these samples without privacy; start a new run"
         )
 
 

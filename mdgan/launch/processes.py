@@ -41,6 +41,7 @@ from mdgan.launch.privacy import (
     open_account,
     open_budgets,
     tells,
+    tells_times,
     told_counts,
     why_untold,
 )
@@ -133,7 +134,7 @@ def make_host(
     counts = {rank: told_counts(settings, counts) for rank, counts in held.items()}
     budgets = open_budgets(settings, shards, prepared.contents)
     tracer = Tracer(
-        0 if budgets else _recorded_windows(prepared),  # how long real samples take tells of them
+        _recorded_windows(prepared),
         prepared.faults.on_phase(f"host-{workers[0]}"),
         _profiler(prepared, device) if own_process else None,
     )
@@ -165,6 +166,8 @@ def make_host(
 
 def _recorded_windows(prepared: Prepared) -> int:
     """See `traced_every`."""
+    if not tells_times(prepared.settings):
+        return 0
     # There are few rounds, and each moves whole models: their spans are nothing beside that.
     if prepared.algorithm.unit != "iteration":
         return 1

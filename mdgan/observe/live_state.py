@@ -167,7 +167,7 @@ class Metrics:
             self.pace.add(self.seconds, row.iteration)
 
     def _happen(self, found: Happening) -> None:
-        self.samples.update({rank: sum(counts) for rank, counts in found.classes.items()})
+        self.samples.update(found.samples)
         ranks = set(found.workers)
         if found.kind == RESUMED:
             self.gone, self.late = {}, {}

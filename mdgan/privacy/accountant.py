@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from mdgan.errors import BadInput
 
+_ORDER_OF_REPLACEMENT = 4.0
 MOST_NOISE = 1e5
 """More hides nothing more, and its multiples of a lattice's step would have too many digits."""
 _CLOSE = 0.001
@@ -80,7 +81,7 @@ def _divergence(past: Past) -> float:
 
 @lru_cache(maxsize=16)
 def _worst(earlier: tuple[Past, ...]) -> dict[float, float]:
-    """By order, the largest divergence of those pasts that have it."""
+    """For each Rényi order, the divergence of the past that costs most."""
     return {past.order: _divergence(past) for past in worst_of(earlier)}
 
 
@@ -168,12 +169,13 @@ def replaced(charge: Charge, earlier: tuple[Past, ...]) -> tuple[Charge, tuple[P
     """The same steps, where a sample may be another one instead of one without a gradient.
 
     A sum changes by 2C at most then, and not by C, which is as if the noise were half as large.
+    After earlier plans ε is that at order 4, which no plan has a say in.
     """
 
     def halved(one: Charge) -> Charge:
         return one._replace(noise=one.noise / 2)
 
-    pasts = (past._replace(charges=tuple(map(halved, past.charges))) for past in earlier)
+    pasts = (Past(_ORDER_OF_REPLACEMENT, tuple(map(halved, past.charges))) for past in earlier)
     return halved(charge), tuple(pasts)
 
 
@@ -185,7 +187,7 @@ def best_order(charge: Charge, delta: float) -> float:
 
 
 def tolerance(epsilon: float) -> float:
-    """By how much a search for noise may stay below an ε; less than that is left of none."""
+    """The slack of the search for noise: a budget with less than that left counts as spent."""
     return min(0.01, epsilon / 100)
 
 

@@ -157,7 +157,8 @@ class Budget:
             found = self._spent(self._count)
             self._told = self._count, found
             now = time.monotonic()
-            self._due = now + _PATIENCE * (now - begin)
+            if computed >= 0:  # the first time takes long, for what it imports
+                self._due = now + _PATIENCE * (now - begin)
         return found
 
     def close(self) -> None:

@@ -19,18 +19,18 @@ from typing import NamedTuple
 import msgspec
 from torch import Tensor
 
-from mdgan.errors import BadInput, cannot_write
+from mdgan.errors import BadInput
 from mdgan.privacy.accountant import Charge, Past, joined
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger_file import begun, damaged, opened, written
+from mdgan.privacy.ledger_file import begun, damaged, opened, unwritable, written
 from mdgan.privacy.random_stream import SECRET_BYTES, step_key
 
 BLOCK = 64
 """Steps that are reserved at once."""
 SAMPLE, CLIENT = "sample", "client"
 IN_USE = (
-    "another worker of this machine trains on some of these samples; give each worker samples of "
-    "its own"
+    "another run, or another worker of this one, trains on some of these samples; wait for its end, "
+    "or give each worker samples of its own"
 )
 _KEY_BYTES = 16
 _PRIVATE = 0o600
@@ -351,7 +351,7 @@ def _locked(folder: Path, others: Iterable[int], number: int, in_use: str) -> in
     except BlockingIOError as error:
         raise BadInput(in_use) from error
     except OSError as error:
-        raise BadInput(cannot_write(f"--dp-ledger {folder}", error)) from error
+        raise BadInput(unwritable(folder, error)) from error
 
 
 def _lock(folder: Path, number: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from mdgan.errors import BadInput, cannot_write, reason_of
+from mdgan.errors import BadInput, reason_of
 from mdgan.privacy.random_stream import SECRET_BYTES
 from mdgan.storage.whole_file import make_folder, sync_folder
 
@@ -61,8 +61,16 @@ def begun(folder: Path, *, only_looks: bool = False) -> bool:
         finally:
             os.close(lock)
     except OSError as error:
-        raise BadInput(cannot_write(f"--dp-ledger {folder}", error)) from error
+        raise BadInput(unwritable(folder, error)) from error
     return True
+
+
+def unwritable(place: Path, error: OSError) -> str:
+    """One line on a ledger that cannot be written. Another folder is no way out of that."""
+    return (
+        f"--dp-ledger {place}: cannot write there ({error.strerror}); make it writable, or free "
+        "space, since another folder would not know what these samples have spent"
+    )
 
 
 def _make(path: Path) -> None:
@@ -155,6 +163,6 @@ def _failing_in_one_line(path: Path) -> Iterator[None]:
         if "no such" in text:
             raise damaged(path, error) from error
         number = errno.ENOSPC if "full" in text else errno.EIO
-        raise BadInput(cannot_write(f"--dp-ledger {path}", OSError(number, text))) from error
+        raise BadInput(unwritable(path, OSError(number, text))) from error
     except sqlite3.Error as error:
         raise damaged(path, error) from error

@@ -29,7 +29,7 @@ class Schedule(NamedTuple):
     """The steps of a run.
 
     Attributes:
-        whose: they are, in words for messages: `the samples of rank 3`.
+        whose: the owner of the steps, as messages name it: `the samples of rank 3`.
         rate: q.
         num_units: how many iterations, or rounds, are planned.
         unit: steps of each.

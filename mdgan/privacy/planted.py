@@ -37,7 +37,7 @@ class Planted:
     clip: float
 
     def _samples(self, places: Tensor) -> Samples:
-        """Those at some places: black and white dots, the same in each step."""
+        """The planted samples with these numbers: black and white dots, the same in each step."""
         shape, classes = self.like.images.shape[1:], num_classes_of(self.model)
         made = [
             torch.randint(0, 2, shape, generator=generator_for(0, "planted", place)) * 2.0 - 1

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from mdgan.records.rows import Rank, Row, typed
 
@@ -15,9 +15,10 @@ KINDS = (BEGAN, RESUMED, JOINED, LEFT, LOST, SHUT_OUT, LATE, BACK, REFUSED)
 
 
 class Holding(Struct, frozen=True):
-    """How many samples of each class a worker holds."""
+    """How many samples of each class a worker holds, or how many in all if it tells no classes."""
 
     classes: list[int] = []
+    samples: Annotated[int, Meta(ge=0)] = 0
 
 
 class Happening(Row, frozen=True):
@@ -51,8 +52,19 @@ class Happening(Row, frozen=True):
     @cached_property
     def classes(self) -> dict[int, list[int]]:
         """Worker → how many samples of each class it holds, if that was recorded."""
-        held = {**(self.told if isinstance(self.told, dict) else {}), **self.held}
-        return {worker: holding.classes for worker, holding in held.items()}
+        return {worker: holding.classes for worker, holding in self._held.items()}
+
+    @cached_property
+    def samples(self) -> dict[int, int]:
+        """Worker → how many samples it holds, if that was recorded."""
+        return {
+            worker: sum(holding.classes) or holding.samples
+            for worker, holding in self._held.items()
+        }
+
+    @property
+    def _held(self) -> dict[Rank, Holding]:
+        return {**(self.told if isinstance(self.told, dict) else {}), **self.held}
 
 
 def happening(record: Mapping[str, Any]) -> Happening | None:

@@ -74,9 +74,12 @@ def _untold(subject: Subject) -> list[str]:
     if told := config.get("dp_tell"):
         return [
             *by_server,
-            f"Workers told their numbers of samples, and without noise also: {told}.",
+            f"Workers told how many samples they say they hold, and without noise also: {told}.",
         ]
-    nothing = "Without noise, workers told their numbers of samples and nothing else of their data."
+    nothing = (
+        "Without noise, workers told how many samples they say they hold, and nothing else of "
+        "their data; nor do they tell times, of which timelines would be made."
+    )
     return [*by_server, nothing]
 
 
@@ -112,7 +115,9 @@ def notices(subject: Subject) -> list[str]:
         arrived = exactness(swaps)
         told.append(f"{arrived[0].upper()}{arrived[1:]}.")
     unfinite = [f"{row.iteration:,}" for row in run.of(Losses) if row.generator_loss is None]
-    if unfinite:
+    told_losses = "losses" in (run.config.get("dp_tell") or "")
+    hidden = run.config.get("dp_unit") == "client" and not told_losses
+    if unfinite and not hidden:
         told.append(f"The generator's loss was not finite in iteration {said_list(unfinite)}.")
     return [*told, *remarks(run), *(f"Damaged: {line}" for line in run.damage)]
 

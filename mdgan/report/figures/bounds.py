@@ -37,6 +37,6 @@ def from_below(found: Sequence[tuple[Subject, Bound]]) -> Picture:
         return bar_chart([("", bars)], list(colours), lambda part: {"color": colours[part]}, "ε")
 
     def told(_subject: Subject, bound: Bound) -> str:
-        return f"{bound}{'; the stated ε is wrong' if bound.contradicts else ''}"
+        return f"lower bound: {bound}{'; the stated ε is wrong' if bound.contradicts else ''}"
 
     return one_each(found, draw, told, Table(_HEADER, rows))

@@ -169,7 +169,7 @@ def test_moments_of_the_optimizer_after_one_step(noise: float, is_flawed: bool) 
 )
 def test_a_discriminator_that_is_sure_of_all_but_the_target(noise: float, is_flawed: bool) -> None:
     """Batches of 18 of 100; the sum is 0, or the target's gradient in one step of six."""
-    count, batch_size, num_steps, unit = 100, 18, 10, CLIP * noise
+    count, batch_size, num_steps, unit = 100, 18, 6, CLIP * noise
     both = [
         worker_of(Saturated, shard_of(count, with_target=own, seed=1), batch_size, noise, 0)
         for own in (True, False)
