@@ -38,6 +38,7 @@ from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import (
     CLASSES,
+    flush_denormals,
     open_account,
     open_budgets,
     tells,
@@ -83,6 +84,7 @@ def run_host(
     host_here, num_hosts = process_here - prepared.ranks.serves, len(prepared.ranks.hosts)
     processes = machine.take_cores(prepared.launch, host_here, num_hosts) or processes
     cores = task.cores if task else None
+    flush_denormals(prepared.settings)
     torch.set_num_threads(machine.num_threads(prepared.launch, processes, cores))
     machine.keep_freed_memory()
     if processes > num_cores():
@@ -356,7 +358,8 @@ def run_everything(prepared: Prepared, claimed: Claim) -> None:
         for workers in prepared.ranks.hosts:
             connect = partial(_join, network, workers[0])
             host = make_host(prepared, workers, connect, timeouts, device, path, own_process=False)
-            threads.append(threading.Thread(target=_run_quietly, args=(host,), daemon=True))
+            run = partial(_run_quietly, prepared, host)
+            threads.append(threading.Thread(target=run, daemon=True))
         for thread in threads:
             thread.start()
         try:
@@ -371,7 +374,8 @@ def _join(network: MemoryNetwork, number: int, hello: Mapping[str, Any], _: floa
     return network.join(number, hello)
 
 
-def _run_quietly(host: Host) -> None:
+def _run_quietly(prepared: Prepared, host: Host) -> None:
+    flush_denormals(prepared.settings)
     # Else MKL asks the system in a new thread; how many threads there are decides bits.
     torch.set_num_threads(torch.get_num_threads())
     try:

@@ -116,6 +116,11 @@ class Tracer:
         self._spans: list[Span] = []
         self._taken = time.monotonic()
 
+    @property
+    def records(self) -> bool:
+        """Whether anything is recorded."""
+        return self._every > 0
+
     def due(self) -> bool:
         """Whether what was collected should be passed on: about once a second."""
         return time.monotonic() - self._taken >= _PASS_ON_SECONDS

@@ -86,7 +86,7 @@ def clipped_sum_by_layer(
     used = [(one, slope) for one, slope in zip(met, slopes, strict=True) if slope is not None]
     squares = [_squares(one.layer, one.given, slope) for one, slope in used]
     norms = torch.stack(squares).sum(0).sqrt() if squares else real.images.new_zeros(len(real))
-    factors = factors_of(norms, count, clip)
+    factors = factors_of(norms, count, clip).to(real.images.dtype)
     left_out, found = factors == 0, dict[int, Tensor]()
     for one, slope in used:
         weighted = zero(slope, left_out).mul_(_beside(factors, slope))
@@ -189,8 +189,8 @@ def _hidden(terms: Tensor) -> float:
 
 
 def _squares_of_each(tensor: Tensor) -> Tensor:
-    """‖x‖² of each sample, [b]."""
-    norms: Tensor = torch.linalg.vector_norm(tensor.flatten(1), dim=1)
+    """‖x‖² of each sample, float64 [b]. In float32 squares of 10⁻²³ are 0, and nothing is cut."""
+    norms: Tensor = torch.linalg.vector_norm(tensor.flatten(1), dim=1, dtype=torch.float64)
     return norms.square()
 
 
@@ -205,6 +205,7 @@ def _squares_of_product(slopes: Tensor, columns: Tensor) -> Tensor:
     if places == 1:
         return _squares_of_each(slopes) * _squares_of_each(columns)
     if places * (n + m) < n * m:  # Σ_t,t' (s_t·s_t')(c_t·c_t')
+        slopes, columns = slopes.double(), columns.double()
         return ((slopes.mT @ slopes) * (columns.mT @ columns)).sum((1, 2)).clamp(min=0)
     return _squares_of_each(slopes @ columns.mT)
 

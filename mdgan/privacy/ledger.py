@@ -29,8 +29,8 @@ BLOCK = 64
 """Steps that are reserved at once."""
 SAMPLE, CLIENT = "sample", "client"
 IN_USE = (
-    "another run, or another worker of this one, trains on some of these samples; wait for its end, "
-    "or give each worker samples of its own"
+    "another run, or another worker of this one, trains on some of these samples; wait for its "
+    "end, or give each worker samples of its own"
 )
 _KEY_BYTES = 16
 _PRIVATE = 0o600

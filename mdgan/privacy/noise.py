@@ -11,6 +11,7 @@ released is k + y, with y from the Gaussian distribution, after rounding, and ro
 post-processing. What remains is to charge for the rounding of the sum; see `SENSITIVITY`.
 """
 
+import struct
 from collections.abc import Iterator
 from math import frexp, ldexp, pi, sqrt
 
@@ -46,9 +47,9 @@ def lattice_step(clip: float, count: int) -> float:
 def with_noise(total: Tensor, clip: float, noise: float, key: bytes, scale: float = 1.0) -> Tensor:
     """A sum of vectors, with noise of N(0, σ²C²) on each of its numbers (1 ‰ more; `SENSITIVITY`).
 
-    The noise follows from the key and the sum. A step may be taken twice where a user has put back
-    an older ledger, or two machines use copies of one: it then has other noise if the sums differ,
-    since equal noise would cancel, and leave their difference.
+    The noise follows from the key, the sum, and all else that is given. A step may be taken twice
+    where a user has put back an older ledger, or two machines use copies of one: it then has other
+    noise if anything differs, since equal noise would cancel.
 
     Args:
         total: Σ, float32 or float64 [d]; each of its addends has a norm of C at most. On the CPU
@@ -64,7 +65,8 @@ def with_noise(total: Tensor, clip: float, noise: float, key: bytes, scale: floa
     own = total.detach().cpu().contiguous()
     step, first = lattice_step(clip, len(own)), 0
     tag = Poly1305.generate_tag(derived(key, b"tag"), own.numpy().data.cast("B"))
-    for noises in _normal(derived(key, tag), len(own), noise * clip * SENSITIVITY / step):
+    own_key = derived(key, tag + struct.pack("<3dq", clip, noise, scale, len(own)))
+    for noises in _normal(own_key, len(own), noise * clip * SENSITIVITY / step):
         some = own[first : first + len(noises)].mul_(1 / step).round_()
         some.copy_(noises.round_().add_(some).mul_(step * scale))
         first += len(noises)

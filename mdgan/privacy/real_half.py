@@ -5,8 +5,8 @@ that a worker tells follows from the sums made here, from generated samples, and
 told; see docs/privacy.md.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from itertools import count
 from math import ceil, isinf, sqrt
 from typing import Protocol
@@ -235,7 +235,7 @@ class PoissonHalf:
         """The gradients of single samples, each cut, added up, and noise."""
         padded, number = self._next_padded()
         model, real = discriminator.model, self._ready(padded, discriminator)
-        with self._random_state(discriminator), _without_denormals():
+        with self._random_state(discriminator):
             seen = real.of(augmentation(real.images))
             total, losses = clipped_sum(model, rules, seen, number, self._clip)
             summed = self._joined(total.values())
@@ -268,16 +268,6 @@ class PoissonHalf:
             return summed.div_(self._expected)
         key = self._steps.key("noise")
         return with_noise(summed, self._clip, self._noise, key, 1 / self._expected)
-
-
-@contextmanager
-def _without_denormals() -> Iterator[None]:
-    """Numbers below 10⁻³⁸ count as 0: processors that take longer for them would tell of them."""
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(False)
 
 
 def rate_of(batch_size: int, num_samples: int) -> float:

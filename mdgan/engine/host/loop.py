@@ -281,7 +281,7 @@ class Host:
     def _tell_spans(self, *, at_end: bool = False) -> None:
         traffic, iteration = self._transport.traffic, self._tracer.iteration
         rows = self._tracer.take()
-        own = memory_bytes()
+        own = memory_bytes() if self._tracer.records else 0  # it follows what samples are
         memory = own + self._part.memory_bytes() if own else 0
         told = rows, traffic.sent, traffic.received, memory
         fetching = self._fetcher.tell(at_end=at_end)

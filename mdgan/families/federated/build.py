@@ -219,7 +219,8 @@ def make_client(
         made=None if after is None else after.models,
         real_half=half,
     )
-    return Client(gan, len(shard), None if after is None else after.vector)
+    num_samples = settings.public_samples(len(shard)) if half else len(shard)
+    return Client(gan, num_samples, None if after is None else after.vector)
 
 
 def _anew(

@@ -19,6 +19,7 @@ from mdgan.gan.build import make_discriminator_learner
 from mdgan.gan.labels import Samples
 from mdgan.gan.settings import TrainingSettings
 from mdgan.privacy import real_half
+from mdgan.privacy.per_sample import clipped_sum
 from mdgan.privacy.real_half import PoissonHalf, SeededSteps
 from tests.unit.gan.small import CPU, SHAPE
 from tests.unit.privacy.attackers import ATTACKS, allowed, flawed_noise
@@ -191,6 +192,38 @@ def test_a_discriminator_that_is_sure_of_all_but_the_target(noise: float, is_fla
     drawn = 1 - (1 - 0.9 * rate) ** num_steps  # a batch that is too large is drawn again
     most = allowed(noise, rate, num_steps)
     check(advantages(play), most, is_flawed=is_flawed, least=drawn - 0.2)
+
+
+def spiked(*layers: nn.Module, size: int) -> nn.Module:
+    """Layers with activations of 10¹⁸ and slopes of 10⁻¹⁹: squares of those are 0 in float32."""
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(size, 1))
+    weights = list(model.parameters())
+    with torch.no_grad():
+        weights[0].fill_(1e17)
+        for each in weights[1:-2]:
+            each.zero_()
+        weights[-2].fill_(1e-19)
+        weights[-1].zero_()
+    return model
+
+
+@pytest.mark.parametrize("clip", [0.1, 1.0])
+@pytest.mark.parametrize(
+    "model",
+    [
+        spiked(nn.Flatten(), nn.Linear(16, 256), nn.Linear(256, 256), size=256),
+        spiked(nn.Conv2d(1, 64, 1), nn.Conv2d(64, 64, 3, padding=1), size=64 * 16),
+        spiked(nn.Conv2d(1, 4, 1), nn.Conv2d(4, 4, 3, padding=1), size=4 * 16),
+    ],
+    ids=["linear", "conv, by places", "conv, by channels"],
+)
+def test_slopes_too_small_to_be_squared_are_cut_all_the_same(model: nn.Module, clip: float) -> None:
+    """In 0.7.0 such a norm counted as 0 for one who gave away a discriminator."""
+    rules = worker_of(plain, shard_of(2, with_target=True, seed=0), 2, 1.0, 0).rules
+    images = Samples(torch.ones(1, *SHAPE))
+    total, _ = clipped_sum(model, rules, images, 1, clip)
+    norm = float(flat(list(total.values())).norm())
+    assert 0.1 * clip < norm < 1.001 * clip
 
 
 Operation = tuple[str, list[tuple[int, ...]]]
