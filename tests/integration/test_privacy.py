@@ -163,7 +163,7 @@ def test_a_run_that_learnt_without_privacy_cannot_go_on_with_it(
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "dp_repeatable": False}))
     refused = run_here("train", "--resume", "run", *asked, cwd=tmp_path)
-    says = "mdgan: --resume run: --dp-epsilon 8 covers the steps from here on alone, and before "
+    says = "mdgan: --resume run: --dp-epsilon 8 covers the steps from here on alone, and the run "
     assert refused.status == 2, refused
     assert refused.errors.splitlines()[-1].startswith(says)
 
