@@ -103,6 +103,7 @@ def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_round_counts(tmp_path: 
     assert told == [round(epsilon, 4) for epsilon in known]
 
 
+@pytest.mark.slow  # hosts and their accounts by themselves: tests/unit/privacy/test_clients.py
 def test_clients_are_known_by_their_samples_and_not_by_the_name_of_the_data(
     tmp_path: Path,
 ) -> None:

@@ -93,7 +93,7 @@ def cached(folder: Path) -> list[Path]:
     return list((folder / "cache").rglob("*.safetensors"))
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", [pytest.param("sample", marks=pytest.mark.slow), "client"])
 def test_the_network_learns_from_one_half_of_held_out_samples_and_judges_by_the_other(
     tmp_path: Path, unit: str
 ) -> None:
