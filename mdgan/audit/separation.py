@@ -50,7 +50,7 @@ def separate(members: Tensor, others: Tensor, weights: Tensor | None = None) -> 
 
 
 def _worth(weights: Tensor) -> float:
-    """How many equal ones some weights are worth."""
+    """The effective sample size of some weights (Kish)."""
     return float(weights.sum() ** 2 / weights.square().sum().clamp(min=1e-300))
 
 
@@ -114,9 +114,9 @@ def separate_alike(
     """`separate`, where the others count so that classes are as frequent as among the members.
 
     A worker may hold few classes. An attack that knows nothing but which classes these are would
-    else seem to know its samples. Members of classes that no other has are left out. What the AUC
-    would be if the attacked model had seen none of the samples is found by exchanging members and
-    others at random within their classes.
+    otherwise seem to know its samples. Members of classes that no other has are left out. What the
+    AUC would be if the attacked model had seen none of the samples is found by exchanging members
+    and others at random within their classes.
 
     Args:
         members: scores, float [m].

@@ -155,11 +155,11 @@ class HostKeys:
         try:
             given = msgspec.convert(told, list[SignedKey])
         except msgspec.ValidationError as error:
-            raise NotMasked(f"it tells keys that are none ({error})") from error
+            raise NotMasked(f"it sends malformed keys ({error})") from error
         for signed in given:
             host = signed.workers[0]
             if host == self.host:
-                raise NotMasked("it tells a key of this host's own")
+                raise NotMasked("it sends a key in this host's name")
             try:
                 self._fingerprints[host] = check_key(signed, self._run, self._identity)
             except ValueError as error:

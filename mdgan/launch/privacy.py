@@ -247,12 +247,12 @@ def _check_distinct(settings: RunSettings, contents: Mapping[int, Contents]) -> 
         if others := [other for other in shared if other != rank]:
             raise BadInput(
                 f"{settings.dp_flag}: ranks {others[0]} and {rank} hold the same samples "
-                f"({others.count(others[0]):,} of them), which would lose twice as much; give each "
-                "worker samples of its own"
+                f"({others.count(others[0]):,} of them), which would spend in both accounts; give "
+                "each worker samples of its own"
             )
     return [
-        f"{settings.dp_flag}: {held.num_repeats:,} samples of rank {rank} hold the same as others "
-        "of it; what stands there several times loses epsilon several times, so keep one of each"
+        f"{settings.dp_flag}: {held.num_repeats:,} samples of rank {rank} are copies of others of "
+        "it; a sample with k copies loses k times as much, so keep one of each"
         for rank, held in contents.items()
         if held.num_repeats
     ]

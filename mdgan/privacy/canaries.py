@@ -221,7 +221,7 @@ class Canaries:
         return ratio
 
     def taken(self) -> None:
-        """The step that was watched last leaves the worker; one that is undone counts nothing."""
+        """Adds the scores of the last step; those of steps that were undone are not counted."""
         if self._pending is None:
             return
         self._scores += self._pending

@@ -95,7 +95,7 @@ class Known(NamedTuple):
 
     Attributes:
         last: the run in which exactly these samples took part last, if there is one.
-        before_last: what they have been through but for that run, each past once.
+        before_last: their distinct histories without that run.
         pasts: what they have been through in all runs, each past once.
         units: what these runs hid.
         runs: the last ones of all samples.
@@ -128,7 +128,7 @@ class Ledger:
         contents: of the samples.
         make_plan: says from what is known of them what they may spend.
         block: how many steps are reserved at once.
-        in_use: what it means that another process holds some of them, and the way out.
+        in_use: the message if another process holds some of them.
 
     Attributes:
         run: as it was when this process began.
@@ -236,7 +236,7 @@ def look_up(folder: Path, contents: Contents) -> Known:
 
 
 def _take_in(db: sqlite3.Connection, contents: Contents) -> bytes:
-    """Has the samples stand in a table of this connection; returns the ledger's secret."""
+    """Fills the temporary table `shard` with the samples' keys; returns the ledger's secret."""
     secret = _secret_of(db)
     keys = sorted(hmac.digest(secret, d, "sha256")[:_KEY_BYTES] for d in contents.digests)
     db.execute("CREATE TEMP TABLE shard (key BLOB PRIMARY KEY) WITHOUT ROWID")

@@ -1,4 +1,4 @@
-"""The file of a ledger: made whole or not at all, and each way in which it fails is one line."""
+"""The file of a ledger: made whole or not at all; errors become messages of one line."""
 
 import contextlib
 import errno

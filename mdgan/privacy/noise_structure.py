@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 _SURE = 5.0
-"""Standard deviations. Gaussian noise that passes once makes a bound weaker, and none untrue."""
+"""Standard deviations. a false alarm makes a bound weaker, and keeps it true."""
 _MOST_CONCENTRATED = 0.99
 
 View = Callable[[Tensor], Tensor]

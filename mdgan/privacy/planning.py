@@ -203,8 +203,7 @@ def plan(
     if earlier and kind == "prv":
         raise BadInput(
             f"--dp-accountant prv: {whose} took part in earlier runs (ledger {ledger}), and this "
-            "accountant cannot add up runs whose noise was chosen after others were seen; give "
-            "--dp-accountant rdp"
+            "accountant cannot add up several runs; give --dp-accountant rdp"
         )
     if epsilon is None:
         return settings.dp_noise or inf, MOST_STEPS

@@ -27,7 +27,7 @@ from mdgan.privacy.planted import Planted
 from mdgan.privacy.random_stream import random_state, step_key, uniform
 
 _DEVIATIONS = 1.0
-"""How far above its mean the number of samples lies that steps compute with."""
+"""Batches are filled up to their mean size and so many standard deviations."""
 
 
 class Owned(Protocol):

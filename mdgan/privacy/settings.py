@@ -140,8 +140,8 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
     )
     audit_canaries: int = own_setting(
         0,
-        "Canaries of each worker here: records that a secret coin includes or not, and by which "
-        "mdgan audit bounds the run's own epsilon from below. The worker's samples stay as they "
+        "Test records of each worker here, of which a secret random half is used: from them mdgan "
+        "audit computes a lower bound on the run's own epsilon. The worker's samples stay as they "
         "are, and each step takes longer.",
         whole(0),
         metavar="M",

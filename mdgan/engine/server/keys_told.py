@@ -30,7 +30,7 @@ def take_key(members: Membership, host: int, told: Any, trusts: Identity | None)
     try:
         signed = msgspec.convert(told, SignedKey)
     except msgspec.ValidationError as error:
-        raise ValueError(f"a key that is none ({error!s:.99})") from error
+        raise ValueError(f"a malformed key ({error!s:.99})") from error
     if signed.workers != list(members.carried(host)):
         raise ValueError("the key of other ranks")
     fingerprint = check_key(signed, members.run, trusts)

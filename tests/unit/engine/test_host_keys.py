@@ -62,9 +62,9 @@ def test_the_server_cannot_put_its_own_key_in_between() -> None:
         "names rank 3, not 2": HostKeys([2], CARA).begin(RUN),
         "certificate does not count": HostKeys([2], issued(ANOTHER)).begin(RUN),
         "signature is not": HostKeys([2], BOB).begin(other_run),
-        "tells keys that are none": {**bobs, "key": "x"},
+        "sends malformed keys": {**bobs, "key": "x"},
         "is refused: ": {**bobs, "key": "00" * 32},
-        "a key of this host's own": {**bobs, "workers": [1]},
+        "a key in this host's name": {**bobs, "workers": [1]},
     }
     for why, lie in lies.items():
         with pytest.raises(NotMasked, match=why):
