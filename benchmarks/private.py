@@ -99,7 +99,7 @@ def main(rounds: int, batch_size: int, samples: int) -> None:
                 worker.learn(fake)
                 worker.feedback(fake)
                 taken[way].append(time.process_time() - begin)
-        # Medians: batches by Poisson sampling differ in size, and the least would be of a small one.
+        # Batches by Poisson sampling differ in size: the least time would be that of a small one.
         usual = {way: 1e3 * median(seconds[WARM_UP:]) for way, seconds in taken.items()}
         ratio = usual["private"] / usual["shuffled"]
         row = "".join(f"{milliseconds:9.2f} ms" for milliseconds in usual.values())
