@@ -145,8 +145,38 @@ class TwoLists(LyingServer):
 
 def test_different_survivors_for_different_hosts(tmp_path: Path) -> None:
     result = lying_run(tmp_path, TwoLists())
-    said = "it says that a host has dropped out, and 0 other hosts confirm that to this one"
-    assert result.errors.count(f"{ENDS}{said}") == 3
+    said = "a host has dropped out, and 0 of 5 hosts that it takes confirm that to this one"
+    assert result.errors.count(said) == 3 * 3  # by three hosts, of three sums
+    assert "3 times in a row there was no sum" in result.errors
+    assert ENDS not in result.errors
+
+
+class TwoCrash(LyingServer):
+    """One host is lost with its answer, another one with its codes, or these were altered."""
+
+    def __init__(self, *, alters: bool) -> None:
+        self._alters = alters
+        self._lost: set[int] = set()
+
+    def from_host(self, host: int, message: Message) -> Sequence[Message]:
+        is_code = "codes.0" in message.tensors
+        if message.kind != FEEDBACK or (host, is_code) not in ((4, False), (5, True)):
+            return [message]
+        if is_code and self._alters:
+            return [replace(message, tensors={"codes.0": message.tensors["codes.0"] ^ 1})]
+        if message.iteration == 2 and host not in self._lost:
+            self._lost.add(host)
+            self.pretend_gone(host)
+        return [] if host in self._lost else [message]
+
+
+@pytest.mark.parametrize("alters", [False, True])
+def test_what_too_few_hosts_confirm_ends_no_other_host(tmp_path: Path, alters: bool) -> None:
+    lies = TwoCrash(alters=alters)
+    result = lying_run(tmp_path, lies)
+    ended_well(result, tmp_path / "run", 4)
+    gone = [[4]] if alters else [[4], [5]]
+    assert [row["workers"] for row in read_events(tmp_path / "run", "lost")] == gone
 
 
 class Replays(LyingServer):

@@ -194,7 +194,7 @@ def _unmask(
 
     def unmask(host: int, own: list[_Sum]) -> Message:
         # A host that has confirmed nothing reveals nothing.
-        own = [sum_ for sum_ in own if not sum_.lost or host in codes]
+        own = [sum_ for sum_ in own if not sum_.lost or sum_.group in codes.get(host, {})]
         lists = {sum_.group: list(sum_.survivors) for sum_ in own}
         for_host = {sum_.group: _codes_for(host, sum_, codes) for sum_ in own if sum_.lost}
         shares = {sum_.group: _shares_for(host, sum_, masked) for sum_ in own}
@@ -203,6 +203,7 @@ def _unmask(
     if lacking := [sum_ for sum_ in sums if sum_.lost]:
         lists = {sum_.group: sum_.survivors for sum_ in lacking}
         codes = ask(survivors, lacking, partial(read_codes, survivors=lists))
+        sums = [sum_ for sum_ in sums if not sum_.lost or _is_confirmed(sum_, codes)]
     shapes = {sum_.group: (len(sum_.survivors), 1 + len(sum_.lost)) for sum_ in sums}
     return ask(unmask, sums, partial(read_revealed, shapes=shapes))
 
@@ -211,6 +212,11 @@ def _row(of: Sequence[int], giver: int, reader: int) -> int:
     """The row for a host in what another one gives to all others."""
     place = of.index(reader)
     return place - (place > of.index(giver))
+
+
+def _is_confirmed(sum_: _Sum, codes: Mapping[int, Mapping[int, Tensor]]) -> bool:
+    """Whether enough hosts confirm who has survived; fewer would reveal nothing."""
+    return sum(sum_.group in its for its in codes.values()) >= threshold(len(sum_.parties))
 
 
 def _codes_for(host: int, sum_: _Sum, codes: Mapping[int, Mapping[int, Tensor]]) -> dict[int, str]:

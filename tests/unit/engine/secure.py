@@ -88,10 +88,10 @@ class Hosts:
         codes: Mapping[int, Any] | None = None,
         number: int = 1,
     ) -> Any:
-        """What a host reveals."""
+        """What a host reveals; None if nothing."""
         shape = len(survivors), 1 + len(self.parties) - len(survivors)
         order = self.order(Kind.UNMASK, host, survivors, codes, number)
-        return read_revealed(self.masks[host].reveal(order), {0: shape})[0]
+        return read_revealed(self.masks[host].reveal(order), {0: shape}).get(0)
 
     def total(
         self,
@@ -105,5 +105,6 @@ class Hosts:
         codes = None
         if list(survivors) != self.parties:
             codes = {host: self.confirm(host, survivors) for host in confirming}
-        shares = {host: self.reveal(host, survivors, codes) for host in revealing}
+        revealed = {host: self.reveal(host, survivors, codes) for host in revealing}
+        shares = {host: given for host, given in revealed.items() if given is not None}
         return total_of(self.parties, {host: self.sent[host].total for host in survivors}, shares)
