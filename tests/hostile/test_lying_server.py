@@ -1,6 +1,6 @@
 """A server that lies about keys, drop-outs and survivors, and that reads what it relays."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from torch import Tensor
 from mdgan.engine.host_keys import HostKeys
 from mdgan.engine.pairwise_masks import Mask, sign_between, unmasked
 from mdgan.engine.secret_sharing import put_together
-from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK
+from mdgan.families.mdgan.messages import BATCHES, COPIED, DISCRIMINATORS, FEEDBACK
 from mdgan.gan.exact_sum import STEPS_PER_UNIT
-from mdgan.messages import Kind, Message
+from mdgan.messages import Kind, Message, adopt
 from tests.hostile.lying_server import ALL, LyingServer, lying_run
 from tests.processes import ended_well, read_events
 from tests.unit.credentials.test_signing import AUTHORITY, issued
@@ -238,3 +238,23 @@ def test_a_parcel_that_was_altered_counts_as_one_that_did_not_come(tmp_path: Pat
     assert len(swap["given"]) == len(ALL)
     assert not swap["taken"]
     assert not swap["exact"]
+
+
+class BringsNetworks(LyingServer):
+    """Puts networks of its own, all zero, into all hosts but the victim, which then answer 0."""
+
+    def __init__(self, state: Mapping[str, Tensor]) -> None:
+        self._state = state
+
+    def to_host(self, host: int, message: Message) -> Sequence[Message]:
+        if message.kind != BATCHES or message.iteration != 1 or host == VICTIM:
+            return [message]
+        return [adopt(1, {host: self._state}), message]
+
+
+def test_networks_that_no_host_lacks(tmp_path: Path, plain: tuple[Plain, bytes]) -> None:
+    given = {name.split("/", 1)[1]: t for name, t in plain[0].parcels[0].tensors.items()}
+    zeros = {f"discriminator.{name}": torch.zeros_like(t) for name, t in given.items()}
+    model = {name: t for name, t in zeros.items() if name.startswith(COPIED)}
+    result = lying_run(tmp_path, BringsNetworks(model))
+    assert result.errors.count(f"{ENDS}it gives states to workers that lack none") == 5
