@@ -21,8 +21,9 @@ class Masking(Played):
 
     def arrive(self, stage: Stage, *, lacks: bool = False) -> None:
         self.masks = MaskedAnswers(HostKeys(self.workers), stage.form)
-        key = self.masks.begin(run_digest(self.welcome, IDENTITY))
-        self.link.send(messages.ready(0, [] if lacks else self.workers, None, key))
+        told = self.masks.begin(run_digest(self.welcome, IDENTITY))
+        self.key = told["key"]
+        self.link.send(messages.ready(0, [] if lacks else self.workers, None, told))
 
     def take(self, kind: str, iteration: int | None = None) -> Message:
         message = super().take(kind, iteration)
@@ -82,6 +83,23 @@ def test_a_host_that_answers_and_drops_out_then_is_in_the_sum(tmp_path: Path) ->
         assert not asked(hosts, Kind.SURVIVORS)
         assert [row["workers"] for row in stage.metrics()] == [7]
         assert stage.has_learnt(generator_after([range(1, 8)], kappa=1))
+
+
+def test_a_newcomer_with_the_key_of_another_host_is_refused(tmp_path: Path) -> None:
+    """If the others were told of it, they would take part in no sum with the two."""
+    with secure(tmp_path, 4, 1) as (stage, hosts):
+        for host in hosts.values():
+            host.answer_masked()
+        newcomer = Masking(stage.network, 5)
+        own = HostKeys([5]).begin(run_digest(newcomer.welcome, IDENTITY))
+        newcomer.link.send(messages.ready(0, [5], None, {**own, "key": hosts[1].key}))
+        assert newcomer.lost()
+        for host in hosts.values():
+            host.reveal()
+        stage.finished(*hosts.values())
+        (lost,) = stage.events("lost")
+        assert lost["workers"] == [5]
+        assert "the key of another host" in lost["reason"]
 
 
 def test_a_sum_that_lacks_an_answer_is_that_of_the_others(tmp_path: Path) -> None:
