@@ -173,6 +173,10 @@ class HostKeys:
         """Whether the server has told the key of a host."""
         return host in self._known
 
+    def carried(self, hosts: Iterable[int]) -> dict[int, list[int]]:
+        """The ranks of some hosts whose keys are known."""
+        return {host: self._known[host].workers for host in hosts}
+
     def of(self, hosts: Iterable[int]) -> list[str]:
         """The public keys of some hosts.
 

@@ -25,8 +25,9 @@ Why the server learns a sum of t hosts or nothing, whatever it says:
   there is one such list at most. It names t hosts or more, and their sum is all that there is. The
   list of all hosts needs no codes, as it reveals no s_uv; where t hosts have confirmed another
   list, too few are left to reveal anything for that of all.
-* Shares and codes are bound to the run, the sum, its hosts and their keys. Hosts that were told of
-  different questions cannot read each other's shares.
+* Shares and codes are bound to the run, the sum, its hosts and their keys, and to what the answers
+  are about (`about` of `pack`). Hosts that were told of different questions cannot read each
+  other's shares.
 * No answer is masked twice, nor an equal one once its sum may be known (`repeats`). The shares of
   one sum tell nothing of the masks of another one.
 
@@ -93,9 +94,9 @@ class MaskedAnswers:
     """Masks what one host answers, and helps to unmask sums.
 
     Args:
-        keys: of this host and for the others.
+        keys: of this host and for the others; an attribute, too.
         form: how answers travel.
-        least: how many hosts' answers a sum must have, 3 or more.
+        least: an attribute, too: how many hosts' answers a sum must have, 3 or more.
         repeats: whether the host would answer the same if it were asked for an iteration again.
             Then it does so only until it has helped to unmask that one's sum: of two sums, the
             second without one of the hosts, the difference would be that host's answer.
@@ -115,7 +116,7 @@ class MaskedAnswers:
         self.keys = keys
         self._host = keys.host
         self._form = form
-        self._least = max(least, LEAST_PARTIES)
+        self.least = max(least, LEAST_PARTIES)
         self._number = -1
         self._answered: dict[int, _Answered] = {}
 
@@ -126,6 +127,10 @@ class MaskedAnswers:
         self._number, self._answered = -1, {}
         return self.keys.begin(run)
 
+    def parties(self, group: int) -> Sequence[int]:
+        """The hosts of a sum that this one has just answered; empty if it has not."""
+        return self._answered[group].parties if group in self._answered else ()
+
     def pack(
         self,
         question: Message,
@@ -133,6 +138,7 @@ class MaskedAnswers:
         losses: Mapping[int, Tensor],
         groups: Mapping[int, int],
         add_up: AddUp,
+        about: Mapping[int, bytes],
     ) -> Message:
         """Host → server: the sums of what the host's workers answer, masked (rounds 1 and 2).
 
@@ -142,6 +148,8 @@ class MaskedAnswers:
             losses: J_disc and J_gen by worker, float32 [2].
             groups: by worker, the sum that its answer belongs to.
             add_up: adds answers up.
+            about: by sum, stands for all that its hosts must be asked alike. Those that were asked
+                something else cannot read each other's shares.
 
         Returns:
             fields `workers`, and `abstains`: whether an answer cannot be added up (it
@@ -163,7 +171,7 @@ class MaskedAnswers:
         abstains = any(total is None for total in totals.values())
         for group, total in totals.items():
             if total is not None and not abstains and group in asked.parties:
-                given = self._mask(asked, group, total)
+                given = self._mask(asked, group, total, about[group])
                 tensors |= {f"masked.{group}": given.total, f"shares.{group}": given.shares}
         fields = {"workers": list(answers), "abstains": abstains}
         return Message(self._form.kind, question.iteration, fields, tensors)
@@ -229,10 +237,10 @@ class MaskedAnswers:
             tensors[f"revealed.{group}"] = torch.from_numpy(np.stack(rows).view(np.uint8))
         return Message(self._form.kind, order.iteration, {}, tensors)
 
-    def _mask(self, asked: SumQuestion, group: int, total: Tensor) -> MaskedSum:
+    def _mask(self, asked: SumQuestion, group: int, total: Tensor, about: bytes) -> MaskedSum:
         """The total with all masks on it, and the others' shares of their seeds."""
         parties = tuple(asked.parties[group])
-        said = [asked.number, group, parties, self.keys.of(parties)]
+        said = [asked.number, self._iteration, group, parties, self.keys.of(parties), about.hex()]
         context = sha256(json.dumps(said).encode()).digest()
         secrets = np.stack(
             [
@@ -283,10 +291,10 @@ class MaskedAnswers:
             )
         for group in asked.parties.keys() & set(groups):
             parties = asked.parties[group]
-            if len(parties) < self._least:
+            if len(parties) < self.least:
                 raise NotMasked(
                     f"it asks for a sum of {len(parties)} hosts' answers, and this host takes part "
-                    f"in those of {self._least} or more"
+                    f"in those of {self.least} or more"
                 )
             if self._host not in parties:
                 raise NotMasked("it asks for this host's part of a sum of others")
@@ -311,7 +319,7 @@ class MaskedAnswers:
             raise NotMasked("it names survivors that were not asked, or one twice")
         if self._host not in survivors:
             raise NotMasked("it asks this host to unmask a sum without it")
-        if len(survivors) < (least := max(self._least, threshold(len(sum_.parties)))):
+        if len(survivors) < (least := max(self.least, threshold(len(sum_.parties)))):
             raise NotMasked(
                 f"it wants to unmask a sum of {len(survivors)} of {len(sum_.parties)} hosts, and "
                 f"this host helps with {least} or more"

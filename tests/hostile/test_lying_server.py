@@ -13,6 +13,7 @@ from torch import Tensor
 from mdgan.engine.host_keys import HostKeys
 from mdgan.engine.pairwise_masks import Mask, sign_between, unmasked
 from mdgan.engine.secret_sharing import put_together
+from mdgan.families.federated.messages import ROUND
 from mdgan.families.mdgan.messages import BATCHES, COPIED, DISCRIMINATORS, FEEDBACK
 from mdgan.gan.exact_sum import STEPS_PER_UNIT
 from mdgan.messages import Kind, Message, adopt
@@ -258,3 +259,52 @@ def test_networks_that_no_host_lacks(tmp_path: Path, plain: tuple[Plain, bytes])
     model = {name: t for name, t in zeros.items() if name.startswith(COPIED)}
     result = lying_run(tmp_path, BringsNetworks(model))
     assert result.errors.count(f"{ENDS}it gives states to workers that lack none") == 5
+
+
+class AsksOthersElse(LyingServer):
+    """Has all hosts but the victim answer something of which it knows what it will be."""
+
+    def to_host(self, host: int, message: Message) -> Sequence[Message]:
+        if host == VICTIM or message.kind not in (BATCHES, ROUND):
+            return [message]
+        flat = {n: t if n == "labels" else torch.zeros_like(t) for n, t in message.tensors.items()}
+        return [replace(message, tensors=flat)]
+
+
+class GivesWeights(LyingServer):
+    """Gives all weight to the victim."""
+
+    def __init__(self, *, more: bool) -> None:
+        self._more = {"98": 1.0, "99": 1.0} if more else {}
+
+    def to_host(self, host: int, message: Message) -> Sequence[Message]:
+        del host
+        if message.kind != ROUND:
+            return [message]
+        weights = {n: float(int(n) == VICTIM) for n in message.fields["weights"]} | self._more
+        return [replace(message, fields={**message.fields, "weights": weights})]
+
+
+@pytest.mark.parametrize("algorithm", ["mdgan", "fl-gan"])
+def test_what_hosts_are_asked_about_is_the_same(tmp_path: Path, algorithm: str) -> None:
+    """The victim's shares are sealed for hosts that were asked the same, of which there is none."""
+    result = lying_run(tmp_path, AsksOthersElse(), algorithm=algorithm)
+    assert f"host {VICTIM} has not sealed this for host 1" in result.errors
+    assert f"host 1 has not sealed this for host {VICTIM}" in result.errors
+    assert "3 times in a row there was no sum" in result.errors
+
+
+@pytest.mark.parametrize(
+    ("weighting", "more", "why"),
+    [
+        ("uniform", False, "it gives workers different weights"),
+        ("samples", False, f"rank {VICTIM} has 100% of the weight of a sum"),
+        ("samples", True, "it gives weights to workers that no host of the sum has"),
+    ],
+)
+def test_no_host_takes_part_in_a_sum_that_is_its_own_models(
+    tmp_path: Path, weighting: str, more: bool, why: str
+) -> None:
+    lies = GivesWeights(more=more)
+    result = lying_run(tmp_path, lies, "--weighting", weighting, algorithm="fl-gan")
+    assert f"{ENDS}{why}" in result.errors

@@ -19,6 +19,7 @@ from mdgan.families.mdgan.messages import (
     DISCRIMINATORS,
     SWAP,
     VERDICTS,
+    judged_by_sum,
     read_batches,
     swapped,
 )
@@ -123,12 +124,14 @@ class MDGANHost(HostPart):
                     {VERDICTS: answers.verdicts},
                 )
             else:
+                groups = {n: message.fields["groups"][str(n)] for n in assignment}
                 answer = self.masks.pack(
                     message,
                     answers.feedbacks,
                     answers.losses,
-                    {worker: message.fields["groups"][str(worker)] for worker in assignment},
+                    groups,
                     lambda own: summed_in_steps(own.values()),
+                    judged_by_sum(generated, assignment, groups),
                 )
             ending.tell(message.iteration, transport)
             span.num_bytes = transport.send(answer)

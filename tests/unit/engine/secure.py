@@ -43,7 +43,9 @@ class Hosts:
         sums = {"number": number, "parties": {"0": self.parties}}
         return Message("BATCHES", 5, {"sums": {**sums, **changed}})
 
-    def answer(self, host: int, answer: Tensor, question: Message | None = None) -> Message:
+    def answer(
+        self, host: int, answer: Tensor, question: Message | None = None, about: bytes = b""
+    ) -> Message:
         """One host answers; what it sends is kept."""
         message = self.masks[host].pack(
             question or self.question(),
@@ -51,6 +53,7 @@ class Hosts:
             {host: torch.tensor([0.5, float(host)])},
             {host: 0},
             lambda own: summed_in_steps(own.values()),
+            {0: about},
         )
         if message.tensors:
             self.sent[host] = read_masked(message, FORM, {0: self.parties})[0]

@@ -239,6 +239,14 @@ def test_hosts_that_were_told_of_different_questions_do_not_unmask_each_other() 
         assert [bool((row < PRIME).all()) for row in revealed] == [n != 2 for n in hosts.parties]
 
 
+def test_hosts_that_were_asked_about_something_else_do_not_unmask_each_other() -> None:
+    hosts = all_answer(5, besides=(2,))
+    hosts.answer(2, ZEROS, about=b"another batch")
+    for host in (1, 3, 4, 5):
+        revealed = hosts.reveal(host, hosts.parties)
+        assert [bool((row < PRIME).all()) for row in revealed] == [n != 2 for n in hosts.parties]
+
+
 def test_shares_of_an_earlier_sum_are_of_no_use_in_another() -> None:
     hosts = all_answer(4)
     earlier = dict(hosts.sent)

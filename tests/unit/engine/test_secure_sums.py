@@ -41,6 +41,7 @@ class Masking(Played):
             {worker: torch.zeros(2)},
             {worker: question.fields["groups"][str(worker)]},
             lambda own: summed_in_steps(own.values()),
+            {0: b"", 1: b"", 2: b""},
         )
         self.send(message)
 
