@@ -99,7 +99,8 @@ class MaskedAnswers:
         least: an attribute, too: how many hosts' answers a sum must have, 3 or more.
         repeats: whether the host would answer the same if it were asked for an iteration again.
             Then it does so only until it has helped to unmask that one's sum: of two sums, the
-            second without one of the hosts, the difference would be that host's answer.
+            second without one of the hosts, the difference would be that host's answer. That the
+            server names another run, or itself another server, changes nothing.
     """
 
     def __init__(
@@ -111,7 +112,6 @@ class MaskedAnswers:
         repeats: bool = False,
     ) -> None:
         self._repeats = repeats
-        self._run = b""
         self._unmasked = 0
         self.keys = keys
         self._host = keys.host
@@ -122,8 +122,6 @@ class MaskedAnswers:
 
     def begin(self, run: bytes) -> dict[str, Any]:
         """The host joins a server, with a new key; returns what others must know of it."""
-        if run != self._run:  # another server, which may go on from an earlier checkpoint
-            self._run, self._unmasked = run, 0
         self._number, self._answered = -1, {}
         return self.keys.begin(run)
 

@@ -14,7 +14,7 @@ from mdgan.engine.host_keys import HostKeys
 from mdgan.engine.pairwise_masks import Mask, sign_between, unmasked
 from mdgan.engine.secret_sharing import put_together
 from mdgan.families.federated.messages import ROUND
-from mdgan.families.mdgan.messages import BATCHES, COPIED, DISCRIMINATORS, FEEDBACK
+from mdgan.families.mdgan.messages import BATCHES, COPIED, DISCRIMINATORS, FEEDBACK, SWAP
 from mdgan.gan.exact_sum import STEPS_PER_UNIT
 from mdgan.messages import Kind, Message, adopt
 from tests.hostile.lying_server import ALL, LyingServer, lying_run
@@ -193,10 +193,14 @@ class Replays(LyingServer):
 
 @pytest.mark.parametrize(
     ("kind", "why"),
-    [(BATCHES, "it asks question 2 a second time"), (Kind.UNMASK, "or a 2nd time")],
+    [
+        (BATCHES, "it asks question 2 a second time"),
+        (Kind.UNMASK, "or a 2nd time"),
+        (SWAP, "it orders the swap of iteration 2 a second time"),
+    ],
 )
 def test_a_question_that_is_replayed(tmp_path: Path, kind: str, why: str) -> None:
-    result = lying_run(tmp_path, Replays(kind))
+    result = lying_run(tmp_path, Replays(kind), "--swap-interval", "2")
     assert result.errors.count(why) == len(ALL)
 
 

@@ -119,9 +119,10 @@ def test_an_answer_that_would_be_the_same_is_not_given_for_a_second_sum() -> Non
         hosts.reveal(host, hosts.parties, number=2)
     with pytest.raises(NotMasked, match="asks for iteration 5 again, of which it may have a sum"):
         hosts.answer(1, ZEROS, hosts.question(3, parties={"0": [1, 2, 3, 4]}))
-    hosts.masks[1].begin(RUN)  # a new link changes nothing
-    with pytest.raises(NotMasked, match="asks for iteration 5 again"):
-        hosts.answer(1, ZEROS, hosts.question(3))
+    for run in (RUN, b"another generation"):  # nor does a new link change anything
+        hosts.masks[1].begin(run)
+        with pytest.raises(NotMasked, match="asks for iteration 5 again"):
+            hosts.answer(1, ZEROS, hosts.question(3))
 
 
 def test_a_host_that_insists_on_five_takes_part_in_no_sum_of_four() -> None:
