@@ -50,12 +50,15 @@ class SignedKey(msgspec.Struct, frozen=True):
         key: the public half, in hexadecimal.
         chain: PEM of its certificate and those between that and the authority; or empty.
         signature: in hexadecimal, over `statement`; or empty.
+        least: with how many hosts it takes part in a sum, or more; not signed, as it is the
+            server alone that heeds it.
     """
 
     workers: Annotated[list[int], msgspec.Meta(min_length=1)]
     key: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     chain: str = ""
     signature: str = ""
+    least: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)] = 0
 
     def statement(self, run: bytes) -> bytes:
         """What the signature is over."""

@@ -123,7 +123,7 @@ class MaskedAnswers:
     def begin(self, run: bytes) -> dict[str, Any]:
         """The host joins a server, with a new key; returns what others must know of it."""
         self._number, self._answered = -1, {}
-        return self.keys.begin(run)
+        return {**self.keys.begin(run), "least": self.least}
 
     def parties(self, group: int) -> Sequence[int]:
         """The hosts of a sum that this one has just answered; empty if it has not."""

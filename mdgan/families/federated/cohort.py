@@ -13,10 +13,9 @@ from torch import Tensor
 from mdgan.engine.answers import AnswerForm, Answers
 from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.parts import ServerHandler
-from mdgan.engine.secure_settings import LEAST_PARTIES
 from mdgan.engine.server.barrier import Hosts, workers_of
 from mdgan.engine.server.engine import Engine
-from mdgan.engine.server.secure_sums import collect_sums, sums_to_ask
+from mdgan.engine.server.secure_sums import collect_sums, least_parties, sums_to_ask
 from mdgan.errors import BadInput
 from mdgan.families.federated.fair_weights import check_weights
 from mdgan.families.federated.messages import order
@@ -126,7 +125,7 @@ class AtHome(Cohort):
             asked = sums.hosts
         every = workers_of(asked)
         if sums is not None:
-            _check_weights(asked, {n: wanted.weights[n] for n in every})
+            _check_weights(asked, {n: wanted.weights[n] for n in every}, engine)
         engine.ask(
             wanted.iteration,
             asked,
@@ -143,10 +142,11 @@ class AtHome(Cohort):
         return engine.barrier.collect(wanted.iteration, asked, wanted.weights)
 
 
-def _check_weights(asked: Hosts, weights: Mapping[int, float]) -> None:
+def _check_weights(asked: Hosts, weights: Mapping[int, float], engine: Engine) -> None:
     """Checks that no host would refuse its part of the sum, since one weight is too large."""
+    least = least_parties(engine.members)
     try:
         for host in asked:
-            check_weights(host, weights, asked, LEAST_PARTIES, uniform=False)
+            check_weights(host, weights, asked, least, uniform=False)
     except NotMasked as error:
         raise BadInput(f"--secure-aggregation: {error}; use --weighting uniform") from error
