@@ -3,9 +3,10 @@
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
 from mdgan.credentials.pem import UNREADABLE
@@ -35,7 +36,8 @@ class Permit:
         role: one of `ROLES`; None: any (a shared file, or an authority that knows no roles).
         ranks: None: any.
         serial: the certificate's number, by which it is revoked.
-        fingerprint: SHA-256 of the certificate, by which it is told from all others.
+        fingerprint: SHA-256 of the public key, by which owners are told apart. Of one certificate
+            its owner can make others that differ in the signature of the authority.
     """
 
     name: str
@@ -99,8 +101,13 @@ def permit_in(certificate: x509.Certificate) -> Permit:
         role=roles[0] if roles else None,
         ranks=frozenset(ranks) or None,
         serial=certificate.serial_number,
-        fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
+        fingerprint=_fingerprint(certificate),
     )
+
+
+def _fingerprint(certificate: x509.Certificate) -> str:
+    key = certificate.public_key()
+    return sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
 def names_for(role: str | None, ranks: Iterable[int]) -> x509.SubjectAlternativeName:

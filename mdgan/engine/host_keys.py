@@ -50,12 +50,15 @@ class SignedKey(msgspec.Struct, frozen=True):
         key: the public half, in hexadecimal.
         chain: PEM of its certificate and those between that and the authority; or empty.
         signature: in hexadecimal, over `statement`; or empty.
+        least: with how many hosts it takes part in a sum, or more; not signed, as it is the
+            server alone that heeds it.
     """
 
     workers: Annotated[list[int], msgspec.Meta(min_length=1)]
     key: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     chain: str = ""
     signature: str = ""
+    least: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)] = 0
 
     def statement(self, run: bytes) -> bytes:
         """What the signature is over."""
@@ -172,6 +175,10 @@ class HostKeys:
     def knows(self, host: int) -> bool:
         """Whether the server has told the key of a host."""
         return host in self._known
+
+    def carried(self, hosts: Iterable[int]) -> dict[int, list[int]]:
+        """The ranks of some hosts whose keys are known."""
+        return {host: self._known[host].workers for host in hosts}
 
     def of(self, hosts: Iterable[int]) -> list[str]:
         """The public keys of some hosts.

@@ -25,8 +25,9 @@ Why the server learns a sum of t hosts or nothing, whatever it says:
   there is one such list at most. It names t hosts or more, and their sum is all that there is. The
   list of all hosts needs no codes, as it reveals no s_uv; where t hosts have confirmed another
   list, too few are left to reveal anything for that of all.
-* Shares and codes are bound to the run, the sum, its hosts and their keys. Hosts that were told of
-  different questions cannot read each other's shares.
+* Shares and codes are bound to the run, the sum, its hosts and their keys, and to what the answers
+  are about (`about` of `pack`). Hosts that were told of different questions cannot read each
+  other's shares.
 * No answer is masked twice, nor an equal one once its sum may be known (`repeats`). The shares of
   one sum tell nothing of the masks of another one.
 
@@ -93,12 +94,13 @@ class MaskedAnswers:
     """Masks what one host answers, and helps to unmask sums.
 
     Args:
-        keys: of this host and for the others.
+        keys: of this host and for the others; an attribute, too.
         form: how answers travel.
-        least: how many hosts' answers a sum must have, 3 or more.
+        least: an attribute, too: how many hosts' answers a sum must have, 3 or more.
         repeats: whether the host would answer the same if it were asked for an iteration again.
             Then it does so only until it has helped to unmask that one's sum: of two sums, the
-            second without one of the hosts, the difference would be that host's answer.
+            second without one of the hosts, the difference would be that host's answer. That the
+            server names another run, or itself another server, changes nothing.
     """
 
     def __init__(
@@ -110,21 +112,22 @@ class MaskedAnswers:
         repeats: bool = False,
     ) -> None:
         self._repeats = repeats
-        self._run = b""
         self._unmasked = 0
         self.keys = keys
         self._host = keys.host
         self._form = form
-        self._least = max(least, LEAST_PARTIES)
+        self.least = max(least, LEAST_PARTIES)
         self._number = -1
         self._answered: dict[int, _Answered] = {}
 
     def begin(self, run: bytes) -> dict[str, Any]:
         """The host joins a server, with a new key; returns what others must know of it."""
-        if run != self._run:  # another server, which may go on from an earlier checkpoint
-            self._run, self._unmasked = run, 0
         self._number, self._answered = -1, {}
-        return self.keys.begin(run)
+        return {**self.keys.begin(run), "least": self.least}
+
+    def parties(self, group: int) -> Sequence[int]:
+        """The hosts of a sum that this one has just answered; empty if it has not."""
+        return self._answered[group].parties if group in self._answered else ()
 
     def pack(
         self,
@@ -133,6 +136,7 @@ class MaskedAnswers:
         losses: Mapping[int, Tensor],
         groups: Mapping[int, int],
         add_up: AddUp,
+        about: Mapping[int, bytes],
     ) -> Message:
         """Host → server: the sums of what the host's workers answer, masked (rounds 1 and 2).
 
@@ -142,6 +146,8 @@ class MaskedAnswers:
             losses: J_disc and J_gen by worker, float32 [2].
             groups: by worker, the sum that its answer belongs to.
             add_up: adds answers up.
+            about: by sum, stands for all that its hosts must be asked alike. Those that were asked
+                something else cannot read each other's shares.
 
         Returns:
             fields `workers`, and `abstains`: whether an answer cannot be added up (it
@@ -163,7 +169,7 @@ class MaskedAnswers:
         abstains = any(total is None for total in totals.values())
         for group, total in totals.items():
             if total is not None and not abstains and group in asked.parties:
-                given = self._mask(asked, group, total)
+                given = self._mask(asked, group, total, about[group])
                 tensors |= {f"masked.{group}": given.total, f"shares.{group}": given.shares}
         fields = {"workers": list(answers), "abstains": abstains}
         return Message(self._form.kind, question.iteration, fields, tensors)
@@ -199,7 +205,8 @@ class MaskedAnswers:
         Returns:
             Tensors `revealed.<sum>`, uint8 [|survivors|, 1 + number of those that dropped out,
             SECRET_BYTES]: of each survivor, the share of b_u, then that of s_ud for each d. If what
-            a survivor has sent cannot be decrypted, numbers that are no share.
+            a survivor has sent cannot be decrypted, numbers that are no share. None of a sum whose
+            list of survivors too few hosts confirm: some may have crashed since.
 
         Raises:
             NotMasked: see there.
@@ -207,9 +214,17 @@ class MaskedAnswers:
         asked, tensors = self._read_survivors(order), {}
         for group, survivors in asked.survivors.items():
             sum_ = self._check(group, survivors)
-            if len(survivors) < len(sum_.parties):
-                self._check_codes(sum_, survivors, asked.codes.get(group, {}))
             del self._answered[group]  # whatever happens now, never again
+            if len(survivors) < len(sum_.parties):
+                needed = threshold(len(sum_.parties))
+                confirm = self._num_confirming(sum_, survivors, asked.codes.get(group, {}))
+                if confirm < needed:  # hosts may have crashed, or one may lie: no reason to end
+                    _log.warning(
+                        "a sum is not unmasked: the server says that a host has dropped out, and "
+                        "%d of %d hosts that it takes confirm that to this one",
+                        *(confirm, needed),
+                    )
+                    continue
             self._unmasked = max(self._unmasked, self._iteration)
             places = [sum_.parties.index(h) for h in sum_.parties if h not in survivors]
             opened = self._opened(sum_, survivors, order.tensors.get(f"shares.{group}"))
@@ -220,10 +235,10 @@ class MaskedAnswers:
             tensors[f"revealed.{group}"] = torch.from_numpy(np.stack(rows).view(np.uint8))
         return Message(self._form.kind, order.iteration, {}, tensors)
 
-    def _mask(self, asked: SumQuestion, group: int, total: Tensor) -> MaskedSum:
+    def _mask(self, asked: SumQuestion, group: int, total: Tensor, about: bytes) -> MaskedSum:
         """The total with all masks on it, and the others' shares of their seeds."""
         parties = tuple(asked.parties[group])
-        said = [asked.number, group, parties, self.keys.of(parties)]
+        said = [asked.number, self._iteration, group, parties, self.keys.of(parties), about.hex()]
         context = sha256(json.dumps(said).encode()).digest()
         secrets = np.stack(
             [
@@ -274,10 +289,10 @@ class MaskedAnswers:
             )
         for group in asked.parties.keys() & set(groups):
             parties = asked.parties[group]
-            if len(parties) < self._least:
+            if len(parties) < self.least:
                 raise NotMasked(
                     f"it asks for a sum of {len(parties)} hosts' answers, and this host takes part "
-                    f"in those of {self._least} or more"
+                    f"in those of {self.least} or more"
                 )
             if self._host not in parties:
                 raise NotMasked("it asks for this host's part of a sum of others")
@@ -302,7 +317,7 @@ class MaskedAnswers:
             raise NotMasked("it names survivors that were not asked, or one twice")
         if self._host not in survivors:
             raise NotMasked("it asks this host to unmask a sum without it")
-        if len(survivors) < (least := max(self._least, threshold(len(sum_.parties)))):
+        if len(survivors) < (least := max(self.least, threshold(len(sum_.parties)))):
             raise NotMasked(
                 f"it wants to unmask a sum of {len(survivors)} of {len(sum_.parties)} hosts, and "
                 f"this host helps with {least} or more"
@@ -311,24 +326,19 @@ class MaskedAnswers:
             raise NotMasked("it names two lists of survivors of one sum")
         return sum_
 
-    def _check_codes(
+    def _num_confirming(
         self, sum_: _Answered, survivors: Sequence[int], codes: Mapping[int, str]
-    ) -> None:
-        """Checks that t survivors, this host among them, have confirmed this list."""
-        good = [
-            other
-            for other in survivors
-            if other != self._host
+    ) -> int:
+        """How many survivors have confirmed this list, this host among them."""
+        if sum_.confirmed is None:
+            return 0
+        return 1 + sum(
+            other != self._host
             and compare_digest(
                 bytes.fromhex(codes.get(other, "")), self._code(self._host, other, sum_)
             )
-        ]
-        needed = threshold(len(sum_.parties))
-        if sum_.confirmed is None or len(good) + 1 < needed:
-            raise NotMasked(
-                f"it says that a host has dropped out, and {len(good)} other hosts confirm that to "
-                f"this one; it takes {needed - 1}"
-            )
+            for other in survivors
+        )
 
     def _code(self, reader: int, writer: int, sum_: _Answered) -> bytes:
         """What one host tells another one: these are the only survivors that it has confirmed."""

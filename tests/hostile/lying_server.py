@@ -24,10 +24,11 @@ from tests.unit.credentials.test_signing import AUTHORITY, issued
 
 SIX = (
     *("train", "--transport", "memory", "--world-size", "7", "--workers-per-host", "1"),
-    *("--threads", "1", "--batch-size", "4", "--sample-interval", "0", "--kappa", "1"),
+    *("--threads", "1", "--batch-size", "4", "--sample-interval", "0"),
     *("--checkpoint-interval", "0", "--iterations", "4"),
 )
 """Six hosts, in one sum: five of them can unmask it."""
+OF = {"mdgan": ("--kappa", "1"), "fl-gan": ("--round-iterations", "1")}
 ALL = tuple(range(1, 7))
 
 
@@ -113,9 +114,18 @@ def certified(prepared: Prepared, workers: Sequence[int]) -> HostKeys:
     return HostKeys(workers, issued(AUTHORITY, "worker", *workers))
 
 
-def lying_run(folder: Path, lies: LyingServer, *flags: str, secure: bool = True) -> Finished:
+def lying_run(
+    folder: Path, lies: LyingServer, *flags: str, secure: bool = True, algorithm: str = "mdgan"
+) -> Finished:
     """Trains in `folder / "run"`; certificates are there, as between machines."""
-    flags = (*SIX, *["--secure-aggregation"] * secure, *flags)
+    flags = (
+        *SIX,
+        "--algorithm",
+        algorithm,
+        *OF[algorithm],
+        *["--secure-aggregation"] * secure,
+        *flags,
+    )
     with (
         patch.object(processes, "MemoryNetwork", partial(LyingNetwork, lies)),
         patch.object(processes, "host_keys", certified),

@@ -1,6 +1,6 @@
 """A server that lies about keys, drop-outs and survivors, and that reads what it relays."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +13,10 @@ from torch import Tensor
 from mdgan.engine.host_keys import HostKeys
 from mdgan.engine.pairwise_masks import Mask, sign_between, unmasked
 from mdgan.engine.secret_sharing import put_together
-from mdgan.families.mdgan.messages import BATCHES, DISCRIMINATORS, FEEDBACK
+from mdgan.families.federated.messages import ROUND
+from mdgan.families.mdgan.messages import BATCHES, COPIED, DISCRIMINATORS, FEEDBACK, SWAP
 from mdgan.gan.exact_sum import STEPS_PER_UNIT
-from mdgan.messages import Kind, Message
+from mdgan.messages import Kind, Message, adopt
 from tests.hostile.lying_server import ALL, LyingServer, lying_run
 from tests.processes import ended_well, read_events
 from tests.unit.credentials.test_signing import AUTHORITY, issued
@@ -145,8 +146,38 @@ class TwoLists(LyingServer):
 
 def test_different_survivors_for_different_hosts(tmp_path: Path) -> None:
     result = lying_run(tmp_path, TwoLists())
-    said = "it says that a host has dropped out, and 0 other hosts confirm that to this one"
-    assert result.errors.count(f"{ENDS}{said}") == 3
+    said = "a host has dropped out, and 0 of 5 hosts that it takes confirm that to this one"
+    assert result.errors.count(said) == 3 * 3  # by three hosts, of three sums
+    assert "3 times in a row there was no sum" in result.errors
+    assert ENDS not in result.errors
+
+
+class TwoCrash(LyingServer):
+    """One host is lost with its answer, another one with its codes, or these were altered."""
+
+    def __init__(self, *, alters: bool) -> None:
+        self._alters = alters
+        self._lost: set[int] = set()
+
+    def from_host(self, host: int, message: Message) -> Sequence[Message]:
+        is_code = "codes.0" in message.tensors
+        if message.kind != FEEDBACK or (host, is_code) not in ((4, False), (5, True)):
+            return [message]
+        if is_code and self._alters:
+            return [replace(message, tensors={"codes.0": message.tensors["codes.0"] ^ 1})]
+        if message.iteration == 2 and host not in self._lost:
+            self._lost.add(host)
+            self.pretend_gone(host)
+        return [] if host in self._lost else [message]
+
+
+@pytest.mark.parametrize("alters", [False, True])
+def test_what_too_few_hosts_confirm_ends_no_other_host(tmp_path: Path, alters: bool) -> None:
+    lies = TwoCrash(alters=alters)
+    result = lying_run(tmp_path, lies)
+    ended_well(result, tmp_path / "run", 4)
+    gone = [[4]] if alters else [[4], [5]]
+    assert [row["workers"] for row in read_events(tmp_path / "run", "lost")] == gone
 
 
 class Replays(LyingServer):
@@ -162,10 +193,14 @@ class Replays(LyingServer):
 
 @pytest.mark.parametrize(
     ("kind", "why"),
-    [(BATCHES, "it asks question 2 a second time"), (Kind.UNMASK, "or a 2nd time")],
+    [
+        (BATCHES, "it asks question 2 a second time"),
+        (Kind.UNMASK, "or a 2nd time"),
+        (SWAP, "it orders the swap of iteration 2 a second time"),
+    ],
 )
 def test_a_question_that_is_replayed(tmp_path: Path, kind: str, why: str) -> None:
-    result = lying_run(tmp_path, Replays(kind))
+    result = lying_run(tmp_path, Replays(kind), "--swap-interval", "2")
     assert result.errors.count(why) == len(ALL)
 
 
@@ -208,3 +243,72 @@ def test_a_parcel_that_was_altered_counts_as_one_that_did_not_come(tmp_path: Pat
     assert len(swap["given"]) == len(ALL)
     assert not swap["taken"]
     assert not swap["exact"]
+
+
+class BringsNetworks(LyingServer):
+    """Puts networks of its own, all zero, into all hosts but the victim, which then answer 0."""
+
+    def __init__(self, state: Mapping[str, Tensor]) -> None:
+        self._state = state
+
+    def to_host(self, host: int, message: Message) -> Sequence[Message]:
+        if message.kind != BATCHES or message.iteration != 1 or host == VICTIM:
+            return [message]
+        return [adopt(1, {host: self._state}), message]
+
+
+def test_networks_that_no_host_lacks(tmp_path: Path, plain: tuple[Plain, bytes]) -> None:
+    given = {name.split("/", 1)[1]: t for name, t in plain[0].parcels[0].tensors.items()}
+    zeros = {f"discriminator.{name}": torch.zeros_like(t) for name, t in given.items()}
+    model = {name: t for name, t in zeros.items() if name.startswith(COPIED)}
+    result = lying_run(tmp_path, BringsNetworks(model))
+    assert result.errors.count(f"{ENDS}it gives states to workers that lack none") == 5
+
+
+class AsksOthersElse(LyingServer):
+    """Has all hosts but the victim answer something of which it knows what it will be."""
+
+    def to_host(self, host: int, message: Message) -> Sequence[Message]:
+        if host == VICTIM or message.kind not in (BATCHES, ROUND):
+            return [message]
+        flat = {n: t if n == "labels" else torch.zeros_like(t) for n, t in message.tensors.items()}
+        return [replace(message, tensors=flat)]
+
+
+class GivesWeights(LyingServer):
+    """Gives all weight to the victim."""
+
+    def __init__(self, *, more: bool) -> None:
+        self._more = {"98": 1.0, "99": 1.0} if more else {}
+
+    def to_host(self, host: int, message: Message) -> Sequence[Message]:
+        del host
+        if message.kind != ROUND:
+            return [message]
+        weights = {n: float(int(n) == VICTIM) for n in message.fields["weights"]} | self._more
+        return [replace(message, fields={**message.fields, "weights": weights})]
+
+
+@pytest.mark.parametrize("algorithm", ["mdgan", "fl-gan"])
+def test_what_hosts_are_asked_about_is_the_same(tmp_path: Path, algorithm: str) -> None:
+    """The victim's shares are sealed for hosts that were asked the same, of which there is none."""
+    result = lying_run(tmp_path, AsksOthersElse(), algorithm=algorithm)
+    assert f"host {VICTIM} has not sealed this for host 1" in result.errors
+    assert f"host 1 has not sealed this for host {VICTIM}" in result.errors
+    assert "3 times in a row there was no sum" in result.errors
+
+
+@pytest.mark.parametrize(
+    ("weighting", "more", "why"),
+    [
+        ("uniform", False, "it gives workers different weights"),
+        ("samples", False, f"rank {VICTIM} has 100% of the weight of a sum"),
+        ("samples", True, "it gives weights to workers that no host of the sum has"),
+    ],
+)
+def test_no_host_takes_part_in_a_sum_that_is_its_own_models(
+    tmp_path: Path, weighting: str, more: bool, why: str
+) -> None:
+    lies = GivesWeights(more=more)
+    result = lying_run(tmp_path, lies, "--weighting", weighting, algorithm="fl-gan")
+    assert f"{ENDS}{why}" in result.errors

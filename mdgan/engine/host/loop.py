@@ -87,6 +87,7 @@ class Host:
         self._fetcher = fetcher
         self._teller = teller
         self._has_trained = False
+        self._lacks: set[int] = set()
         self._of_algorithm = part.handlers()
         self._of_engine: dict[str, HostHandler] = {
             Kind.EXTRACTOR: lambda message, _: describer.begin(message),
@@ -164,6 +165,7 @@ class Host:
         masks = self._part.masks
         key = None if masks is None else masks.begin(run_digest(welcome, self._hello["identity"]))
         self._transport.send(messages.ready(int(welcome["iteration"]), holds, told, key))
+        self._lacks = set(self._learners) - set(holds)
         self._part.arrived(holds)
         if self._teller is not None:
             self._teller.joined(welcome)
@@ -253,12 +255,16 @@ class Host:
 
     def _adopt(self, message: Message, transport: HostTransport) -> None:
         """Takes over what the server found for those workers that had nothing to go on with."""
-        holds = list(self._learners)
-        for rank, state in self._brought(message).items():
+        holds, brought = list(self._learners), self._brought(message)
+        if self._part.masks is not None and not brought.keys() <= self._lacks:
+            # With networks of its choice in all others, the sum would be what one has answered.
+            raise NotMasked("it gives states to workers that lack none")
+        for rank, state in brought.items():
             try:
                 self._part.adopt(rank, state)
             except (KeyError, RuntimeError):  # not of this architecture
                 holds.remove(rank)
+        self._lacks = set(self._learners) - set(holds)
         transport.send(messages.ready(message.iteration, holds))
         self._part.adopted()
 

@@ -25,7 +25,7 @@ def take_key(members: Membership, host: int, told: Any, trusts: Identity | None)
         Why the host cannot take part, in one line; empty if it can.
 
     Raises:
-        ValueError: the key is not signed as it must be.
+        ValueError: the key is not signed as it must be, or another live host has it.
     """
     try:
         signed = msgspec.convert(told, SignedKey)
@@ -36,6 +36,8 @@ def take_key(members: Membership, host: int, told: Any, trusts: Identity | None)
     fingerprint = check_key(signed, members.run, trusts)
     for other in members.hosts():
         known = members.member(other)
+        if other != host and known and known.key.get("key") == signed.key:
+            raise ValueError("the key of another host")
         if other != host and known and fingerprint and known.fingerprint == fingerprint:
             return (
                 f"rank(s) {in_words(signed.workers)} and {in_words(known.workers)} are two hosts "

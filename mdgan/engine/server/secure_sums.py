@@ -73,6 +73,12 @@ def check_hosts(members: Membership, form: AnswerForm) -> None:
         )
 
 
+def least_parties(members: Membership) -> int:
+    """How many hosts a sum takes: as many as the host that insists on most."""
+    found = (members.member(host) for host in members.hosts())
+    return max([LEAST_PARTIES, *(int(m.key.get("least", 0)) for m in found if m is not None)])
+
+
 def sums_to_ask(engine: Engine, hosts: Hosts, groups: Mapping[int, int]) -> SumsAsked:
     """Which sums hosts can be asked for, in a question of its own.
 
@@ -80,7 +86,7 @@ def sums_to_ask(engine: Engine, hosts: Hosts, groups: Mapping[int, int]) -> Sums
         engine: counts questions, and knows the hosts' keys.
         hosts: each with its workers.
         groups: by worker, the sum that its answer belongs to; those of which fewer than
-            `LEAST_PARTIES` hosts have a part are not asked for.
+            `least_parties` hosts have a part are not asked for.
     """
     parties: dict[int, list[int]] = {}
     for host, workers in sorted(hosts.items()):
@@ -88,7 +94,8 @@ def sums_to_ask(engine: Engine, hosts: Hosts, groups: Mapping[int, int]) -> Sums
             continue  # others would end if they were to mask with it
         for group in sorted({groups[worker] for worker in workers}):
             parties.setdefault(group, []).append(host)
-    enough = {group: each for group, each in parties.items() if len(each) >= LEAST_PARTIES}
+    least = least_parties(engine.members)
+    enough = {group: each for group, each in parties.items() if len(each) >= least}
     asked = {host: hosts[host] for host in sorted({h for each in enough.values() for h in each})}
     tell_keys(engine.members, engine.tell, asked)
     engine.num_sum_questions += 1
@@ -113,11 +120,12 @@ def collect_sums(engine: Engine, iteration: int, asked: SumsAsked, form: AnswerF
     """
     read = partial(read_masked, form=form, parties=asked.question.parties)
     masked: Masked = engine.barrier.collect(iteration, asked.hosts, read=read).masked
+    least = least_parties(engine.members)
     sums = [
         _Sum(group, parties, survivors)
         for group, parties in asked.question.parties.items()
         if len(survivors := [host for host in parties if group in masked.get(host, {})])
-        >= max(LEAST_PARTIES, threshold(len(parties)))
+        >= max(least, threshold(len(parties)))
     ]
     revealed = _unmask(engine, iteration, asked, sums, masked) if sums else {}
     found = Answers()
@@ -139,7 +147,7 @@ def lacking_for_sums(part: ServerPart, members: Membership, workers: Collection[
     """As `ServerPart.lacking`, where a sum takes several hosts."""
     gone, host_of = part.lacking(workers), members.host_of()
     num_hosts = len({host_of.get(worker, worker) for worker in workers})
-    return gone or ("" if num_hosts >= LEAST_PARTIES else f"all but {num_hosts} host(s)")
+    return gone or ("" if num_hosts >= least_parties(members) else f"all but {num_hosts} host(s)")
 
 
 Masked = Mapping[int, Mapping[int, MaskedSum]]
@@ -194,7 +202,7 @@ def _unmask(
 
     def unmask(host: int, own: list[_Sum]) -> Message:
         # A host that has confirmed nothing reveals nothing.
-        own = [sum_ for sum_ in own if not sum_.lost or host in codes]
+        own = [sum_ for sum_ in own if not sum_.lost or sum_.group in codes.get(host, {})]
         lists = {sum_.group: list(sum_.survivors) for sum_ in own}
         for_host = {sum_.group: _codes_for(host, sum_, codes) for sum_ in own if sum_.lost}
         shares = {sum_.group: _shares_for(host, sum_, masked) for sum_ in own}
@@ -203,6 +211,7 @@ def _unmask(
     if lacking := [sum_ for sum_ in sums if sum_.lost]:
         lists = {sum_.group: sum_.survivors for sum_ in lacking}
         codes = ask(survivors, lacking, partial(read_codes, survivors=lists))
+        sums = [sum_ for sum_ in sums if not sum_.lost or _is_confirmed(sum_, codes)]
     shapes = {sum_.group: (len(sum_.survivors), 1 + len(sum_.lost)) for sum_ in sums}
     return ask(unmask, sums, partial(read_revealed, shapes=shapes))
 
@@ -211,6 +220,11 @@ def _row(of: Sequence[int], giver: int, reader: int) -> int:
     """The row for a host in what another one gives to all others."""
     place = of.index(reader)
     return place - (place > of.index(giver))
+
+
+def _is_confirmed(sum_: _Sum, codes: Mapping[int, Mapping[int, Tensor]]) -> bool:
+    """Whether enough hosts confirm who has survived; fewer would reveal nothing."""
+    return sum(sum_.group in its for its in codes.values()) >= threshold(len(sum_.parties))
 
 
 def _codes_for(host: int, sum_: _Sum, codes: Mapping[int, Mapping[int, Tensor]]) -> dict[int, str]:

@@ -114,6 +114,7 @@ class _Federated(Builder[FederatedSettings]):
             masks_for(form, needs.keys, needs.least_parties, repeats=settings.begins_anew),
             sent_by(settings, vector),
             needs.account,
+            uniform=settings.weighting == "uniform",
         )
 
     def message_sizes(self, settings: FederatedSettings, models: Models) -> MessageSizes:

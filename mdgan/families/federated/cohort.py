@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm, Answers
+from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.parts import ServerHandler
 from mdgan.engine.server.barrier import Hosts, workers_of
 from mdgan.engine.server.engine import Engine
-from mdgan.engine.server.secure_sums import collect_sums, sums_to_ask
+from mdgan.engine.server.secure_sums import collect_sums, least_parties, sums_to_ask
+from mdgan.errors import BadInput
+from mdgan.families.federated.fair_weights import check_weights
 from mdgan.families.federated.messages import order
 from mdgan.families.federated.training_load import Load
 
@@ -120,13 +123,16 @@ class AtHome(Cohort):
         if self.form.steps:
             sums = sums_to_ask(engine, asked, dict.fromkeys(workers_of(asked), 0))
             asked = sums.hosts
+        every = workers_of(asked)
+        if sums is not None:
+            _check_weights(asked, {n: wanted.weights[n] for n in every}, engine)
         engine.ask(
             wanted.iteration,
             asked,
             lambda host: order(
                 wanted.iteration,
                 wanted.models,
-                {n: wanted.loads[n] for n in asked[host]},
+                {n: wanted.loads[n] for n in (asked[host] if sums is None else every)},
                 wanted.weights,
                 None if sums is None else sums.question.fields(),
             ),
@@ -134,3 +140,13 @@ class AtHome(Cohort):
         if sums is not None:
             return collect_sums(engine, wanted.iteration, sums, self.form)
         return engine.barrier.collect(wanted.iteration, asked, wanted.weights)
+
+
+def _check_weights(asked: Hosts, weights: Mapping[int, float], engine: Engine) -> None:
+    """Checks that no host would refuse its part of the sum, since one weight is too large."""
+    least = least_parties(engine.members)
+    try:
+        for host in asked:
+            check_weights(host, weights, asked, least, uniform=False)
+    except NotMasked as error:
+        raise BadInput(f"--secure-aggregation: {error}; use --weighting uniform") from error

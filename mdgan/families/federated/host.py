@@ -13,8 +13,9 @@ from mdgan.engine.host.spending import Spending
 from mdgan.engine.masked_answers import MaskedAnswers
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.errors import BadInput
+from mdgan.families.federated.fair_weights import check_weights
 from mdgan.families.federated.fl_gan import Client
-from mdgan.families.federated.messages import CHARGE, ROUND, read_order
+from mdgan.families.federated.messages import CHARGE, ROUND, digest_of, read_order
 from mdgan.families.federated.together import Together
 from mdgan.families.federated.updates import Sent, models
 from mdgan.gan.weighted_mean import sum_in_steps, weighted_sum
@@ -40,6 +41,7 @@ class FederatedHost(HostPart):
         masks: see `HostPart`.
         sent: says what clients send of what they find.
         account: of the clients' samples, where the server adds the noise.
+        uniform: whether all workers of the run have the same weight.
     """
 
     begins = ROUND
@@ -57,7 +59,10 @@ class FederatedHost(HostPart):
         masks: MaskedAnswers | None = None,
         sent: Sent = models,
         account: ClientsAccount | None = None,
+        *,
+        uniform: bool = False,
     ) -> None:
+        self._uniform = uniform
         self._account = account
         self._sent = sent
         self._spending = spending or Spending({})
@@ -99,11 +104,11 @@ class FederatedHost(HostPart):
             raise BadInput(f"the server's {CHARGE} message makes no sense: {error}") from error
 
     def _train(self, order: Message, transport: HostTransport) -> None:
-        begun_with, loads, weights = read_order(order)
+        begun_with, all_loads, weights = read_order(order)
         loads = {
             rank: replace(load, iterations=self._spending.most(rank, load.iterations))
-            for rank, load in loads.items()
-            if self._spending.lets(rank)
+            for rank, load in all_loads.items()
+            if rank in self._clients and self._spending.lets(rank)
         }
         if not loads:  # asked before the server knew
             return
@@ -132,9 +137,18 @@ class FederatedHost(HostPart):
                 )
             else:
                 add_up = partial(sum_in_steps, weights=weights)
-                answer = self.masks.pack(order, trained, losses, one_sum, add_up)
+                about = {0: digest_of(order)}
+                answer = self.masks.pack(order, trained, losses, one_sum, add_up, about)
+                self._check_weights(weights, self.masks)
             ending.tell(order.iteration, transport)
             span.num_bytes = transport.send(answer)
+
+    def _check_weights(self, weights: Mapping[int, float], masks: MaskedAnswers) -> None:
+        """Checks that the sum hides what this host has put into it."""
+        if parties := masks.parties(0):
+            carried = masks.keys.carried(parties)
+            own = masks.keys.host
+            check_weights(own, weights, carried, masks.least, uniform=self._uniform)
 
     def _begun(self, rank: int, iteration: int) -> Client:
         """The client of a rank at the beginning of a round, given by its last iteration."""

@@ -1,6 +1,8 @@
 """The two messages of every round of a federated algorithm: models go out, models come back."""
 
+import json
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 from torch import Tensor
@@ -61,7 +63,8 @@ def order(
     Args:
         iteration: i after the round.
         models: float32 `ModelVector.shape`.
-        loads: of the host's workers that take part.
+        loads: of the host's workers that take part; of all workers of the sum, if models are
+            masked, so that hosts see that each of them is told the same.
         weights: of the same workers, for the mean.
         sums: which hosts take part in the sum, if models are masked.
 
@@ -83,8 +86,15 @@ def read_order(message: Message) -> tuple[Tensor, dict[int, Load], dict[int, flo
     """Reads a ROUND message.
 
     Returns:
-        The models, the loads and the weights of the workers that take part.
+        The models, the loads and the weights of the workers that take part; if models are masked,
+        of all that have a part in the sum.
     """
     loads = {int(worker): Load(*load) for worker, load in message.fields["loads"].items()}
     weights = {int(worker): float(w) for worker, w in message.fields["weights"].items()}
     return message.tensors["models"], loads, weights
+
+
+def digest_of(order: Message) -> bytes:
+    """SHA-256 of what all hosts of a sum must be told alike: models, loads and weights."""
+    told = json.dumps([order.fields["loads"], order.fields["weights"]], sort_keys=True)
+    return sha256(told.encode() + order.tensors["models"].numpy().tobytes()).digest()

@@ -9,7 +9,7 @@ from torch import Tensor
 from mdgan import messages as engine_messages
 from mdgan.engine.answers import AnswerForm, pack_answers
 from mdgan.engine.host.spending import Spending
-from mdgan.engine.host_keys import SEALED
+from mdgan.engine.host_keys import SEALED, NotMasked
 from mdgan.engine.masked_answers import MaskedAnswers
 from mdgan.engine.parts import HostHandler, HostPart
 from mdgan.families.mdgan.host_swaps import carry_out
@@ -19,6 +19,7 @@ from mdgan.families.mdgan.messages import (
     DISCRIMINATORS,
     SWAP,
     VERDICTS,
+    judged_by_sum,
     read_batches,
     swapped,
 )
@@ -72,6 +73,7 @@ class MDGANHost(HostPart):
         self._swaps_weights_only = swaps_weights_only
         self.masks = masks
         self._learns_ahead = False
+        self._last_swap = -1
         self._num_classes = num_classes_of(next(iter(workers.values())).discriminator.model)
 
     @property
@@ -85,6 +87,7 @@ class MDGANHost(HostPart):
 
     def arrived(self, holds: Sequence[int]) -> None:
         """Learns real halves, if all workers can go on as they are."""
+        self._last_swap = -1  # the keys are new, too
         if len(holds) == len(self._workers):
             self._group.learn_real_halves()
 
@@ -123,12 +126,14 @@ class MDGANHost(HostPart):
                     {VERDICTS: answers.verdicts},
                 )
             else:
+                groups = {n: message.fields["groups"][str(n)] for n in assignment}
                 answer = self.masks.pack(
                     message,
                     answers.feedbacks,
                     answers.losses,
-                    {worker: message.fields["groups"][str(worker)] for worker in assignment},
+                    groups,
                     lambda own: summed_in_steps(own.values()),
+                    judged_by_sum(generated, assignment, groups),
                 )
             ending.tell(message.iteration, transport)
             span.num_bytes = transport.send(answer)
@@ -145,6 +150,10 @@ class MDGANHost(HostPart):
             self._group.learn_real_halves()
 
     def _swap(self, order: Message, transport: HostTransport) -> None:
+        if self.masks is not None and order.iteration <= self._last_swap:
+            # It may have kept what was sealed then, and would put old discriminators back.
+            raise NotMasked(f"it orders the swap of iteration {order.iteration} a second time")
+        self._last_swap = order.iteration
         with self._tracer.span("swap") as span:
             before = _swap_bytes(transport)
             given, taken = carry_out(

@@ -1,12 +1,14 @@
 """The messages of MD-GAN: generated batches go out, feedback comes back, discriminators move."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mdgan.engine.answers import AnswerForm
+from mdgan.engine.host_keys import NotMasked
 from mdgan.families.mdgan.algorithm import Assignment
 from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import FP32, Codec
@@ -133,6 +135,32 @@ def read_batches(
         Samples(images, labels),
         {int(worker): Assignment(place, train[worker]) for worker, place in judge.items()},
     )
+
+
+def judged_by_sum(
+    generated: Samples, assignment: Mapping[int, Assignment], groups: Mapping[int, int]
+) -> dict[int, bytes]:
+    """What the workers of each sum judge.
+
+    Args:
+        generated: the batches that are used here, on the CPU.
+        assignment: by worker, the places of its two batches.
+        groups: by worker, the sum that its feedback belongs to.
+
+    Returns:
+        By sum, SHA-256 of X^(g) and its labels.
+
+    Raises:
+        NotMasked: two workers of one sum judge different batches.
+    """
+    found: dict[int, bytes] = {}
+    for worker, group in groups.items():
+        judged = generated[assignment[worker].judge]
+        tensors = [judged.images] if judged.labels is None else [judged.images, judged.labels]
+        digest = sha256(b"".join(t.numpy().tobytes() for t in tensors)).digest()
+        if found.setdefault(group, digest) != digest:
+            raise NotMasked("it has workers of one sum judge different batches")
+    return found
 
 
 def _check_labels(labels: Tensor, shape: Sequence[int], num_classes: int) -> None:

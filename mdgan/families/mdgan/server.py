@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from mdgan.engine.answers import AnswerForm
 from mdgan.engine.parts import Advance, ServerHandler, ServerPart
-from mdgan.engine.secure_settings import LEAST_PARTIES
 from mdgan.engine.server.barrier import Hosts
 from mdgan.engine.server.engine import Engine
 from mdgan.engine.server.secure_sums import (
     SumsAsked,
     check_hosts,
     collect_sums,
+    least_parties,
     sums_to_ask,
 )
 from mdgan.families.mdgan.aggregation import Aggregation
@@ -236,8 +236,8 @@ class MDGANServer(ServerPart):
         engine.at(i)
         workers = sorted(worker for carried in hosts.values() for worker in carried)
         kappa = resolve_kappa(self._settings.kappa, len(workers))
-        if self.form.steps:  # each sum is of three hosts at least
-            kappa = max(1, min(kappa, len(hosts) // LEAST_PARTIES))
+        if self.form.steps:  # each sum is of as many hosts as it takes
+            kappa = max(1, min(kappa, len(hosts) // least_parties(engine.members)))
         if self._learner.label_counts is not None and self._settings.label_prior == "data":
             held = [own["classes"] for own in engine.members.holdings().values()]
             self._learner.label_counts = label_counts(len(self._learner.label_counts), held)

@@ -43,7 +43,9 @@ class Hosts:
         sums = {"number": number, "parties": {"0": self.parties}}
         return Message("BATCHES", 5, {"sums": {**sums, **changed}})
 
-    def answer(self, host: int, answer: Tensor, question: Message | None = None) -> Message:
+    def answer(
+        self, host: int, answer: Tensor, question: Message | None = None, about: bytes = b""
+    ) -> Message:
         """One host answers; what it sends is kept."""
         message = self.masks[host].pack(
             question or self.question(),
@@ -51,6 +53,7 @@ class Hosts:
             {host: torch.tensor([0.5, float(host)])},
             {host: 0},
             lambda own: summed_in_steps(own.values()),
+            {0: about},
         )
         if message.tensors:
             self.sent[host] = read_masked(message, FORM, {0: self.parties})[0]
@@ -88,10 +91,10 @@ class Hosts:
         codes: Mapping[int, Any] | None = None,
         number: int = 1,
     ) -> Any:
-        """What a host reveals."""
+        """What a host reveals; None if nothing."""
         shape = len(survivors), 1 + len(self.parties) - len(survivors)
         order = self.order(Kind.UNMASK, host, survivors, codes, number)
-        return read_revealed(self.masks[host].reveal(order), {0: shape})[0]
+        return read_revealed(self.masks[host].reveal(order), {0: shape}).get(0)
 
     def total(
         self,
@@ -105,5 +108,6 @@ class Hosts:
         codes = None
         if list(survivors) != self.parties:
             codes = {host: self.confirm(host, survivors) for host in confirming}
-        shares = {host: self.reveal(host, survivors, codes) for host in revealing}
+        revealed = {host: self.reveal(host, survivors, codes) for host in revealing}
+        shares = {host: given for host, given in revealed.items() if given is not None}
         return total_of(self.parties, {host: self.sent[host].total for host in survivors}, shares)

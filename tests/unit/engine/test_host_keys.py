@@ -1,9 +1,16 @@
 """Hosts agree on keys that the server passes on; it can neither exchange nor use them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    decode_dss_signature,
+    encode_dss_signature,
+)
+from cryptography.hazmat.primitives.serialization import Encoding
 from torch import Tensor
 
 from mdgan.credentials.identity import Identity
@@ -11,6 +18,7 @@ from mdgan.engine.host_keys import HostKeys, NotMasked, run_digest
 from mdgan.messages import Message
 from tests.unit.credentials.test_signing import ANOTHER, AUTHORITY, issued
 
+P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 RUN = run_digest({"run": "digits", "generation": 1}, {"seed": 0})
 ALICE, BOB, CARA = (issued(AUTHORITY, "worker", n) for n in (1, 2, 3))
 SERVER, SHARED = issued(AUTHORITY, "server"), issued(AUTHORITY, None)
@@ -81,6 +89,29 @@ def test_two_hosts_of_a_sum_have_two_certificates() -> None:
     assert alice.of([1, 2])
     with pytest.raises(NotMasked, match="two with the same key or certificate"):
         alice.of([1, 2, 3])
+
+
+def test_one_certificate_signed_twice_is_one() -> None:
+    """Of an ECDSA signature (r, s) anyone can make another one that counts, too: (r, n - s)."""
+    eve = issued(AUTHORITY, "worker")
+    twin = replace(eve, certificate=signed_otherwise(eve.certificate))
+    alice = HostKeys([1], issued(AUTHORITY, "worker", 1))
+    alice.begin(RUN)
+    alice.learn([HostKeys([2], eve).begin(RUN), HostKeys([3], twin).begin(RUN)])
+    assert twin.certificate != eve.certificate
+    with pytest.raises(NotMasked, match="two with the same key or certificate"):
+        alice.of([1, 2, 3])
+
+
+def signed_otherwise(pem: bytes) -> bytes:
+    certificate = x509.load_pem_x509_certificate(pem)
+    der, body = certificate.public_bytes(Encoding.DER), certificate.tbs_certificate_bytes
+    r, s = decode_dss_signature(certificate.signature)
+    bits = b"\0" + encode_dss_signature(r, P256_ORDER - s)
+    algorithm = der[der.index(body) + len(body) : -len(certificate.signature) - 3]
+    whole = body + algorithm + b"\x03" + bytes([len(bits)]) + bits
+    other = b"\x30\x82" + len(whole).to_bytes(2, "big") + whole
+    return x509.load_der_x509_certificate(other).public_bytes(Encoding.PEM)
 
 
 def test_one_key_for_two_hosts_is_refused() -> None:

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from mdgan import messages
+from mdgan.engine.host.loop import HostFailed
 from mdgan.engine.host_keys import SEALED, HostKeys, run_digest
 from mdgan.engine.masked_answers import MaskedAnswers
 from mdgan.messages import Kind, Message
@@ -53,8 +55,25 @@ def test_a_newcomer_takes_a_sealed_copy_and_no_altered_one(server: PlayedServer)
         given = Message(Kind.STATE, 7, {}, {SEALED: tensor})
         server.send(messages.adopt_sealed(8, given, 2, [1], "discriminator.model."))
         assert server.take(Kind.READY).fields["holds"] == holds
-    assert same_state({n: t for n, t in worker.state().items() if n in copied(8)}, copied(8))
     assert server.stop() is None
+    assert same_state({n: t for n, t in worker.state().items() if n in copied(8)}, copied(8))
+
+
+@pytest.mark.parametrize("lacked_once", [False, True])
+def test_a_host_that_masks_takes_no_state_that_it_does_not_lack(
+    server: PlayedServer, lacked_once: bool
+) -> None:
+    server.welcome["iteration"] = 7 if lacked_once else 0
+    worker = make_worker(1)
+    server.starts({1: worker}, masks=MaskedAnswers(HostKeys([1]), FORM))
+    assert server.take(Kind.READY).fields["holds"] == ([] if lacked_once else [1])
+    if lacked_once:
+        server.send(messages.adopt(7, {1: copied(8)}))
+        assert server.take(Kind.READY).fields["holds"] == [1]
+    server.send(messages.adopt(7, {1: copied(9)}))
+    error = server.actor.over()
+    assert isinstance(error, HostFailed)
+    assert "it gives states to workers that lack none" in str(error)
 
 
 def test_the_server_passes_on_what_it_cannot_read(tmp_path: Path) -> None:

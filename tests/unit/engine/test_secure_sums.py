@@ -1,6 +1,6 @@
 """The server's side of masked sums, with hosts that a test plays and that drop out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,10 +19,11 @@ from tests.unit.engine.stage import Stage
 class Masking(Played):
     """A host of one worker that masks what it answers."""
 
-    def arrive(self, stage: Stage, *, lacks: bool = False) -> None:
-        self.masks = MaskedAnswers(HostKeys(self.workers), stage.form)
-        key = self.masks.begin(run_digest(self.welcome, IDENTITY))
-        self.link.send(messages.ready(0, [] if lacks else self.workers, None, key))
+    def arrive(self, stage: Stage, *, lacks: bool = False, least: int = 3) -> None:
+        self.masks = MaskedAnswers(HostKeys(self.workers), stage.form, least)
+        told = self.masks.begin(run_digest(self.welcome, IDENTITY))
+        self.key = told["key"]
+        self.link.send(messages.ready(0, [] if lacks else self.workers, None, told))
 
     def take(self, kind: str, iteration: int | None = None) -> Message:
         message = super().take(kind, iteration)
@@ -40,6 +41,7 @@ class Masking(Played):
             {worker: torch.zeros(2)},
             {worker: question.fields["groups"][str(worker)]},
             lambda own: summed_in_steps(own.values()),
+            {0: b"", 1: b"", 2: b""},
         )
         self.send(message)
 
@@ -51,12 +53,14 @@ class Masking(Played):
 
 
 @contextmanager
-def secure(folder: Path, number: int, kappa: int) -> Iterator[tuple[Stage, dict[int, Masking]]]:
+def secure(
+    folder: Path, number: int, kappa: int, least: Mapping[int, int] | None = None
+) -> Iterator[tuple[Stage, dict[int, Masking]]]:
     stage = Stage(folder, num_workers=number, iterations=1, kappa=kappa, secure_aggregation=True)
     hosts = {n: Masking(stage.network, n) for n in range(1, number + 1)}
     stage.actor.start()
-    for host in hosts.values():
-        host.arrive(stage)
+    for n, host in hosts.items():
+        host.arrive(stage, least=(least or {}).get(n, 3))
     try:
         yield stage, hosts
     finally:
@@ -82,6 +86,51 @@ def test_a_host_that_answers_and_drops_out_then_is_in_the_sum(tmp_path: Path) ->
         assert not asked(hosts, Kind.SURVIVORS)
         assert [row["workers"] for row in stage.metrics()] == [7]
         assert stage.has_learnt(generator_after([range(1, 8)], kappa=1))
+
+
+def test_sums_are_as_large_as_the_host_wants_that_insists_on_most(tmp_path: Path) -> None:
+    """Two sums of four hosts each would be enough for all but one."""
+    with secure(tmp_path, 8, 2, least={3: 5}) as (stage, hosts):
+        for host in hosts.values():
+            host.answer_masked()
+        for host in hosts.values():
+            host.reveal()
+        stage.finished(*hosts.values())
+        assert [row["workers"] for row in stage.metrics()] == [8]
+
+
+def test_a_run_waits_for_as_many_hosts_as_one_insists_on(tmp_path: Path) -> None:
+    with secure(tmp_path, 5, 1, least={3: 5}) as (stage, hosts):
+        for n in range(1, 5):
+            hosts[n].answer_masked()
+        hosts[5].take("BATCHES")
+        stage.cut(5)
+        newcomer = Masking(stage.network, 6)
+        newcomer.arrive(stage)
+        every = [*(hosts[n] for n in range(1, 5)), newcomer]
+        for host in every:
+            host.answer_masked()
+        for host in every:
+            host.reveal()
+        stage.finished(*every)
+        assert [row["workers"] for row in stage.metrics()] == [5]
+
+
+def test_a_newcomer_with_the_key_of_another_host_is_refused(tmp_path: Path) -> None:
+    """If the others were told of it, they would take part in no sum with the two."""
+    with secure(tmp_path, 4, 1) as (stage, hosts):
+        for host in hosts.values():
+            host.answer_masked()
+        newcomer = Masking(stage.network, 5)
+        own = HostKeys([5]).begin(run_digest(newcomer.welcome, IDENTITY))
+        newcomer.link.send(messages.ready(0, [5], None, {**own, "key": hosts[1].key}))
+        assert newcomer.lost()
+        for host in hosts.values():
+            host.reveal()
+        stage.finished(*hosts.values())
+        (lost,) = stage.events("lost")
+        assert lost["workers"] == [5]
+        assert "the key of another host" in lost["reason"]
 
 
 def test_a_sum_that_lacks_an_answer_is_that_of_the_others(tmp_path: Path) -> None:
