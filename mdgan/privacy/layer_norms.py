@@ -26,6 +26,9 @@ _ROUNDINGS = 100.0
 """A sum over places may come to almost nothing beside its terms, and rounding then decides what is
 left of it. Weights can be made for that, by one who gives away a discriminator. So a norm counts as
 larger by what so many roundings of the terms could come to; see `_hidden`."""
+_UNDERFLOW = 1.2e-38
+"""Products below this one are 0 in float32, so slopes of 10⁻¹⁹ would have no norm, and would not be
+cut beside activations of 10¹⁸. A norm counts as larger by what all its products could have lost."""
 
 
 @dataclass(frozen=True)
@@ -189,9 +192,10 @@ def _hidden(terms: Tensor) -> float:
 
 
 def _squares_of_each(tensor: Tensor) -> Tensor:
-    """‖x‖² of each sample, float64 [b]. In float32 squares of 10⁻²³ are 0, and nothing is cut."""
-    norms: Tensor = torch.linalg.vector_norm(tensor.flatten(1), dim=1, dtype=torch.float64)
-    return norms.square()
+    """‖x‖² of each sample, float64 [b], at least; see `_UNDERFLOW`."""
+    rows = tensor.flatten(1)
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return norms.double().square() + _UNDERFLOW * rows.shape[1]
 
 
 def _squares_of_product(slopes: Tensor, columns: Tensor) -> Tensor:
@@ -205,8 +209,9 @@ def _squares_of_product(slopes: Tensor, columns: Tensor) -> Tensor:
     if places == 1:
         return _squares_of_each(slopes) * _squares_of_each(columns)
     if places * (n + m) < n * m:  # Σ_t,t' (s_t·s_t')(c_t·c_t')
-        slopes, columns = slopes.double(), columns.double()
-        return ((slopes.mT @ slopes) * (columns.mT @ columns)).sum((1, 2)).clamp(min=0)
+        products = ((slopes.mT @ slopes) * (columns.mT @ columns)).sum((1, 2)).clamp(min=0)
+        lost = n * _squares_of_each(columns) + m * _squares_of_each(slopes)
+        return products.double() + _UNDERFLOW * places * lost
     return _squares_of_each(slopes @ columns.mT)
 
 
