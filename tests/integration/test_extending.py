@@ -1,21 +1,14 @@
 """The recipes of docs/extending.md, followed."""
 
-import inspect
 import re
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
-from mdgan.transport.host_end import HostTransport
 from tests.processes import REPOSITORY, finish, read_status, run_here, start_anew
 from tests.registered import forget_registered  # noqa: F401 - a fixture for every test here
-from tests.unit.transport import test_contract
-from tests.unit.transport.networks import QUICK, Network, admit_all
 
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
 FEW = ["--iterations", "3", "--transport", "memory", "--out", "run"]
@@ -77,41 +70,6 @@ def test_a_partition_and_a_tracker(tmp_path: Path) -> None:
     assert read_status(tmp_path / "run")["iteration"] == 3
     table = (tmp_path / "run" / "numbers.csv").read_text(encoding="utf-8")
     assert re.search(r"^3,loss/generator,[0-9.]+$", table, re.MULTILINE)
-
-
-class SlowPlace:
-    """The transport of the recipe, as the contract's tests use one."""
-
-    def __init__(self, kind: Any) -> None:
-        self._network = kind(QUICK, admit_all, bytes_per_second=1e9)
-        self.server = self._network.server
-
-    def join(self, host: int, hello: Mapping[str, Any]) -> HostTransport:
-        joined: HostTransport = self._network.join(host, {"host": host, **hello})
-        return joined
-
-    def close(self) -> None:
-        """As `MemoryPlace`: there is nothing to free."""
-
-
-@pytest.fixture
-def slow() -> SlowPlace:
-    ((_, code),) = blocks("A transport", "python")
-    module = ModuleType("slow")
-    exec(code, module.__dict__)
-    return SlowPlace(module.SlowNetwork)
-
-
-CONTRACT = {
-    name: test
-    for name, test in inspect.getmembers(test_contract, inspect.isfunction)
-    if name.startswith("test_") and [*inspect.signature(test).parameters] == ["network"]
-}
-
-
-@pytest.mark.parametrize("name", CONTRACT)
-def test_a_transport(name: str, slow: Network) -> None:
-    CONTRACT[name](slow)
 
 
 def test_the_parts_of_a_family_are_those_of_the_toy() -> None:
