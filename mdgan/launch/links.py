@@ -27,7 +27,7 @@ from mdgan.transport.until import Until
 
 DEFAULT_PORT = 29500
 """torch's usual port for rank 0."""
-_CANNOT_HAND_OUT = "this host cannot listen there; start again, or give --relay always"
+_CANNOT_HAND_OUT = "this host cannot listen there; start again"
 
 
 def place_for_others(prepared: Prepared, takes_over_at: str | None = None) -> str | None:
@@ -148,7 +148,6 @@ def connector(
                 message_sizes.between_hosts(sizes, len(workers)),
                 timeouts,
                 parcels_at,
-                settings.relay == "auto",
                 until,
             )
             return _checked(host, hello.get("generation", 0), place, own_address)
@@ -187,8 +186,6 @@ def _places_of_server(prepared: Prepared, sockets: Sockets | None) -> list[str]:
 
 def _place_of_parcels(prepared: Prepared, number: int, sockets: Sockets | None) -> str | None:
     """Where a host hands out parcels; None if the server does."""
-    if prepared.link_settings.relay == "always":
-        return None
     if sockets is not None:
         return sockets.host(number) if sockets.alone else None
     towards = _towards_servers(prepared.link_settings)

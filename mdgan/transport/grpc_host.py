@@ -42,14 +42,13 @@ class GrpcHostTransport(HostTransport):
     Args:
         place: where the server may be: `unix:` and a path, or address and port.
         identity: what this host shows and whom it trusts; None without TLS.
-        hello: what the server is told, with the host's number as `host`. Added are `relay`, and
-            `listens`: where this host hands out parcels.
+        hello: what the server is told, with the host's number as `host`. Added is `listens`: where
+            this host hands out parcels.
         accepts: what may come from the server.
         accepts_from_hosts: what may come from another host.
         timeouts: the time limits.
         parcels_at: where this host hands out parcels: `unix:` and a path, or an address with port
-            0; None if the server is to do so.
-        checks_reach: whether the server hands them out if it cannot reach this host there.
+            0; None if the server is to do so. The server does so, too, if it cannot reach it there.
         until: how long to wait for the server's answer.
 
     Raises:
@@ -67,7 +66,6 @@ class GrpcHostTransport(HostTransport):
         accepts_from_hosts: Mapping[str, Most],
         timeouts: Timeouts,
         parcels_at: str | None,
-        checks_reach: bool,
         until: Until,
     ) -> None:
         super().__init__(int(hello["host"]), timeouts.swap)
@@ -81,7 +79,7 @@ class GrpcHostTransport(HostTransport):
         said = {**hello, "purpose": "join", "listens": None}
         if accepts_from_hosts and parcels_at is not None:
             self._server = ParcelServer(self._service, parcels_at, identity, timeouts)
-            said |= {"listens": self._server.place, "relay": "auto" if checks_reach else "never"}
+            said["listens"] = self._server.place
         self._outbox = Outbox()
         self._outbox.put(encode(Message(Kind.HELLO, 0, said)))
         self._channel = open_channel(place, identity, SERVER_NAME, timeouts)

@@ -21,7 +21,7 @@ from mdgan.transport.limits import Most, Rates
 from mdgan.transport.links_pb2 import Hello, Nothing, Piece, Time, Welcome
 from mdgan.transport.parcel_service import ParcelService
 from mdgan.transport.parcels import Parcels
-from mdgan.transport.places import names_peer
+from mdgan.transport.places import may_be_tried
 from mdgan.transport.server_end import Guest, ServerTransport
 from mdgan.transport.streams import CLOSE_SECONDS, Outbox, Threads, listen, open_channel, options
 from mdgan.transport.until import Until
@@ -341,29 +341,14 @@ class GrpcServerTransport(ServerTransport):
             self.tell_refused(str(error))
             context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
 
-    def _place_of(self, hello: Mapping[str, Any], peer: str) -> str | None:
-        """Where other hosts are sent to fetch from a host.
-
-        Not to any place that it names: that is where its connection comes from, or where the server
-        itself finds a host of this run. The latter is tried if the user lets the server relay.
-
-        Args:
-            hello: of the host.
-            peer: where its connection comes from, as gRPC calls it.
-
-        Returns:
-            A place; `RELAY` if the server hands out what the host lays out; None if other hosts
-            cannot fetch from it at all.
-        """
-        place, relays = hello.get("listens"), hello.get("relay") == "auto"
+    def _place_of(self, hello: Mapping[str, Any], peer: str) -> str:
+        """Where other hosts fetch from a host: where the server finds it, or at the server."""
+        place = hello.get("listens")
         if not isinstance(place, str):
             return RELAY
         if place.startswith("unix:"):
-            return place if peer.startswith("unix:") else None
-        is_its = names_peer(place, peer)
-        if is_its is not None and ((is_its and not relays) or self._reaches(place)):
-            return place
-        return RELAY if relays else None
+            return place if peer.startswith("unix:") else RELAY
+        return place if may_be_tried(place, peer) and self._reaches(place) else RELAY
 
     def _reaches(self, place: str) -> bool:
         """Whether a host of this run listens there, as far as the server can tell."""

@@ -111,7 +111,8 @@ class GrpcNetwork:
     def parcels_at(self, host: int) -> str | None:
         if self._relay:
             return None
-        return f"unix:{self._folder.name}/{host}" if self.identity is None else "127.0.0.1:0"
+        on_a_socket = self.place.startswith("unix:")
+        return f"unix:{self._folder.name}/{host}" if on_a_socket else "127.0.0.1:0"
 
     def close(self) -> None:
         in_threads(*(host.close for host in self._hosts), self.server.close)
@@ -233,7 +234,6 @@ def host_of(
             FROM_HOSTS,
             network.timeouts,
             network.parcels_at(said["host"]),
-            True,
             until,
         )
 

@@ -114,6 +114,21 @@ def test_a_message_changed_after_sending_arrives_unchanged(network: Network) -> 
     assert value_of(message_of(hosts[1].receive(LONG))) == 5.0
 
 
+def test_what_arrives_at_two_hosts_or_at_the_server_is_a_copy(network: Network) -> None:
+    hosts = joined(network, 1, 2)
+    sent, back = note(1, 5.0, moves=[[1, 2]]), word(2, 6.0)
+    for host in hosts:
+        network.server.send(host, sent)
+    hosts[1].send(back)
+    sent.fields["moves"][0].append(3)
+    back.tensors["w"].zero_()
+    first, second = (message_of(host.receive(LONG)) for host in hosts.values())
+    first.tensors["w"].zero_()
+    assert value_of(second) == value_of(sent) == 5.0
+    assert first.fields == second.fields == {"moves": [[1, 2]]}
+    assert value_of(message_of(network.server.receive(LONG))) == 6.0
+
+
 def test_sending_to_a_host_that_is_not_there_does_nothing(network: Network) -> None:
     assert network.server.send(9, note(1)) == 0
     assert network.server.traffic.sent.total() == 0

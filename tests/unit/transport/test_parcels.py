@@ -95,41 +95,46 @@ SOCKET, NEAR, FAR, FAR_6 = "unix:", "ipv4:127.0.0.1:4", "ipv4:10.0.0.7:4", "ipv6
 
 
 @pytest.mark.parametrize(
-    ("place", "peer", "relay", "told"),
+    ("place", "peer", "tries"),
     [
-        (None, FAR, "auto", RELAY),
-        ("unix:/somewhere", SOCKET, "auto", "unix:/somewhere"),
-        ("unix:/somewhere", FAR, "never", None),
-        ("127.0.0.1:1", NEAR, "auto", RELAY),  # no host is there
-        ("127.0.0.1:1", NEAR, "never", "127.0.0.1:1"),
-        ("127.0.0.1:1", FAR, "never", None),
-        ("10.0.0.7:9", FAR, "never", "10.0.0.7:9"),
-        ("10.0.0.7:9", "ipv6:%5B::ffff:10.0.0.7%5D:4", "never", "10.0.0.7:9"),
-        ("[fd00::7]:9", FAR_6, "never", "[fd00::7]:9"),
-        ("10.0.0.8:9", FAR, "never", None),
-        ("10.0.0.7:0", FAR, "never", None),
-        ("10.0.0.7:99999", FAR, "never", None),
-        ("0.0.0.0:9", FAR, "never", None),
-        ("169.254.169.254:80", FAR, "never", None),
-        ("224.0.0.1:9", FAR, "never", None),
-        ("internal.example:22", FAR, "never", None),
-        ("dns:///internal.example:22", FAR, "auto", RELAY),
-        ("9" * 400, FAR, "auto", RELAY),
+        (None, FAR, False),
+        ("unix:/somewhere", FAR, False),
+        ("127.0.0.1:1", NEAR, True),
+        ("127.0.0.1:1", FAR, False),
+        ("10.0.0.7:9", FAR, True),
+        ("10.0.0.7:9", "ipv6:%5B::ffff:10.0.0.7%5D:4", True),
+        ("[fd00::7]:9", FAR_6, True),
+        ("10.0.0.8:9", FAR, True),
+        ("10.0.0.7:0", FAR, False),
+        ("10.0.0.7:99999", FAR, False),
+        ("0.0.0.0:9", FAR, False),
+        ("169.254.169.254:80", FAR, False),
+        ("224.0.0.1:9", FAR, False),
+        ("internal.example:22", FAR, False),
+        ("dns:///internal.example:22", FAR, False),
+        ("9" * 400, FAR, False),
     ],
 )
-def test_other_hosts_are_not_sent_where_a_host_is_not(
+@pytest.mark.parametrize("is_there", [False, True])
+def test_other_hosts_are_sent_only_where_the_server_found_a_host(
     network: GrpcNetwork,
     monkeypatch: pytest.MonkeyPatch,
     place: str | None,
     peer: str,
-    relay: str,
-    told: str | None,
+    tries: bool,
+    is_there: bool,
 ) -> None:
     server, tried = network.server, list[str]()
     assert isinstance(server, GrpcServerTransport)
-    monkeypatch.setattr(server, "_reaches", tried.append)
-    assert server._place_of({"listens": place, "relay": relay}, peer) == told
-    assert set(tried) <= {"127.0.0.1:1", "10.0.0.8:9"}
+
+    def reaches(place: str) -> bool:
+        tried.append(place)
+        return is_there
+
+    monkeypatch.setattr(server, "_reaches", reaches)
+    assert server._place_of({"listens": place}, peer) == (place if tries and is_there else RELAY)
+    assert tried == [place] * tries
+    assert server._place_of({"listens": "unix:/somewhere"}, SOCKET) == "unix:/somewhere"
 
 
 def test_the_server_tries_whether_a_host_of_the_run_is_there(
@@ -139,11 +144,11 @@ def test_the_server_tries_whether_a_host_of_the_run_is_there(
     server = network.server
     assert isinstance(server, GrpcServerTransport)
     place = listening(network, {1: network.join(1, {})})[1]
-    assert server._place_of({"listens": place, "relay": "auto"}, NEAR) == place
+    assert server._place_of({"listens": place}, NEAR) == place
     monkeypatch.setattr("mdgan.transport.grpc_server._REACH_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         other = f"127.0.0.1:{stranger.getsockname()[1]}"
-        assert server._place_of({"listens": other, "relay": "auto"}, NEAR) == RELAY
+        assert server._place_of({"listens": other}, NEAR) == RELAY
     network.close()
 
 
