@@ -27,10 +27,8 @@ def ask_server(
     """Asks for the settings of a run, to take part in it later.
 
     Args:
-        places: where the server may be.
         identity: what this machine shows and whom it trusts; None without TLS.
         timeouts: the time limits; `connect` is how long to look for the server.
-        interrupted: set to give up.
 
     Returns:
         What the server answers.
@@ -65,10 +63,6 @@ def watch_server(
     """Watches a server until it is gone.
 
     Args:
-        places: see `ask_server`, also for the errors.
-        identity: see `ask_server`.
-        timeouts: see `ask_server`.
-        interrupted: see `ask_server`.
         on_welcome: called with what the server answers, once it does.
 
     Returns:

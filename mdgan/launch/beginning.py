@@ -43,7 +43,6 @@ def read_beginning(given: str, models: Models) -> Beginning:
 
     Args:
         given: the folder of a run, or a safetensors file with a generator.
-        models: of the run that is to begin.
 
     Raises:
         BadInput: it cannot be read, or the generator does not fit.
@@ -67,11 +66,7 @@ def read_beginning(given: str, models: Models) -> Beginning:
 
 
 def _read(path: Path, most_bytes: int) -> State:
-    """All tensors of a safetensors file, which may be anything else.
-
-    Raises:
-        BadInput: it cannot be read, or is too large to be what is wanted.
-    """
+    """All tensors of a safetensors file, which may be anything else."""
     try:
         if path.stat().st_size > most_bytes + _HEADER_BYTES:
             raise BadInput(f"{path.name} is larger than the generator")
@@ -106,7 +101,6 @@ def discriminator_in(state: State, model: nn.Module) -> State | None:
     """The weights and buffers of D in the state of any algorithm's server or worker.
 
     Args:
-        state: as a checkpoint has it.
         model: D, to compare names and shapes with.
 
     Returns:

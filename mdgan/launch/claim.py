@@ -46,7 +46,6 @@ class Claim:
     """A run's folder, which the process with the generator holds.
 
     Attributes:
-        run: the folder.
         fence: tells whether another server has taken over since.
         goes_on: where training goes on, unless the run is new.
         takes_over: whether this server replaces one that may seem to live but does not answer.
@@ -125,7 +124,6 @@ def claim(
     """Makes the folder of a new run, or takes that of a run that goes on.
 
     Args:
-        prepared: the checked run.
         listens: address and port for workers of other machines; empty if there are none.
         socket: where workers of this machine find the server; empty if it has none.
         taking_over: whether this replaces a server that may seem to live but does not answer.
@@ -215,12 +213,7 @@ def _is_run(path: Path) -> bool:
 
 
 def about(prepared: Prepared, claimed: Claim) -> dict[str, Any]:
-    """What `run.json` says of the run from its start.
-
-    Args:
-        prepared: the checked run.
-        claimed: its folder.
-    """
+    """What `run.json` says of the run from its start."""
     return {
         "version": __version__,
         "dataset_file": _dataset_file(prepared, claimed.run),

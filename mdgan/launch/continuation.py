@@ -38,10 +38,8 @@ class Continuation:
     """Where a run goes on.
 
     Attributes:
-        run: its folder.
         manifest: of the checkpoint that it goes on from.
         notes: what the user should know of it, one line each.
-        settings: the present ones.
     """
 
     run: RunDirectory
@@ -51,9 +49,6 @@ class Continuation:
 
     def restore(self, load: Callable[[dict[str, Tensor]], object]) -> None:
         """Brings the owner of the generator to where it was when the checkpoint was made.
-
-        Args:
-            load: takes in the state.
 
         Raises:
             BadInput: the file was changed meanwhile, or the models were.
@@ -80,8 +75,6 @@ def continuation(
     """Finds the newest whole checkpoint of a run.
 
     Args:
-        run: its folder.
-        settings: the present ones.
         taking_over: whether this replaces a server that may seem to live but does not answer.
 
     Raises:

@@ -63,9 +63,6 @@ def find_server(
 
     Args:
         places: where the server may be, most likely first.
-        attempt: tries one, for so long.
-        until: how long at most.
-        timeout_seconds: the same, to be told.
         has_identity: whether this process shows a certificate.
 
     Raises:
@@ -136,8 +133,6 @@ def why_not(error: grpc.RpcError, place: str, has_identity: bool) -> TurnedAway 
     """What it means that a call to a place has failed, in one line with the way out.
 
     Args:
-        error: of the call.
-        place: that was called.
         has_identity: whether this process shows a certificate where it is not on a socket.
     """
     code, details = error.code(), one_line(error.details() or "")

@@ -31,7 +31,6 @@ def join(settings: Mapping[str, Any], launched: float, path: Path | None = None)
     """Asks the server for the settings of the run and for a rank, and takes part.
 
     Args:
-        settings: flags of this machine.
         launched: when the user started it, by the machine's monotonic clock.
         path: the run's folder, if the server runs on this machine.
 
@@ -69,11 +68,7 @@ def of_the_run(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sockets_of(path: Path) -> Sockets:
-    """Where the ranks of a run on this machine talk to each other.
-
-    Raises:
-        BadInput: it does not run, or not here.
-    """
+    """Where the ranks of a run on this machine talk to each other."""
     status = RunDirectory.open(path).read_status()
     place = Path(status.get("socket", "").removeprefix("unix:"))
     try:

@@ -32,10 +32,6 @@ def read_data(
     """Reads the data that this machine needs.
 
     Args:
-        entry: of the algorithm.
-        settings: of the run.
-        dataset: the dataset file.
-        ranks: which ranks run here.
         show_all: read what every worker holds, for `--dry-run`.
 
     Returns:

@@ -51,7 +51,6 @@ def launch(prepared: Prepared, takes_over_at: str | None = None) -> int:
     """Runs this machine's ranks to the end.
 
     Args:
-        prepared: the checked run.
         takes_over_at: the address where workers will look for a server that replaces a dead one.
 
     Returns:
@@ -84,7 +83,6 @@ def run_guarded(work: Callable[[], None], *, tells: bool = True) -> int:
     """Runs a role; turns each way in which it may end into a line and an exit status.
 
     Args:
-        work: runs the role.
         tells: whether to say that the server stopped or is gone; one rank on a machine does.
     """
     try:

@@ -34,7 +34,6 @@ def place_for_others(prepared: Prepared, takes_over_at: str | None = None) -> st
     """Where rank 0 listens for ranks of other machines; None if there are none.
 
     Args:
-        prepared: the checked run.
         takes_over_at: the address where workers will look for a server that replaces a dead one.
 
     Raises:
@@ -68,12 +67,6 @@ def open_server(
     prepared: Prepared, places: Sequence[str], admit: Admit, timeouts: Timeouts
 ) -> ServerTransport:
     """Opens the server's end.
-
-    Args:
-        prepared: the checked run.
-        places: where it listens.
-        admit: see `ServerTransport`.
-        timeouts: the time limits.
 
     Raises:
         BadInput: a place was taken meanwhile, or the list of revoked certificates is damaged.
@@ -113,11 +106,7 @@ def connector(
     """What links a host with the server at first, and again after the server was lost.
 
     Args:
-        prepared: the checked run.
-        workers: the ranks that the host carries.
         sockets: of this machine, if the server was started here, too.
-        timeouts: the time limits.
-        interrupted: set to give up.
 
     Returns:
         What `Host` calls; it raises BadInput if no server lets this host in, and Interrupted.
@@ -206,12 +195,7 @@ def _towards_servers(settings: LinkSettings) -> list[str]:
 
 
 def _own_address(prepared: Prepared, *, alone: bool) -> str:
-    """Where all processes of the run reach one of this machine.
-
-    Args:
-        prepared: the checked run.
-        alone: whether all of them are on this machine.
-    """
+    """Where all processes of the run reach one of this machine."""
     settings = prepared.link_settings
     address = LOOPBACK if alone else _towards_servers(settings)[0]
     if prepared.algorithm.opens_links(prepared.settings):

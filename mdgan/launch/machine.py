@@ -22,7 +22,6 @@ def num_threads(
     """Compute threads of a process: `--threads`, or its share of the cores.
 
     Args:
-        settings: of this machine.
         computing_at_once: processes that share the cores; 1 for the server, since the workers wait
             while it computes.
         cores_each: those that a launcher has set aside for each process.
@@ -38,9 +37,7 @@ def take_cores(settings: LaunchSettings, host_here: int, num_hosts: int) -> int 
     """Pins this process to its entry of `--cores`.
 
     Args:
-        settings: of this machine.
         host_here: which of this machine's hosts it is.
-        num_hosts: how many hosts this machine has.
 
     Returns:
         How many of these hosts have any of its cores, itself included; None if `--cores` was not
@@ -60,7 +57,6 @@ def cores_of_slots(
     """The cores of one slot of a host after another, by `--cores`; empty if slots may use all.
 
     Args:
-        settings: of this machine.
         host: its workers; its first slot has the entry of the host.
         hosts: the workers of all hosts of this machine.
     """

@@ -38,10 +38,6 @@ def settings_with_defaults(
 ) -> RunSettings:
     """The settings of a run, with the defaults of the data set and of the architecture.
 
-    Args:
-        layers: flags, then the config file.
-        dataset: the dataset file.
-
     Raises:
         BadInput: a value cannot be used, or no architecture has that name.
     """
@@ -59,10 +55,6 @@ def default_settings(layers: Sequence[Mapping[str, Any]], dataset: DatasetFile) 
     An architecture that the user names replaces all that the file's DEFAULTS say of models. If the
     DEFAULTS name it themselves, they come before the architecture's.
 
-    Args:
-        layers: as the user gave them.
-        dataset: the dataset file.
-
     Raises:
         BadInput: no architecture has that name.
     """
@@ -77,10 +69,6 @@ def default_settings(layers: Sequence[Mapping[str, Any]], dataset: DatasetFile) 
 
 def models_of(settings: RunSettings, dataset: DatasetFile) -> Models:
     """What makes the models of a run.
-
-    Args:
-        settings: of the run.
-        dataset: the dataset file.
 
     Raises:
         BadInput: no architecture has that name, or it cannot make samples of the data set's shape.

@@ -53,11 +53,6 @@ class Prepared:
     """A checked run, with what this machine has to know.
 
     Attributes:
-        settings: of the run.
-        launch: of this machine.
-        dataset: the dataset file.
-        ranks: which ranks run here.
-        holdings: of the workers here.
         task: set if another program has started this process beside others of the run.
         extractor: the network that scores use; see `extractor_identity`.
         warnings: one line each; no reason to stop.
@@ -65,11 +60,9 @@ class Prepared:
         continues: the run to go on with; None for a new one.
         resumes_or_starts: whether to go on with the run in `--out` if there is one.
         ray: the cluster on which all ranks run; None if Ray has nothing to do with it.
-        faults: the planned ones.
         beginning: what training begins with; None for weights drawn from the seed.
         sockets: those of a running server of this machine that this worker joins.
         clients: the shards of clients without a home; None if every worker has its own.
-        contents: see `read_contents`.
         credentials: what this machine shows to others, and whom it trusts; None without TLS.
     """
 
@@ -163,12 +156,9 @@ def prepare(
 
     Args:
         layers: flags, then the config file; then come the algorithm's and the dataset's defaults.
-        algorithm: overrides the layers'.
         show_all: read what every worker holds, for `--dry-run`.
         launched: when the user started it, by the machine's monotonic clock; now if not given.
-        continues: the run to go on with.
         joins_as: the rank that a running server has given to the one worker here.
-        launcher: what starts the ranks.
         resumes_or_starts: whether to go on with the run in `--out` if there is one.
 
     Raises:
@@ -289,7 +279,6 @@ def load_dataset(resolved: Resolved, continues: Path | None = None) -> DatasetFi
     """The dataset file that the settings name, with its DEFAULTS checked.
 
     Args:
-        resolved: the settings.
         continues: the run to go on with, which may have kept its dataset file.
     """
     settings = resolved.settings

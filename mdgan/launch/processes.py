@@ -33,7 +33,6 @@ from mdgan.gan.build import make_average
 from mdgan.launch import machine
 from mdgan.launch.addresses import split
 from mdgan.launch.claim import Claim, make_observer
-from mdgan.launch.lies import lying
 from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import (
@@ -73,8 +72,6 @@ def run_host(
     """Runs a host over the network.
 
     Args:
-        prepared: the checked run.
-        workers: the ranks it carries.
         sockets: of this machine, if the server was started here, too.
         process_here: which of this machine's processes it is.
         run: the run's folder, if the server was started on this machine, too.
@@ -93,7 +90,6 @@ def run_host(
     timeouts = prepared.launch.timeouts()
     interrupted = threading.Event()
     connect = connector(prepared, workers, sockets, timeouts, interrupted)
-    connect = lying(connect, prepared.faults, workers)  # as it is, without `mdgan chaos --hostile`
     teller = None
     told = task is not None and (process_here > 0 or task.prints_together)
     if not (prepared.ranks.serves or told):
@@ -121,11 +117,6 @@ def make_host(
     """Builds the workers first, so that a host that joins is ready to answer.
 
     Args:
-        prepared: the checked run.
-        workers: the ranks it carries.
-        connect: links it with the server.
-        timeouts: the time limits.
-        device: where its models live.
         run: the run's folder, if the server was started on this machine, too.
         own_process: whether no other host and no server computes in this process.
         teller: tells the user, if the server does not do so on this machine.
@@ -227,13 +218,7 @@ def on_stop_signals(*acts: Callable[[], None]) -> None:
 
 
 def run_server(prepared: Prepared, claimed: Claim, places: Sequence[str]) -> None:
-    """Runs rank 0 over the network.
-
-    Args:
-        prepared: the checked run.
-        claimed: its folder.
-        places: where it listens for hosts.
-    """
+    """Runs rank 0 over the network."""
     with scoring_process(prepared, claimed.run) as scoring:
         task = prepared.task
         cores = task.cores if task else None
@@ -247,12 +232,7 @@ def run_server(prepared: Prepared, claimed: Claim, places: Sequence[str]) -> Non
 
 
 def make_membership(prepared: Prepared, claimed: Claim) -> Membership:
-    """The server's list of hosts, with what it tells every newcomer.
-
-    Args:
-        prepared: the checked run.
-        claimed: its folder.
-    """
+    """The server's list of hosts, with what it tells every newcomer."""
     told: dict[str, Any] = {
         "generation": claimed.fence.generation,
         "run": claimed.run.path.name,

@@ -38,7 +38,6 @@ def check_required(
 
     Args:
         required: what its user insists on; None: nothing.
-        settings: of the run.
         told: whether a server has told them, and so has chosen what no number bounds.
 
     Raises:
@@ -60,7 +59,6 @@ def check_delta(
 
     Args:
         required: what the user of this machine insists on; None: nothing.
-        settings: of the run.
         num_samples: by rank.
 
     Raises:

@@ -20,9 +20,7 @@ class Resolved:
 
     Attributes:
         settings: of the run, before the defaults of the dataset file and of the architecture.
-        launch: of this machine.
         task: set if another program has started this process beside others of the run.
-        layers: where the settings come from, the strongest first.
     """
 
     settings: RunSettings
@@ -37,11 +35,6 @@ def resolve(
     launcher: Launcher | RayCluster = "processes",
 ) -> Resolved:
     """Checks what the user gave.
-
-    Args:
-        layers: flags, then the config file.
-        algorithm: overrides the layers'.
-        launcher: what starts the ranks.
 
     Raises:
         BadInput: a value, or what the launcher's environment says, cannot work.
@@ -59,11 +52,7 @@ def resolve(
 
 
 def _find_task(launcher: Launcher | RayCluster, flags: Mapping[str, Any]) -> Task | None:
-    """What the environment tells this process; torchrun counts first, for Slurm may start it.
-
-    Raises:
-        BadInput: the environment is not that of the launcher that the user named, or is wrong.
-    """
+    """What the environment tells this process; torchrun counts first, for Slurm may start it."""
     task = None
     if launcher in ("auto", "torchrun"):
         task = task_of_torchrun()

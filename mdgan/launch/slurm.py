@@ -35,7 +35,6 @@ def task_of_slurm(
     """Reads Slurm's variables; None if no `srun` has started this process beside others.
 
     Args:
-        environment: of this process.
         flags: `master_addr` and `master_port`, if the user gave them, win over what Slurm says.
         address_of: from a node's name to its address; `address_of_node` if not given.
 

@@ -29,7 +29,6 @@ class Sockets:
     """A folder with a socket for each rank, which is its user's alone.
 
     Attributes:
-        folder: it exists, with mode 0700.
         alone: whether no rank of the run is on another machine.
     """
 

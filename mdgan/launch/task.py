@@ -39,10 +39,8 @@ class Task:
     Attributes:
         launcher: what that program is called in messages.
         process: which of all processes this is, from 0.
-        num_processes: how many there are.
         processes_here: how many of them are on this machine.
         process_here: which of those this is, from 0.
-        master_addr: where process 0 is.
         master_port: its port there, or that of torchrun's store.
         store_is_up: whether torchrun serves a store on that port, which says where process 0 is.
         attempt: a number that differs between restarts of the same job.

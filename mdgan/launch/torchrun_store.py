@@ -39,10 +39,8 @@ def publish_place(master: Address, corner: str, place: str, until: Until) -> Non
     """Writes where rank 0 listens.
 
     Args:
-        master: where torchrun's store is.
         corner: the beginning of our names in it.
         place: where rank 0 listens: address and port.
-        until: how long at most.
 
     Raises:
         BadInput: the store does not answer.
@@ -101,18 +99,7 @@ def _talk(
     until: Until,
     say: Callable[[Any, threading.Event], bytes],
 ) -> bytes:
-    """Has a thread connect to the store, which torchrun has started before, and talk with it.
-
-    Args:
-        master: where it is.
-        corner: the beginning of our names in it.
-        until: how long at most.
-        say: gets the store, and an event that is set when the answer is of no use any more.
-
-    Raises:
-        BadInput: the store does not answer, or not in time.
-        Interrupted: asked to stop.
-    """
+    """Has a thread connect to the store, which torchrun has started before, and talk with it."""
     answer, reached, gave_up = Inbox[bytes | Exception](), threading.Event(), threading.Event()
     named = f"torchrun's store at {master[0]}:{master[1]}"
     silent = f"{named} does not answer; check --rdzv-endpoint"

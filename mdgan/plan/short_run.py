@@ -5,15 +5,18 @@ it takes and sends is read from its spans.
 """
 
 import contextlib
+import json
 import multiprocessing
+import os
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 import torch
@@ -24,7 +27,7 @@ from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.images import Shape
 from mdgan.data.partitioner import InMemoryPartitioner
 from mdgan.engine.settings import RunSettings
-from mdgan.errors import Interrupted
+from mdgan.errors import BadInput, Interrupted, reason_of
 from mdgan.launch.claim import claim
 from mdgan.launch.faults import SERVER, Planned
 from mdgan.launch.prepare import Prepared
@@ -34,9 +37,8 @@ from mdgan.launch.ranks import LocalRanks
 from mdgan.launch.settings import LaunchSettings
 from mdgan.launch.sockets import Sockets
 from mdgan.observe.tracer import OnPhase
-from mdgan.plan.forks import at_once
 from mdgan.plan.layout import Layout
-from mdgan.plan.phases import Charge, PhaseClock
+from mdgan.plan.phases import PhaseCharge, PhaseClock
 from mdgan.records.placements import Placed
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
 
@@ -45,17 +47,15 @@ _IDLE = ("wait", "receive", "checkpoint")
 _LEAST_SAMPLES = 64
 _NUM_CLASSES = 10
 _QUIET = {
-    "iterations": _ENDLESS,
-    "participation": 1.0,
-    "deadline": None,
-    "eval_interval": 0,
-    "sample_interval": 0,
-    "checkpoint_interval": 0,
-    "log_interval": _ENDLESS,
-    "tensorboard": False,
-    "tracker": None,
+    **{"iterations": _ENDLESS, "log_interval": _ENDLESS, "participation": 1.0, "deadline": None},
+    **dict.fromkeys(("eval_interval", "sample_interval", "checkpoint_interval"), 0),
+    **{"tensorboard": False, "tracker": None},
 }
 """Every worker takes part, and nothing is written that need not be."""
+
+
+class ForkFailed(RuntimeError):
+    """One of the forks did not come to an end; the text says why in one line."""
 
 
 class _Noise(InMemoryPartitioner):
@@ -73,18 +73,17 @@ class _Noise(InMemoryPartitioner):
         return pixels, torch.randperm(len(pixels), generator=random) % self._num_classes
 
 
-class Role(NamedTuple):
-    """What a role of a short run has told.
+class PlayedRole(NamedTuple):
+    """What the server or a host did in a short run.
 
     Attributes:
-        charges: where its time went.
-        own_bytes: memory of its process that is not shared with the one it was forked from.
-        forked_bytes: the most that one of the processes has of its own which this one has forked.
-        spans: by iteration; of its first ones at least.
+        own_bytes: memory that it shares with no other process.
+        forked_bytes: see `PhaseClock`.
+        spans: by iteration.
         placed: where clients without a home were trained; the server knows.
     """
 
-    charges: list[Charge]
+    charges: list[PhaseCharge]
     own_bytes: int
     forked_bytes: int
     spans: Mapping[int, Sequence[RecordedSpan]]
@@ -96,8 +95,8 @@ class Role(NamedTuple):
             sum(span.num_bytes for span in spans if span.name in phases)
             for spans in self.spans.values()
         )
-        found = [num_bytes for num_bytes in sums if num_bytes]
-        return median(found) if found else 0.0
+        moved = [num_bytes for num_bytes in sums if num_bytes]
+        return median(moved) if moved else 0.0
 
 
 @dataclass(frozen=True)
@@ -106,9 +105,8 @@ class _Watched(Planned):
 
     clock: PhaseClock | None = None
 
-    def on_phase(self, role: str) -> OnPhase | None:
+    def on_phase(self, _role: str) -> OnPhase | None:
         """The clock; there is one role in a process."""
-        del role
         return self.clock
 
 
@@ -120,39 +118,41 @@ def play(
     *,
     special: Collection[str] = (),
     in_turns: bool = False,
-) -> list[Role]:
+) -> list[PlayedRole]:
     """Plays with a process for the server and for each host.
 
     Args:
         dataset: its models and shape; no data are read.
-        settings: of the run.
-        layout: the hosts, and how many threads processes have.
         least: steps and seconds for which it goes on.
         special: the phases that not every step has.
         in_turns: whether each process computes alone, so that it has all cores.
 
     Returns:
-        What the server has told, and then every host.
+        What the server did, and then every host.
 
     Raises:
         ForkFailed: a process failed.
+        BadInput: one says what the user can mend.
     """
     turn = multiprocessing.get_context("fork").Semaphore() if in_turns else None
     idle = {*_IDLE, *special}
     with _prepared(dataset, settings, layout) as prepared:
-        sockets = Sockets(Path(str(prepared.launch.out)).parent, alone=True)
+        run = Path(str(prepared.launch.out))
+        sockets = Sockets(run.parent, alone=True)
         serve = partial(run_server, claimed=claim(prepared), places=[sockets.server])
-        works = [partial(_tell, prepared, PhaseClock(turn, idle, least), serve)]
-        own = replace(prepared, launch=replace(prepared.launch, threads=layout.host_threads))
+        works = [partial(_carry_out, prepared, PhaseClock(turn, idle, least), serve)]
+        host = replace(prepared, launch=replace(prepared.launch, threads=layout.host_threads))
         for carried in layout.hosts:
             be_host = partial(run_host, workers=carried, sockets=sockets, process_here=0)
-            works.append(partial(_tell, own, PhaseClock(turn, idle, None), be_host))
-        told = at_once(works)
-        recorded = RecordedRun.read(Path(str(prepared.launch.out)))
+            works.append(partial(_carry_out, host, PhaseClock(turn, idle, None), be_host))
+        results = at_once(works)
+        recorded = RecordedRun.read(run)
     names = [SERVER, *(f"host-{carried[0]}" for carried in layout.hosts)]
     server, *hosts = (
-        Role([Charge(*charge) for charge in charges], own, forked, recorded.traces[name].spans)
-        for name, (charges, own, forked) in zip(names, told, strict=True)
+        PlayedRole(
+            [PhaseCharge(*each) for each in charges], own, forked, recorded.traces[name].spans
+        )
+        for name, (charges, own, forked) in zip(names, results, strict=True)
     )
     return [server._replace(placed=recorded.of(Placed)), *hosts]
 
@@ -182,10 +182,67 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
         )
 
 
-def _tell(
+def _carry_out(
     prepared: Prepared, clock: PhaseClock, play_role: Callable[[Prepared], None]
-) -> tuple[list[Charge], int, int]:
+) -> tuple[list[PhaseCharge], int, int]:
     """Plays a role until the run is stopped; gives its charges and the memory of its processes."""
     with contextlib.suppress(Interrupted):
         play_role(replace(prepared, faults=_Watched(clock=clock)))
     return clock.charges, int(psutil.Process().memory_full_info().uss), clock.forked_bytes
+
+
+def at_once(works: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Does each in a fork of its own, all at the same time.
+
+    Args:
+        works: give what JSON can say.
+
+    Returns:
+        What each gave; lists in place of tuples.
+
+    Raises:
+        ForkFailed: one failed; the others are ended.
+        BadInput: one says that the user can mend it.
+    """
+    forking = multiprocessing.get_context("fork")
+    processes, results = [], {}
+    ends: dict[Connection, int] = {}
+    try:
+        for number, work in enumerate(works):
+            ours, theirs = forking.Pipe(duplex=False)
+            processes.append(forking.Process(target=_be_fork, args=(work, theirs), daemon=True))
+            processes[-1].start()
+            theirs.close()
+            ends[ours] = number
+        while ends:
+            for end in wait(list(ends)):
+                assert isinstance(end, Connection)
+                results[ends.pop(end)] = _result(end)
+    finally:
+        for process in processes:
+            process.kill()  # not SIGTERM: a fork may have taken over a handler of ours
+            process.join()
+    return [results[number] for number in range(len(works))]
+
+
+def _result(end: Connection) -> Any:
+    try:
+        result, reason, can_be_mended = json.loads(end.recv_bytes())
+    except EOFError as error:
+        raise ForkFailed("its process was killed, as if memory were used up") from error
+    if reason:
+        raise BadInput(reason) if can_be_mended else ForkFailed(reason)
+    return result
+
+
+def _be_fork(work: Callable[[], Any], end: Connection) -> None:
+    with Path(os.devnull).open("w") as nowhere:  # what it says as a run is not meant for the user
+        for stream in (1, 2):
+            os.dup2(nowhere.fileno(), stream)
+    try:
+        answer = [work(), "", False]
+    except BadInput as error:
+        answer = [None, str(error), True]
+    except Exception as error:  # the user's models may fail in any way
+        answer = [None, f"{type(error).__name__}: {reason_of(error)}", False]
+    end.send_bytes(json.dumps(answer).encode())

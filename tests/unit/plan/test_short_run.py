@@ -8,12 +8,19 @@ from functools import partial
 import pytest
 
 from mdgan.errors import BadInput
-from mdgan.plan.forks import ForkFailed, at_once
+from mdgan.plan.short_run import ForkFailed, at_once
+
+
+def later(seconds: float, text: str) -> str:
+    time.sleep(seconds)
+    return text
 
 
 def test_results_come_in_the_order_of_the_works() -> None:
-    works = [partial(_later, 0.2, "first"), partial(_later, 0.0, "second")]
-    assert at_once(works) == ["first", "second"]
+    assert at_once([partial(later, 0.2, "first"), partial(later, 0.0, "second")]) == [
+        "first",
+        "second",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -29,19 +36,13 @@ def test_failure_ends_the_others(request: pytest.FixtureRequest, work: object, s
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which forks take over
     request.addfinalizer(partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
     with pytest.raises(ForkFailed, match=says):
-        at_once([partial(_later, 60.0, "never"), work])  # type: ignore[list-item] # a lambda
+        at_once([partial(later, 60.0, "never"), work])  # type: ignore[list-item] # a lambda
     assert time.monotonic() - begin < 30
 
 
 def test_what_the_user_can_mend_is_told_as_it_is() -> None:
+    def refuse() -> None:
+        raise BadInput("--flag 3: too small")
+
     with pytest.raises(BadInput, match=r"^--flag 3: too small$"):
-        at_once([_refuse])
-
-
-def _refuse() -> None:
-    raise BadInput("--flag 3: too small")
-
-
-def _later(seconds: float, text: str) -> str:
-    time.sleep(seconds)
-    return text
+        at_once([refuse])
