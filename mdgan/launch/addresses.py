@@ -1,11 +1,53 @@
-"""Addresses of this machine, and those that other machines are reached by."""
+"""Where processes are reached: sockets on this machine, and addresses towards others."""
 
 import socket
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
 
 from mdgan.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Sockets:
+    """A folder with a socket for each rank of this machine, which is its user's alone.
+
+    Attributes:
+        folder: it exists, with mode 0700.
+        alone: whether no rank of the run is on another machine.
+    """
+
+    folder: Path
+    alone: bool
+
+    @property
+    def server(self) -> str:
+        """Where the server listens."""
+        return f"unix:{self.folder / 'server'}"
+
+    def host(self, number: int) -> str:
+        """Where a host hands out parcels."""
+        return f"unix:{self.folder / str(number)}"
+
+
+def make_private_folder() -> "tempfile.TemporaryDirectory[str]":
+    """A new folder for sockets, with mode 0700 and a name that cannot be foretold.
+
+    Raises:
+        BadInput: another user could put a folder of theirs in its place.
+    """
+    above = tempfile.gettempdir()
+    mode = Path(above).stat().st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        raise BadInput(
+            f"TMPDIR {above}: other users may rename what is in it; `chmod +t {above}` forbids "
+            "that, or name another folder"
+        )
+    return tempfile.TemporaryDirectory(prefix="mdgan-", ignore_cleanup_errors=True)
 
 
 def check_free(place: str, listen: str | None = None) -> str:
@@ -58,12 +100,11 @@ def split(place: str) -> tuple[str, int]:
 
 def local_addresses() -> list[str]:
     """The IP addresses of this machine."""
-    families = (socket.AF_INET, socket.AF_INET6)
     return [
         entry.address
         for entries in psutil.net_if_addrs().values()
         for entry in entries
-        if entry.family in families
+        if entry.family in (socket.AF_INET, socket.AF_INET6)
     ]
 
 

@@ -68,6 +68,11 @@ class Claim:
         """Seconds of training so far."""
         return 0.0 if self.goes_on is None else self.goes_on.manifest.seconds
 
+    @property
+    def iteration(self) -> int:
+        """The last one that is done."""
+        return 0 if self.goes_on is None else self.goes_on.manifest.iteration
+
     @contextmanager
     def noting_failure(self) -> Iterator[None]:
         """Says that a new run has failed, if the server ends before it can say so itself.
@@ -80,22 +85,16 @@ class Claim:
             with suppress(BadInput, Fenced, OSError):  # why the server ended is told already
                 self.fence.check()
                 status = self.run.read_status()
-                if status.get("state") == "starting":
-                    if self.before:
-                        self.give_back()
-                    else:
-                        self.run.write_status({**status, "state": "failed"})
+                if status.get("state") == "starting" and self.before:
+                    self.give_back()
+                elif status.get("state") == "starting":
+                    self.run.write_status({**status, "state": "failed"})
 
     def give_back(self) -> None:
         """Leaves the folder as it was before this server claimed it."""
         self.run.put_back(self.before)
         if not self.takes_over:  # hosts that have seen this server must not go back to the other
             self.fence.withdraw()
-
-    @property
-    def iteration(self) -> int:
-        """The last one that is done."""
-        return 0 if self.goes_on is None else self.goes_on.manifest.iteration
 
     def take_records(self) -> None:
         """Cuts off what training is about to repeat, once nothing can keep it from its begin.
@@ -214,9 +213,13 @@ def _is_run(path: Path) -> bool:
 
 def about(prepared: Prepared, claimed: Claim) -> dict[str, Any]:
     """What `run.json` says of the run from its start."""
+    run, dataset = claimed.run, prepared.dataset
+    file = dataset.path.resolve()
+    if dataset.kept:  # from the run's folder, so that the folder can be moved
+        file = run.dataset_file(dataset.name).relative_to(run.path)
     return {
         "version": __version__,
-        "dataset_file": _dataset_file(prepared, claimed.run),
+        "dataset_file": str(file),
         "dataset_sha256": prepared.dataset.sha256,
         "machine": gethostname(),
         "system": _system(prepared),
@@ -227,14 +230,6 @@ def about(prepared: Prepared, claimed: Claim) -> dict[str, Any]:
         "socket": claimed.socket,
         "unit": prepared.algorithm.unit,
     }
-
-
-def _dataset_file(prepared: Prepared, run: RunDirectory) -> str:
-    """Its path, from the run's folder if the run keeps it, so that the folder can be moved."""
-    dataset = prepared.dataset
-    if dataset.kept:
-        return str(run.dataset_file(dataset.name).relative_to(run.path))
-    return str(dataset.path.resolve())
 
 
 def _system(prepared: Prepared) -> dict[str, str]:

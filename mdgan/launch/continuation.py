@@ -17,19 +17,8 @@ from mdgan.storage.state_file import Damaged, read_state
 
 _SAME_SECONDS = 2.0  # the system tells when it was started by whole seconds
 _NO_MATTER = (
-    "ranks",
-    "master_addr",
-    "master_port",
-    "credentials",
-    "ca",
-    "certificate",
-    "key",
-    "revoked",
-    "relay",
-    "listen",
-    "insecure",
-    "network_interface",
-    "log_file",
+    *("ranks", "master_addr", "master_port", "network_interface", "listen", "log_file", "insecure"),
+    *("credentials", "ca", "certificate", "key", "revoked"),
 )
 
 
@@ -40,6 +29,7 @@ class Continuation:
     Attributes:
         manifest: of the checkpoint that it goes on from.
         notes: what the user should know of it, one line each.
+        settings: the present ones.
     """
 
     run: RunDirectory
@@ -49,6 +39,9 @@ class Continuation:
 
     def restore(self, load: Callable[[dict[str, Tensor]], object]) -> None:
         """Brings the owner of the generator to where it was when the checkpoint was made.
+
+        Args:
+            load: takes in the state.
 
         Raises:
             BadInput: the file was changed meanwhile, or the models were.
@@ -75,6 +68,7 @@ def continuation(
     """Finds the newest whole checkpoint of a run.
 
     Args:
+        settings: the present ones.
         taking_over: whether this replaces a server that may seem to live but does not answer.
 
     Raises:
@@ -82,8 +76,7 @@ def continuation(
     """
     if not taking_over:
         check_not_running(run)
-    checkpoints = Checkpoints(run.checkpoints, keep=1)
-    manifest, passed_over = checkpoints.newest()
+    manifest, passed_over = Checkpoints(run.checkpoints, keep=1).newest()
     if manifest is None:
         why = "; ".join(passed_over) or "none was made"
         raise BadInput(f"--resume {run.path}: has no whole checkpoint ({why}); start a new run")
@@ -133,13 +126,13 @@ def is_running(run: RunDirectory) -> bool:
     if status.get("state") not in ("starting", "running"):
         return False
     try:
-        found = psutil.Process(status.get("process", 0))
-        if found.status() == psutil.STATUS_ZOMBIE:  # dead; its parent has not noticed yet
+        process = psutil.Process(status.get("process", 0))
+        if process.status() == psutil.STATUS_ZOMBIE:  # dead; its parent has not noticed yet
             return False
         # One that began at another time has been given the number of a process that ended.
         if "process_began" in status:
-            return abs(seconds_since_boot(found) - status["process_began"]) < _SAME_SECONDS
-        return bool(found.create_time() < (run.path / "run.json").stat().st_mtime)
+            return abs(seconds_since_boot(process) - status["process_began"]) < _SAME_SECONDS
+        return bool(process.create_time() < (run.path / "run.json").stat().st_mtime)
     except (psutil.Error, ValueError, OverflowError):
         return False
 

@@ -1,36 +1,48 @@
-"""Processes that come to a run under way: a worker that joins, a standby for the server."""
+"""Processes that come to a run under way: a worker that joins, a standby for the server.
+
+What they ask of the server before this process forks its ranks they ask in a fork, as gRPC needs
+it.
+"""
 
 import contextlib
+import json
 import logging
+import multiprocessing
+import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from mdgan import __version__
+from mdgan.credentials.identity import Identity
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families import registry
-from mdgan.launch.addresses import local_addresses
-from mdgan.launch.ahead import ask_server, watch_server
-from mdgan.launch.launcher import STOPPED, launch
+from mdgan.launch.addresses import Sockets, local_addresses
+from mdgan.launch.children import STOPPED
+from mdgan.launch.launcher import launch
 from mdgan.launch.links import server_places
 from mdgan.launch.prepare import Prepared, prepare
 from mdgan.launch.processes import on_stop_signals
 from mdgan.launch.settings import LaunchSettings, read_identity, without_other_guards
-from mdgan.launch.sockets import Sockets
 from mdgan.records.run_directory import RunDirectory
+from mdgan.timeouts import Timeouts
+from mdgan.transport.until import Until
 
 _log = logging.getLogger(__name__)
 
 _RETURN_SECONDS = 2.0
+_LOOK_SECONDS = 0.1
 
 
 def join(settings: Mapping[str, Any], launched: float, path: Path | None = None) -> int:
     """Asks the server for the settings of the run and for a rank, and takes part.
 
     Args:
+        settings: flags of this machine.
         launched: when the user started it, by the machine's monotonic clock.
         path: the run's folder, if the server runs on this machine.
 
@@ -45,15 +57,16 @@ def join(settings: Mapping[str, Any], launched: float, path: Path | None = None)
     places = server_places(own) if sockets is None else [sockets.server]
     shown = " or ".join(places) if path is None else str(path)
     _log.info("asking the server at %s for a rank", shown)
-    told = ask_server(places, read_identity(own), own.timeouts(), threading.Event())
-    theirs = told["identity"].get("version")
+    answers: list[Mapping[str, Any]] = []
+    _visit(places, read_identity(own), own.timeouts(), threading.Event(), answers.append)
+    identity, rank = answers[0]["identity"], int(answers[0]["rank"])
+    theirs = identity.get("version")
     if theirs != __version__:
         raise BadInput(
             f"the server runs mdgan {theirs!s:.30}, this machine {__version__}; install the same "
             "version on every machine"
         )
-    shared = of_the_run(told["identity"])
-    prepared = prepare(settings, shared, launched=launched, joins_as=int(told["rank"]))
+    prepared = prepare(settings, of_the_run(identity), launched=launched, joins_as=rank)
     return launch(replace(prepared, sockets=sockets))
 
 
@@ -136,12 +149,12 @@ def own_addresses(settings: LaunchSettings) -> list[str]:
             f"--master-addr {settings.master_addr}: names no standby; give SERVER,STANDBY here "
             "and on every rank"
         )
-    here = local_addresses()
-    own = [address for address in addresses if address in here or address.startswith("127.")]
+    local = local_addresses()
+    own = [address for address in addresses if address in local or address.startswith("127.")]
     if not own:
         raise BadInput(
             f"--master-addr {settings.master_addr}: none is an address of this machine, which "
-            f"has {', '.join(here)}"
+            f"has {', '.join(local)}"
         )
     return own
 
@@ -150,20 +163,104 @@ def _watch_until_it_dies(prepared: Prepared, interrupted: threading.Event) -> st
     """Watches the server; returns its address when it has died, None if it has ended."""
     places, identity = server_places(prepared.launch), prepared.credentials
     timeouts, watched = prepared.launch.timeouts(), prepared.launch.addresses()[0]
+    heard: list[str] = []
 
-    def told(welcome: Mapping[str, Any]) -> None:
+    def hear(said: Any) -> None:
         nonlocal watched
-        watched = str(welcome["address"])
-        generation = welcome["generation"]
+        if isinstance(said, str):
+            heard.append(said)
+            return
+        watched, generation = str(said["address"]), said["generation"]
         _log.info("standing by for the server at %s (generation %s)", watched, generation)
 
-    while True:
-        if watch_server(places, identity, timeouts, interrupted, told) == "ended":
-            return None
-        # Perhaps only its connection broke, or it is started anew at once.
-        timeouts = replace(timeouts, connect=_RETURN_SECONDS)
-        with contextlib.suppress(BadInput):
-            if watch_server(places, identity, timeouts, interrupted, told) == "ended":
-                return None
-            continue
-        return watched
+    _visit(places, identity, timeouts, interrupted, hear, stays=True)
+    # Perhaps only its connection broke, or it is started anew at once.
+    again = replace(timeouts, connect=_RETURN_SECONDS)
+    while heard[-1] != "ended":
+        try:
+            _visit(places, identity, again, interrupted, hear, stays=True)
+        except BadInput:
+            return watched
+    return None
+
+
+def _visit(
+    places: Sequence[str],
+    identity: Identity | None,
+    timeouts: Timeouts,
+    interrupted: threading.Event,
+    hear: Callable[[Any], None],
+    *,
+    stays: bool = False,
+) -> None:
+    """Asks a server in a fork that does not outlive this, and hears what it answers.
+
+    Args:
+        places: where the server may be.
+        hear: gets the server's answer; of a visitor that stays, then also `ended` if the server has
+            said goodbye, another text if its connection broke or it fell silent.
+
+    Raises:
+        BadInput: the server refused, or there is none.
+        Interrupted: asked to stop.
+    """
+    forking = multiprocessing.get_context("fork")
+    ours, theirs = forking.Pipe()
+    arguments = (theirs, ours, places, identity, timeouts, stays)
+    child = forking.Process(target=_be_visitor, args=arguments, daemon=True)
+    child.start()
+    theirs.close()
+    try:
+        while True:
+            if interrupted.is_set():
+                raise Interrupted
+            if not ours.poll(_LOOK_SECONDS):
+                continue
+            kind, said = json.loads(ours.recv_bytes())
+            if kind == "end":
+                return
+            if kind == "refused":
+                raise BadInput(said)
+            hear(said)
+    except EOFError as error:
+        raise BadInput("the process that asks the server was killed; start again") from error
+    finally:
+        child.kill()
+        child.join()
+        ours.close()
+
+
+def _be_visitor(
+    end: Connection,
+    parents: Connection,
+    places: Sequence[str],
+    identity: Identity | None,
+    timeouts: Timeouts,
+    stays: bool,
+) -> None:
+    from mdgan.launch.find import find_server
+    from mdgan.transport.visit import ask, watch
+
+    def tell(kind: str, said: Any) -> None:
+        end.send_bytes(json.dumps([kind, said]).encode())
+
+    def attempt(place: str, until: Until) -> Any:
+        if stays:
+            return watch(place, identity, timeouts, until, lambda said: tell("said", said))
+        return ask(place, identity, timeouts, until)
+
+    parents.close()
+    threading.Thread(target=_end_with, args=(end,), daemon=True).start()
+    limit, has_identity = timeouts.connect, identity is not None
+    try:
+        tell("said", find_server(places, attempt, Until(limit), limit, has_identity=has_identity))
+        tell("end", None)
+    except BadInput as error:
+        tell("refused", str(error))
+
+
+def _end_with(end: Connection) -> None:
+    """Ends this fork when the process that made it is gone."""
+    with contextlib.suppress(EOFError, OSError):
+        end.recv_bytes()
+    os._exit(1)

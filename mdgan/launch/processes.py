@@ -31,7 +31,8 @@ from mdgan.errors import BadInput, Interrupted
 from mdgan.families.contract import HostNeeds
 from mdgan.gan.build import make_average
 from mdgan.launch import machine
-from mdgan.launch.addresses import split
+from mdgan.launch.addresses import Sockets, split
+from mdgan.launch.children import TOGETHER_SECONDS
 from mdgan.launch.claim import Claim, make_observer
 from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared
@@ -48,7 +49,6 @@ from mdgan.launch.privacy import (
 from mdgan.launch.ranks import most_ranks
 from mdgan.launch.requirements import least_parties
 from mdgan.launch.scorer_process import scoring_process
-from mdgan.launch.sockets import Sockets
 from mdgan.metrics.chosen import own_file
 from mdgan.observe.profiler import Profiler
 from mdgan.observe.tracer import Tracer, traced_every
@@ -58,8 +58,7 @@ from mdgan.transport.host_end import HostTransport
 from mdgan.transport.memory import MemoryNetwork
 from mdgan.transport.server_end import ServerTransport
 
-TOGETHER_SECONDS = 0.2
-"""Signals within so short a time count once."""
+_log = logging.getLogger(__name__)
 
 
 def run_host(
@@ -91,8 +90,8 @@ def run_host(
     interrupted = threading.Event()
     connect = connector(prepared, workers, sockets, timeouts, interrupted)
     teller = None
-    told = task is not None and (process_here > 0 or task.prints_together)
-    if not (prepared.ranks.serves or told):
+    others_tell = task is not None and (process_here > 0 or task.prints_together)
+    if not (prepared.ranks.serves or others_tell):
         samples = {worker: len(prepared.holdings[worker][1]) for worker in workers}
         first = process_here == 0
         teller = Teller(samples, prepared.settings.iterations, shows_progress=first)
@@ -140,7 +139,7 @@ def make_host(
         cores=machine.cores_of_slots(prepared.launch, workers, prepared.ranks.hosts),
         budgets=budgets,
         account=open_account(settings, shards, prepared.contents),
-        keys=host_keys(prepared, workers),
+        keys=HostKeys(workers, prepared.credentials),
         least_parties=least_parties(prepared.launch.require),
     )
     return Host(
@@ -165,11 +164,6 @@ def _recorded_windows(prepared: Prepared) -> int:
     if prepared.algorithm.unit != "iteration":
         return 1
     return traced_every(prepared.settings.iterations, prepared.settings.num_workers)
-
-
-def host_keys(prepared: Prepared, workers: Sequence[int]) -> HostKeys:
-    """The keys of a host here for other hosts."""
-    return HostKeys(workers, prepared.credentials)
 
 
 def _describer(
@@ -319,9 +313,6 @@ def serve(
         server.go_on(goes_on.manifest, goes_on.changed, replaces_another=replaces)
     with contextlib.nullcontext() if fetcher is None else contextlib.closing(fetcher):
         server.run()
-
-
-_log = logging.getLogger(__name__)
 
 
 def run_everything(prepared: Prepared, claimed: Claim) -> None:

@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any
 
 from mdgan.errors import BadInput
-from mdgan.launch.launcher import STOPPED
+from mdgan.launch.children import STOPPED
 from mdgan.launch.minder import Minder, News
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.ranks import local_ranks

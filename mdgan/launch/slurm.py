@@ -5,6 +5,7 @@ latter, too, and `srun` may use a part of the job's nodes. A step of one task is
 spread: there mdgan starts its processes by itself, as without Slurm.
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -14,11 +15,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mdgan.errors import BadInput
-from mdgan.launch.task import Task
+from mdgan.launch.task import LaunchedTask
 
-_TASKS, _PROCESS, _LOCAL, _NODE = (
-    *("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"),
-)
+_TASKS, _PROCESS = "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"
+_LOCAL, _NODE = "SLURM_LOCALID", "SLURM_NODEID"
 _NODES, _EACH, _JOB = "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID"
 NEEDED = (_TASKS, _PROCESS, _LOCAL, _NODE, _NODES, _EACH, _JOB)
 
@@ -31,7 +31,7 @@ def task_of_slurm(
     environment: Mapping[str, str] = os.environ,
     flags: Mapping[str, Any] | None = None,
     address_of: Callable[[str], str] | None = None,
-) -> Task | None:
+) -> LaunchedTask | None:
     """Reads Slurm's variables; None if no `srun` has started this process beside others.
 
     Args:
@@ -43,11 +43,10 @@ def task_of_slurm(
     """
     if _PROCESS not in environment or environment.get(_TASKS, "1") == "1":
         return None
-    missing = [name for name in NEEDED if name not in environment]
-    if missing:
+    if missing := ", ".join(name for name in NEEDED if name not in environment):
         raise BadInput(
-            f"{_PROCESS} is set, as srun does, but {', '.join(missing)} is not; start mdgan by "
-            "srun, or give --launcher processes"
+            f"{_PROCESS} is set, as srun does, but {missing} is not; start mdgan by srun, or give "
+            "--launcher processes"
         )
     num_tasks = _whole(environment, _TASKS, 1, _MOST_TASKS)
     process = _whole(environment, _PROCESS, 0, num_tasks - 1)
@@ -57,25 +56,25 @@ def task_of_slurm(
             f"{_EACH} {environment[_EACH]!r:.99}: makes {sum(each)} tasks, not the {num_tasks} of "
             f"{_TASKS}"
         )
-    node = _whole(environment, _NODE, 0, len(each) - 1)
-    process_here = _whole(environment, _LOCAL, 0, each[node] - 1)
+    tasks_here = each[_whole(environment, _NODE, 0, len(each) - 1)]
+    process_here = _whole(environment, _LOCAL, 0, tasks_here - 1)
     given = flags or {}
-    first = first_node(environment[_NODES])
+    first, own = first_node(environment[_NODES]), environment.get("SLURMD_NODENAME")
     master_addr = given.get("master_addr")
     if master_addr is None:
-        _check_first(environment, process, first)
+        if process == 0 and own not in (None, first):
+            raise BadInput(
+                f"{_PROCESS} 0 runs on {own:.99}, not on {first}, the first of {_NODES}: leave "
+                "--distribution arbitrary out, or give --master-addr with the address of that node"
+            )
         master_addr = (address_of or address_of_node)(first)
     port = given.get("master_port")
-    return Task(
-        "Slurm",
-        process,
-        num_tasks,
-        each[node],
-        process_here,
-        master_addr,
-        _port_of(_whole(environment, _JOB, 0, 1 << 62)) if port is None else port,
+    if port is None:  # two jobs on one node rarely share it; every task comes to the same
+        port = _LOWEST_PORT + _whole(environment, _JOB, 0, 1 << 62) % _NUM_PORTS
+    return LaunchedTask(
+        *("Slurm", process, num_tasks, tasks_here, process_here, master_addr, port),
         attempt=environment.get("SLURM_RESTART_COUNT", "0"),
-        cores=_cores(environment, each[node]),
+        cores=_cores(environment, tasks_here),
         prints_together=True,
     )
 
@@ -120,34 +119,20 @@ def address_of_node(name: str) -> str:
         return name
     except (OSError, UnicodeError):
         pass
-    scontrol = shutil.which("scontrol")
-    if scontrol is not None:
-        try:
+    shown = ""
+    if (scontrol := shutil.which("scontrol")) is not None:
+        command = [scontrol, "--oneliner", "show", "node", name]
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             shown = subprocess.run(
-                [scontrol, "--oneliner", "show", "node", name],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_SCONTROL_SECONDS,
+                command, capture_output=True, text=True, check=False, timeout=_SCONTROL_SECONDS
             ).stdout
-        except (OSError, subprocess.TimeoutExpired):
-            shown = ""
-        match = re.search(r"\bNodeAddr=(\S+)", shown)
-        if match and match[1] != name:
-            return match[1]
+    match = re.search(r"\bNodeAddr=(\S+)", shown)
+    if match and match[1] != name:
+        return match[1]
     raise BadInput(
         f"{_NODES}: its first node {name} has no address here; give --master-addr with the address "
         "of the first task's node"
     )
-
-
-def _check_first(environment: Mapping[str, str], process: int, first: str) -> None:
-    own = environment.get("SLURMD_NODENAME", first)
-    if process == 0 and own != first:
-        raise BadInput(
-            f"{_PROCESS} 0 runs on {own:.99}, not on {first}, the first of {_NODES}: leave "
-            "--distribution arbitrary out, or give --master-addr with the address of that node"
-        )
 
 
 def _cores(environment: Mapping[str, str], tasks_here: int) -> int | None:
@@ -157,11 +142,6 @@ def _cores(environment: Mapping[str, str], tasks_here: int) -> int | None:
     if "SLURM_CPUS_ON_NODE" in environment:
         return max(1, _whole(environment, "SLURM_CPUS_ON_NODE", 1, _MOST_TASKS) // tasks_here)
     return None
-
-
-def _port_of(job: int) -> int:
-    """A port of rank 0 that two jobs on one node rarely share; every task comes to the same."""
-    return _LOWEST_PORT + job % _NUM_PORTS
 
 
 def _whole(environment: Mapping[str, str], name: str, least: int, most: int) -> int:

@@ -28,6 +28,7 @@ from mdgan.data.images import Shape
 from mdgan.data.partitioner import InMemoryPartitioner
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput, Interrupted, reason_of
+from mdgan.launch.addresses import Sockets
 from mdgan.launch.claim import claim
 from mdgan.launch.faults import SERVER, Planned
 from mdgan.launch.prepare import Prepared
@@ -35,7 +36,6 @@ from mdgan.launch.privacy import rehearsed
 from mdgan.launch.processes import run_host, run_server
 from mdgan.launch.ranks import LocalRanks
 from mdgan.launch.settings import LaunchSettings
-from mdgan.launch.sockets import Sockets
 from mdgan.observe.tracer import OnPhase
 from mdgan.plan.layout import Layout
 from mdgan.plan.phases import PhaseCharge, PhaseClock

@@ -219,7 +219,7 @@ def through(
     server = start([*TRAIN, *CREDENTIALS, *listen], folder)
     wait_until((folder / "run" / "run.json").exists, "the server is there")
     middle = Middle(int(read_status(folder / "run")["listens"].rpartition(":")[2]), change, answer)
-    where = ["--relay", "always", "--master-port", str(middle.port)]
+    where = ["--master-port", str(middle.port)]
     hosts = [
         start([*TRAIN, *CREDENTIALS, *where, "--ranks", rank, "--out", "run"], folder)
         for rank in "12"

@@ -16,11 +16,10 @@ from mdgan.engine.hello import make_hello
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.launch import links
-from mdgan.launch.addresses import local_addresses, split
+from mdgan.launch.addresses import Sockets, local_addresses, split
 from mdgan.launch.links import connector, open_server, place_for_others
 from mdgan.launch.prepare import Prepared, prepare
-from mdgan.launch.sockets import Sockets
-from mdgan.launch.task import Task
+from mdgan.launch.task import LaunchedTask
 from mdgan.launch.torchrun_store import publish_place
 from mdgan.messages import Message
 from mdgan.timeouts import Timeouts
@@ -205,23 +204,12 @@ def test_nothing_that_others_can_reach_is_opened_without_credentials() -> None:
 
 
 def test_hosts_listen_where_they_are_told_to(linked: Linked, shared: str) -> None:
-    made = prepared(credentials=shared, network_interface="lo", relay="never")
+    made = prepared(credentials=shared, network_interface="lo")
     server = linked.serve(made, "127.0.0.1:0")
     linked.join(made, 2)
     event = server.receive(10)
     assert isinstance(event, Joined)
     assert event.hello["listens"].startswith("127.0.0.1:")
-
-
-def test_a_host_may_be_told_to_leave_its_parcels_with_the_server(
-    linked: Linked, shared: str
-) -> None:
-    made = prepared(credentials=shared, relay="always")
-    server = linked.serve(made, "127.0.0.1:0")
-    linked.join(made, 2)
-    event = server.receive(10)
-    assert isinstance(event, Joined)
-    assert event.hello["listens"] == RELAY
 
 
 def cred(authority: Path, name: str, **settings: Any) -> Prepared:
@@ -341,7 +329,7 @@ def agent() -> TCPStore:
 
 
 def under_torchrun(port: int, *, store_is_up: bool = True, attempt: str = "0") -> Prepared:
-    task = Task("torchrun", 0, 3, 3, 0, "127.0.0.1", port, store_is_up, attempt)
+    task = LaunchedTask("torchrun", 0, 3, 3, 0, "127.0.0.1", port, store_is_up, attempt)
     return replace(prepared(), task=task)
 
 

@@ -8,8 +8,7 @@ from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.launch.ranks import LocalRanks, local_ranks, parse_ranks
 from mdgan.launch.settings import LaunchSettings
-from mdgan.launch.task import Task
-from mdgan.launch.torchrun import task_of_torchrun
+from mdgan.launch.task import LaunchedTask, task_of_torchrun
 
 quick = settings(deadline=None, max_examples=80)
 TORCHRUN = {
@@ -158,7 +157,7 @@ def test_without_torchrun_there_is_nothing_to_read() -> None:
 
 
 def test_the_variables_of_torchrun_are_read() -> None:
-    assert task_of_torchrun(TORCHRUN) == Task(
+    assert task_of_torchrun(TORCHRUN) == LaunchedTask(
         "torchrun",
         process=2,
         num_processes=4,
@@ -211,7 +210,7 @@ def test_a_process_outside_torchruns_own_world_is_refused(name: str, value: str)
         task_of_torchrun({**TORCHRUN, name: value})
 
 
-def torchrun(process: int, num_processes: int = 4) -> Task:
+def torchrun(process: int, num_processes: int = 4) -> LaunchedTask:
     found = task_of_torchrun({**TORCHRUN, "RANK": str(process), "WORLD_SIZE": str(num_processes)})
     assert found is not None
     return found

@@ -20,7 +20,7 @@ from mdgan.launch.slurm import (
     task_of_slurm,
     tasks_per_node,
 )
-from mdgan.launch.task import Task
+from mdgan.launch.task import LaunchedTask
 
 quick = settings(deadline=None, max_examples=150)
 
@@ -38,7 +38,7 @@ SLURM = {
 }
 
 
-def read(environment: dict[str, str], **flags: object) -> Task | None:
+def read(environment: dict[str, str], **flags: object) -> LaunchedTask | None:
     return task_of_slurm(environment, flags, address_of=lambda name: name)
 
 
@@ -52,7 +52,7 @@ def refusal(environment: dict[str, str]) -> str:
 
 
 def test_a_task_of_slurm_is_told_what_a_process_of_torchrun_is() -> None:
-    assert read(SLURM) == Task(
+    assert read(SLURM) == LaunchedTask(
         "Slurm",
         process=3,
         num_processes=4,
