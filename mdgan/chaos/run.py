@@ -42,9 +42,6 @@ def run_chaos(
 
     Returns:
         The exit status: 0 if training survived, else 1.
-
-    Raises:
-        BadInput: these faults cannot happen in this run.
     """
     ranks, setting = _setting(settings, kinds)
     seed = secrets.randbelow(10**6) if seed is None else seed

@@ -80,9 +80,6 @@ def draw_schedule(
     Returns:
         The events by iteration, no two in the same. None is in the first or the last iterations, so
         that the consequences of every fault can be seen.
-
-    Raises:
-        BadInput: there are fewer iterations than faults.
     """
     first, last = (round(part * setting.iterations) for part in (_FIRST_PART, _LAST_PART))
     room = range(max(2, first), last)

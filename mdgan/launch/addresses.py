@@ -35,11 +35,7 @@ class Sockets:
 
 
 def make_private_folder() -> "tempfile.TemporaryDirectory[str]":
-    """A new folder for sockets, with mode 0700 and a name that cannot be foretold.
-
-    Raises:
-        BadInput: another user could put a folder of theirs in its place.
-    """
+    """A new folder for sockets, with mode 0700 and a name that cannot be foretold."""
     above = tempfile.gettempdir()
     mode = Path(above).stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
@@ -59,9 +55,6 @@ def check_free(place: str, listen: str | None = None) -> str:
 
     Returns:
         The place, with a port that is free.
-
-    Raises:
-        BadInput: the address is not this machine's, or the port is taken.
     """
     host, port = split(place)
     by_address, by_port = f"--master-addr {host}", f"--master-port {port}"
@@ -109,11 +102,7 @@ def local_addresses() -> list[str]:
 
 
 def check_interface(name: str) -> None:
-    """Checks that a network interface exists.
-
-    Raises:
-        BadInput: it does not; names those that do.
-    """
+    """Checks that a network interface exists."""
     known = [interface for _, interface in socket.if_nameindex()]
     if name not in known:
         raise BadInput(
@@ -122,11 +111,7 @@ def check_interface(name: str) -> None:
 
 
 def address_of_interface(name: str, like: str) -> str:
-    """The address of a network interface, of the family of another address.
-
-    Raises:
-        BadInput: it has none.
-    """
+    """The address of a network interface, of the family of another address."""
     family = socket.AF_INET6 if ":" in like else socket.AF_INET
     for entry in psutil.net_if_addrs().get(name, []):
         if entry.family == family:
@@ -135,11 +120,7 @@ def address_of_interface(name: str, like: str) -> str:
 
 
 def address_towards(host: str, port: int) -> str:
-    """The local address from which a remote one is reached; nothing is sent.
-
-    Raises:
-        BadInput: the host is unknown or there is no route to it.
-    """
+    """The local address from which a remote one is reached; nothing is sent."""
     family, _, _, _, address = _resolve(host, port, f"--master-addr {host}")
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:

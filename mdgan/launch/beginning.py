@@ -44,9 +44,6 @@ def read_beginning(given: str, models: Models) -> Beginning:
     Args:
         given: the folder of a run, or a safetensors file with a generator.
         models: of the run that is to begin.
-
-    Raises:
-        BadInput: it cannot be read, or the generator does not fit.
     """
     path, model = path_of(given), models.generator()
     is_run = path.is_dir()

@@ -97,11 +97,7 @@ class Claim:
             self.fence.withdraw()
 
     def take_records(self) -> None:
-        """Cuts off what training is about to repeat, once nothing can keep it from its begin.
-
-        Raises:
-            BadInput: the folder cannot be written.
-        """
+        """Cuts off what training is about to repeat, once nothing can keep it from its begin."""
         try:
             self.run.cut_after(self.iteration)
             self.run.sweep()
@@ -126,9 +122,6 @@ def claim(
         listens: address and port for workers of other machines; empty if there are none.
         socket: where workers of this machine find the server; empty if it has none.
         taking_over: whether this replaces a server that may seem to live but does not answer.
-
-    Raises:
-        BadInput: the folder cannot be used.
     """
     run, goes_on, is_new = _find_run(prepared, taking_over=taking_over)
     place = f"--out {run.path}" if goes_on is None else f"--resume {run.path}"
@@ -189,9 +182,6 @@ def resumed_or_started(prepared: Prepared) -> Prepared | None:
 
     Returns:
         It as it goes on from a checkpoint, or unchanged as it starts; None if it is finished.
-
-    Raises:
-        BadInput: the run's status is damaged.
     """
     path = Path(prepared.launch.out or "")
     if not _is_run(path):

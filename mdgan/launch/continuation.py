@@ -42,9 +42,6 @@ class Continuation:
 
         Args:
             load: takes in the state.
-
-        Raises:
-            BadInput: the file was changed meanwhile, or the models were.
         """
         folder = self.run.checkpoints / f"{self.manifest.iteration:07d}"
         try:
@@ -70,9 +67,6 @@ def continuation(
     Args:
         settings: the present ones.
         taking_over: whether this replaces a server that may seem to live but does not answer.
-
-    Raises:
-        BadInput: the run is still going, has no whole checkpoint, or has done all iterations.
     """
     if not taking_over:
         check_not_running(run)
@@ -102,11 +96,7 @@ def continuation(
 
 
 def check_not_running(run: RunDirectory) -> None:
-    """Checks that no process on this machine works on a run.
-
-    Raises:
-        BadInput: one does.
-    """
+    """Checks that no process on this machine works on a run."""
     if is_running(run):
         process = run.read_status()["process"]
         raise BadInput(
@@ -115,11 +105,7 @@ def check_not_running(run: RunDirectory) -> None:
 
 
 def is_running(run: RunDirectory) -> bool:
-    """Whether the process that wrote a run's status still works on it, on this machine.
-
-    Raises:
-        BadInput: the status is damaged.
-    """
+    """Whether the process that wrote a run's status still works on it, on this machine."""
     status = run.read_status()
     if status.get("machine") != socket.gethostname():
         return False

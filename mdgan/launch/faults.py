@@ -104,11 +104,7 @@ class Planned:
 
 
 def read_planned(environment: Mapping[str, str] = os.environ) -> Planned:
-    """Reads both variables.
-
-    Raises:
-        BadInput: a fault is malformed.
-    """
+    """Reads both variables."""
     folder = environment.get(FOLDER)
     faults = tuple(map(_parse, filter(None, environment.get(FAULTS, "").split(";"))))
     return Planned(faults, FaultFolder(Path(folder)) if folder else None)

@@ -4,16 +4,11 @@ What they ask of the server before this process forks its ranks they ask in a fo
 it.
 """
 
-import contextlib
-import json
 import logging
-import multiprocessing
-import os
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +18,7 @@ from mdgan.errors import BadInput, Interrupted
 from mdgan.families import registry
 from mdgan.launch.addresses import Sockets, local_addresses
 from mdgan.launch.children import STOPPED
+from mdgan.launch.forks import ForkFailed, ForkParent, in_forks
 from mdgan.launch.launcher import launch
 from mdgan.launch.links import server_places
 from mdgan.launch.prepare import Prepared, prepare
@@ -35,7 +31,6 @@ from mdgan.transport.until import Until
 _log = logging.getLogger(__name__)
 
 _RETURN_SECONDS = 2.0
-_LOOK_SECONDS = 0.1
 
 
 def join(settings: Mapping[str, Any], launched: float, path: Path | None = None) -> int:
@@ -48,9 +43,6 @@ def join(settings: Mapping[str, Any], launched: float, path: Path | None = None)
 
     Returns:
         The exit status, as `launch`.
-
-    Raises:
-        BadInput: there is no server, it refused, or this machine cannot take part.
     """
     own = LaunchSettings.read(settings)
     sockets = None if path is None else _sockets_of(path)
@@ -107,9 +99,6 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
 
     Returns:
         The exit status: 0 if the server ended by itself, else as `launch`.
-
-    Raises:
-        BadInput: this machine cannot take over: no address of its own, no run, no server.
     """
     config = RunDirectory.open(path).read_config()
     has_hosts = registry.chosen_algorithm([config]).has_hosts
@@ -138,11 +127,7 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
 
 
 def own_addresses(settings: LaunchSettings) -> list[str]:
-    """The addresses of this machine among those where workers look for a server.
-
-    Raises:
-        BadInput: there is none, or the flags name no standby.
-    """
+    """The addresses of this machine among those where workers look for a server."""
     addresses = settings.addresses()
     if len(addresses) < 2:
         raise BadInput(
@@ -193,74 +178,27 @@ def _visit(
     *,
     stays: bool = False,
 ) -> None:
-    """Asks a server in a fork that does not outlive this, and hears what it answers.
+    """Asks a server, which may be at any of some places, and hears what it answers.
 
     Args:
-        places: where the server may be.
         hear: gets the server's answer; of a visitor that stays, then also `ended` if the server has
             said goodbye, another text if its connection broke or it fell silent.
-
-    Raises:
-        BadInput: the server refused, or there is none.
-        Interrupted: asked to stop.
     """
-    forking = multiprocessing.get_context("fork")
-    ours, theirs = forking.Pipe()
-    arguments = (theirs, ours, places, identity, timeouts, stays)
-    child = forking.Process(target=_be_visitor, args=arguments, daemon=True)
-    child.start()
-    theirs.close()
+
+    def visit(parent: ForkParent) -> None:
+        from mdgan.launch.find import find_server
+        from mdgan.transport.visit import ask, watch
+
+        def attempt(place: str, until: Until) -> Any:
+            if stays:
+                return watch(place, identity, timeouts, until, parent.tell)
+            return ask(place, identity, timeouts, until)
+
+        parent.end_with_it()
+        limit, has_identity = timeouts.connect, identity is not None
+        parent.tell(find_server(places, attempt, Until(limit), limit, has_identity=has_identity))
+
     try:
-        while True:
-            if interrupted.is_set():
-                raise Interrupted
-            if not ours.poll(_LOOK_SECONDS):
-                continue
-            kind, said = json.loads(ours.recv_bytes())
-            if kind == "end":
-                return
-            if kind == "refused":
-                raise BadInput(said)
-            hear(said)
-    except EOFError as error:
-        raise BadInput("the process that asks the server was killed; start again") from error
-    finally:
-        child.kill()
-        child.join()
-        ours.close()
-
-
-def _be_visitor(
-    end: Connection,
-    parents: Connection,
-    places: Sequence[str],
-    identity: Identity | None,
-    timeouts: Timeouts,
-    stays: bool,
-) -> None:
-    from mdgan.launch.find import find_server
-    from mdgan.transport.visit import ask, watch
-
-    def tell(kind: str, said: Any) -> None:
-        end.send_bytes(json.dumps([kind, said]).encode())
-
-    def attempt(place: str, until: Until) -> Any:
-        if stays:
-            return watch(place, identity, timeouts, until, lambda said: tell("said", said))
-        return ask(place, identity, timeouts, until)
-
-    parents.close()
-    threading.Thread(target=_end_with, args=(end,), daemon=True).start()
-    limit, has_identity = timeouts.connect, identity is not None
-    try:
-        tell("said", find_server(places, attempt, Until(limit), limit, has_identity=has_identity))
-        tell("end", None)
-    except BadInput as error:
-        tell("refused", str(error))
-
-
-def _end_with(end: Connection) -> None:
-    """Ends this fork when the process that made it is gone."""
-    with contextlib.suppress(EOFError, OSError):
-        end.recv_bytes()
-    os._exit(1)
+        in_forks([visit], lambda _, said: hear(said), interrupted)
+    except ForkFailed as error:
+        raise BadInput(f"the process that asks the server failed ({error}); start again") from error

@@ -28,9 +28,6 @@ def launch(prepared: Prepared, takes_over_at: str | None = None) -> int:
 
     Returns:
         The exit status: 0 done, 1 failed, 2 bad input, 128 + n ended by signal n.
-
-    Raises:
-        BadInput: an address, port or output folder cannot be used; nothing was started.
     """
     check_open_files()
     if prepared.resumes_or_starts:

@@ -34,9 +34,6 @@ def place_for_others(prepared: Prepared, takes_over_at: str | None = None) -> st
 
     Args:
         takes_over_at: the address where workers will look for a server that replaces a dead one.
-
-    Raises:
-        BadInput: it cannot listen there, or others could reach it and nothing guards it.
     """
     settings, task = prepared.link_settings, prepared.task
     named = settings.listen, settings.master_port, settings.master_addr
@@ -65,11 +62,7 @@ def server_places(settings: LinkSettings) -> list[str]:
 def open_server(
     prepared: Prepared, places: Sequence[str], admit: Admit, timeouts: Timeouts
 ) -> ServerTransport:
-    """Opens the server's end.
-
-    Raises:
-        BadInput: a place was taken meanwhile, or the list of revoked certificates is damaged.
-    """
+    """Opens the server's end."""
     from mdgan.transport.grpc_server import GrpcServerTransport
     from mdgan.transport.streams import CannotListen
 
@@ -108,9 +101,6 @@ def connector(
 
     Returns:
         What `Host` calls; it raises BadInput if no server lets this host in, and Interrupted.
-
-    Raises:
-        BadInput: an address is unknown, or others could reach this host and nothing guards it.
     """
     settings, task = prepared.link_settings, prepared.task
     known = server_places(settings)

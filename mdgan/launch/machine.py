@@ -65,11 +65,7 @@ def cores_of_slots(
 
 
 def check_open_files() -> None:
-    """Checks that this process, and those that it starts, may open as many files as they need.
-
-    Raises:
-        BadInput: they may not; gRPC would abort them.
-    """
+    """Checks that this process, and those that it starts, may open as many files as they need."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if 0 <= allowed < _LEAST_FILES:
         raise BadInput(
@@ -78,11 +74,7 @@ def check_open_files() -> None:
 
 
 def resolve_device(name: str, process_here: int) -> torch.device:
-    """The device of one of this machine's processes; GPUs are given out in turn.
-
-    Raises:
-        BadInput: this machine has none of that kind.
-    """
+    """The device of one of this machine's processes; GPUs are given out in turn."""
     # Counting GPUs must not initialise CUDA: the launcher forks afterwards.
     num_gpus = torch.cuda.device_count()
     has_mps = torch.backends.mps.is_available()

@@ -159,9 +159,6 @@ def prepare(
         launched: when the user started it, by the machine's monotonic clock; now if not given.
         joins_as: the rank that a running server has given to the one worker here.
         resumes_or_starts: whether to go on with the run in `--out` if there is one.
-
-    Raises:
-        BadInput: anything cannot work; nothing has been started or written.
     """
     faults = read_planned()
     torch.set_num_threads(1)  # the launcher forks: it must not have a pool of threads

@@ -89,9 +89,6 @@ def read_contents(
     Args:
         shards: by rank.
         roaming: clients without a home, if the server is here; rank 0 has what all of them hold.
-
-    Raises:
-        BadInput: a sample cannot be read.
     """
     if not isinstance(settings, PrivacySettings) or not settings.keeps_ledger:
         return {}
@@ -107,9 +104,6 @@ def open_account(
 
     Args:
         shards: of a host, by rank.
-
-    Raises:
-        BadInput: a sample cannot be read.
     """
     if not isinstance(settings, PrivacySettings) or not settings.hides_clients:
         return None
@@ -131,9 +125,6 @@ def open_budgets(
 
     Args:
         shards: by rank.
-
-    Raises:
-        BadInput: one is too small for a step, or its ledger cannot be had.
     """
     if not isinstance(settings, PrivacySettings) or not settings.hides_samples:
         return {}
@@ -155,9 +146,6 @@ def check_covered(path: Path, settings: RunSettings, before: Mapping[str, Any]) 
 
     Args:
         before: those of its checkpoint, as JSON values.
-
-    Raises:
-        BadInput: epsilon would speak of the steps from here on, and not of those before.
     """
     if not isinstance(settings, PrivacySettings) or not settings.keeps_ledger:
         return
@@ -185,9 +173,6 @@ def check_budgets(
 
     Returns:
         Warnings, one line each.
-
-    Raises:
-        BadInput: they may not, or Opacus is not there.
     """
     if not isinstance(settings, PrivacySettings) or not settings.has_dp:
         return []

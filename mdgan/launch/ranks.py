@@ -42,9 +42,6 @@ def parse_ranks(text: str, world_size: int) -> list[int]:
 
     Returns:
         The ranks in increasing order.
-
-    Raises:
-        BadInput: not of that form, a rank twice, or one outside the world.
     """
     ranks: list[int] = []
     for part in text.split(","):
@@ -72,11 +69,7 @@ def parse_ranks(text: str, world_size: int) -> list[int]:
 
 
 def local_ranks(run: RunSettings, launch: LaunchSettings, task: LaunchedTask | None) -> LocalRanks:
-    """Decides which ranks run on this machine, or in this one of a launcher's processes.
-
-    Raises:
-        BadInput: `--ranks` is wrong, or contradicts the launcher.
-    """
+    """Decides which ranks run on this machine, or in this one of a launcher's processes."""
     most_ranks(run, launch)
     if run.num_roaming is not None and launch.workers_per_host not in (None, 1):
         raise BadInput(
@@ -103,11 +96,7 @@ def local_ranks(run: RunSettings, launch: LaunchSettings, task: LaunchedTask | N
 
 
 def most_ranks(run: RunSettings, launch: LaunchSettings) -> int:
-    """The highest rank that may ever take part, as rank 0 decides.
-
-    Raises:
-        BadInput: `--max-world-size` is less than the run starts with.
-    """
+    """The highest rank that may ever take part, as rank 0 decides."""
     given = launch.max_world_size
     if given is not None and given < run.world_size:
         raise BadInput(
@@ -137,11 +126,7 @@ def _ranks_of_task(run: RunSettings, launch: LaunchSettings, task: LaunchedTask)
 
 
 def ranks_elsewhere(launch: LaunchSettings) -> LocalRanks:
-    """The ranks of a process that has Ray start all of them: none.
-
-    Raises:
-        BadInput: a setting contradicts that.
-    """
+    """The ranks of a process that has Ray start all of them: none."""
     if launch.ranks is not None:
         raise BadInput(f"--ranks {launch.ranks}: Ray says where each rank runs; leave it out")
     if launch.transport == "memory":

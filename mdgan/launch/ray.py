@@ -66,9 +66,6 @@ def launch_by_ray(prepared: Prepared, cluster: RayCluster) -> int:
 
     Returns:
         The exit status of the server, as `launch`.
-
-    Raises:
-        BadInput: Ray is not installed, or the cluster cannot be reached or has too little.
     """
     ray = _connect(cluster.address)
     stopping: list[int] = []

@@ -39,9 +39,6 @@ def check_required(
     Args:
         required: what its user insists on; None: nothing.
         told: whether a server has told them, and so has chosen what no number bounds.
-
-    Raises:
-        BadInput: the run lacks something; nothing has left this machine.
     """
     for each in () if required is None else required.given:
         if lacks := _lacks(each, settings):
@@ -60,9 +57,6 @@ def check_delta(
     Args:
         required: what the user of this machine insists on; None: nothing.
         num_samples: by rank.
-
-    Raises:
-        BadInput: with such a delta a worker may give away one of its samples.
     """
     if not _asks_for_dp(required) or not isinstance(settings, PrivacySettings):
         return

@@ -45,9 +45,6 @@ def resolve(
         layers: flags, then the config file.
         algorithm: overrides the layers'.
         launcher: what starts the ranks.
-
-    Raises:
-        BadInput: a value, or what the launcher's environment says, cannot work.
     """
     given = tuple(layers) if algorithm is None else ({"algorithm": algorithm}, *layers)
     launch = LaunchSettings.read(*layers)

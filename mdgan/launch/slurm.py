@@ -37,9 +37,6 @@ def task_of_slurm(
     Args:
         flags: `master_addr` and `master_port`, if the user gave them, win over what Slurm says.
         address_of: from a node's name to its address; `address_of_node` if not given.
-
-    Raises:
-        BadInput: a variable is missing or wrong, or two contradict each other.
     """
     if _PROCESS not in environment or environment.get(_TASKS, "1") == "1":
         return None
@@ -80,11 +77,7 @@ def task_of_slurm(
 
 
 def tasks_per_node(text: str) -> list[int]:
-    """How many tasks each node has, from Slurm's `2(x3),1`: [2, 2, 2, 1].
-
-    Raises:
-        BadInput: it is not of this form, or makes too many.
-    """
+    """How many tasks each node has, from Slurm's `2(x3),1`: [2, 2, 2, 1]."""
     each: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?", part, re.ASCII)
@@ -96,11 +89,7 @@ def tasks_per_node(text: str) -> list[int]:
 
 
 def first_node(text: str) -> str:
-    """The first node of Slurm's `n[1-3,7],m5`: n1.
-
-    Raises:
-        BadInput: it is not of this form.
-    """
+    """The first node of Slurm's `n[1-3,7],m5`: n1."""
     first = re.match(r"(?:[^,\[\]]|\[[^\[\]]*\])+(?=,|\Z)", text)
     name = re.sub(r"\[([0-9]+)[^\]]*\]", r"\1", first[0]) if first else ""
     if not re.fullmatch(r"\w[\w.-]{0,254}", name, re.ASCII):
@@ -109,11 +98,7 @@ def first_node(text: str) -> str:
 
 
 def address_of_node(name: str) -> str:
-    """Where a node can be reached: its name, or what Slurm knows where names do not resolve.
-
-    Raises:
-        BadInput: neither the system nor Slurm knows the node.
-    """
+    """Where a node can be reached: its name, or what Slurm knows where names do not resolve."""
     try:
         socket.getaddrinfo(name, None)
         return name

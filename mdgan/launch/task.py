@@ -97,11 +97,7 @@ class _Variables(Struct, frozen=True, rename={**_NEEDED, **_OTHERS}):
 
 
 def task_of_torchrun(environment: Mapping[str, str] = os.environ) -> LaunchedTask | None:
-    """Reads torchrun's variables; None if this process was not started by torchrun.
-
-    Raises:
-        BadInput: only some of them are there, or one is not a number.
-    """
+    """Reads torchrun's variables; None if this process was not started by torchrun."""
     if "RANK" not in environment:
         return None
     if missing := ", ".join(name for name in _NEEDED.values() if name not in environment):
@@ -117,11 +113,7 @@ def task_of_torchrun(environment: Mapping[str, str] = os.environ) -> LaunchedTas
 
 
 def read_resources(text: str | None) -> dict[str, float]:
-    """Reads `--host-resources`: what each process reserves, by Ray's names of resources.
-
-    Raises:
-        BadInput: it is no JSON object of positive numbers.
-    """
+    """Reads `--host-resources`: what each process reserves, by Ray's names of resources."""
     if text is None:
         return {"CPU": 1.0}
     try:

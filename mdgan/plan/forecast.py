@@ -14,6 +14,7 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.contract import ClassCounts, Placing, PlannedHost, Share
 from mdgan.launch import machine
+from mdgan.launch.forks import ForkFailed
 from mdgan.launch.holdings import read_data
 from mdgan.launch.models import tried_models
 from mdgan.launch.ranks import LocalRanks, local_ranks
@@ -22,7 +23,6 @@ from mdgan.observe.progress import duration
 from mdgan.plan.layout import Layout, Link, Machines, Workers, consecutive, shared_out
 from mdgan.plan.measurement import Measured, Measurement
 from mdgan.plan.prediction import Question
-from mdgan.plan.short_run import ForkFailed
 from mdgan.plan.words import Lines, Page, Section, in_words
 from mdgan.records.values import brief_seconds, brief_size
 from mdgan.settings.machine import num_cores
@@ -54,9 +54,6 @@ def foretell(
         machines: those of the run besides the server's, if the user has named them.
         shared: whether all processes are on one machine.
         shard_size: samples of a worker; None if the user has not said.
-
-    Raises:
-        BadInput: it cannot be measured here.
     """
     torch.set_num_threads(1)  # what is forked later must not have a pool of threads
     models = tried_models(settings, dataset)

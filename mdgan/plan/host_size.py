@@ -15,11 +15,12 @@ from mdgan.data.dataset_file import DatasetFile
 from mdgan.engine.settings import RunSettings
 from mdgan.families import registry
 from mdgan.launch import machine
+from mdgan.launch.forks import ForkFailed
 from mdgan.launch.models import tried_models
 from mdgan.launch.settings import LaunchSettings
 from mdgan.plan.layout import Layout, consecutive
 from mdgan.plan.phases import step_seconds
-from mdgan.plan.short_run import ForkFailed, play
+from mdgan.plan.short_run import play
 from mdgan.settings.climber import HillClimber
 from mdgan.settings.machine import num_cores, processor_name
 from mdgan.storage.known_number import KnownNumber

@@ -100,11 +100,7 @@ class Machines:
 
 
 def parse_machines(text: str) -> tuple[Machines, ...]:
-    """Reads a list of machines: `COUNTx NAME`, with `:SPEED` and `/SLOTS` where they differ.
-
-    Raises:
-        BadInput: it is none.
-    """
+    """Reads a list of machines: `COUNTx NAME`, with `:SPEED` and `/SLOTS` where they differ."""
     machines = []
     for part in text.split(","):
         match = _FORM.fullmatch(part.strip())

@@ -5,7 +5,6 @@ it takes and sends is read from its spans.
 """
 
 import contextlib
-import json
 import multiprocessing
 import os
 import tempfile
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -27,10 +25,11 @@ from mdgan.data.dataset_file import DatasetFile
 from mdgan.data.images import Shape
 from mdgan.data.partitioner import InMemoryPartitioner
 from mdgan.engine.settings import RunSettings
-from mdgan.errors import BadInput, Interrupted, reason_of
+from mdgan.errors import Interrupted
 from mdgan.launch.addresses import Sockets
 from mdgan.launch.claim import claim
 from mdgan.launch.faults import SERVER, Planned
+from mdgan.launch.forks import ForkParent, in_forks
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import rehearsed
 from mdgan.launch.processes import run_host, run_server
@@ -52,10 +51,6 @@ _QUIET = {
     **{"tensorboard": False, "tracker": None},
 }
 """Every worker takes part, and nothing is written that need not be."""
-
-
-class ForkFailed(RuntimeError):
-    """One of the forks did not come to an end; the text says why in one line."""
 
 
 class _Noise(InMemoryPartitioner):
@@ -140,19 +135,27 @@ def play(
         run = Path(str(prepared.launch.out))
         sockets = Sockets(run.parent, alone=True)
         serve = partial(run_server, claimed=claim(prepared), places=[sockets.server])
-        works = [partial(_carry_out, prepared, PhaseClock(turn, idle, least), serve)]
+        works = [
+            partial(
+                _carry_out, prepared=prepared, clock=PhaseClock(turn, idle, least), play_role=serve
+            )
+        ]
         host = replace(prepared, launch=replace(prepared.launch, threads=layout.host_threads))
         for carried in layout.hosts:
             be_host = partial(run_host, workers=carried, sockets=sockets, process_here=0)
-            works.append(partial(_carry_out, host, PhaseClock(turn, idle, None), be_host))
-        results = at_once(works)
+            clock = PhaseClock(turn, idle, None)
+            works.append(partial(_carry_out, prepared=host, clock=clock, play_role=be_host))
+        results: dict[int, Any] = {}
+        in_forks(works, results.__setitem__)
         recorded = RecordedRun.read(run)
     names = [SERVER, *(f"host-{carried[0]}" for carried in layout.hosts)]
     server, *hosts = (
         PlayedRole(
             [PhaseCharge(*each) for each in charges], own, forked, recorded.traces[name].spans
         )
-        for name, (charges, own, forked) in zip(names, results, strict=True)
+        for name, (charges, own, forked) in zip(
+            names, map(results.__getitem__, range(len(names))), strict=True
+        )
     )
     return [server._replace(placed=recorded.of(Placed)), *hosts]
 
@@ -183,66 +186,16 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
 
 
 def _carry_out(
-    prepared: Prepared, clock: PhaseClock, play_role: Callable[[Prepared], None]
-) -> tuple[list[PhaseCharge], int, int]:
-    """Plays a role until the run is stopped; gives its charges and the memory of its processes."""
-    with contextlib.suppress(Interrupted):
-        play_role(replace(prepared, faults=_Watched(clock=clock)))
-    return clock.charges, int(psutil.Process().memory_full_info().uss), clock.forked_bytes
-
-
-def at_once(works: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Does each in a fork of its own, all at the same time.
-
-    Args:
-        works: give what JSON can say.
-
-    Returns:
-        What each gave; lists in place of tuples.
-
-    Raises:
-        ForkFailed: one failed; the others are ended.
-        BadInput: one says that the user can mend it.
-    """
-    forking = multiprocessing.get_context("fork")
-    processes, results = [], {}
-    ends: dict[Connection, int] = {}
-    try:
-        for number, work in enumerate(works):
-            ours, theirs = forking.Pipe(duplex=False)
-            processes.append(forking.Process(target=_be_fork, args=(work, theirs), daemon=True))
-            processes[-1].start()
-            theirs.close()
-            ends[ours] = number
-        while ends:
-            for end in wait(list(ends)):
-                assert isinstance(end, Connection)
-                results[ends.pop(end)] = _result(end)
-    finally:
-        for process in processes:
-            process.kill()  # not SIGTERM: a fork may have taken over a handler of ours
-            process.join()
-    return [results[number] for number in range(len(works))]
-
-
-def _result(end: Connection) -> Any:
-    try:
-        result, reason, can_be_mended = json.loads(end.recv_bytes())
-    except EOFError as error:
-        raise ForkFailed("its process was killed, as if memory were used up") from error
-    if reason:
-        raise BadInput(reason) if can_be_mended else ForkFailed(reason)
-    return result
-
-
-def _be_fork(work: Callable[[], Any], end: Connection) -> None:
+    parent: ForkParent,
+    prepared: Prepared,
+    clock: PhaseClock,
+    play_role: Callable[[Prepared], None],
+) -> None:
+    """Plays a role until the run is stopped; tells its charges and the memory of its processes."""
     with Path(os.devnull).open("w") as nowhere:  # what it says as a run is not meant for the user
         for stream in (1, 2):
             os.dup2(nowhere.fileno(), stream)
-    try:
-        answer = [work(), "", False]
-    except BadInput as error:
-        answer = [None, str(error), True]
-    except Exception as error:  # the user's models may fail in any way
-        answer = [None, f"{type(error).__name__}: {reason_of(error)}", False]
-    end.send_bytes(json.dumps(answer).encode())
+    with contextlib.suppress(Interrupted):
+        play_role(replace(prepared, faults=_Watched(clock=clock)))
+    own_bytes = int(psutil.Process().memory_full_info().uss)
+    parent.tell([clock.charges, own_bytes, clock.forked_bytes])
