@@ -87,14 +87,9 @@ def resolve_device(name: str, process_here: int) -> torch.device:
     return torch.device("cuda", process_here % num_gpus) if name == "cuda" else torch.device(name)
 
 
-KEPT_BYTES = 1 << 28
-"""The most that is kept: at the end of the heap, and of a single tensor."""
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""What malloc.h calls them."""
-
-SLICE_SECONDS = 0.1
-"""The longest that the kernel grants; an answer rarely takes longer."""
-
+_KEPT_BYTES = 1 << 28  # the most: at the end of the heap, and of a single tensor
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as in malloc.h
+_SLICE_NANOSECONDS = 100_000_000  # the longest that the kernel grants
 _CALLS = {"x86_64": 314, "aarch64": 274}
 """sched_setattr, by machine: neither Python nor the C library has a name for it."""
 _ATTRIBUTES = struct.Struct("=IIQiIQQQ")
@@ -102,37 +97,30 @@ _NORMAL = 0
 
 
 def keep_freed_memory() -> bool:
-    """Asks the C library to keep memory that this process frees, for what it allocates next.
+    """Asks glibc to keep memory that this process frees for what it allocates next; whether it does.
 
-    Models and messages take megabytes, and are made anew in every iteration. glibc gives the memory
-    of such tensors back to the kernel, which then clears each page again when it is next used.
-
-    Returns:
-        Whether it has been taken; with another C library nothing is asked.
+    Models and messages take megabytes, and are made anew in every iteration. Memory that goes back
+    to the kernel has each of its pages cleared again when it is next used.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:
         return False
-    return all(mallopt(what, KEPT_BYTES) == 1 for what in (_TRIM_THRESHOLD, _MMAP_THRESHOLD))
+    return all(mallopt(what, _KEPT_BYTES) == 1 for what in (_TRIM_THRESHOLD, _MMAP_THRESHOLD))
 
 
 def ask_for_long_slices() -> bool:
-    """Asks that this thread, and those it starts, compute in turns of 0.1 s.
+    """Asks that this thread, and those it starts, compute in turns of 0.1 s; whether it is granted.
 
     An answer takes tens of milliseconds. With more hosts than cores the kernel would take a core
     away every few milliseconds, and each host would find the caches full of other hosts' weights.
-    Linux 6.12 and later let a process ask for longer turns; elsewhere hosts run as they did.
-
-    A process that wakes up meanwhile still gets a core at once: the kernel favours short turns.
-
-    Returns:
-        Whether the kernel took it; without Linux, or on an unknown machine, it is not asked.
+    Linux 6.12 and later let a process ask for longer turns. One that wakes up meanwhile still gets
+    a core at once.
     """
     number = _CALLS.get(platform.machine())
     if sys.platform != "linux" or number is None:
         return False
-    nanoseconds = int(SLICE_SECONDS * 1e9)
-    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, _NORMAL, 0, 0, 0, nanoseconds, 0, 0)
+    slice_of_it = (_SLICE_NANOSECONDS, 0, 0)
+    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, _NORMAL, 0, 0, 0, *slice_of_it)
     this_thread = 0
     done: int = ctypes.CDLL(None).syscall(number, this_thread, attributes, 0)
     return done == 0

@@ -139,7 +139,7 @@ def make_host(
         cores=machine.cores_of_slots(prepared.launch, workers, prepared.ranks.hosts),
         budgets=budgets,
         account=open_account(settings, shards, prepared.contents),
-        keys=HostKeys(workers, prepared.credentials),
+        keys=host_keys(prepared, workers),
         least_parties=least_parties(prepared.launch.require),
     )
     return Host(
@@ -164,6 +164,11 @@ def _recorded_windows(prepared: Prepared) -> int:
     if prepared.algorithm.unit != "iteration":
         return 1
     return traced_every(prepared.settings.iterations, prepared.settings.num_workers)
+
+
+def host_keys(prepared: Prepared, workers: Sequence[int]) -> HostKeys:
+    """The keys of a host here for other hosts."""
+    return HostKeys(workers, prepared.credentials)
 
 
 def _describer(
