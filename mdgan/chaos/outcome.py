@@ -61,18 +61,19 @@ def _consequence(run: ChaosRun, place: int) -> Consequence:
         return _of_comer(run, place)
     if strike is None:
         return Consequence(event)
-    event = event.of(strike.role)
     if not run.history.events:
         happened = "it struck; the server's records tell more"
         return Consequence(event, strike.iteration, happened=happened)
-    of_server = strike.role == SERVER
-    return _of_server(run, event, strike) if of_server else _of_host(run, event, strike)
+    if event.fault.role == SERVER:
+        return _of_server(run, event, strike)
+    return _of_host(run, event, strike, event.fault.role)
 
 
-def _of_host(run: ChaosRun, event: ChaosEvent, strike: Strike) -> Consequence:
-    host = int(strike.role[5:])
+def _of_host(run: ChaosRun, event: ChaosEvent, strike: Strike, role: str) -> Consequence:
+    host = int(role[5:])
     # Records after the next fault of the same host may be about that one.
-    later = [s.time for s in run.strikes.values() if s.role == strike.role and s.time > strike.time]
+    faults = [(run.events[place].fault, other.time) for place, other in run.strikes.items()]
+    later = [time for fault, time in faults if fault and fault.role == role and time > strike.time]
     about = [
         record
         for record in run.history.after(

@@ -125,7 +125,6 @@ class _Director:
         self._actors: list[Actor] = []
         self._comers: dict[int, Actor] = {}
         self._allowed: set[int] = set()
-        self._redirected: dict[int, str] = {}  # by number, the host that a fault strikes instead
         self._strikes: dict[int, Strike] = {}
         self._known: dict[int, int] = {}  # by strike, the events of the history before it
         self._refused: list[Actor] = []
@@ -146,7 +145,6 @@ class _Director:
             self._let_workers_come()
             self._keep_a_standby()
             self._allow_faults()
-            self._redirect_faults()
             stalled = self._stalls()
             time.sleep(_LOOK_SECONDS)
         killed = self.end_all(0.0 if stalled else _ENDING_SECONDS)
@@ -208,11 +206,11 @@ class _Director:
                 continue
             self._strikes[place] = strike
             self._known[place] = len(self._history.events)
-            event = self._events[place].of(strike.role)
+            event = self._events[place]
             _announce(f"{event} in iteration {strike.iteration}")
             if event.halt_seconds:
                 self._halted.append((strike.moment + event.halt_seconds, strike.process))
-            elif strike.role != SERVER:
+            elif event.kind != "server":
                 self._vacant.append(strike.moment + self._limits.rejoin_seconds)
 
     def _wake_who_is_due(self) -> None:
@@ -276,28 +274,13 @@ class _Director:
                 if gap:
                     return
 
-    def _redirect_faults(self) -> None:
-        """What is due for a host that is gone strikes another one."""
-        due = {
-            number: event
-            for number, event in self._pending().items()
-            if event.iteration <= self._history.iteration and event.kind != "server"
-        }
-        alive = {host.role for host in self._hosts() if due and is_alive(host.process)}
-        for number, event in due.items():
-            assert event.fault is not None
-            before = self._redirected.get(number)
-            if alive and (before or event.fault.role) not in alive:
-                self._redirected[number] = sorted(alive)[number % len(alive)]
-                self._folder.redirect(number, before, self._redirected[number])
-
-    def _pending(self) -> dict[int, ChaosEvent]:
-        """By number, the faults that may strike and have not yet."""
-        places = {number: self._numbers[number] for number in self._allowed}
-        return {n: self._events[p] for n, p in places.items() if p not in self._strikes}
+    def _pending(self) -> list[str]:
+        """The kinds of the faults that may strike and have not yet."""
+        places = (self._numbers[number] for number in self._allowed)
+        return [self._events[place].kind for place in places if place not in self._strikes]
 
     def _can_be_spared(self, event: ChaosEvent) -> bool:
-        kinds = [pending.kind for pending in self._pending().values()]
+        kinds = self._pending()
         if event.kind == "stop":
             return True
         if event.kind == "server":

@@ -13,7 +13,7 @@ from typing import Any
 
 from mdgan.chaos.outcome import HEADINGS, consequences, troubles
 from mdgan.chaos.play import ChaosCommands, ChaosLimits, play
-from mdgan.chaos.schedule import Setting, draw_schedule
+from mdgan.chaos.schedule import ChaosSetting, draw_schedule
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.models import settings_with_defaults
@@ -65,7 +65,7 @@ def run_chaos(
     return 1 if problems else 0
 
 
-def _setting(given: Mapping[str, Any], kinds: Sequence[str]) -> tuple[LocalRanks, Setting]:
+def _setting(given: Mapping[str, Any], kinds: Sequence[str]) -> tuple[LocalRanks, ChaosSetting]:
     resolved = resolve([given])
     launch, dataset = resolved.launch, load_dataset(resolved)
     settings = settings_with_defaults(resolved.layers, dataset)
@@ -83,7 +83,7 @@ def _setting(given: Mapping[str, Any], kinds: Sequence[str]) -> tuple[LocalRanks
         )
     hosts = [host[0] for host in ranks.hosts]
     phases = registry.algorithm(settings.algorithm).phases(settings)
-    return ranks, Setting(settings.iterations, hosts, launch.liveness_timeout, *phases)
+    return ranks, ChaosSetting(settings.iterations, hosts, launch.liveness_timeout, *phases)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

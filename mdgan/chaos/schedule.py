@@ -1,7 +1,7 @@
 """Draws from one seed, before anything starts, which faults strike which process and when."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 from mdgan.errors import BadInput
@@ -38,10 +38,6 @@ class ChaosEvent:
     fault: Fault | None = None
     halt_seconds: float = 0.0
 
-    def of(self, role: str) -> "ChaosEvent":
-        """The same for another process."""
-        return self if self.fault is None else replace(self, fault=replace(self.fault, role=role))
-
     def __str__(self) -> str:
         """For people: what happens to which process, in which phase."""
         if self.fault is None:
@@ -52,7 +48,7 @@ class ChaosEvent:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ChaosSetting:
     """The properties of a run that decide which faults can strike it.
 
     Attributes:
@@ -70,7 +66,7 @@ class Setting:
 
 
 def draw_schedule(
-    seed: int, num_faults: int, kinds: Sequence[str], setting: Setting
+    seed: int, num_faults: int, kinds: Sequence[str], setting: ChaosSetting
 ) -> list[ChaosEvent]:
     """Draws what happens; a pure function of its arguments.
 
@@ -99,7 +95,7 @@ def draw_schedule(
     ]
 
 
-def _draw(random: Random, kind: str, iteration: int, setting: Setting) -> ChaosEvent:
+def _draw(random: Random, kind: str, iteration: int, setting: ChaosSetting) -> ChaosEvent:
     longest = _LONGEST_STOP * setting.liveness_seconds
     if kind == "join":
         return ChaosEvent(kind, iteration)

@@ -62,7 +62,6 @@ class Strike(Struct, frozen=True):
         number: of the fault in `MDGAN_FAULTS`, from 0.
         time: in seconds since 1970.
         moment: the same by the machine's monotonic clock, which is never set.
-        role: that the process carried out, maybe another one than the fault names.
     """
 
     number: int
@@ -70,7 +69,6 @@ class Strike(Struct, frozen=True):
     iteration: int
     time: float
     moment: float
-    role: str
 
 
 @dataclass(frozen=True)
@@ -91,16 +89,10 @@ class Planned:
 
     def on_phase(self, role: str) -> OnPhase | None:
         """What a role's tracer calls in every phase; None if no fault is meant for the role."""
-        # `mdgan chaos` may have another host struck than the fault names.
-        others = self.folder is not None and role != SERVER
-        faults = {
-            number: fault
-            for number, fault in enumerate(self.faults)
-            if fault.role == role or (others and fault.role != SERVER)
-        }
+        faults = {n: fault for n, fault in enumerate(self.faults) if fault.role == role}
         if self.folder is not None:
             self.folder.announce(role)
-        return _Striker(faults, role, self.folder) if faults else None
+        return _Striker(faults, self.folder) if faults else None
 
 
 def read_planned(environment: Mapping[str, str] = os.environ) -> Planned:
@@ -140,25 +132,12 @@ class FaultFolder:
         """From now on a fault may strike once."""
         (self.path / f"may-{number}").touch()
 
-    def redirect(self, number: int, before: str | None, role: str) -> None:
-        """A fault that may strike is meant for another role now, if it has not struck yet.
-
-        Args:
-            before: the role that it was redirected to before; None if it was not.
-        """
+    def claim(self, number: int) -> bool:
+        """Whether a fault may strike now; true for the first process that asks."""
         with contextlib.suppress(OSError):
-            self._may(number, before).rename(self._may(number, role))
-
-    def claim(self, number: int, fault: Fault, role: str) -> bool:
-        """Whether a fault may strike a role now; true for the first process that asks."""
-        for aim in ([None] if role == fault.role else []) + [role]:
-            with contextlib.suppress(OSError):
-                self._may(number, aim).unlink()
-                return True
+            (self.path / f"may-{number}").unlink()
+            return True
         return False
-
-    def _may(self, number: int, role: str | None) -> Path:
-        return self.path / (f"may-{number}" if role is None else f"may-{number}-{role}")
 
     def announce(self, role: str) -> None:
         """Says that this process begins to carry out a role."""
@@ -188,7 +167,6 @@ class _Striker:
     """Strikes this process when a fault is due."""
 
     faults: dict[int, Fault]
-    role: str
     folder: FaultFolder | None
 
     def __call__(self, phase: str, iteration: int) -> None:
@@ -196,9 +174,9 @@ class _Striker:
             if fault.phase != phase.replace(" ", "-") or iteration < fault.iteration:
                 continue
             if self.folder is not None:
-                if not self.folder.claim(number, fault, self.role):
+                if not self.folder.claim(number):
                     continue
                 now = time.time(), time.monotonic()
-                self.folder.record(Strike(number, os.getpid(), iteration, *now, self.role))
+                self.folder.record(Strike(number, os.getpid(), iteration, *now))
             self.faults.pop(number, None)
             os.kill(os.getpid(), SIGNALS[fault.action])

@@ -97,7 +97,7 @@ _NORMAL = 0
 
 
 def keep_freed_memory() -> bool:
-    """Asks glibc to keep memory that this process frees for what it allocates next; whether it does.
+    """Asks glibc to keep memory that this process frees for later use; whether it does.
 
     Models and messages take megabytes, and are made anew in every iteration. Memory that goes back
     to the kernel has each of its pages cleared again when it is next used.

@@ -58,7 +58,6 @@ class Stage:
         strikes = {
             n: Strike(
                 *(n, 1000 + n, event.iteration, BEGAN + event.iteration / 10, 0.0),
-                event.fault.role,
             )
             for n, event in enumerate(events)
             if event.fault is not None

@@ -82,10 +82,9 @@ def test_workers_wait_for_a_standby_only_if_there_will_be_one(
     assert not played.stalled
 
 
-def test_what_is_due_for_a_host_that_is_gone_strikes_another_one(
+def test_a_fault_may_strike_as_soon_as_the_run_can_spare_its_target(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run.append_metrics({"event": "late", "iteration": 9, "seconds": 1.0, "workers": [2]})
     struck: list[int] = []
     monkeypatch.setattr(os, "kill", lambda _process, number: struck.append(number))
 
@@ -103,7 +102,8 @@ def test_what_is_due_for_a_host_that_is_gone_strikes_another_one(
             return None
 
     monkeypatch.setattr(module, "Actor", Host)
-    halt = ChaosEvent("stop", 5, Fault("host-1", "stop", "send", 5), 0.1)
-    played = play(ChaosCommands(["train"], ["join"]), [halt], LIMITS, run.path)
-    assert struck[0] == signal.SIGSTOP
-    assert played.strikes[0].role == "host-2"
+    killed = ChaosEvent("kill", 5, Fault("host-2", "kill", "send", 5))
+    halted = ChaosEvent("stop", 5, Fault("host-2", "stop", "send", 5), 0.1)
+    played = play(ChaosCommands(["train"], ["join"]), [killed, halted], LIMITS, run.path)
+    assert struck[0] == signal.SIGSTOP, "the last host is not killed"
+    assert list(played.strikes) == [1]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdgan.chaos.schedule import KINDS, Setting, draw_schedule
+from mdgan.chaos.schedule import KINDS, ChaosSetting, draw_schedule
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.mdgan.settings import MDGANSettings
@@ -19,7 +19,7 @@ SERVER_PHASES, HOST_PHASES = registry.algorithm("mdgan").phases(MDGANSettings())
 some_kinds = st.lists(st.sampled_from(KINDS), min_size=1, unique=True)
 some_phases = registry.all_phases()
 settings = st.builds(
-    Setting,
+    ChaosSetting,
     iterations=st.integers(100, 5000),
     hosts=st.lists(st.integers(1, 50), min_size=1, unique=True),
     liveness_seconds=st.floats(1, 60),
@@ -28,10 +28,10 @@ settings = st.builds(
 )
 
 
-def setting_of(algorithm: str, hosts: Sequence[int] = (1,), **given: Any) -> Setting:
+def setting_of(algorithm: str, hosts: Sequence[int] = (1,), **given: Any) -> ChaosSetting:
     entry = registry.algorithm(algorithm)
     phases = entry.phases(entry.settings.read({"world_size": len(hosts) + 1, **given}))
-    return Setting(2000, hosts, 5.0, *phases)
+    return ChaosSetting(2000, hosts, 5.0, *phases)
 
 
 @pytest.mark.parametrize("algorithm", ["fl-gan", "fegan"])
@@ -49,7 +49,7 @@ def test_a_federated_run_is_struck_where_it_is(algorithm: str) -> None:
 
 @given(st.integers(0, 10**6), st.integers(1, 40), some_kinds, settings)
 def test_events_are_as_asked_for(
-    seed: int, num_faults: int, kinds: list[str], setting: Setting
+    seed: int, num_faults: int, kinds: list[str], setting: ChaosSetting
 ) -> None:
     events = draw_schedule(seed, num_faults, kinds, setting)
     assert events == draw_schedule(seed, num_faults, kinds, setting)
@@ -125,7 +125,7 @@ def test_a_seed_strikes_where_it_always_did() -> None:
 
 
 def test_more_faults_than_iterations() -> None:
-    setting = Setting(20, [1], 5.0, ["send"], ["receive"])
+    setting = ChaosSetting(20, [1], 5.0, ["send"], ["receive"])
     assert len(draw_schedule(0, 16, ["kill"], setting)) == 16
     with pytest.raises(BadInput, match="--faults 17: too many for 20 iterations; give at most 16"):
         draw_schedule(0, 17, ["kill"], setting)

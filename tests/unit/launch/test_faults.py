@@ -149,24 +149,6 @@ def test_a_fault_strikes_only_one_process_of_a_role(struck: Struck, tmp_path: Pa
     assert struck == [signal.SIGKILL]
 
 
-def test_a_fault_strikes_another_host_once_if_it_is_told_to(struck: Struck, tmp_path: Path) -> None:
-    first, second = (planned("host-1:kill@send:3", f"host-{n}", tmp_path) for n in (1, 2))
-    assert first is not None
-    assert second is not None
-    folder = FaultFolder(tmp_path)
-    folder.allow(0)
-    second("send", 3)
-    assert struck == []
-    folder.redirect(0, None, "host-2")
-    first("send", 3)
-    assert struck == []
-    second("send", 4)
-    folder.redirect(0, "host-2", "host-1")
-    first("send", 5)
-    assert struck == [signal.SIGKILL]
-    assert [strike.role for strike in folder.struck().values()] == ["host-2"]
-
-
 IN_MEMORY = ["--transport", "memory", "--workers-per-host", "1"]
 
 
