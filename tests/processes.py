@@ -140,6 +140,15 @@ def ended_well(result: Finished, folder: Path, iterations: int = 12) -> bytes:
     return generator_bytes(folder)
 
 
+def check_refused(result: Finished, *parts: str, lines: int | None = None) -> None:
+    """Checks that a command was refused as bad input, in so many lines, which contain texts."""
+    assert result.status == 2, result
+    assert "Traceback" not in result.errors
+    assert lines is None or result.errors.count("\n") == lines, result
+    for part in parts:
+        assert part in result.errors, result
+
+
 def session_members(leader: int) -> list[int]:
     """The living processes of a session; dead ones that are not reaped yet do not count."""
     members = []

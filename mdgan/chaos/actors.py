@@ -28,6 +28,7 @@ class Actor:
     Attributes:
         lines: what it printed: seconds since 1970, and the line.
         began: when it was started, in seconds since 1970.
+        session: the number of the session that its processes share.
     """
 
     def __init__(self, name: str, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
@@ -43,13 +44,9 @@ class Actor:
             text=True,
             start_new_session=True,
         )
+        self.session = self._process.pid
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-
-    @property
-    def session(self) -> int:
-        """The number of the session that its processes share."""
-        return self._process.pid
 
     @property
     def status(self) -> int | None:
@@ -59,16 +56,6 @@ class Actor:
     def said(self, text: str) -> bool:
         """Whether it printed a line that contains a text."""
         return any(text in line for _, line in list(self.lines))
-
-    def processes(self) -> list[psutil.Process]:
-        """Its living processes, without the dead that no parent has reaped yet."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, ProcessLookupError):
-                mine = os.getsid(process.pid) == self._process.pid
-                if mine and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
 
     def ask_to_stop(self) -> None:
         """Asks as Ctrl-C would; processes that are halted wake up for it."""
@@ -83,7 +70,7 @@ class Actor:
             The numbers of the processes that had to be killed.
         """
         deadline = time.monotonic() + timeout_seconds
-        while (left := self.processes()) and time.monotonic() < deadline:
+        while (left := self._alive()) and time.monotonic() < deadline:
             self._process.poll()
             time.sleep(_LOOK_SECONDS)
         self._signal_all(signal.SIGKILL)
@@ -91,8 +78,16 @@ class Actor:
         self._reader.join()
         return [process.pid for process in left]
 
+    def _alive(self) -> list[psutil.Process]:
+        alive = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
+                if os.getsid(process.pid) == self.session and is_alive(process.pid):
+                    alive.append(process)
+        return alive
+
     def _signal_all(self, number: signal.Signals) -> None:
-        for process in self.processes():
+        for process in self._alive():
             with contextlib.suppress(psutil.Error, ProcessLookupError):
                 process.send_signal(number)
 
@@ -105,7 +100,7 @@ class Actor:
 
 
 def is_alive(process: int) -> bool:
-    """Whether a process lives; it may be halted."""
+    """Whether a process lives; it may be halted, but is not dead and waiting for its parent."""
     try:
         return bool(psutil.Process(process).status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:

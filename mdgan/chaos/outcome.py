@@ -1,6 +1,6 @@
 """Finds out what followed from every fault, and whether the run survived."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -8,24 +8,22 @@ from pathlib import Path
 import torch
 
 from mdgan.chaos.history import Noticed
-from mdgan.chaos.play import Played
-from mdgan.chaos.schedule import HOSTILE, Event
+from mdgan.chaos.play import ChaosRun
+from mdgan.chaos.schedule import ChaosEvent
 from mdgan.errors import BadInput
 from mdgan.launch.faults import SERVER, Strike
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import Checkpoints
 
 _CLOCK_SECONDS = 0.02  # by which the record of a fault may seem to be earlier than the fault
-_OF_LIARS = ("shut out", "lost", "left", "refused", "late")  # the worst first
 _SERVER_IS_GONE = ("lost the server", "the server is gone")
 
 
 @dataclass(frozen=True)
-class Row:
+class Consequence:
     """What followed from one event.
 
     Attributes:
-        event: what was planned.
         iteration: in which it struck; None if it did not.
         noticed_seconds: until another process noticed; None if none did.
         over_seconds: until the process or one in its place took part again; None if none did.
@@ -33,7 +31,7 @@ class Row:
         happened: the same for people.
     """
 
-    event: Event
+    event: ChaosEvent
     iteration: int | None = None
     noticed_seconds: float | None = None
     over_seconds: float | None = None
@@ -49,213 +47,130 @@ class Row:
 
 
 HEADINGS = ("fault", "at iteration", "noticed after s", "over after s", "lost", "what happened")
-"""Of the columns of `Row.cells`."""
+"""Of the columns of `Consequence.cells`."""
 
 
-def rows(played: Played) -> list[Row]:
+def consequences(run: ChaosRun) -> list[Consequence]:
     """What followed from every event, in order."""
-    found = []
-    for place, planned in enumerate(played.events):
-        strike = played.strikes.get(place)
-        event = planned if strike is None else planned.of(strike.role)
-        if event.fault is None:
-            found.append(_of_comer(played, place))
-        elif strike is None:
-            found.append(Row(event))
-        elif not played.history.events:
-            happened = "it struck; the server's records tell more"
-            found.append(Row(event, strike.iteration, happened=happened))
-        elif event.kind == HOSTILE:
-            found.append(_of_liar(played, event, strike, event.fault.role))
-        elif event.fault.role == SERVER:
-            found.append(_of_server(played, event, strike))
-        else:
-            found.append(_of_host(played, event, strike, event.fault.role))
-    return found
+    return [_consequence(run, place) for place in range(len(run.events))]
 
 
-def _of_host(played: Played, event: Event, strike: Strike, role: str) -> Row:
-    host, since = int(role[5:]), strike.time - _CLOCK_SECONDS
-    until = _next_strike(played, role, strike)
+def _consequence(run: ChaosRun, place: int) -> Consequence:
+    event, strike = run.events[place], run.strikes.get(place)
+    if event.fault is None:
+        return _of_comer(run, place)
+    if strike is None:
+        return Consequence(event)
+    if not run.history.events:
+        happened = "it struck; the server's records tell more"
+        return Consequence(event, strike.iteration, happened=happened)
+    if event.fault.role == SERVER:
+        return _of_server(run, event, strike)
+    return _of_host(run, event, strike, event.fault.role)
+
+
+def _of_host(run: ChaosRun, event: ChaosEvent, strike: Strike, role: str) -> Consequence:
+    host = int(role[5:])
+    # Records after the next fault of the same host may be about that one.
+    faults = [(run.events[place].fault, other.time) for place, other in run.strikes.items()]
+    later = [time for fault, time in faults if fault and fault.role == role and time > strike.time]
     about = [
-        found
-        for found in played.history.after(since, "lost", "left", "late", "back", "joined")
-        if host in found.workers and found.time < until
+        record
+        for record in run.history.after(
+            strike.time - _CLOCK_SECONDS, "lost", "left", "late", "back", "joined"
+        )
+        if host in record.workers and record.time < min(later, default=inf)
     ]
-    noticed = next((found for found in about if found.name in ("lost", "left", "late")), None)
+    noticed = next((record for record in about if record.name in ("lost", "left", "late")), None)
     if noticed is None:
         slow = "unnoticed; the iteration took longer"
         alone = "no server was there to notice"
-        return Row(event, strike.iteration, happened=slow if event.halt_seconds else alone)
-    gone = next((found for found in about if found.name in ("lost", "left")), noticed)
+        return Consequence(event, strike.iteration, happened=slow if event.halt_seconds else alone)
+    gone = next((record for record in about if record.name in ("lost", "left")), noticed)
     ends = "back" if gone.name == "late" else "joined"
-    over = next((found for found in about if found.name == ends and found.time >= gone.time), None)
-    return Row(
+    over = next((r for r in about if r.name == ends and r.time >= gone.time), None)
+    reason = f" ({gone.record['reason']})" if "reason" in gone.record else ""
+    then = "the others went on"
+    if over is not None:
+        then = f"back {over.iteration - gone.iteration} iteration(s) later"
+    return Consequence(
         event,
         strike.iteration,
         max(0.0, noticed.time - strike.time),
         None if over is None else over.time - strike.time,
-        0,
-        _in_words(gone, over, host),
+        happened=f"rank {host} {gone.name}{reason}; {then}",
     )
 
 
-def _of_liar(played: Played, event: Event, strike: Strike, role: str) -> Row:
-    host, since = int(role[5:]), strike.time - _CLOCK_SECONDS
-    until = _next_strike(played, role, strike)
-    about = [
-        found
-        for found in played.history.after(since, *_OF_LIARS, "joined")
-        if host in found.workers and found.time < until
-    ]
-    worst = min(
-        (found for found in about if found.name in _OF_LIARS),
-        key=lambda found: (_OF_LIARS.index(found.name), found.time),
-        default=None,
-    )
-    if worst is None:
-        return Row(event, strike.iteration, happened=f"{strike.did}; no effect on rank {host}")
-    later = (found for found in about if found.name == "joined" and found.time >= worst.time)
-    over = next(later, None)
-    what = "its answer was refused" if worst.name == "refused" else worst.name
-    reason = f" ({worst.record['reason']})" if "reason" in worst.record else ""
-    return Row(
-        event,
-        strike.iteration,
-        max(0.0, worst.time - strike.time),
-        None if over is None else over.time - strike.time,
-        0,
-        f"{strike.did}; rank {host}: {what}{reason}",
-    )
-
-
-def _next_strike(played: Played, role: str, strike: Strike) -> float:
-    """When the same host was struck again; later records may be about that fault."""
-    struck = played.strikes.items()
-    faults = [(played.events[place].of(other.role).fault, other) for place, other in struck]
-    later = [
-        other.time
-        for fault, other in faults
-        if fault is not None and fault.role == role and other.time > strike.time
-    ]
-    return min(later, default=inf)
-
-
-def _in_words(gone: Noticed, over: Noticed | None, host: int) -> str:
-    reason = f" ({gone.record['reason']})" if "reason" in gone.record else ""
-    if over is None:
-        return f"rank {host} {gone.name}{reason}; the others went on"
-    missed = over.iteration - gone.iteration
-    return f"rank {host} {gone.name}{reason}; back {missed} iteration(s) later"
-
-
-def _of_server(played: Played, event: Event, strike: Strike) -> Row:
+def _of_server(run: ChaosRun, event: ChaosEvent, strike: Strike) -> Consequence:
     gone = [
         moment
-        for actor in played.actors
+        for actor in run.actors
         for moment, line in actor.lines
         if moment >= strike.time and any(text in line for text in _SERVER_IS_GONE)
     ]
     noticed = min(gone) - strike.time if gone else None
-    resumed = next(played.history.after(strike.time, "resumed"), None)
+    resumed = next(run.history.after(strike.time, "resumed"), None)
     if resumed is None:
         happened = "it went on as before" if event.halt_seconds else "no standby took its place"
-        return Row(event, strike.iteration, noticed, None, 0, happened)
+        return Consequence(event, strike.iteration, noticed, happened=happened)
     lost = max(0, strike.iteration - resumed.iteration)
     happened = f"a standby went on from iteration {resumed.iteration}"
-    return Row(event, strike.iteration, noticed, resumed.time - strike.time, lost, happened)
+    over = resumed.time - strike.time
+    return Consequence(event, strike.iteration, noticed, over, lost, happened)
 
 
-def _of_comer(played: Played, place: int) -> Row:
-    event = played.events[place]
-    if place not in played.comers:
-        return Row(event, happened="the run did not get there")
-    actor, rank = played.comers[place]
-    events = played.history.after(actor.began, "joined")
-    joined = next((found for found in events if rank in found.workers), None)
+def _of_comer(run: ChaosRun, place: int) -> Consequence:
+    event = run.events[place]
+    if place not in run.comers:
+        return Consequence(event, happened="the run did not get there")
+    actor, rank = run.comers[place]
+    records = run.history.after(actor.began, "joined")
+    joined = next((record for record in records if rank in record.workers), None)
     if joined is None:
         refused = [line for _, line in actor.lines if "refused" in line]
         why = (refused or ["the run was over before it could join"])[-1]
-        return Row(event, event.iteration, happened=why)
+        return Consequence(event, event.iteration, happened=why)
     happened = f"rank {rank} joined {joined.time - actor.began:.1f} s after it was started"
-    return Row(event, joined.iteration, happened=happened)
+    return Consequence(event, joined.iteration, happened=happened)
 
 
-def troubles(
-    played: Played,
-    run: Path,
-    iterations: int,
-    *,
-    serves: bool,
-    hosts: Sequence[Sequence[int]] = (),
-) -> list[str]:
+def troubles(run: ChaosRun, folder: Path, iterations: int, *, serves: bool) -> list[str]:
     """Looks for what is wrong after the last fault; training survived if nothing is.
 
     Args:
-        played: what happened.
-        run: the run's folder.
-        iterations: I.
         serves: whether rank 0 was started here.
-        hosts: the workers of the hosts that the run began with; others carry one.
 
     Returns:
         One line for each problem.
     """
-    found = [f"process {process} did not end by itself" for process in played.killed]
-    if played.stalled:
-        found.append(f"no iteration was done for too long after {played.history.iteration}")
-    if not serves:
-        return found + _troubles_of_hosts(played)
-    status = RunDirectory(run).read_status() if (run / "run.json").exists() else {}
+    lines = [f"process {process} did not end by itself" for process in run.killed]
+    if run.stalled:
+        lines.append(f"no iteration was done for too long after {run.history.iteration}")
+    if not serves:  # hosts show by their exit status that training ended
+        train = run.actors[0].status
+        struck = train is not None and train > 128 and run.strikes
+        return lines if train == 0 or struck else [*lines, f"mdgan train ended with status {train}"]
+    status = RunDirectory(folder).read_status() if (folder / "run.json").exists() else {}
     if (status.get("state"), status.get("iteration")) != ("finished", iterations):
-        found.append(
+        lines.append(
             f"training is {status.get('state', 'not there')} at iteration "
             f"{status.get('iteration', 0)} of {iterations}"
         )
-    honest_until = _honest_until(played, hosts)
-    found += _wronged(played, honest_until)
-    found += _torn_swaps(list(played.history.after(0.0, "swap")), honest_until)
-    return found + _troubles_on_disk(run, iterations)
-
-
-def _troubles_of_hosts(played: Played) -> list[str]:
-    """If the server is on another machine: hosts show by their exit status that training ended."""
-    train = played.actors[0].status
-    struck = -128 if train is None else train - 128
-    if train == 0 or (struck > 0 and played.strikes):
-        return []
-    return [f"mdgan train ended with status {train}"]
-
-
-def _honest_until(played: Played, hosts: Sequence[Sequence[int]]) -> dict[int, float]:
-    """By worker of the hosts here, when its host has lied first; inf if it never has."""
-    workers = {number: [number] for number in played.hosts} | {host[0]: host for host in hosts}
-    until = {n: inf for carried in workers.values() for n in carried}
-    for place, strike in played.strikes.items():
-        fault = played.events[place].of(strike.role).fault
-        if fault is not None and fault.lies:
-            for n in workers.get(int(fault.role[5:]), ()):
-                until[n] = min(until[n], strike.time - _CLOCK_SECONDS)
-    return until
-
-
-def _wronged(played: Played, honest_until: Mapping[int, float]) -> list[str]:
-    """Honest workers that were treated as liars."""
-    return [
-        f"honest rank {worker}: {event.name} at iteration {event.iteration} "
-        f"({event.record['reason']})"
-        for event in played.history.after(0.0, "shut out", "refused")
-        for worker in event.workers
+    lines += [
+        f"honest rank {worker}: {record.name} at iteration {record.iteration} "
+        f"({record.record['reason']})"
+        for record in run.history.after(0.0, "shut out", "refused")
+        for worker in record.workers
         # What a swap has just brought may make an answer unusable; that is no strike.
-        if event.time < honest_until.get(worker, 0.0) and event.record.get("strikes", 1)
+        if worker in run.hosts and record.record.get("strikes", 1)
     ]
+    lines += _torn_swaps(list(run.history.after(0.0, "swap")))
+    return lines + _troubles_on_disk(folder, iterations)
 
 
-def _torn_swaps(swaps: Sequence[Noticed], honest_until: Mapping[int, float]) -> list[str]:
-    """Workers that took another discriminator than, bit for bit, the one that was given.
-
-    What liars gave and took is left out: they say of that what they like.
-    """
+def _torn_swaps(swaps: Sequence[Noticed]) -> list[str]:
+    """Workers that took another discriminator than, bit for bit, the one that was given."""
     return [
         f"swap at iteration {swap.iteration}: rank {taker} holds something else than {giver} gave"
         for swap in swaps
@@ -263,21 +178,20 @@ def _torn_swaps(swaps: Sequence[Noticed], honest_until: Mapping[int, float]) -> 
         if str(taker) in swap.record["taken"]
         and str(giver) in swap.record["given"]
         and swap.record["taken"][str(taker)] != swap.record["given"][str(giver)]
-        and all(swap.time < honest_until.get(worker, inf) for worker in (giver, taker))
     ]
 
 
-def _troubles_on_disk(run: Path, iterations: int) -> list[str]:
-    found = [f"half a file: {path}" for path in run.rglob("*.tmp")]
+def _troubles_on_disk(folder: Path, iterations: int) -> list[str]:
+    lines = [f"half a file: {path}" for path in folder.rglob("*.tmp")]
     try:
-        state, iteration = RunDirectory(run).read_generator()
+        state, iteration = RunDirectory(folder).read_generator()
         if iteration != iterations or not all(torch.isfinite(v).all() for v in state.values()):
-            found.append(f"the generator is of iteration {iteration}, or not finite")
+            lines.append(f"the generator is of iteration {iteration}, or not finite")
     except BadInput as error:
-        found.append(str(error))
-    if (run / "checkpoints").is_dir():
-        newest, passed_over = Checkpoints(run / "checkpoints", keep=1).newest()
-        found += passed_over
+        lines.append(str(error))
+    if (folder / "checkpoints").is_dir():
+        newest, passed_over = Checkpoints(folder / "checkpoints", keep=1).newest()
+        lines += passed_over
         if newest is None or newest.iteration != iterations:
-            found.append("the last checkpoint is missing")
-    return found
+            lines.append("the last checkpoint is missing")
+    return lines

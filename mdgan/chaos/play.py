@@ -13,8 +13,8 @@ from pathlib import Path
 
 from mdgan.chaos.actors import Actor, is_alive
 from mdgan.chaos.history import History
-from mdgan.chaos.schedule import HOSTILE, Event
-from mdgan.launch.faults import SERVER, FaultFolder, Strike, as_variables
+from mdgan.chaos.schedule import ChaosEvent
+from mdgan.launch.faults import SERVER, FaultFolder, RoleProcess, Strike, as_variables
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _TAKES_OVER = "taking over at"
 
 
 @dataclass(frozen=True)
-class Commands:
+class ChaosCommands:
     """The arguments of the `mdgan` commands that are started.
 
     Attributes:
@@ -48,7 +48,7 @@ class Commands:
 
 
 @dataclass(frozen=True)
-class Rules:
+class ChaosLimits:
     """How far to go.
 
     Attributes:
@@ -65,7 +65,7 @@ class Rules:
 
 
 @dataclass
-class Played:
+class ChaosRun:
     """What happened.
 
     Attributes:
@@ -79,7 +79,7 @@ class Played:
         stalled: whether the run was given up.
     """
 
-    events: Sequence[Event]
+    events: Sequence[ChaosEvent]
     strikes: Mapping[int, Strike]
     comers: Mapping[int, tuple[Actor, int | None]]
     hosts: Collection[int]
@@ -89,17 +89,17 @@ class Played:
     stalled: bool
 
 
-def play(commands: Commands, events: Sequence[Event], rules: Rules, run: Path) -> Played:
+def play(
+    commands: ChaosCommands, events: Sequence[ChaosEvent], limits: ChaosLimits, run: Path
+) -> ChaosRun:
     """Starts a run, lets it be struck, and waits for its end; leaves no process behind.
 
     Args:
-        commands: what to start.
         events: what will happen, by iteration.
-        rules: how far to go.
         run: the run's folder, which need not be on this machine.
     """
     with tempfile.TemporaryDirectory(prefix="mdgan-chaos-") as folder:
-        director = _Director(commands, events, rules, run, Path(folder))
+        director = _Director(commands, events, limits, run, Path(folder))
         try:
             return director.direct()
         finally:
@@ -110,53 +110,52 @@ class _Director:
     """Looks at the run and its processes twenty times a second, and does what is due."""
 
     def __init__(
-        self, commands: Commands, events: Sequence[Event], rules: Rules, run: Path, folder: Path
+        self,
+        commands: ChaosCommands,
+        events: Sequence[ChaosEvent],
+        limits: ChaosLimits,
+        run: Path,
+        folder: Path,
     ) -> None:
         self._commands = commands
         self._events = events
-        self._rules = rules
-        self._run = run
+        self._limits = limits
         self._folder = FaultFolder(folder)
         self._history = History(run)
         self._actors: list[Actor] = []
         self._comers: dict[int, Actor] = {}
         self._allowed: set[int] = set()
-        self._redirected: dict[int, str] = {}  # by number, the host that a fault strikes instead
         self._strikes: dict[int, Strike] = {}
         self._known: dict[int, int] = {}  # by strike, the events of the history before it
         self._refused: list[Actor] = []
         self._workers_began = False
         self._halted: list[tuple[float, int]] = []
         self._vacant: list[float] = []
-        self._out: set[int] = set()
         # Processes know faults by their number; newcomers have none, as they are started from here.
         self._numbers = [n for n, event in enumerate(events) if event.fault is not None]
         self._progress = (0, time.monotonic())
 
-    def direct(self) -> Played:
+    def direct(self) -> ChaosRun:
         self._start("train", self._commands.train)
         stalled = False
-        while not self._is_over():
+        while not stalled and not self._is_over():
             self._history.read()
             self._see_strikes()
-            self._see_who_is_out()
             self._wake_who_is_due()
             self._let_workers_come()
-            self._mind_standbys()
+            self._keep_a_standby()
             self._allow_faults()
-            self._redirect_faults()
             stalled = self._stalls()
-            if stalled:
-                break
             time.sleep(_LOOK_SECONDS)
         killed = self.end_all(0.0 if stalled else _ENDING_SECONDS)
         self._history.read()
-        told = {self._numbers[n]: strike for n, strike in self._folder.struck().items()}
-        return Played(
+        hosts = self._hosts()
+        rank_of = {host.session: int(host.role[5:]) for host in hosts}
+        return ChaosRun(
             self._events,
-            {place: told[place] for place in self._strikes},  # what they did may be told later
-            self._ranks_of_comers(),
-            self._hosts(),
+            self._strikes,
+            {n: (actor, rank_of.get(actor.session)) for n, actor in self._comers.items()},
+            {int(host.role[5:]) for host in hosts},
             self._history,
             self._actors,
             killed,
@@ -188,7 +187,7 @@ class _Director:
         if self._history.has_ended():
             return True
         # A newcomer that finds its run over goes on looking for the server for a long time.
-        joined = {here.session for here in self._folder.here()}
+        joined = {process.session for process in self._folder.processes()}
         left = [actor for actor in self._actors if actor.status is None]
         return all(
             a.name == "join" and a.session not in joined and a.said(_LOOKS_IN_VAIN) for a in left
@@ -198,7 +197,7 @@ class _Director:
         now = time.monotonic()
         if self._history.iteration != self._progress[0]:
             self._progress = (self._history.iteration, now)
-        return now - self._progress[1] > self._rules.stall_seconds
+        return now - self._progress[1] > self._limits.stall_seconds
 
     def _see_strikes(self) -> None:
         for number, strike in self._folder.struck().items():
@@ -208,19 +207,11 @@ class _Director:
             self._strikes[place] = strike
             self._known[place] = len(self._history.events)
             event = self._events[place]
-            _tell(f"{event.of(strike.role)} in iteration {strike.iteration}")
-            assert event.fault is not None
+            _announce(f"{event} in iteration {strike.iteration}")
             if event.halt_seconds:
                 self._halted.append((strike.moment + event.halt_seconds, strike.process))
-            elif event.kind != HOSTILE and event.fault.role != SERVER:
-                self._vacant.append(strike.moment + self._rules.rejoin_seconds)
-
-    def _see_who_is_out(self) -> None:
-        """Workers of this machine that were shut out are replaced as those that died."""
-        for event in self._history.after(0.0, "shut out"):
-            for worker in self._hosts().intersection(event.workers) - self._out:
-                self._out.add(worker)
-                self._vacant.append(time.monotonic() + self._rules.rejoin_seconds)
+            elif event.kind != "server":
+                self._vacant.append(strike.moment + self._limits.rejoin_seconds)
 
     def _wake_who_is_due(self) -> None:
         now = time.monotonic()
@@ -238,18 +229,15 @@ class _Director:
                 self._refused.append(actor)  # another worker got its rank, or the server was away
                 self._vacant.append(now + _RETRY_SECONDS)
         for _ in filter(lambda moment: moment <= now, self._vacant):
-            self._send_worker()
+            self._start("join", self._commands.join)
         self._vacant = [moment for moment in self._vacant if moment > now]
         for place, event in enumerate(self._events):
             is_due = event.fault is None and event.iteration <= self._history.iteration
             if is_due and place not in self._comers:
-                _tell(str(event))
-                self._comers[place] = self._send_worker()
+                _announce(str(event))
+                self._comers[place] = self._start("join", self._commands.join)
 
-    def _send_worker(self) -> Actor:
-        return self._start("join", self._commands.join)
-
-    def _mind_standbys(self) -> None:
+    def _keep_a_standby(self) -> None:
         """Keeps one standby running as long as one may be needed; workers start after the first."""
         places = [place for place, event in enumerate(self._events) if event.kind == "server"]
         needed = any(place not in self._strikes for place in places)
@@ -269,67 +257,39 @@ class _Director:
         """Whether a standby watches the server that serves now."""
         return any(actor.said(_STANDS_BY) for actor in self._standbys())
 
-    def _hosts(self) -> set[int]:
-        """The numbers of all hosts that were ever started here."""
-        roles = [here.role for here in self._folder.here() if here.role != SERVER]
-        return {int(role[5:]) for role in roles}
-
-    def _ranks_of_comers(self) -> dict[int, tuple[Actor, int | None]]:
-        hosts = [here for here in self._folder.here() if here.role != SERVER]
-        ranks = {here.session: int(here.role[5:]) for here in hosts}
-        return {n: (actor, ranks.get(actor.session)) for n, actor in self._comers.items()}
+    def _hosts(self) -> list[RoleProcess]:
+        """All hosts that were ever started here."""
+        return [process for process in self._folder.processes() if process.role != SERVER]
 
     def _allow_faults(self) -> None:
         """Lets a fault strike as soon as the run can spare the process that it takes."""
-        struck = self._strikes.values()
+        gap, struck = self._limits.gap_seconds, self._strikes.values()
         rests = time.monotonic() - max((strike.moment for strike in struck), default=-inf)
-        if rests < self._rules.gap_seconds or (self._rules.gap_seconds and self._pending()):
+        if rests < gap or (gap and self._pending()):
             return
-        has_standby = self._has_standby()
         for number, place in enumerate(self._numbers):
-            event = self._events[place]
-            if number not in self._allowed and self._can_be_spared(event, has_standby):
+            if number not in self._allowed and self._can_be_spared(self._events[place]):
                 self._allowed.add(number)
                 self._folder.allow(number)
-                if self._rules.gap_seconds:
+                if gap:
                     return
 
-    def _redirect_faults(self) -> None:
-        """What is due for a host that is gone strikes another one; only liars and newcomers lie."""
-        due = {number: self._events[self._numbers[number]] for number in self._allowed}
-        due = {n: e for n, e in due.items() if self._numbers[n] not in self._strikes}
-        due = {n: e for n, e in due.items() if e.iteration <= self._history.iteration}
-        hosts = [here for here in self._folder.here() if due and here.role != SERVER]
-        alive = [here for here in hosts if is_alive(here.process)]
-        liars = {e.fault.role for e in self._events if e.fault is not None and e.kind == HOSTILE}
-        came = {actor.session for actor in self._actors if actor.name == "join"}
-        for number, event in due.items():
-            assert event.fault is not None
-            before = self._redirected.get(number)
-            if event.kind == "server" or (before or event.fault.role) in {h.role for h in alive}:
-                continue
-            may_lie = [here for here in alive if here.role in liars or here.session in came]
-            others = may_lie if event.kind == HOSTILE else alive
-            if others:
-                self._redirected[number] = sorted(h.role for h in others)[number % len(others)]
-                self._folder.redirect(number, before, self._redirected[number])
+    def _pending(self) -> list[str]:
+        """The kinds of the faults that may strike and have not yet."""
+        places = (self._numbers[number] for number in self._allowed)
+        return [self._events[place].kind for place in places if place not in self._strikes]
 
-    def _pending(self, *kinds: str) -> list[Event]:
-        """The faults that may strike and have not yet; of some kinds, or of all."""
-        places = [self._numbers[number] for number in self._allowed]
-        open_events = [self._events[place] for place in places if place not in self._strikes]
-        return [event for event in open_events if not kinds or event.kind in kinds]
-
-    def _can_be_spared(self, event: Event, has_standby: bool) -> bool:
-        if event.kind in ("stop", HOSTILE):
+    def _can_be_spared(self, event: ChaosEvent) -> bool:
+        kinds = self._pending()
+        if event.kind == "stop":
             return True
         if event.kind == "server":
-            return has_standby and not self._pending("server") and self._has_server()
+            return self._has_standby() and "server" not in kinds and self._has_server()
         struck = [(self._events[place], strike) for place, strike in self._strikes.items()]
-        doomed = {s.process for e, s in struck if e.kind != HOSTILE and not e.halt_seconds}
-        hosts = [here.process for here in self._folder.here() if here.role != SERVER]
-        alive = {process for process in hosts if process not in doomed and is_alive(process)}
-        return len(alive) - len(self._pending("kill", "leave")) > self._rules.spare
+        doomed = {strike.process for event, strike in struck if not event.halt_seconds}
+        hosts = {host.process for host in self._hosts()} - doomed
+        at_risk = sum(kind in ("kill", "leave") for kind in kinds)
+        return len(list(filter(is_alive, hosts))) - at_risk > self._limits.spare
 
     def _has_server(self) -> bool:
         """Whether training has gone on since the last fault of the server."""
@@ -346,5 +306,5 @@ class _Director:
         return bool(is_back) or any(event.name == "resumed" for event in since)
 
 
-def _tell(text: str) -> None:
+def _announce(text: str) -> None:
     _log.info("%9s | %s", "chaos", text, extra={"shown": "result"})

@@ -1,4 +1,4 @@
-"""`mdgan chaos`: trains while processes die, halt, leave, come, and lie."""
+"""`mdgan chaos`: trains while processes die, halt, leave, and come."""
 
 import socket
 from collections.abc import Mapping
@@ -20,7 +20,6 @@ _THIS_MACHINE = "127.0.0.1"
 _ITS_STANDBY = "127.0.0.2"
 _LIVENESS_SECONDS = 5.0
 _CHECKPOINT_INTERVAL = 50
-_DEADLINE = "2"
 
 
 def _read_kinds(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
@@ -41,18 +40,10 @@ def _read_kinds(_context: click.Context, _option: click.Parameter, text: str) ->
 )
 @click.option(
     "--faults",
-    type=click.IntRange(0),
+    type=click.IntRange(1),
     default=20,
     metavar="N",
     help="Number of faults.",
-)
-@click.option(
-    "--hostile",
-    type=click.IntRange(1),
-    is_flag=False,
-    flag_value=20,
-    metavar="[N]",
-    help="Number of times that a host lies, 20 if none is given.  [default: no host lies]",
 )
 @click.option(
     "--kinds",
@@ -84,40 +75,34 @@ def _read_kinds(_context: click.Context, _option: click.Parameter, text: str) ->
 )
 @click.argument("train_flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- TRAIN_FLAGS…]")
 def chaos(train_flags: tuple[str, ...], **wanted: Any) -> int:
-    """Run `mdgan train TRAIN_FLAGS` while its processes die, halt, leave, come, and lie.
+    """Run `mdgan train TRAIN_FLAGS` while its processes die, halt, leave, and come.
 
     Only processes that this command starts are struck; on several machines it may run on each, with
     its --ranks. The faults are drawn from the seed. At the end a table shows what became of each.
-    Unless TRAIN_FLAGS say otherwise, --liveness-timeout is 5 and --checkpoint-interval 50 here,
-    and with --hostile --deadline is 2.
+    Unless TRAIN_FLAGS say otherwise, --liveness-timeout is 5 and --checkpoint-interval 50 here.
 
     Exit status 0 means: training reached its last iteration, all that it wrote is whole, no process
-    is left, and no honest worker was treated as a liar.
+    is left, and no worker was treated as a liar.
     """
-    num_faults, num_lies = wanted["faults"], wanted["hostile"] or 0
-    seed, kinds = wanted["seed"], wanted["kinds"] if num_faults else ()
-    if not num_faults + num_lies:
-        raise BadInput("--faults 0: nothing would happen; give more, or --hostile")
+    seed, kinds = wanted["seed"], wanted["kinds"]
     given = _given(train_flags)
     _complete(given, kinds)
-    if num_lies:  # a host may keep its answer to itself
-        given.setdefault("deadline", _DEADLINE)
     prepare_environment(many_processes=True)
-    from mdgan.chaos.play import Commands, Rules
+    from mdgan.chaos.play import ChaosCommands, ChaosLimits
     from mdgan.chaos.run import run_chaos
 
-    commands = Commands(_flags_for(train, given), _flags_for(join, given))
+    commands = ChaosCommands(_flags_for(train, given), _flags_for(join, given))
     if "server" in kinds:
         where = _as_flags(given, ("master_addr", "master_port"))
-        commands = Commands(
+        commands = ChaosCommands(
             _flags_for(train, {**given, "ranks": "0"}),
             commands.join,
             ["standby", given["out"], *where],
             _flags_for(train, {**given, "ranks": _ranks_of_workers(given)}),
         )
     liveness = resolve([given]).launch.liveness_timeout
-    rules = Rules(wanted["spare"], wanted["least_gap"], liveness, wanted["stall"])
-    return run_chaos(commands, given, seed, num_faults, num_lies, kinds, rules)
+    limits = ChaosLimits(wanted["spare"], wanted["least_gap"], liveness, wanted["stall"])
+    return run_chaos(commands, given, seed, wanted["faults"], kinds, limits)
 
 
 def _given(train_flags: tuple[str, ...]) -> dict[str, Any]:

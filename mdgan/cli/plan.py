@@ -16,8 +16,7 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.resolve import Resolved, known_settings
 from mdgan.launch.settings import LaunchSettings
-from mdgan.plan.layout import Link
-from mdgan.plan.machines import parse_machines
+from mdgan.plan.layout import Link, parse_machines
 
 _log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 _OF_HOSTS = (
     *("world_size", "partition", "participation", "workers_per_host", "transport", "ranks"),
     *("master_addr", "master_port", "network_interface", "connect_timeout"),
-    *("listen", "credentials", "ca", "certificate", "key", "revoked", "relay"),
+    *("listen", "credentials", "ca", "certificate", "key", "revoked"),
     *("insecure", "deadline", "quorum", "liveness_timeout", "patience", "strikes"),
     *("checkpoint_to_server", "shut_out_free_riders"),
 )

@@ -27,7 +27,7 @@ NEW, GOES_ON, AGAIN, DONE = "starts", "goes on", "starts again", "finished befor
 _FAULTS, _PAPER_SCALE = "faults", "paper_scale"
 _NO_MATTER = frozenset(
     (
-        *("seed", "ranks", "master_addr", "master_port", "network_interface", "listen", "relay"),
+        *("seed", "ranks", "master_addr", "master_port", "network_interface", "listen"),
         *("credentials", "ca", "certificate", "key", "revoked", "insecure"),
     )
 )

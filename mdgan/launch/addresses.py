@@ -1,11 +1,49 @@
-"""Addresses of this machine, and those that other machines are reached by."""
+"""Where processes are reached: sockets on this machine, and addresses towards others."""
 
 import socket
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
 
 from mdgan.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Sockets:
+    """A folder with a socket for each rank of this machine, which is its user's alone.
+
+    Attributes:
+        folder: it exists, with mode 0700.
+        alone: whether no rank of the run is on another machine.
+    """
+
+    folder: Path
+    alone: bool
+
+    @property
+    def server(self) -> str:
+        """Where the server listens."""
+        return f"unix:{self.folder / 'server'}"
+
+    def host(self, number: int) -> str:
+        """Where a host hands out parcels."""
+        return f"unix:{self.folder / str(number)}"
+
+
+def make_private_folder() -> "tempfile.TemporaryDirectory[str]":
+    """A new folder for sockets, with mode 0700 and a name that cannot be foretold."""
+    above = tempfile.gettempdir()
+    mode = Path(above).stat().st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        raise BadInput(
+            f"TMPDIR {above}: other users may rename what is in it; `chmod +t {above}` forbids "
+            "that, or name another folder"
+        )
+    return tempfile.TemporaryDirectory(prefix="mdgan-", ignore_cleanup_errors=True)
 
 
 def check_free(place: str, listen: str | None = None) -> str:
@@ -17,9 +55,6 @@ def check_free(place: str, listen: str | None = None) -> str:
 
     Returns:
         The place, with a port that is free.
-
-    Raises:
-        BadInput: the address is not this machine's, or the port is taken.
     """
     host, port = split(place)
     by_address, by_port = f"--master-addr {host}", f"--master-port {port}"
@@ -58,21 +93,16 @@ def split(place: str) -> tuple[str, int]:
 
 def local_addresses() -> list[str]:
     """The IP addresses of this machine."""
-    families = (socket.AF_INET, socket.AF_INET6)
     return [
         entry.address
         for entries in psutil.net_if_addrs().values()
         for entry in entries
-        if entry.family in families
+        if entry.family in (socket.AF_INET, socket.AF_INET6)
     ]
 
 
 def check_interface(name: str) -> None:
-    """Checks that a network interface exists.
-
-    Raises:
-        BadInput: it does not; names those that do.
-    """
+    """Checks that a network interface exists."""
     known = [interface for _, interface in socket.if_nameindex()]
     if name not in known:
         raise BadInput(
@@ -81,11 +111,7 @@ def check_interface(name: str) -> None:
 
 
 def address_of_interface(name: str, like: str) -> str:
-    """The address of a network interface, of the family of another address.
-
-    Raises:
-        BadInput: it has none.
-    """
+    """The address of a network interface, of the family of another address."""
     family = socket.AF_INET6 if ":" in like else socket.AF_INET
     for entry in psutil.net_if_addrs().get(name, []):
         if entry.family == family:
@@ -94,11 +120,7 @@ def address_of_interface(name: str, like: str) -> str:
 
 
 def address_towards(host: str, port: int) -> str:
-    """The local address from which a remote one is reached; nothing is sent.
-
-    Raises:
-        BadInput: the host is unknown or there is no route to it.
-    """
+    """The local address from which a remote one is reached; nothing is sent."""
     family, _, _, _, address = _resolve(host, port, f"--master-addr {host}")
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:

@@ -1,7 +1,7 @@
 """What training may begin with instead of weights from the seed: those of a run, or of a file."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,9 +44,6 @@ def read_beginning(given: str, models: Models) -> Beginning:
     Args:
         given: the folder of a run, or a safetensors file with a generator.
         models: of the run that is to begin.
-
-    Raises:
-        BadInput: it cannot be read, or the generator does not fit.
     """
     path, model = path_of(given), models.generator()
     is_run = path.is_dir()
@@ -67,20 +64,16 @@ def read_beginning(given: str, models: Models) -> Beginning:
 
 
 def _read(path: Path, most_bytes: int) -> State:
-    """All tensors of a safetensors file, which may be anything else.
-
-    Raises:
-        BadInput: it cannot be read, or is too large to be what is wanted.
-    """
+    """All tensors of a safetensors file, which may be anything else."""
     try:
-        if path.stat().st_size > most_bytes + _HEADER_BYTES:
-            raise BadInput(f"{path.name} is larger than the generator")
-        return load_file(path)
+        size = path.stat().st_size
+        state = load_file(path) if size <= most_bytes + _HEADER_BYTES else None
     except (OSError, SafetensorError, ValueError) as error:
-        if isinstance(error, BadInput):
-            raise
         reason = error.strerror if isinstance(error, OSError) else error
         raise BadInput(f"{path.name} cannot be read ({reason or error!s:.99})") from error
+    if state is None:
+        raise BadInput(f"{path.name} is larger than the generator")
+    return state
 
 
 def _discriminators(run: Path, model: nn.Module) -> dict[int, State]:
@@ -88,9 +81,9 @@ def _discriminators(run: Path, model: nn.Module) -> dict[int, State]:
     manifest, _ = Checkpoints(run / "checkpoints", keep=1).newest()
     if manifest is None:
         return {}
-    folder, found = run / "checkpoints" / f"{manifest.iteration:07d}", {}
+    folder, fitting = run / "checkpoints" / f"{manifest.iteration:07d}", dict[int, State]()
     for owner in sorted(manifest.files, key=lambda name: (name != SERVER, len(name), name)):
-        if 0 in found or not (folder / manifest.files[owner].name).exists():
+        if 0 in fitting or not (folder / manifest.files[owner].name).exists():
             continue
         try:
             state = read_state(folder, manifest.files[owner])
@@ -98,8 +91,8 @@ def _discriminators(run: Path, model: nn.Module) -> dict[int, State]:
             continue
         weights = discriminator_in(state, model)
         if weights is not None:
-            found[0 if owner == SERVER else int(owner)] = weights
-    return found
+            fitting[0 if owner == SERVER else int(owner)] = weights
+    return fitting
 
 
 def discriminator_in(state: State, model: nn.Module) -> State | None:
@@ -112,20 +105,18 @@ def discriminator_in(state: State, model: nn.Module) -> State | None:
     Returns:
         By the model's own names; None if there are none that fit.
     """
-    return next((found for found in _candidates(state) if _misfit(found, model) is None), None)
-
-
-def _candidates(state: State) -> Iterator[State]:
-    """What may be a discriminator's weights."""
     for marker in ("discriminator.model.", "discriminator."):
         parts = {name: name.partition(marker)[2] for name in state if marker in name}
-        yield {own: state[name] for name, own in parts.items()}
+        weights = {part: state[name] for name, part in parts.items()}
+        if _misfit(weights, model) is None:
+            return weights
+    return None
 
 
 def _misfit(given: State, model: nn.Module) -> str | None:
     """Why tensors cannot be a model's weights and buffers, by the first that does not fit."""
-    own = model.state_dict()
-    for name, tensor in own.items():
+    wanted = model.state_dict()
+    for name, tensor in wanted.items():
         if name not in given:
             return f"{name} is missing"
         theirs = given[name]
@@ -133,7 +124,7 @@ def _misfit(given: State, model: nn.Module) -> str | None:
             return f"{name} is {_kind(theirs)}, not {_kind(tensor)}"
         if theirs.is_floating_point() and not bool(theirs.isfinite().all()):
             return f"{name} holds NaN or Inf"
-    foreign = sorted(given.keys() - own.keys())
+    foreign = sorted(given.keys() - wanted.keys())
     return f"{foreign[0]} is not a tensor of that model" if foreign else None
 
 

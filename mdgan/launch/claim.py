@@ -46,7 +46,6 @@ class Claim:
     """A run's folder, which the process with the generator holds.
 
     Attributes:
-        run: the folder.
         fence: tells whether another server has taken over since.
         goes_on: where training goes on, unless the run is new.
         takes_over: whether this server replaces one that may seem to live but does not answer.
@@ -69,6 +68,11 @@ class Claim:
         """Seconds of training so far."""
         return 0.0 if self.goes_on is None else self.goes_on.manifest.seconds
 
+    @property
+    def iteration(self) -> int:
+        """The last one that is done."""
+        return 0 if self.goes_on is None else self.goes_on.manifest.iteration
+
     @contextmanager
     def noting_failure(self) -> Iterator[None]:
         """Says that a new run has failed, if the server ends before it can say so itself.
@@ -81,11 +85,10 @@ class Claim:
             with suppress(BadInput, Fenced, OSError):  # why the server ended is told already
                 self.fence.check()
                 status = self.run.read_status()
-                if status.get("state") == "starting":
-                    if self.before:
-                        self.give_back()
-                    else:
-                        self.run.write_status({**status, "state": "failed"})
+                if status.get("state") == "starting" and self.before:
+                    self.give_back()
+                elif status.get("state") == "starting":
+                    self.run.write_status({**status, "state": "failed"})
 
     def give_back(self) -> None:
         """Leaves the folder as it was before this server claimed it."""
@@ -93,17 +96,8 @@ class Claim:
         if not self.takes_over:  # hosts that have seen this server must not go back to the other
             self.fence.withdraw()
 
-    @property
-    def iteration(self) -> int:
-        """The last one that is done."""
-        return 0 if self.goes_on is None else self.goes_on.manifest.iteration
-
     def take_records(self) -> None:
-        """Cuts off what training is about to repeat, once nothing can keep it from its begin.
-
-        Raises:
-            BadInput: the folder cannot be written.
-        """
+        """Cuts off what training is about to repeat, once nothing can keep it from its begin."""
         try:
             self.run.cut_after(self.iteration)
             self.run.sweep()
@@ -125,13 +119,9 @@ def claim(
     """Makes the folder of a new run, or takes that of a run that goes on.
 
     Args:
-        prepared: the checked run.
         listens: address and port for workers of other machines; empty if there are none.
         socket: where workers of this machine find the server; empty if it has none.
         taking_over: whether this replaces a server that may seem to live but does not answer.
-
-    Raises:
-        BadInput: the folder cannot be used.
     """
     run, goes_on, is_new = _find_run(prepared, taking_over=taking_over)
     place = f"--out {run.path}" if goes_on is None else f"--resume {run.path}"
@@ -192,9 +182,6 @@ def resumed_or_started(prepared: Prepared) -> Prepared | None:
 
     Returns:
         It as it goes on from a checkpoint, or unchanged as it starts; None if it is finished.
-
-    Raises:
-        BadInput: the run's status is damaged.
     """
     path = Path(prepared.launch.out or "")
     if not _is_run(path):
@@ -215,15 +202,14 @@ def _is_run(path: Path) -> bool:
 
 
 def about(prepared: Prepared, claimed: Claim) -> dict[str, Any]:
-    """What `run.json` says of the run from its start.
-
-    Args:
-        prepared: the checked run.
-        claimed: its folder.
-    """
+    """What `run.json` says of the run from its start."""
+    run, dataset = claimed.run, prepared.dataset
+    file = dataset.path.resolve()
+    if dataset.kept:  # from the run's folder, so that the folder can be moved
+        file = run.dataset_file(dataset.name).relative_to(run.path)
     return {
         "version": __version__,
-        "dataset_file": _dataset_file(prepared, claimed.run),
+        "dataset_file": str(file),
         "dataset_sha256": prepared.dataset.sha256,
         "machine": gethostname(),
         "system": _system(prepared),
@@ -234,14 +220,6 @@ def about(prepared: Prepared, claimed: Claim) -> dict[str, Any]:
         "socket": claimed.socket,
         "unit": prepared.algorithm.unit,
     }
-
-
-def _dataset_file(prepared: Prepared, run: RunDirectory) -> str:
-    """Its path, from the run's folder if the run keeps it, so that the folder can be moved."""
-    dataset = prepared.dataset
-    if dataset.kept:
-        return str(run.dataset_file(dataset.name).relative_to(run.path))
-    return str(dataset.path.resolve())
 
 
 def _system(prepared: Prepared) -> dict[str, str]:

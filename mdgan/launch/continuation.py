@@ -17,19 +17,8 @@ from mdgan.storage.state_file import Damaged, read_state
 
 _SAME_SECONDS = 2.0  # the system tells when it was started by whole seconds
 _NO_MATTER = (
-    "ranks",
-    "master_addr",
-    "master_port",
-    "credentials",
-    "ca",
-    "certificate",
-    "key",
-    "revoked",
-    "relay",
-    "listen",
-    "insecure",
-    "network_interface",
-    "log_file",
+    *("ranks", "master_addr", "master_port", "network_interface", "listen", "log_file", "insecure"),
+    *("credentials", "ca", "certificate", "key", "revoked"),
 )
 
 
@@ -38,7 +27,6 @@ class Continuation:
     """Where a run goes on.
 
     Attributes:
-        run: its folder.
         manifest: of the checkpoint that it goes on from.
         notes: what the user should know of it, one line each.
         settings: the present ones.
@@ -54,9 +42,6 @@ class Continuation:
 
         Args:
             load: takes in the state.
-
-        Raises:
-            BadInput: the file was changed meanwhile, or the models were.
         """
         folder = self.run.checkpoints / f"{self.manifest.iteration:07d}"
         try:
@@ -80,17 +65,12 @@ def continuation(
     """Finds the newest whole checkpoint of a run.
 
     Args:
-        run: its folder.
         settings: the present ones.
         taking_over: whether this replaces a server that may seem to live but does not answer.
-
-    Raises:
-        BadInput: the run is still going, has no whole checkpoint, or has done all iterations.
     """
     if not taking_over:
         check_not_running(run)
-    checkpoints = Checkpoints(run.checkpoints, keep=1)
-    manifest, passed_over = checkpoints.newest()
+    manifest, passed_over = Checkpoints(run.checkpoints, keep=1).newest()
     if manifest is None:
         why = "; ".join(passed_over) or "none was made"
         raise BadInput(f"--resume {run.path}: has no whole checkpoint ({why}); start a new run")
@@ -116,11 +96,7 @@ def continuation(
 
 
 def check_not_running(run: RunDirectory) -> None:
-    """Checks that no process on this machine works on a run.
-
-    Raises:
-        BadInput: one does.
-    """
+    """Checks that no process on this machine works on a run."""
     if is_running(run):
         process = run.read_status()["process"]
         raise BadInput(
@@ -129,24 +105,20 @@ def check_not_running(run: RunDirectory) -> None:
 
 
 def is_running(run: RunDirectory) -> bool:
-    """Whether the process that wrote a run's status still works on it, on this machine.
-
-    Raises:
-        BadInput: the status is damaged.
-    """
+    """Whether the process that wrote a run's status still works on it, on this machine."""
     status = run.read_status()
     if status.get("machine") != socket.gethostname():
         return False
     if status.get("state") not in ("starting", "running"):
         return False
     try:
-        found = psutil.Process(status.get("process", 0))
-        if found.status() == psutil.STATUS_ZOMBIE:  # dead; its parent has not noticed yet
+        process = psutil.Process(status.get("process", 0))
+        if process.status() == psutil.STATUS_ZOMBIE:  # dead; its parent has not noticed yet
             return False
         # One that began at another time has been given the number of a process that ended.
         if "process_began" in status:
-            return abs(seconds_since_boot(found) - status["process_began"]) < _SAME_SECONDS
-        return bool(found.create_time() < (run.path / "run.json").stat().st_mtime)
+            return abs(seconds_since_boot(process) - status["process_began"]) < _SAME_SECONDS
+        return bool(process.create_time() < (run.path / "run.json").stat().st_mtime)
     except (psutil.Error, ValueError, OverflowError):
         return False
 

@@ -26,7 +26,7 @@ Found = TypeVar("Found")
 class TurnedAway(Exception):
     """A server answers at a place and does not let this process in; the text says why.
 
-    Attributes:
+    Args:
         doubtful_times: how often in a row it may look so and yet be otherwise.
     """
 
@@ -38,7 +38,7 @@ class TurnedAway(Exception):
 class NoServerYet(Exception):
     """A place does not answer as an mdgan server; it may do so later.
 
-    Attributes:
+    Args:
         listens: whether any program listens there.
     """
 
@@ -63,9 +63,6 @@ def find_server(
 
     Args:
         places: where the server may be, most likely first.
-        attempt: tries one, for so long.
-        until: how long at most.
-        timeout_seconds: the same, to be told.
         has_identity: whether this process shows a certificate.
 
     Raises:
@@ -129,43 +126,41 @@ def _attempted(
     except grpc.RpcError as error:
         raise why_not(error, place, has_identity) from error
     except (TimeoutError, EOFError, WireError) as error:
-        raise NoServerYet(_told(_SLOW, place, one_line(error))) from error
+        raise NoServerYet(_words(_SLOW, place, one_line(error))) from error
 
 
 def why_not(error: grpc.RpcError, place: str, has_identity: bool) -> TurnedAway | NoServerYet:
     """What it means that a call to a place has failed, in one line with the way out.
 
     Args:
-        error: of the call.
-        place: that was called.
         has_identity: whether this process shows a certificate where it is not on a socket.
     """
     code, details = error.code(), one_line(error.details() or "")
     if code is grpc.StatusCode.PERMISSION_DENIED:
         return TurnedAway(f"the server refused this host: {details}")
     if code in _LATER:
-        return NoServerYet(_told(_SLOW, place, reason_of(error)))
+        return NoServerYet(_words(_SLOW, place, reason_of(error)))
     if code is not grpc.StatusCode.UNAVAILABLE:
-        return TurnedAway(_told(_NO_SERVER, place))
+        return TurnedAway(_words(_NO_SERVER, place))
     for signs, text in _FOR_GOOD.items():
         if any(sign in details for sign in signs):
-            return TurnedAway(_told(text, place))
+            return TurnedAway(_words(text, place))
     if any(sign in details for sign in _NOBODY):
         return NoServerYet(details, listens=False)
     if any(sign in details for sign in _UNKNOWN):
-        return NoServerYet(_told("--master-addr {name}: unknown host; give its address", place))
+        return NoServerYet(_words("--master-addr {name}: unknown host; give its address", place))
     if place.startswith("unix:"):
-        return NoServerYet(_told(_CLOSES, place))
+        return NoServerYet(_words(_CLOSES, place))
     if not has_identity:
         is_tls = _speaks_tls(place)
         return (
-            TurnedAway(_told(_WANTS_TLS, place)) if is_tls else NoServerYet(_told(_CLOSES, place))
+            TurnedAway(_words(_WANTS_TLS, place)) if is_tls else NoServerYet(_words(_CLOSES, place))
         )
     if any(sign in details for sign in _CLOSED) and "andshake" not in details:
         # TLS 1.3 tells a client nothing of what a server thinks of its certificate. A server that
         # dies at this moment looks the same, but not again and again.
-        return TurnedAway(_told(_WANTS_OTHERS, place), doubtful_times=_DOUBTFUL_TIMES)
-    return NoServerYet(_told(_CLOSES, place))
+        return TurnedAway(_words(_WANTS_OTHERS, place), doubtful_times=_DOUBTFUL_TIMES)
+    return NoServerYet(_words(_CLOSES, place))
 
 
 def _speaks_tls(place: str) -> bool:
@@ -180,7 +175,7 @@ def _speaks_tls(place: str) -> bool:
     return True
 
 
-def _told(text: str, place: str, reason: str = "") -> str:
+def _words(text: str, place: str, reason: str = "") -> str:
     where = shown(place)
     return text.format(place=where, name=where.rpartition(":")[0], reason=reason)
 

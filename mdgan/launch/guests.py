@@ -1,26 +1,32 @@
-"""Processes that come to a run under way: a worker that joins, a standby for the server."""
+"""Processes that come to a run under way: a worker that joins, a standby for the server.
 
-import contextlib
+What they ask of the server before this process forks its ranks they ask in a fork, as gRPC needs
+it.
+"""
+
 import logging
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mdgan import __version__
+from mdgan.credentials.identity import Identity
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families import registry
-from mdgan.launch.addresses import local_addresses
-from mdgan.launch.ahead import ask_server, watch_server
-from mdgan.launch.launcher import STOPPED, launch
+from mdgan.launch.addresses import Sockets, local_addresses
+from mdgan.launch.children import STOPPED
+from mdgan.launch.forks import ForkFailed, ForkParent, in_forks
+from mdgan.launch.launcher import launch
 from mdgan.launch.links import server_places
 from mdgan.launch.prepare import Prepared, prepare
 from mdgan.launch.processes import on_stop_signals
 from mdgan.launch.settings import LaunchSettings, read_identity, without_other_guards
-from mdgan.launch.sockets import Sockets
 from mdgan.records.run_directory import RunDirectory
+from mdgan.timeouts import Timeouts
+from mdgan.transport.until import Until
 
 _log = logging.getLogger(__name__)
 
@@ -37,24 +43,22 @@ def join(settings: Mapping[str, Any], launched: float, path: Path | None = None)
 
     Returns:
         The exit status, as `launch`.
-
-    Raises:
-        BadInput: there is no server, it refused, or this machine cannot take part.
     """
     own = LaunchSettings.read(settings)
     sockets = None if path is None else _sockets_of(path)
     places = server_places(own) if sockets is None else [sockets.server]
     shown = " or ".join(places) if path is None else str(path)
     _log.info("asking the server at %s for a rank", shown)
-    told = ask_server(places, read_identity(own), own.timeouts(), threading.Event())
-    theirs = told["identity"].get("version")
+    answers: list[Mapping[str, Any]] = []
+    _visit(places, read_identity(own), own.timeouts(), threading.Event(), answers.append)
+    identity, rank = answers[0]["identity"], int(answers[0]["rank"])
+    theirs = identity.get("version")
     if theirs != __version__:
         raise BadInput(
             f"the server runs mdgan {theirs!s:.30}, this machine {__version__}; install the same "
             "version on every machine"
         )
-    shared = of_the_run(told["identity"])
-    prepared = prepare(settings, shared, launched=launched, joins_as=int(told["rank"]))
+    prepared = prepare(settings, of_the_run(identity), launched=launched, joins_as=rank)
     return launch(replace(prepared, sockets=sockets))
 
 
@@ -69,11 +73,7 @@ def of_the_run(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sockets_of(path: Path) -> Sockets:
-    """Where the ranks of a run on this machine talk to each other.
-
-    Raises:
-        BadInput: it does not run, or not here.
-    """
+    """Where the ranks of a run on this machine talk to each other."""
     status = RunDirectory.open(path).read_status()
     place = Path(status.get("socket", "").removeprefix("unix:"))
     try:
@@ -99,9 +99,6 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
 
     Returns:
         The exit status: 0 if the server ended by itself, else as `launch`.
-
-    Raises:
-        BadInput: this machine cannot take over: no address of its own, no run, no server.
     """
     config = RunDirectory.open(path).read_config()
     has_hosts = registry.chosen_algorithm([config]).has_hosts
@@ -130,23 +127,19 @@ def stand_by(path: Path, settings: Mapping[str, Any], launched: float) -> int:
 
 
 def own_addresses(settings: LaunchSettings) -> list[str]:
-    """The addresses of this machine among those where workers look for a server.
-
-    Raises:
-        BadInput: there is none, or the flags name no standby.
-    """
+    """The addresses of this machine among those where workers look for a server."""
     addresses = settings.addresses()
     if len(addresses) < 2:
         raise BadInput(
             f"--master-addr {settings.master_addr}: names no standby; give SERVER,STANDBY here "
             "and on every rank"
         )
-    here = local_addresses()
-    own = [address for address in addresses if address in here or address.startswith("127.")]
+    local = local_addresses()
+    own = [address for address in addresses if address in local or address.startswith("127.")]
     if not own:
         raise BadInput(
             f"--master-addr {settings.master_addr}: none is an address of this machine, which "
-            f"has {', '.join(here)}"
+            f"has {', '.join(local)}"
         )
     return own
 
@@ -155,20 +148,57 @@ def _watch_until_it_dies(prepared: Prepared, interrupted: threading.Event) -> st
     """Watches the server; returns its address when it has died, None if it has ended."""
     places, identity = server_places(prepared.launch), prepared.credentials
     timeouts, watched = prepared.launch.timeouts(), prepared.launch.addresses()[0]
+    heard: list[str] = []
 
-    def told(welcome: Mapping[str, Any]) -> None:
+    def hear(said: Any) -> None:
         nonlocal watched
-        watched = str(welcome["address"])
-        generation = welcome["generation"]
+        if isinstance(said, str):
+            heard.append(said)
+            return
+        watched, generation = str(said["address"]), said["generation"]
         _log.info("standing by for the server at %s (generation %s)", watched, generation)
 
-    while True:
-        if watch_server(places, identity, timeouts, interrupted, told) == "ended":
-            return None
-        # Perhaps only its connection broke, or it is started anew at once.
-        timeouts = replace(timeouts, connect=_RETURN_SECONDS)
-        with contextlib.suppress(BadInput):
-            if watch_server(places, identity, timeouts, interrupted, told) == "ended":
-                return None
-            continue
-        return watched
+    _visit(places, identity, timeouts, interrupted, hear, stays=True)
+    # Perhaps only its connection broke, or it is started anew at once.
+    again = replace(timeouts, connect=_RETURN_SECONDS)
+    while heard[-1] != "ended":
+        try:
+            _visit(places, identity, again, interrupted, hear, stays=True)
+        except BadInput:
+            return watched
+    return None
+
+
+def _visit(
+    places: Sequence[str],
+    identity: Identity | None,
+    timeouts: Timeouts,
+    interrupted: threading.Event,
+    hear: Callable[[Any], None],
+    *,
+    stays: bool = False,
+) -> None:
+    """Asks a server, which may be at any of some places, and hears what it answers.
+
+    Args:
+        hear: gets the server's answer; of a visitor that stays, then also `ended` if the server has
+            said goodbye, another text if its connection broke or it fell silent.
+    """
+
+    def visit(parent: ForkParent) -> None:
+        from mdgan.launch.find import find_server
+        from mdgan.transport.visit import ask, watch
+
+        def attempt(place: str, until: Until) -> Any:
+            if stays:
+                return watch(place, identity, timeouts, until, parent.tell)
+            return ask(place, identity, timeouts, until)
+
+        parent.end_with_it()
+        limit, has_identity = timeouts.connect, identity is not None
+        parent.tell(find_server(places, attempt, Until(limit), limit, has_identity=has_identity))
+
+    try:
+        in_forks([visit], lambda _, said: hear(said), interrupted)
+    except ForkFailed as error:
+        raise BadInput(f"the process that asks the server failed ({error}); start again") from error

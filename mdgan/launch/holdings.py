@@ -32,18 +32,11 @@ def read_data(
     """Reads the data that this machine needs.
 
     Args:
-        entry: of the algorithm.
-        settings: of the run.
-        dataset: the dataset file.
-        ranks: which ranks run here.
         show_all: read what every worker holds, for `--dry-run`.
 
     Returns:
         The shards of clients without a home, if there are such; and what the workers here hold: all
         data, if the algorithm has no hosts.
-
-    Raises:
-        BadInput: the data cannot be read or divided.
     """
     wanted = list(range(1, settings.world_size)) if show_all else ranks.workers()
     check_buffer(settings, dataset.shape, len(ranks.workers()) or 1)

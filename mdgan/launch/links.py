@@ -8,6 +8,7 @@ from mdgan.engine import message_sizes
 from mdgan.engine.host.loop import Connect
 from mdgan.errors import BadInput
 from mdgan.launch.addresses import (
+    Sockets,
     address_of_interface,
     address_towards,
     check_free,
@@ -16,8 +17,7 @@ from mdgan.launch.addresses import (
 )
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.settings import LinkSettings, check_exposed, read_revocations
-from mdgan.launch.sockets import Sockets
-from mdgan.launch.task import Task
+from mdgan.launch.task import LaunchedTask
 from mdgan.launch.torchrun_store import find_place, publish_place
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import LOOPBACK, Admit
@@ -27,18 +27,13 @@ from mdgan.transport.until import Until
 
 DEFAULT_PORT = 29500
 """torch's usual port for rank 0."""
-_CANNOT_HAND_OUT = "this host cannot listen there; start again"
 
 
 def place_for_others(prepared: Prepared, takes_over_at: str | None = None) -> str | None:
     """Where rank 0 listens for ranks of other machines; None if there are none.
 
     Args:
-        prepared: the checked run.
         takes_over_at: the address where workers will look for a server that replaces a dead one.
-
-    Raises:
-        BadInput: it cannot listen there, or others could reach it and nothing guards it.
     """
     settings, task = prepared.link_settings, prepared.task
     named = settings.listen, settings.master_port, settings.master_addr
@@ -52,7 +47,7 @@ def place_for_others(prepared: Prepared, takes_over_at: str | None = None) -> st
     if settings.listen is not None:
         place = _listen_place(settings.listen, port)
     elif task is not None and task.store_is_up:
-        place = joined(address_towards(*_store_of(task)), 0)
+        place = joined(address_towards(task.master_addr, task.master_port), 0)
     free = check_free(place, settings.listen)
     check_exposed(split(free)[0], settings)
     return free
@@ -67,17 +62,7 @@ def server_places(settings: LinkSettings) -> list[str]:
 def open_server(
     prepared: Prepared, places: Sequence[str], admit: Admit, timeouts: Timeouts
 ) -> ServerTransport:
-    """Opens the server's end.
-
-    Args:
-        prepared: the checked run.
-        places: where it listens.
-        admit: see `ServerTransport`.
-        timeouts: the time limits.
-
-    Raises:
-        BadInput: a place was taken meanwhile, or the list of revoked certificates is damaged.
-    """
+    """Opens the server's end."""
     from mdgan.transport.grpc_server import GrpcServerTransport
     from mdgan.transport.streams import CannotListen
 
@@ -96,10 +81,9 @@ def open_server(
         )
     except CannotListen as error:
         raise BadInput(f"{error}: cannot listen there any more; start again") from error
-    server.own_address = _own_address(prepared, alone=len(places) == 1 and _is_socket(places[0]))
+    server.own_address = _own_address(prepared, alone=[p[:5] for p in places] == ["unix:"])
     if task is not None and task.store_is_up:
-        until = Until(timeouts.connect)
-        publish_place(_store_of(task), _corner(task), server.places[0], until)
+        publish_place(*_store(task), server.places[0], Until(timeouts.connect))
     return server
 
 
@@ -113,27 +97,22 @@ def connector(
     """What links a host with the server at first, and again after the server was lost.
 
     Args:
-        prepared: the checked run.
-        workers: the ranks that the host carries.
         sockets: of this machine, if the server was started here, too.
-        timeouts: the time limits.
-        interrupted: set to give up.
 
     Returns:
         What `Host` calls; it raises BadInput if no server lets this host in, and Interrupted.
-
-    Raises:
-        BadInput: an address is unknown, or others could reach this host and nothing guards it.
     """
     settings, task = prepared.link_settings, prepared.task
-    places = _places_of_server(prepared, sockets)
+    known = server_places(settings)
+    if sockets is not None:
+        known = [sockets.server, *(known if len(settings.addresses()) > 1 else ())]
     parcels_at = _place_of_parcels(prepared, workers[0], sockets)
     sizes = prepared.builder.message_sizes(prepared.settings, prepared.models)
     accepts = message_sizes.from_server(sizes, [len(prepared.holdings[w][1]) for w in workers])
     own_address = _own_address(prepared, alone=sockets is not None and sockets.alone)
 
     def connect(hello: Mapping[str, Any], timeout_seconds: float) -> HostTransport:
-        from mdgan.launch.find import find_server
+        from mdgan.launch.find import check_generation, find_server
         from mdgan.transport.grpc_host import GrpcHostTransport
         from mdgan.transport.streams import CannotListen
 
@@ -150,38 +129,24 @@ def connector(
                 parcels_at,
                 until,
             )
-            return _checked(host, hello.get("generation", 0), place, own_address)
+            host.own_address = own_address
+            try:
+                check_generation(host.welcome, hello.get("generation", 0), place)
+            except BaseException:
+                host.close()
+                raise
+            return host
 
-        found = places
+        places = known
         if task is not None and task.store_is_up:
-            found = [find_place(_store_of(task), _corner(task), until)]
+            places = [find_place(*_store(task), until)]
         shows = prepared.credentials is not None
         try:
-            return find_server(found, attempt, until, timeout_seconds, has_identity=shows)
+            return find_server(places, attempt, until, timeout_seconds, has_identity=shows)
         except CannotListen as error:
-            raise BadInput(f"{error}: {_CANNOT_HAND_OUT}") from error
+            raise BadInput(f"{error}: this host cannot listen there; start again") from error
 
     return connect
-
-
-def _checked(host: HostTransport, known: Any, place: str, own_address: str) -> HostTransport:
-    """Keeps a link unless another server has replaced the one at its end."""
-    from mdgan.launch.find import check_generation
-
-    host.own_address = own_address
-    try:
-        check_generation(host.welcome, known, place)
-    except BaseException:
-        host.close()
-        raise
-    return host
-
-
-def _places_of_server(prepared: Prepared, sockets: Sockets | None) -> list[str]:
-    settings = prepared.link_settings
-    if sockets is None:
-        return server_places(settings)
-    return [sockets.server, *(server_places(settings) if len(settings.addresses()) > 1 else ())]
 
 
 def _place_of_parcels(prepared: Prepared, number: int, sockets: Sockets | None) -> str | None:
@@ -203,21 +168,12 @@ def _towards_servers(settings: LinkSettings) -> list[str]:
 
 
 def _own_address(prepared: Prepared, *, alone: bool) -> str:
-    """Where all processes of the run reach one of this machine.
-
-    Args:
-        prepared: the checked run.
-        alone: whether all of them are on this machine.
-    """
+    """Where all processes of the run reach one of this machine."""
     settings = prepared.link_settings
     address = LOOPBACK if alone else _towards_servers(settings)[0]
     if prepared.algorithm.opens_links(prepared.settings):
         check_exposed(address, settings)
     return address
-
-
-def _is_socket(place: str) -> bool:
-    return place.startswith("unix:")
 
 
 def _listen_place(listen: str, port: int) -> str:
@@ -230,10 +186,6 @@ def _listen_place(listen: str, port: int) -> str:
     return joined(address.strip("[]"), int(given))
 
 
-def _store_of(task: Task) -> tuple[str, int]:
-    return task.master_addr, task.master_port
-
-
-def _corner(task: Task) -> str:
-    """Our part of torchrun's store, a new one for each restart."""
-    return f"mdgan/{task.attempt}"
+def _store(task: LaunchedTask) -> tuple[tuple[str, int], str]:
+    """Torchrun's store, and our part of it, a new one for each restart."""
+    return (task.master_addr, task.master_port), f"mdgan/{task.attempt}"

@@ -22,7 +22,6 @@ def num_threads(
     """Compute threads of a process: `--threads`, or its share of the cores.
 
     Args:
-        settings: of this machine.
         computing_at_once: processes that share the cores; 1 for the server, since the workers wait
             while it computes.
         cores_each: those that a launcher has set aside for each process.
@@ -38,9 +37,7 @@ def take_cores(settings: LaunchSettings, host_here: int, num_hosts: int) -> int 
     """Pins this process to its entry of `--cores`.
 
     Args:
-        settings: of this machine.
         host_here: which of this machine's hosts it is.
-        num_hosts: how many hosts this machine has.
 
     Returns:
         How many of these hosts have any of its cores, itself included; None if `--cores` was not
@@ -60,7 +57,6 @@ def cores_of_slots(
     """The cores of one slot of a host after another, by `--cores`; empty if slots may use all.
 
     Args:
-        settings: of this machine.
         host: its workers; its first slot has the entry of the host.
         hosts: the workers of all hosts of this machine.
     """
@@ -69,11 +65,7 @@ def cores_of_slots(
 
 
 def check_open_files() -> None:
-    """Checks that this process, and those that it starts, may open as many files as they need.
-
-    Raises:
-        BadInput: they may not; gRPC would abort them.
-    """
+    """Checks that this process, and those that it starts, may open as many files as they need."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if 0 <= allowed < _LEAST_FILES:
         raise BadInput(
@@ -82,11 +74,7 @@ def check_open_files() -> None:
 
 
 def resolve_device(name: str, process_here: int) -> torch.device:
-    """The device of one of this machine's processes; GPUs are given out in turn.
-
-    Raises:
-        BadInput: this machine has none of that kind.
-    """
+    """The device of one of this machine's processes; GPUs are given out in turn."""
     # Counting GPUs must not initialise CUDA: the launcher forks afterwards.
     num_gpus = torch.cuda.device_count()
     has_mps = torch.backends.mps.is_available()
@@ -99,14 +87,9 @@ def resolve_device(name: str, process_here: int) -> torch.device:
     return torch.device("cuda", process_here % num_gpus) if name == "cuda" else torch.device(name)
 
 
-KEPT_BYTES = 1 << 28
-"""The most that is kept: at the end of the heap, and of a single tensor."""
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""What malloc.h calls them."""
-
-SLICE_SECONDS = 0.1
-"""The longest that the kernel grants; an answer rarely takes longer."""
-
+_KEPT_BYTES = 1 << 28  # the most: at the end of the heap, and of a single tensor
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as in malloc.h
+_SLICE_NANOSECONDS = 100_000_000  # the longest that the kernel grants
 _CALLS = {"x86_64": 314, "aarch64": 274}
 """sched_setattr, by machine: neither Python nor the C library has a name for it."""
 _ATTRIBUTES = struct.Struct("=IIQiIQQQ")
@@ -114,37 +97,30 @@ _NORMAL = 0
 
 
 def keep_freed_memory() -> bool:
-    """Asks the C library to keep memory that this process frees, for what it allocates next.
+    """Asks glibc to keep memory that this process frees for later use; whether it does.
 
-    Models and messages take megabytes, and are made anew in every iteration. glibc gives the memory
-    of such tensors back to the kernel, which then clears each page again when it is next used.
-
-    Returns:
-        Whether it has been taken; with another C library nothing is asked.
+    Models and messages take megabytes, and are made anew in every iteration. Memory that goes back
+    to the kernel has each of its pages cleared again when it is next used.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:
         return False
-    return all(mallopt(what, KEPT_BYTES) == 1 for what in (_TRIM_THRESHOLD, _MMAP_THRESHOLD))
+    return all(mallopt(what, _KEPT_BYTES) == 1 for what in (_TRIM_THRESHOLD, _MMAP_THRESHOLD))
 
 
 def ask_for_long_slices() -> bool:
-    """Asks that this thread, and those it starts, compute in turns of 0.1 s.
+    """Asks that this thread, and those it starts, compute in turns of 0.1 s; whether it is granted.
 
     An answer takes tens of milliseconds. With more hosts than cores the kernel would take a core
     away every few milliseconds, and each host would find the caches full of other hosts' weights.
-    Linux 6.12 and later let a process ask for longer turns; elsewhere hosts run as they did.
-
-    A process that wakes up meanwhile still gets a core at once: the kernel favours short turns.
-
-    Returns:
-        Whether the kernel took it; without Linux, or on an unknown machine, it is not asked.
+    Linux 6.12 and later let a process ask for longer turns. One that wakes up meanwhile still gets
+    a core at once.
     """
     number = _CALLS.get(platform.machine())
     if sys.platform != "linux" or number is None:
         return False
-    nanoseconds = int(SLICE_SECONDS * 1e9)
-    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, _NORMAL, 0, 0, 0, nanoseconds, 0, 0)
+    slice_of_it = (_SLICE_NANOSECONDS, 0, 0)
+    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, _NORMAL, 0, 0, 0, *slice_of_it)
     this_thread = 0
     done: int = ctypes.CDLL(None).syscall(number, this_thread, attributes, 0)
     return done == 0

@@ -80,13 +80,7 @@ class Minder:
         return address, wanted, False
 
     def start(self, arguments: Sequence[str], folder: str, settings: str) -> None:
-        """Starts the process; one that runs already is stopped first.
-
-        Args:
-            arguments: of `mdgan train`.
-            folder: where it runs, if this machine has it.
-            settings: for `--config`, as JSON.
-        """
+        """Starts the process; one that runs already is stopped first."""
         self.stop()
         descriptor, name = tempfile.mkstemp(prefix="mdgan-", suffix=".json")
         with os.fdopen(descriptor, "w") as file:

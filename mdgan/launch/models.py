@@ -36,15 +36,7 @@ _OF_MODELS = {
 def settings_with_defaults(
     layers: Sequence[Mapping[str, Any]], dataset: DatasetFile
 ) -> RunSettings:
-    """The settings of a run, with the defaults of the data set and of the architecture.
-
-    Args:
-        layers: flags, then the config file.
-        dataset: the dataset file.
-
-    Raises:
-        BadInput: a value cannot be used, or no architecture has that name.
-    """
+    """The settings of a run, with the defaults of the data set and of the architecture."""
     settings = registry.read_settings(layers, default_settings(layers, dataset))
     check_losses(settings)
     for network in ("generator", "discriminator"):
@@ -58,13 +50,6 @@ def default_settings(layers: Sequence[Mapping[str, Any]], dataset: DatasetFile) 
 
     An architecture that the user names replaces all that the file's DEFAULTS say of models. If the
     DEFAULTS name it themselves, they come before the architecture's.
-
-    Args:
-        layers: as the user gave them.
-        dataset: the dataset file.
-
-    Raises:
-        BadInput: no architecture has that name.
     """
     named = [layer["architecture"] for layer in layers if layer.get("architecture") is not None]
     name = named[0] if named else dataset.defaults.get("architecture", FILE)
@@ -76,15 +61,7 @@ def default_settings(layers: Sequence[Mapping[str, Any]], dataset: DatasetFile) 
 
 
 def models_of(settings: RunSettings, dataset: DatasetFile) -> Models:
-    """What makes the models of a run.
-
-    Args:
-        settings: of the run.
-        dataset: the dataset file.
-
-    Raises:
-        BadInput: no architecture has that name, or it cannot make samples of the data set's shape.
-    """
+    """What makes the models of a run."""
     models = _chosen(settings, dataset)
     if settings.norm == "group":
         models = replace(models, discriminator=partial(with_group_norm, models.discriminator))
@@ -120,11 +97,7 @@ def _chosen(settings: RunSettings, dataset: DatasetFile) -> Models:
 
 
 def tried_models(settings: RunSettings, dataset: DatasetFile) -> Models:
-    """The models of a run, after trying that they work.
-
-    Raises:
-        BadInput: they do not work, or cannot be made as the settings want them.
-    """
+    """The models of a run, after trying that they work."""
     chosen = _chosen(settings, dataset)
     if settings.architecture not in ARCHITECTURES:  # those are tested, and the large take minutes
         check_models(chosen, dataset.num_classes)

@@ -25,7 +25,7 @@ from mdgan.families import registry
 from mdgan.families.contract import Algorithm, Builder
 from mdgan.gan.build import Models
 from mdgan.gan.randomness import generator_for
-from mdgan.launch.addresses import check_interface
+from mdgan.launch.addresses import Sockets, check_interface
 from mdgan.launch.beginning import Beginning, read_beginning
 from mdgan.launch.faults import Planned, read_planned
 from mdgan.launch.holdings import Holdings, read_data
@@ -36,8 +36,7 @@ from mdgan.launch.ranks import LocalRanks, local_ranks, ranks_elsewhere
 from mdgan.launch.requirements import check_delta, check_required
 from mdgan.launch.resolve import Resolved, resolve
 from mdgan.launch.settings import LaunchSettings, read_guards
-from mdgan.launch.sockets import Sockets
-from mdgan.launch.task import Launcher, RayCluster, Task
+from mdgan.launch.task import LaunchedTask, Launcher, RayCluster
 from mdgan.metrics.chosen import extractor_identity
 from mdgan.observe.trackers import check_trackers
 from mdgan.privacy.contents import Contents
@@ -53,11 +52,6 @@ class Prepared:
     """A checked run, with what this machine has to know.
 
     Attributes:
-        settings: of the run.
-        launch: of this machine.
-        dataset: the dataset file.
-        ranks: which ranks run here.
-        holdings: of the workers here.
         task: set if another program has started this process beside others of the run.
         extractor: the network that scores use; see `extractor_identity`.
         warnings: one line each; no reason to stop.
@@ -65,11 +59,9 @@ class Prepared:
         continues: the run to go on with; None for a new one.
         resumes_or_starts: whether to go on with the run in `--out` if there is one.
         ray: the cluster on which all ranks run; None if Ray has nothing to do with it.
-        faults: the planned ones.
         beginning: what training begins with; None for weights drawn from the seed.
         sockets: those of a running server of this machine that this worker joins.
         clients: the shards of clients without a home; None if every worker has its own.
-        contents: see `read_contents`.
         credentials: what this machine shows to others, and whom it trusts; None without TLS.
     """
 
@@ -78,7 +70,7 @@ class Prepared:
     dataset: DatasetFile
     ranks: LocalRanks
     holdings: Holdings
-    task: Task | None
+    task: LaunchedTask | None
     extractor: str
     warnings: tuple[str, ...]
     launched: float
@@ -163,16 +155,10 @@ def prepare(
 
     Args:
         layers: flags, then the config file; then come the algorithm's and the dataset's defaults.
-        algorithm: overrides the layers'.
         show_all: read what every worker holds, for `--dry-run`.
         launched: when the user started it, by the machine's monotonic clock; now if not given.
-        continues: the run to go on with.
         joins_as: the rank that a running server has given to the one worker here.
-        launcher: what starts the ranks.
         resumes_or_starts: whether to go on with the run in `--out` if there is one.
-
-    Raises:
-        BadInput: anything cannot work; nothing has been started or written.
     """
     faults = read_planned()
     torch.set_num_threads(1)  # the launcher forks: it must not have a pool of threads
@@ -183,11 +169,19 @@ def prepare(
     check_required(launch.require, settings, told=joins_as is not None)
     ranks = _ranks_here(entry, resolved, settings, launcher, joins_as)
     if not isinstance(launcher, RayCluster):
-        _check_machine(launch, ranks, resolved.task)
+        resolve_device(launch.device, 0)
+        if launch.core_sets:
+            check_cores(launch.cores)
+        if launch.network_interface is not None:
+            check_interface(launch.network_interface)
     credentials = _credentials(entry, settings, launch, ranks)
     check_trackers(settings.trackers() if ranks.serves else ())
-    _check_dataset(dataset, settings, is_new=continues is None)
-    beginning = _beginning(settings, tried_models(settings, dataset), ranks, continues)
+    if continues is None:
+        dataset.check_folder("--data-dir", settings.data_dir)
+        dataset.check_folder("--held-out", settings.held_out)
+    models, beginning = tried_models(settings, dataset), None
+    if settings.init_from is not None and continues is None and ranks.serves:
+        beginning = read_beginning(settings.init_from, models)
     _log.info("reading the data of %s …", dataset.name, extra={"shown": "doing"})
     clients, holdings = read_data(entry, settings, dataset, ranks, show_all=show_all)
     prepared = Prepared(
@@ -218,19 +212,10 @@ def _with_budgets(prepared: Prepared) -> Prepared:
     shards = {rank: prepared.shard(rank) for rank in prepared.ranks.workers()}
     sizes = {rank: len(shard) for rank, shard in shards.items()}
     check_delta(prepared.launch.require, prepared.settings, sizes)
-    roaming = prepared.clients if prepared.ranks.serves else None
-    contents = read_contents(prepared.settings, shards, roaming)
-    told = check_budgets(prepared.settings, shards, contents, serves=prepared.ranks.serves)
-    return replace(prepared, warnings=(*prepared.warnings, *told), contents=contents)
-
-
-def _beginning(
-    settings: RunSettings, models: Models, ranks: LocalRanks, continues: Path | None
-) -> Beginning | None:
-    """What a new run begins with here; None for weights drawn from the seed."""
-    if settings.init_from is None or continues is not None or not ranks.serves:
-        return None
-    return read_beginning(settings.init_from, models)
+    serves = prepared.ranks.serves
+    contents = read_contents(prepared.settings, shards, prepared.clients if serves else None)
+    warnings = check_budgets(prepared.settings, shards, contents, serves=serves)
+    return replace(prepared, warnings=(*prepared.warnings, *warnings), contents=contents)
 
 
 def _credentials(
@@ -276,20 +261,17 @@ def _ranks_here(
         return LocalRanks(serves=True, hosts=(), complete=True)
     if isinstance(launcher, RayCluster):
         return ranks_elsewhere(resolved.launch)
-    return local_ranks(settings, resolved.launch, resolved.task)
-
-
-def _check_dataset(dataset: DatasetFile, settings: RunSettings, *, is_new: bool) -> None:
-    if is_new:
-        dataset.check_folder("--data-dir", settings.data_dir)
-        dataset.check_folder("--held-out", settings.held_out)
+    ranks = local_ranks(settings, resolved.launch, resolved.task)
+    where = resolved.launch if resolved.task is None else resolved.task
+    if where.master_port == 0 and not ranks.complete:
+        raise BadInput("--master-port 0: ranks on other machines could not know the port; name one")
+    return ranks
 
 
 def load_dataset(resolved: Resolved, continues: Path | None = None) -> DatasetFile:
     """The dataset file that the settings name, with its DEFAULTS checked.
 
     Args:
-        resolved: the settings.
         continues: the run to go on with, which may have kept its dataset file.
     """
     settings = resolved.settings
@@ -303,17 +285,6 @@ def load_dataset(resolved: Resolved, continues: Path | None = None) -> DatasetFi
         dataset, [name for name, item in declared.items() if item.metadata["shared"]]
     )
     return dataset
-
-
-def _check_machine(launch: LaunchSettings, ranks: LocalRanks, task: Task | None) -> None:
-    resolve_device(launch.device, 0)
-    if launch.core_sets:
-        check_cores(launch.cores)
-    if launch.network_interface is not None:
-        check_interface(launch.network_interface)
-    port = launch.master_port if task is None else task.master_port
-    if port == 0 and not ranks.complete:
-        raise BadInput("--master-port 0: ranks on other machines could not know the port; name one")
 
 
 def _warnings(

@@ -75,12 +75,7 @@ def why_untold(settings: RunSettings) -> str:
 
 
 def told_counts(settings: RunSettings, counts: Sequence[int]) -> Sequence[int]:
-    """What a host says of how many samples of each class a worker holds, or of how many in all.
-
-    Args:
-        settings: of the run.
-        counts: the true ones.
-    """
+    """What a host says of how many samples of each class a worker holds, or of how many in all."""
     if not isinstance(settings, PrivacySettings) or settings.dp_public_samples is None:
         return counts
     return [settings.dp_public_samples]
@@ -92,12 +87,8 @@ def read_contents(
     """What the samples of workers hold, by rank; empty where nothing is remembered.
 
     Args:
-        settings: of the run.
         shards: by rank.
         roaming: clients without a home, if the server is here; rank 0 has what all of them hold.
-
-    Raises:
-        BadInput: a sample cannot be read.
     """
     if not isinstance(settings, PrivacySettings) or not settings.keeps_ledger:
         return {}
@@ -112,12 +103,7 @@ def open_account(
     """The account of the samples of clients at home here; None where they have none.
 
     Args:
-        settings: of the run.
         shards: of a host, by rank.
-        contents: from `read_contents`.
-
-    Raises:
-        BadInput: a sample cannot be read.
     """
     if not isinstance(settings, PrivacySettings) or not settings.hides_clients:
         return None
@@ -138,12 +124,7 @@ def open_budgets(
     """The budgets of workers, by rank; empty without noise.
 
     Args:
-        settings: of the run.
         shards: by rank.
-        contents: from `read_contents`.
-
-    Raises:
-        BadInput: one is too small for a step, or its ledger cannot be had.
     """
     if not isinstance(settings, PrivacySettings) or not settings.hides_samples:
         return {}
@@ -164,12 +145,7 @@ def check_covered(path: Path, settings: RunSettings, before: Mapping[str, Any]) 
     """Checks that a run that goes on has learnt under the same protection from its start.
 
     Args:
-        path: its folder.
-        settings: the present ones.
         before: those of its checkpoint, as JSON values.
-
-    Raises:
-        BadInput: epsilon would speak of the steps from here on, and not of those before.
     """
     if not isinstance(settings, PrivacySettings) or not settings.keeps_ledger:
         return
@@ -192,16 +168,11 @@ def check_budgets(
     """Checks that those who spend on this machine may take a step; writes nothing.
 
     Args:
-        settings: of the run.
         shards: by rank; empty for clients without a home.
-        contents: from `read_contents`.
         serves: whether the server is here.
 
     Returns:
         Warnings, one line each.
-
-    Raises:
-        BadInput: they may not, or Opacus is not there.
     """
     if not isinstance(settings, PrivacySettings) or not settings.has_dp:
         return []

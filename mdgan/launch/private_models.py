@@ -26,11 +26,7 @@ _CLOSE = 1e-4
 
 
 def check_discriminator(settings: RunSettings, models: Models) -> None:
-    """Checks that D judges each sample by itself, and that its gradient can be taken alone.
-
-    Raises:
-        BadInput: it does not, or cannot; the text names the layer.
-    """
+    """Checks that D judges each sample by itself, and that its gradient can be taken alone."""
     if not isinstance(settings, PrivacySettings) or not settings.draws_poisson:
         return
     asked = settings.poisson_flag

@@ -31,9 +31,9 @@ from mdgan.errors import BadInput, Interrupted
 from mdgan.families.contract import HostNeeds
 from mdgan.gan.build import make_average
 from mdgan.launch import machine
-from mdgan.launch.addresses import split
+from mdgan.launch.addresses import Sockets, split
+from mdgan.launch.children import TOGETHER_SECONDS
 from mdgan.launch.claim import Claim, make_observer
-from mdgan.launch.lies import lying
 from mdgan.launch.links import connector, open_server
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import (
@@ -49,7 +49,6 @@ from mdgan.launch.privacy import (
 from mdgan.launch.ranks import most_ranks
 from mdgan.launch.requirements import least_parties
 from mdgan.launch.scorer_process import scoring_process
-from mdgan.launch.sockets import Sockets
 from mdgan.metrics.chosen import own_file
 from mdgan.observe.profiler import Profiler
 from mdgan.observe.tracer import Tracer, traced_every
@@ -59,8 +58,7 @@ from mdgan.transport.host_end import HostTransport
 from mdgan.transport.memory import MemoryNetwork
 from mdgan.transport.server_end import ServerTransport
 
-TOGETHER_SECONDS = 0.2
-"""Signals within so short a time count once."""
+_log = logging.getLogger(__name__)
 
 
 def run_host(
@@ -73,8 +71,6 @@ def run_host(
     """Runs a host over the network.
 
     Args:
-        prepared: the checked run.
-        workers: the ranks it carries.
         sockets: of this machine, if the server was started here, too.
         process_here: which of this machine's processes it is.
         run: the run's folder, if the server was started on this machine, too.
@@ -93,10 +89,9 @@ def run_host(
     timeouts = prepared.launch.timeouts()
     interrupted = threading.Event()
     connect = connector(prepared, workers, sockets, timeouts, interrupted)
-    connect = lying(connect, prepared.faults, workers)  # as it is, without `mdgan chaos --hostile`
     teller = None
-    told = task is not None and (process_here > 0 or task.prints_together)
-    if not (prepared.ranks.serves or told):
+    others_tell = task is not None and (process_here > 0 or task.prints_together)
+    if not (prepared.ranks.serves or others_tell):
         samples = {worker: len(prepared.holdings[worker][1]) for worker in workers}
         first = process_here == 0
         teller = Teller(samples, prepared.settings.iterations, shows_progress=first)
@@ -121,11 +116,6 @@ def make_host(
     """Builds the workers first, so that a host that joins is ready to answer.
 
     Args:
-        prepared: the checked run.
-        workers: the ranks it carries.
-        connect: links it with the server.
-        timeouts: the time limits.
-        device: where its models live.
         run: the run's folder, if the server was started on this machine, too.
         own_process: whether no other host and no server computes in this process.
         teller: tells the user, if the server does not do so on this machine.
@@ -227,13 +217,7 @@ def on_stop_signals(*acts: Callable[[], None]) -> None:
 
 
 def run_server(prepared: Prepared, claimed: Claim, places: Sequence[str]) -> None:
-    """Runs rank 0 over the network.
-
-    Args:
-        prepared: the checked run.
-        claimed: its folder.
-        places: where it listens for hosts.
-    """
+    """Runs rank 0 over the network."""
     with scoring_process(prepared, claimed.run) as scoring:
         task = prepared.task
         cores = task.cores if task else None
@@ -247,12 +231,7 @@ def run_server(prepared: Prepared, claimed: Claim, places: Sequence[str]) -> Non
 
 
 def make_membership(prepared: Prepared, claimed: Claim) -> Membership:
-    """The server's list of hosts, with what it tells every newcomer.
-
-    Args:
-        prepared: the checked run.
-        claimed: its folder.
-    """
+    """The server's list of hosts, with what it tells every newcomer."""
     told: dict[str, Any] = {
         "generation": claimed.fence.generation,
         "run": claimed.run.path.name,
@@ -339,9 +318,6 @@ def serve(
         server.go_on(goes_on.manifest, goes_on.changed, replaces_another=replaces)
     with contextlib.nullcontext() if fetcher is None else contextlib.closing(fetcher):
         server.run()
-
-
-_log = logging.getLogger(__name__)
 
 
 def run_everything(prepared: Prepared, claimed: Claim) -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.launch.settings import LaunchSettings
-from mdgan.launch.task import Task
+from mdgan.launch.task import LaunchedTask
 
 _ROOM_FACTOR = 4
 _LEAST_ROOM = 33
@@ -42,9 +42,6 @@ def parse_ranks(text: str, world_size: int) -> list[int]:
 
     Returns:
         The ranks in increasing order.
-
-    Raises:
-        BadInput: not of that form, a rank twice, or one outside the world.
     """
     ranks: list[int] = []
     for part in text.split(","):
@@ -71,12 +68,8 @@ def parse_ranks(text: str, world_size: int) -> list[int]:
     return ranks
 
 
-def local_ranks(run: RunSettings, launch: LaunchSettings, task: Task | None) -> LocalRanks:
-    """Decides which ranks run on this machine, or in this one of a launcher's processes.
-
-    Raises:
-        BadInput: `--ranks` is wrong, or contradicts the launcher.
-    """
+def local_ranks(run: RunSettings, launch: LaunchSettings, task: LaunchedTask | None) -> LocalRanks:
+    """Decides which ranks run on this machine, or in this one of a launcher's processes."""
     most_ranks(run, launch)
     if run.num_roaming is not None and launch.workers_per_host not in (None, 1):
         raise BadInput(
@@ -85,27 +78,25 @@ def local_ranks(run: RunSettings, launch: LaunchSettings, task: Task | None) -> 
         )
     if task is not None:
         return _ranks_of_task(run, launch, task)
-    everything = list(range(run.world_size))
-    ranks = everything
+    ranks = list(range(run.world_size))
     if launch.ranks is not None:
         ranks = parse_ranks(launch.ranks, run.world_size)
-    workers = [rank for rank in ranks if rank > 0]
     carried = launch.workers_per_host
     if carried is None or carried == "auto":  # a number stands there before the run begins
         carried = run.num_workers if launch.transport == "memory" else 1
     if run.num_roaming is not None:
         carried = 1
-    return LocalRanks(
-        serves=0 in ranks, hosts=_consecutive(workers, carried), complete=ranks == everything
-    )
+    hosts: list[list[int]] = []
+    for worker in (rank for rank in ranks if rank > 0):
+        if hosts and len(hosts[-1]) < carried and hosts[-1][-1] == worker - 1:
+            hosts[-1].append(worker)
+        else:
+            hosts.append([worker])
+    return LocalRanks(0 in ranks, tuple(map(tuple, hosts)), complete=len(ranks) == run.world_size)
 
 
 def most_ranks(run: RunSettings, launch: LaunchSettings) -> int:
-    """The highest rank that may ever take part, as rank 0 decides.
-
-    Raises:
-        BadInput: `--max-world-size` is less than the run starts with.
-    """
+    """The highest rank that may ever take part, as rank 0 decides."""
     given = launch.max_world_size
     if given is not None and given < run.world_size:
         raise BadInput(
@@ -115,7 +106,7 @@ def most_ranks(run: RunSettings, launch: LaunchSettings) -> int:
     return (given or max(_LEAST_ROOM, _ROOM_FACTOR * run.world_size)) - 1
 
 
-def _ranks_of_task(run: RunSettings, launch: LaunchSettings, task: Task) -> LocalRanks:
+def _ranks_of_task(run: RunSettings, launch: LaunchSettings, task: LaunchedTask) -> LocalRanks:
     by = task.launcher
     if launch.ranks is not None:
         raise BadInput(f"--ranks {launch.ranks}: {by} says which rank runs; leave it out")
@@ -129,19 +120,13 @@ def _ranks_of_task(run: RunSettings, launch: LaunchSettings, task: Task) -> Loca
             f"--world-size {run.world_size}: {by} started {task.num_processes} "
             f"processes, which makes {world_size} ranks with --workers-per-host {carried}"
         )
-    if task.process == 0:
-        return LocalRanks(serves=True, hosts=(), complete=False)
     first = (task.process - 1) * carried + 1
-    workers = tuple(range(first, first + carried))
-    return LocalRanks(serves=False, hosts=(workers,), complete=False)
+    hosts = (tuple(range(first, first + carried)),) if task.process else ()
+    return LocalRanks(serves=task.process == 0, hosts=hosts, complete=False)
 
 
 def ranks_elsewhere(launch: LaunchSettings) -> LocalRanks:
-    """The ranks of a process that has Ray start all of them: none.
-
-    Raises:
-        BadInput: a setting contradicts that.
-    """
+    """The ranks of a process that has Ray start all of them: none."""
     if launch.ranks is not None:
         raise BadInput(f"--ranks {launch.ranks}: Ray says where each rank runs; leave it out")
     if launch.transport == "memory":
@@ -155,14 +140,3 @@ def _refuse_cores(launch: LaunchSettings, by: str) -> None:
         raise BadInput(
             f"--cores {launch.cores}: {by} starts every process; pin them there, and leave it out"
         )
-
-
-def _consecutive(workers: list[int], at_most: int) -> tuple[tuple[int, ...], ...]:
-    """Cuts workers into runs of consecutive ranks, each with at most this many."""
-    hosts: list[list[int]] = []
-    for worker in workers:
-        if hosts and len(hosts[-1]) < at_most and hosts[-1][-1] == worker - 1:
-            hosts[-1].append(worker)
-        else:
-            hosts.append([worker])
-    return tuple(tuple(host) for host in hosts)

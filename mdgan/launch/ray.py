@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any
 
 from mdgan.errors import BadInput
-from mdgan.launch.launcher import STOPPED
+from mdgan.launch.children import STOPPED
 from mdgan.launch.minder import Minder, News
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.ranks import local_ranks
@@ -47,17 +47,7 @@ _RETURN_SECONDS = 3.0
 
 @dataclass
 class _Rank:
-    """A process of the run.
-
-    Attributes:
-        name: in messages.
-        ranks: as `--ranks` has them.
-        actor: Ray's handle of its minder; it stays the same when Ray places the actor anew.
-        placed: whether its node has answered since Ray was asked to place it.
-        since: when that was, by the monotonic clock.
-        restarts: how often it was placed anew.
-        said: the last lines of a host, shown if it fails.
-    """
+    """A process of the run."""
 
     name: str
     ranks: str
@@ -73,13 +63,9 @@ def launch_by_ray(prepared: Prepared, cluster: RayCluster) -> int:
 
     Args:
         prepared: the checked run; no rank of it runs in this process.
-        cluster: where, and what each process reserves.
 
     Returns:
         The exit status of the server, as `launch`.
-
-    Raises:
-        BadInput: Ray is not installed, or the cluster cannot be reached or has too little.
     """
     ray = _connect(cluster.address)
     stopping: list[int] = []
@@ -135,11 +121,7 @@ def _no_cluster(address: str | None, error: Exception) -> BadInput:
 
 
 class _RayRun:
-    """The actors of a run, and what they are told.
-
-    Attributes:
-        results: what the server has printed to its standard output.
-    """
+    """The actors of a run, and what they are told."""
 
     def __init__(self, ray: Any, prepared: Prepared, resources: Mapping[str, float]) -> None:
         self._ray, self._prepared, self._resources = ray, prepared, resources
@@ -167,15 +149,7 @@ class _RayRun:
         _log.info("starting %d processes by Ray for %s", count, self._folder)
 
     def mind(self, stopping: Sequence[int]) -> int:
-        """Places and starts the processes, and waits until the server's has ended.
-
-        Args:
-            stopping: holds the signals that have come. After the first, the server saves the run;
-                the second ends it at once.
-
-        Returns:
-            The exit status of the server.
-        """
+        """Places and starts the processes, and waits until the server's has ended."""
         self._place_server()
         for host in self._hosts:
             self._expect(host, host.actor.poll.remote(), self._hear_host)
@@ -265,11 +239,7 @@ class _RayRun:
             act()
 
     def _check_placed(self) -> None:
-        """Gives up if Ray finds no place for a process.
-
-        Raises:
-            BadInput: it has had as long as machines have to connect.
-        """
+        """Gives up if Ray finds no place for a process."""
         limit = self._prepared.launch.connect_timeout
         late = time.monotonic() - limit
         everyone = (self._server, *self._hosts)

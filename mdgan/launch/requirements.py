@@ -38,19 +38,21 @@ def check_required(
 
     Args:
         required: what its user insists on; None: nothing.
-        settings: of the run.
         told: whether a server has told them, and so has chosen what no number bounds.
-
-    Raises:
-        BadInput: the run lacks something; nothing has left this machine.
     """
     for each in () if required is None else required.given:
         if lacks := _lacks(each, settings):
             raise BadInput(
                 f"--require {each}: {lacks}; this machine takes part only where it has that"
             )
-    if told:
-        _check_told(required, settings)
+    if not told or not _asks_for_dp(required) or not isinstance(settings, PrivacySettings):
+        return
+    if settings.dp_tell is not None and settings.dp_tell.names:
+        raise BadInput(
+            f"--require {required}: the run has --dp-tell {settings.dp_tell}: the server is told "
+            "what no noise covers; if you agree, take part by `mdgan train --ranks` with these "
+            "flags"
+        )
 
 
 def check_delta(
@@ -60,11 +62,7 @@ def check_delta(
 
     Args:
         required: what the user of this machine insists on; None: nothing.
-        settings: of the run.
         num_samples: by rank.
-
-    Raises:
-        BadInput: with such a delta a worker may give away one of its samples.
     """
     if not _asks_for_dp(required) or not isinstance(settings, PrivacySettings):
         return
@@ -106,17 +104,6 @@ def parse_requirements(text: str) -> Requirements:
 
 def _asks_for_dp(required: Requirements | None) -> TypeGuard[Requirements]:
     return required is not None and any(not each.startswith(_SECURE) for each in required.given)
-
-
-def _check_told(required: Requirements | None, settings: RunSettings) -> None:
-    if not _asks_for_dp(required) or not isinstance(settings, PrivacySettings):
-        return
-    if settings.dp_tell is not None and settings.dp_tell.names:
-        raise BadInput(
-            f"--require {required}: the run has --dp-tell {settings.dp_tell}: the server is told "
-            "what no noise covers; if you agree, take part by `mdgan train --ranks` with these "
-            "flags"
-        )
 
 
 def _lacks(requirement: str, settings: RunSettings) -> str:

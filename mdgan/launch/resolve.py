@@ -9,9 +9,13 @@ from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.launch.settings import LaunchSettings
 from mdgan.launch.slurm import task_of_slurm
-from mdgan.launch.task import Launcher, RayCluster, Task
-from mdgan.launch.torchrun import task_of_torchrun
+from mdgan.launch.task import LaunchedTask, Launcher, RayCluster, task_of_torchrun
 from mdgan.settings.declare import merged
+
+_STARTED_BY = {
+    "torchrun": ("RANK is not set", "torchrun --nproc-per-node 5 -m mdgan train"),
+    "slurm": ("no srun has started two or more tasks of this", "srun --ntasks 5 mdgan train"),
+}
 
 
 @dataclass(frozen=True)
@@ -20,14 +24,13 @@ class Resolved:
 
     Attributes:
         settings: of the run, before the defaults of the dataset file and of the architecture.
-        launch: of this machine.
         task: set if another program has started this process beside others of the run.
         layers: where the settings come from, the strongest first.
     """
 
     settings: RunSettings
     launch: LaunchSettings
-    task: Task | None
+    task: LaunchedTask | None
     layers: tuple[Mapping[str, Any], ...]
 
 
@@ -42,9 +45,6 @@ def resolve(
         layers: flags, then the config file.
         algorithm: overrides the layers'.
         launcher: what starts the ranks.
-
-    Raises:
-        BadInput: a value, or what the launcher's environment says, cannot work.
     """
     given = tuple(layers) if algorithm is None else ({"algorithm": algorithm}, *layers)
     launch = LaunchSettings.read(*layers)
@@ -58,12 +58,8 @@ def resolve(
     return Resolved(registry.read_settings(given), launch, task, given)
 
 
-def _find_task(launcher: Launcher | RayCluster, flags: Mapping[str, Any]) -> Task | None:
-    """What the environment tells this process; torchrun counts first, for Slurm may start it.
-
-    Raises:
-        BadInput: the environment is not that of the launcher that the user named, or is wrong.
-    """
+def _find_task(launcher: Launcher | RayCluster, flags: Mapping[str, Any]) -> LaunchedTask | None:
+    """What the environment tells this process; torchrun counts first, for Slurm may start it."""
     task = None
     if launcher in ("auto", "torchrun"):
         task = task_of_torchrun()
@@ -73,12 +69,6 @@ def _find_task(launcher: Launcher | RayCluster, flags: Mapping[str, Any]) -> Tas
         missing, start = _STARTED_BY[launcher]
         raise BadInput(f"--launcher {launcher}: {missing}; start it with `{start}`")
     return task
-
-
-_STARTED_BY = {
-    "torchrun": ("RANK is not set", "torchrun --nproc-per-node 5 -m mdgan train"),
-    "slurm": ("no srun has started two or more tasks of this", "srun --ntasks 5 mdgan train"),
-}
 
 
 def known_settings() -> set[str]:

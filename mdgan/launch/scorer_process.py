@@ -33,10 +33,6 @@ def scoring_process(prepared: Prepared, run: RunDirectory) -> Iterator[Scoring]:
     """Forks the scorer, if anything is to be scored; it ends with the block or with this process.
 
     Training does not wait for it, nor for the classifier that it may have to train first.
-
-    Args:
-        prepared: the checked run.
-        run: its folder.
     """
     if not prepared.settings.is_scored:
         yield Scoring(None, prepared.settings)

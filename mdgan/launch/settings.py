@@ -90,12 +90,6 @@ class LinkSettings(Settings, group="network"):
         text(),
         metavar="FILE",
     )
-    relay: str = own_setting(
-        "auto",
-        "Whether this machine's workers hand their discriminators over through the server, which "
-        "then sees them: auto, if the server cannot reach them.",
-        one_of("auto", "always", "never"),
-    )
     insecure: bool = own_setting(
         False,
         "Talk without encryption: who reaches --master-addr can take part, and who is on the way "

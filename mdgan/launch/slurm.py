@@ -5,6 +5,7 @@ latter, too, and `srun` may use a part of the job's nodes. A step of one task is
 spread: there mdgan starts its processes by itself, as without Slurm.
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -14,11 +15,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mdgan.errors import BadInput
-from mdgan.launch.task import Task
+from mdgan.launch.task import LaunchedTask
 
-_TASKS, _PROCESS, _LOCAL, _NODE = (
-    *("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"),
-)
+_TASKS, _PROCESS = "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"
+_LOCAL, _NODE = "SLURM_LOCALID", "SLURM_NODEID"
 _NODES, _EACH, _JOB = "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID"
 NEEDED = (_TASKS, _PROCESS, _LOCAL, _NODE, _NODES, _EACH, _JOB)
 
@@ -31,24 +31,19 @@ def task_of_slurm(
     environment: Mapping[str, str] = os.environ,
     flags: Mapping[str, Any] | None = None,
     address_of: Callable[[str], str] | None = None,
-) -> Task | None:
+) -> LaunchedTask | None:
     """Reads Slurm's variables; None if no `srun` has started this process beside others.
 
     Args:
-        environment: of this process.
         flags: `master_addr` and `master_port`, if the user gave them, win over what Slurm says.
         address_of: from a node's name to its address; `address_of_node` if not given.
-
-    Raises:
-        BadInput: a variable is missing or wrong, or two contradict each other.
     """
     if _PROCESS not in environment or environment.get(_TASKS, "1") == "1":
         return None
-    missing = [name for name in NEEDED if name not in environment]
-    if missing:
+    if missing := ", ".join(name for name in NEEDED if name not in environment):
         raise BadInput(
-            f"{_PROCESS} is set, as srun does, but {', '.join(missing)} is not; start mdgan by "
-            "srun, or give --launcher processes"
+            f"{_PROCESS} is set, as srun does, but {missing} is not; start mdgan by srun, or give "
+            "--launcher processes"
         )
     num_tasks = _whole(environment, _TASKS, 1, _MOST_TASKS)
     process = _whole(environment, _PROCESS, 0, num_tasks - 1)
@@ -58,35 +53,31 @@ def task_of_slurm(
             f"{_EACH} {environment[_EACH]!r:.99}: makes {sum(each)} tasks, not the {num_tasks} of "
             f"{_TASKS}"
         )
-    node = _whole(environment, _NODE, 0, len(each) - 1)
-    process_here = _whole(environment, _LOCAL, 0, each[node] - 1)
+    tasks_here = each[_whole(environment, _NODE, 0, len(each) - 1)]
+    process_here = _whole(environment, _LOCAL, 0, tasks_here - 1)
     given = flags or {}
-    first = first_node(environment[_NODES])
+    first, own = first_node(environment[_NODES]), environment.get("SLURMD_NODENAME")
     master_addr = given.get("master_addr")
     if master_addr is None:
-        _check_first(environment, process, first)
+        if process == 0 and own not in (None, first):
+            raise BadInput(
+                f"{_PROCESS} 0 runs on {own:.99}, not on {first}, the first of {_NODES}: leave "
+                "--distribution arbitrary out, or give --master-addr with the address of that node"
+            )
         master_addr = (address_of or address_of_node)(first)
     port = given.get("master_port")
-    return Task(
-        "Slurm",
-        process,
-        num_tasks,
-        each[node],
-        process_here,
-        master_addr,
-        _port_of(_whole(environment, _JOB, 0, 1 << 62)) if port is None else port,
+    if port is None:  # two jobs on one node rarely share it; every task comes to the same
+        port = _LOWEST_PORT + _whole(environment, _JOB, 0, 1 << 62) % _NUM_PORTS
+    return LaunchedTask(
+        *("Slurm", process, num_tasks, tasks_here, process_here, master_addr, port),
         attempt=environment.get("SLURM_RESTART_COUNT", "0"),
-        cores=_cores(environment, each[node]),
+        cores=_cores(environment, tasks_here),
         prints_together=True,
     )
 
 
 def tasks_per_node(text: str) -> list[int]:
-    """How many tasks each node has, from Slurm's `2(x3),1`: [2, 2, 2, 1].
-
-    Raises:
-        BadInput: it is not of this form, or makes too many.
-    """
+    """How many tasks each node has, from Slurm's `2(x3),1`: [2, 2, 2, 1]."""
     each: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?", part, re.ASCII)
@@ -98,11 +89,7 @@ def tasks_per_node(text: str) -> list[int]:
 
 
 def first_node(text: str) -> str:
-    """The first node of Slurm's `n[1-3,7],m5`: n1.
-
-    Raises:
-        BadInput: it is not of this form.
-    """
+    """The first node of Slurm's `n[1-3,7],m5`: n1."""
     first = re.match(r"(?:[^,\[\]]|\[[^\[\]]*\])+(?=,|\Z)", text)
     name = re.sub(r"\[([0-9]+)[^\]]*\]", r"\1", first[0]) if first else ""
     if not re.fullmatch(r"\w[\w.-]{0,254}", name, re.ASCII):
@@ -111,44 +98,26 @@ def first_node(text: str) -> str:
 
 
 def address_of_node(name: str) -> str:
-    """Where a node can be reached: its name, or what Slurm knows where names do not resolve.
-
-    Raises:
-        BadInput: neither the system nor Slurm knows the node.
-    """
+    """Where a node can be reached: its name, or what Slurm knows where names do not resolve."""
     try:
         socket.getaddrinfo(name, None)
         return name
     except (OSError, UnicodeError):
         pass
-    scontrol = shutil.which("scontrol")
-    if scontrol is not None:
-        try:
+    shown = ""
+    if (scontrol := shutil.which("scontrol")) is not None:
+        command = [scontrol, "--oneliner", "show", "node", name]
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             shown = subprocess.run(
-                [scontrol, "--oneliner", "show", "node", name],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_SCONTROL_SECONDS,
+                command, capture_output=True, text=True, check=False, timeout=_SCONTROL_SECONDS
             ).stdout
-        except (OSError, subprocess.TimeoutExpired):
-            shown = ""
-        match = re.search(r"\bNodeAddr=(\S+)", shown)
-        if match and match[1] != name:
-            return match[1]
+    match = re.search(r"\bNodeAddr=(\S+)", shown)
+    if match and match[1] != name:
+        return match[1]
     raise BadInput(
         f"{_NODES}: its first node {name} has no address here; give --master-addr with the address "
         "of the first task's node"
     )
-
-
-def _check_first(environment: Mapping[str, str], process: int, first: str) -> None:
-    own = environment.get("SLURMD_NODENAME", first)
-    if process == 0 and own != first:
-        raise BadInput(
-            f"{_PROCESS} 0 runs on {own:.99}, not on {first}, the first of {_NODES}: leave "
-            "--distribution arbitrary out, or give --master-addr with the address of that node"
-        )
 
 
 def _cores(environment: Mapping[str, str], tasks_here: int) -> int | None:
@@ -158,11 +127,6 @@ def _cores(environment: Mapping[str, str], tasks_here: int) -> int | None:
     if "SLURM_CPUS_ON_NODE" in environment:
         return max(1, _whole(environment, "SLURM_CPUS_ON_NODE", 1, _MOST_TASKS) // tasks_here)
     return None
-
-
-def _port_of(job: int) -> int:
-    """A port of rank 0 that two jobs on one node rarely share; every task comes to the same."""
-    return _LOWEST_PORT + job % _NUM_PORTS
 
 
 def _whole(environment: Mapping[str, str], name: str, least: int, most: int) -> int:

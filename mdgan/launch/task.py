@@ -1,13 +1,16 @@
-"""What a process is told by the program that started it beside others: torchrun, or Slurm.
+"""What starts the ranks, and what a process is told that torchrun or Slurm has started.
 
 Such a program starts every process of a run, on machines of its choice. The first process is the
 server; each other one is a host.
 """
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
+
+from msgspec import Struct, ValidationError, convert, structs
 
 from mdgan.errors import BadInput
 
@@ -17,6 +20,19 @@ Launcher = Literal["auto", "processes", "torchrun", "slurm"]
 
 LAUNCHERS: tuple[str, ...] = (*get_args(Launcher), "ray")
 """The values of `--launcher`; for Ray there is more to say, see `RayCluster`."""
+
+_NEEDED = {
+    "process": "RANK",
+    "num_processes": "WORLD_SIZE",
+    "master_addr": "MASTER_ADDR",
+    "master_port": "MASTER_PORT",
+}
+_OTHERS = {
+    "processes_here": "LOCAL_WORLD_SIZE",
+    "process_here": "LOCAL_RANK",
+    "store_is_up": "TORCHELASTIC_USE_AGENT_STORE",
+    "attempt": "TORCHELASTIC_RESTART_COUNT",
+}
 
 
 @dataclass(frozen=True)
@@ -33,13 +49,12 @@ class RayCluster:
 
 
 @dataclass(frozen=True)
-class Task:
+class LaunchedTask:
     """One of the processes that another program has started for a run.
 
     Attributes:
         launcher: what that program is called in messages.
         process: which of all processes this is, from 0.
-        num_processes: how many there are.
         processes_here: how many of them are on this machine.
         process_here: which of those this is, from 0.
         master_addr: where process 0 is.
@@ -68,12 +83,37 @@ class Task:
         return 1 + (self.num_processes - 1) * workers_per_host
 
 
-def read_resources(text: str | None) -> dict[str, float]:
-    """Reads `--host-resources`: what each process reserves, by Ray's names of resources.
+class _Variables(Struct, frozen=True, rename={**_NEEDED, **_OTHERS}):
+    """torchrun's variables, named as the attributes of `LaunchedTask` are."""
 
-    Raises:
-        BadInput: it is no JSON object of positive numbers.
-    """
+    process: int
+    num_processes: int
+    master_addr: str
+    master_port: int
+    processes_here: int = 1
+    process_here: int = 0
+    store_is_up: bool = False
+    attempt: str = "0"
+
+
+def task_of_torchrun(environment: Mapping[str, str] = os.environ) -> LaunchedTask | None:
+    """Reads torchrun's variables; None if this process was not started by torchrun."""
+    if "RANK" not in environment:
+        return None
+    if missing := ", ".join(name for name in _NEEDED.values() if name not in environment):
+        raise BadInput(f"RANK is set, as torchrun does, but {missing} is not; set all or none")
+    try:
+        variables = convert(dict(environment), _Variables, strict=False)
+    except ValidationError as error:
+        raise BadInput(f"torchrun's variables must be numbers: {error}") from error
+    task = LaunchedTask("torchrun", **structs.asdict(variables))
+    if not 0 <= task.process < task.num_processes:
+        raise BadInput(f"RANK {task.process}: must be in [0, WORLD_SIZE {task.num_processes})")
+    return task
+
+
+def read_resources(text: str | None) -> dict[str, float]:
+    """Reads `--host-resources`: what each process reserves, by Ray's names of resources."""
     if text is None:
         return {"CPU": 1.0}
     try:

@@ -41,14 +41,22 @@ def publish_place(master: Address, corner: str, place: str, until: Until) -> Non
     Args:
         master: where torchrun's store is.
         corner: the beginning of our names in it.
-        place: where rank 0 listens: address and port.
-        until: how long at most.
+        place: address and port of rank 0.
 
     Raises:
         BadInput: the store does not answer.
         Interrupted: asked to stop.
     """
-    _talk(master, corner, until, lambda store, _: _write(store, place.encode()))
+
+    def write(store: Any, _: threading.Event) -> bytes:
+        text = place.encode()
+        parts = range(0, len(text), _PART_BYTES)
+        numbers = {str(n): int.from_bytes(text[n : n + _PART_BYTES], "big") for n in parts}
+        for name, number in {**numbers, _LENGTH: len(text)}.items():  # its length: all is there
+            store.add(name, number - store.add(name, 0))
+        return b""
+
+    _talk(master, corner, until, write)
 
 
 def find_place(master: Address, corner: str, until: Until) -> str:
@@ -59,24 +67,13 @@ def find_place(master: Address, corner: str, until: Until) -> str:
         Interrupted: asked to stop.
     """
     text = _talk(master, corner, until, _read).decode(errors="replace")
-    found = _PLACE.fullmatch(text)
-    if found is None or found[1] in _SCHEMES or not 0 < int(found[2]) < 1 << 16:
+    match = _PLACE.fullmatch(text)
+    if match is None or match[1] in _SCHEMES or not 0 < int(match[2]) < 1 << 16:
         raise BadInput(
             f"torchrun's store at {master[0]}:{master[1]} says {text!r:.120} for an address; "
             "another program writes there: keep its port to the machines of the run"
         )
     return text
-
-
-def _write(store: Any, place: bytes) -> bytes:
-    for begin in range(0, len(place), _PART_BYTES):
-        _set(store, str(begin), int.from_bytes(place[begin : begin + _PART_BYTES], "big"))
-    _set(store, _LENGTH, len(place))  # last: then all is there
-    return b""
-
-
-def _set(store: Any, name: str, number: int) -> None:
-    store.add(name, number - store.add(name, 0))
 
 
 def _read(store: Any, gave_up: threading.Event) -> bytes:
@@ -96,23 +93,9 @@ def _read(store: Any, gave_up: threading.Event) -> bytes:
 
 
 def _talk(
-    master: Address,
-    corner: str,
-    until: Until,
-    say: Callable[[Any, threading.Event], bytes],
+    master: Address, corner: str, until: Until, say: Callable[[Any, threading.Event], bytes]
 ) -> bytes:
-    """Has a thread connect to the store, which torchrun has started before, and talk with it.
-
-    Args:
-        master: where it is.
-        corner: the beginning of our names in it.
-        until: how long at most.
-        say: gets the store, and an event that is set when the answer is of no use any more.
-
-    Raises:
-        BadInput: the store does not answer, or not in time.
-        Interrupted: asked to stop.
-    """
+    """Has a thread connect to the store, which torchrun has started before, and talk with it."""
     answer, reached, gave_up = Inbox[bytes | Exception](), threading.Event(), threading.Event()
     named = f"torchrun's store at {master[0]}:{master[1]}"
     silent = f"{named} does not answer; check --rdzv-endpoint"

@@ -1,15 +1,19 @@
-"""Which machines a run has, and what joins them. Without torch, so it is quick."""
+"""Which machines a run has, what joins them, and what each carries; quick, without torch."""
 
+import heapq
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import inf
 
 from mdgan.engine.settings import num_participants
+from mdgan.errors import BadInput
 
 _PAYLOAD = 1448 / 1538
 """The part of Ethernet's bits that is left for what is sent over TCP."""
-
+_FORM = re.compile(r"(\d{1,5})x ([^\s:/,][^:/,]{0,40}?)(?::([0-9.]{1,12}))?(?:/(\d{1,4}))?")
+_MOST, _MOST_SPEED, _MOST_SLOTS = 10_000, 1e4, 1024
 
 Workers = tuple[int, ...]
 """Those of one host, in increasing order."""
@@ -22,8 +26,6 @@ class Layout:
     Attributes:
         hosts: the workers of each host process.
         cores: of a machine.
-        host_threads: compute threads of a host.
-        server_threads: compute threads of the server.
         shared: whether one machine runs everything; else the server and every host have their own.
         speeds: of each host; 1 as on this machine. Empty if all are.
     """
@@ -51,11 +53,7 @@ class Layout:
         return max(1, self.cores // self.host_threads)
 
     def asked(self, participation: float) -> "Layout":
-        """The same with the workers that are asked in a step, spread evenly over the hosts.
-
-        Args:
-            participation: C, in ]0, 1].
-        """
+        """The same with the workers that are asked in a step, spread evenly over the hosts."""
         workers = [worker for carried in self.hosts for worker in carried]
         count = num_participants(participation, len(workers))
         chosen = {workers[n * len(workers) // count] for n in range(count)}
@@ -79,6 +77,67 @@ class Link:
     def seconds(self, num_bytes: float) -> float:
         """How long bytes take, without the latency."""
         return 8 * num_bytes / (_PAYLOAD * self.bits_per_second)
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Some machines that are alike.
+
+    Attributes:
+        name: what the user calls them.
+        speed: of a worker or a slot there; 1 as here.
+        slots: of each of them; None for as many as here.
+    """
+
+    count: int
+    name: str
+    speed: float = 1.0
+    slots: int | None = None
+
+    def __str__(self) -> str:
+        """How many there are of which name."""
+        return f"{self.count}x {self.name}"
+
+
+def parse_machines(text: str) -> tuple[Machines, ...]:
+    """Reads a list of machines: `COUNTx NAME`, with `:SPEED` and `/SLOTS` where they differ."""
+    machines = []
+    for part in text.split(","):
+        match = _FORM.fullmatch(part.strip())
+        if match is None:
+            raise BadInput(
+                f"--machines {part.strip()!r:.60}: must be one, each, or machines such as "
+                '"4x fast, 8x slow:0.5" (COUNTx NAME:SPEED/SLOTS)'
+            )
+        count, name, speed, slots = match.groups()
+        try:
+            fast = float(speed or 1)
+        except ValueError:
+            fast = 0.0
+        if not 0 < fast <= _MOST_SPEED:
+            raise BadInput(f"--machines {part.strip()}: its speed must be above 0; here it is 1")
+        if slots is not None and not 1 <= int(slots) <= _MOST_SLOTS:
+            raise BadInput(f"--machines {part.strip()}: slots must be from 1 to {_MOST_SLOTS}")
+        machines.append(Machines(int(count), name, fast, None if slots is None else int(slots)))
+    if not all(each.count for each in machines) or sum(each.count for each in machines) > _MOST:
+        raise BadInput(f"--machines {text!r:.60}: a number of machines must be 1 to {_MOST:,}")
+    return tuple(machines)
+
+
+def shared_out(num_workers: int, speeds: Sequence[float]) -> list[int]:
+    """How many workers each machine carries so that the last of them is done first.
+
+    All workers cost the same: each goes to the machine that would then be done first, of equal ones
+    to the first.
+    """
+    counts = [0] * len(speeds)
+    queue = [(1 / speed, place) for place, speed in enumerate(speeds)]
+    heapq.heapify(queue)
+    for _ in range(num_workers):
+        _, place = queue[0]
+        counts[place] += 1
+        heapq.heapreplace(queue, ((counts[place] + 1) / speeds[place], place))
+    return counts
 
 
 def consecutive(sizes: Sequence[int]) -> tuple[Workers, ...]:

@@ -26,14 +26,13 @@ from mdgan.plan.phases import (
     stages,
     step_seconds,
 )
-from mdgan.plan.prediction import Costs, Traffic, friction
-from mdgan.plan.short_run import Role, play
-from mdgan.plan.stages import Counts, Stages, times
+from mdgan.plan.prediction import Costs, StepTraffic, friction
+from mdgan.plan.short_run import PlayedRole, play
 from mdgan.records.placements import Placed
 
 _log = logging.getLogger(__name__)
 
-_IN_TURNS, _TOGETHER, _SHORTEST = (6, 1.0), (3, 3.0), (1, 0.0)
+_IN_TURNS, _TOGETHER = (6, 1.0), (3, 3.0)
 """The least steps and seconds of a short run."""
 _HOSTS_A_CORE = 2
 """That play together, where there are so many."""
@@ -42,15 +41,47 @@ _CARRIED = 3
 caches."""
 
 
+@dataclass(frozen=True)
+class Stages:
+    """Seconds of a step by phase, each time that it comes.
+
+    Attributes:
+        server: of the server alone, but for messages.
+        server_busy: of all its cores together, while hosts compute.
+        worker: of one worker.
+        questions: see `Planning`.
+    """
+
+    server: Seconds
+    server_busy: Seconds
+    worker: HostStages
+    questions: int = 1
+
+    def costs(self, sizes: Sequence[int]) -> Costs:
+        """What hosts take that carry so many workers, and a server that asks them."""
+        ahead, computed = sum(self.worker.ahead.values()), sum(self.worker.asked.values())
+        message = sum(self.worker.asked.get(phase, 0.0) for phase in MESSAGES)
+        return Costs(
+            tuple(n * (computed - message) + message * self.questions for n in sizes),
+            tuple(n * ahead for n in sizes),
+            sum(self.worker.special.values()),
+            *(sum(of_server(s, len(sizes)).values()) for s in (self.server, self.server_busy)),
+        )
+
+
+def of_server(seconds: Seconds, num_hosts: float) -> Seconds:
+    """By phase, how long the server is in it in a step: it has messages for each host."""
+    return {phase: s * (num_hosts if phase in MESSAGES else 1) for phase, s in seconds.items()}
+
+
 class Measured(NamedTuple):
-    """What was found.
+    """What the short runs have shown.
 
     Attributes:
         costs: seconds of a step of the planned run.
         server: by phase, seconds of the server alone in such a step; messages where it shares cores
             with hosts, if it does.
-        workers: by group, seconds of a worker.
-        traffic: bytes of a step.
+        worker: seconds of one.
         shared_bytes: memory of every process: Python, torch, mdgan.
         server_bytes: what the server has besides.
         host_bytes: what a host with one worker has besides.
@@ -60,8 +91,8 @@ class Measured(NamedTuple):
 
     costs: Costs
     server: Seconds
-    workers: Mapping[str, HostStages]
-    traffic: Traffic
+    worker: HostStages
+    traffic: StepTraffic
     shared_bytes: int
     server_bytes: int
     host_bytes: int
@@ -69,23 +100,18 @@ class Measured(NamedTuple):
     placed: Sequence[Placed] = ()
 
 
-class _Played(NamedTuple):
-    """A short run, whose hosts carry workers of one group each."""
-
-    hosts: Sequence[Counts]
-    server: Role
-    roles: Sequence[Role]
+class _ShortRun(NamedTuple):
+    sizes: Sequence[int]
+    server: PlayedRole
+    hosts: Sequence[PlayedRole]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Measures an algorithm on this machine; all methods raise ForkFailed if it cannot run here.
+    """Measures an algorithm on this machine; raises ForkFailed if it cannot run here.
 
     Attributes:
-        entry: the algorithm.
-        dataset: its models and shape; no data are read.
         layout: of the planned run.
-        planning: what the algorithm says of itself.
         hosts_here: how many hosts of clients without a home share this machine.
     """
 
@@ -100,52 +126,40 @@ class Measurement:
         import torch._dynamo  # noqa: F401 - as the launcher: else every fork does in its first step
 
         shared_bytes = psutil.Process().memory_info().rss
-        planning = self.planning
+        planning, special = self.planning, set[str]()
+        asked = self.layout.asked(planning.settings.participation)
         if planning.placing is None:
-            _tell("measuring the server and a few hosts at the same time, on noise (step 1 of 2)")
-            together = self._together(_TOGETHER)
-            _tell("measuring the server and two hosts in turns (step 2 of 2)")
-            in_turns, special = self._in_turns()
+            together = self.play_together(_TOGETHER)
+            in_turns, special = self._play_in_turns()
         else:
-            _tell("measuring the server and all slots of this machine at the same time, on noise")
-            together = self._play([[1] * self.hosts_here], planning.settings, _TOGETHER)
-            in_turns, special = together, set()
-
-        hosts, traffic = self._asked(), self._traffic(together)
-        speeds = self.layout.asked(planning.settings.participation).speeds
-        found = self._stages(together, in_turns, special)
-        factor = 1.0
+            in_turns = together = self._play([1] * self.hosts_here, planning.settings, _TOGETHER)
+        measured, factor = self._stages(together, in_turns, special), 1.0
         if self.layout.shared:
-            few = replace(self.layout, hosts=consecutive([*map(sum, together.hosts)]))
-            seconds = self._step_seconds(together)
-            costs = found.costs(together.hosts)
-            factor = friction(few, costs, seconds, by_arrival=planning.by_arrival)
+            few = replace(self.layout, hosts=consecutive(together.sizes))
+            took = step_seconds(together.server.charges, self.entry.server_phases[0])
+            factor = friction(few, measured.costs(together.sizes), took)
+
+        longer = planning.iterations / planning.played_iterations
+        answer = {phase: longer * s for phase, s in measured.worker.asked.items()}
+        worker = measured.worker._replace(asked=answer)
+        worker_bytes = planning.worker_bytes or self._state_bytes()
+        if planning.placing is not None:  # what clients take is told by `Placing.shares`
+            messages = {phase: s for phase, s in answer.items() if phase in MESSAGES}
+            worker = HostStages(messages, {}, {})
+            worker_bytes = max(role.forked_bytes for role in together.hosts)
+        own_bytes = [
+            role.own_bytes - (size - 1) * worker_bytes
+            for size, role in zip(together.sizes, together.hosts, strict=True)
+        ]
+        traffic = self.traffic(together)
         if planning.exchange is not None:
-            moved_bytes = [role.moved_bytes(special) for role in in_turns.roles]
-            thing = max(moved_bytes) / 2  # one given, one taken
+            thing = max(role.moved_bytes(special) for role in in_turns.hosts) / 2  # given and taken
             moved = planning.exchange.moved(self.layout.hosts)
             traffic = replace(traffic, thing=thing, moved=moved)
-        longer = planning.iterations / planning.played_iterations
-        workers = [
-            each._replace(asked={phase: longer * s for phase, s in each.asked.items()})
-            for each in found.workers
-        ]
-        if planning.placing is not None:  # what clients take is told by `Placing.shares`
-            workers = [HostStages(_of_messages(each.asked), {}, {}) for each in workers]
-        limits = self.entry.build().message_sizes(
-            planning.settings, models_of(planning.settings, self.dataset)
-        )
-        worker_bytes = planning.worker_bytes or limits.state_bytes
-        if planning.placing is not None:
-            worker_bytes = max(role.forked_bytes for role in together.roles)
-        own_bytes = [
-            role.own_bytes - (sum(counts) - 1) * worker_bytes
-            for counts, role in zip(together.hosts, together.roles, strict=True)
-        ]
         return Measured(
-            replace(found, workers=workers).costs(hosts).times(factor).at(speeds),
-            found.of_server(found.server, hosts),
-            dict(zip(self._groups(), workers, strict=True)),
+            replace(measured, worker=worker).costs(asked.sizes).times(factor, asked.speeds),
+            of_server(measured.server, len(asked.hosts)),
+            worker,
             traffic,
             shared_bytes,
             together.server.own_bytes,
@@ -154,135 +168,76 @@ class Measurement:
             together.server.placed,
         )
 
-    def count(self) -> Traffic:
-        """Counts the bytes of a step, and none of an exchange."""
-        _tell("counting the bytes that a remedy would leave")
-        return self._traffic(self._together(_SHORTEST))
-
-    def _together(self, least: tuple[int, float]) -> _Played:
-        """Plays with hosts of some sizes."""
-        planning, asked = self.planning, self._asked()
-        carried = max(_CARRIED, planning.enough_in_a_host + 1)
+    def play_together(self, least: tuple[int, float]) -> _ShortRun:
+        """Plays for the least steps and seconds with hosts of some sizes."""
+        asked = self.layout.asked(self.planning.settings.participation).sizes
+        carried = max(_CARRIED, self.planning.enough_in_a_host + 1)
         most = _HOSTS_A_CORE * self.layout.slots
-        sizes = []
-        for group in zip(*asked, strict=True):
-            sizes_asked = [size for size in group if size]
-            share = max(1, round(most * len(sizes_asked) / len(asked)))
-            sizes.append(hosts_to_play(sizes_asked, carried, planning.enough_workers, share))
-            if max(sizes_asked) > carried:  # a host of the size below shows what one worker adds
-                sizes[-1].append(carried - 1)
-        return self._play(sizes, planning.settings, least)
+        sizes = hosts_to_play(asked, carried, self.planning.enough_workers, most)
+        if max(asked) > carried:  # a host of the size below shows what one worker adds
+            sizes.append(carried - 1)
+        return self._play(sizes, self.planning.settings, least)
 
-    def _in_turns(self) -> tuple[_Played, set[str]]:
+    def traffic(self, played: _ShortRun) -> StepTraffic:
+        """Bytes of a step of the planned run, and none of an exchange."""
+        asked = self.layout.asked(self.planning.settings.participation).sizes
+
+        def moved(phase: str) -> tuple[float, ...]:
+            sizes = (role.moved_bytes([phase]) for role in played.hosts)
+            return bytes_of_hosts(dict(zip(played.sizes, sizes, strict=True)), asked)
+
+        return StepTraffic(moved("receive"), moved("send"))
+
+    def _play_in_turns(self) -> tuple[_ShortRun, set[str]]:
         """Plays with hosts of one worker, each process alone; also gives exchanges' phases."""
-        planning, entry, groups = self.planning, self.entry, self._groups()
-        settings, special = planning.settings, set()
-        if planning.exchange is not None:
-            settings = planning.exchange.settings
-            usual = set(chain(*entry.phases(planning.settings)))
-            special = set(chain(*entry.phases(settings))) - usual
-        count = max(min(2 // len(groups), self.layout.num_workers), planning.enough_workers)
-        sizes = [[1] * count] * len(groups)
-        return self._play(sizes, settings, _IN_TURNS, special=special, in_turns=True), special
+        settings, special, exchange = self.planning.settings, set[str](), self.planning.exchange
+        if exchange is not None:
+            usual, settings = chain(*self.entry.phases(settings)), exchange.settings
+            special = set(chain(*self.entry.phases(settings))).difference(usual)
+        count = max(min(2, self.layout.num_workers), self.planning.enough_workers)
+        return self._play([1] * count, settings, _IN_TURNS, special, in_turns=True), special
 
     def _play(
         self,
-        sizes: Sequence[Sequence[int]],
+        sizes: Sequence[int],
         settings: RunSettings,
         least: tuple[int, float],
-        *,
         special: Collection[str] = (),
+        *,
         in_turns: bool = False,
-    ) -> _Played:
-        """Plays with hosts of so many workers, group by group."""
-        hosts = [
-            tuple(size if place == group else 0 for place in range(len(sizes)))
-            for group, each in enumerate(sizes)
-            for size in each
-        ]
-        few = replace(self.layout, hosts=consecutive([*map(sum, hosts)]))
-        chosen = self.planning.with_groups(settings, [*map(sum, sizes)])
-        steps, seconds = least
-        least = steps * self._times("", hosts), seconds
-        server, *roles = play(self.dataset, chosen, few, least, special=special, in_turns=in_turns)
-        return _Played(hosts, server, roles)
+    ) -> _ShortRun:
+        how = "in turns" if in_turns else "at the same time"
+        _log.info("measuring the server and hosts %s …", how, extra={"shown": "doing"})
+        few = replace(self.layout, hosts=consecutive(sizes))
+        roles = play(self.dataset, settings, few, least, special=special, in_turns=in_turns)
+        return _ShortRun(sizes, roles[0], roles[1:])
 
-    def _groups(self) -> Mapping[str, Sequence[int]]:
-        """The workers of the planned run that do the same, by what people call one of them."""
-        return self.planning.groups or {"worker": range(1, 1 + self.planning.settings.num_workers)}
+    def _stages(self, together: _ShortRun, in_turns: _ShortRun, special: Collection[str]) -> Stages:
+        """What the server and a worker do, where they share cores if they will."""
+        shared, first = self.layout.shared, self.entry.server_phases[0]
 
-    def _asked(self) -> list[Counts]:
-        """The hosts that are asked in a step."""
-        layout = self.layout.asked(self.planning.settings.participation)
-        groups = [set(workers) for workers in self._groups().values()]
-        return [tuple(len(g.intersection(carried)) for g in groups) for carried in layout.hosts]
+        def of(played: _ShortRun, *, busy: bool) -> Seconds:
+            seconds = stages([played.server.charges], first, busy=busy)
+            usual = {phase: s for phase, s in seconds.items() if phase not in special}
+            return of_server(usual, 1 / len(played.sizes))
 
-    def _stages(self, together: _Played, in_turns: _Played, special: Collection[str]) -> Stages:
-        """What the server and a worker of each group do, where they share cores if they will."""
-        shared, planning = self.layout.shared, self.planning
-        alone = self._server(in_turns, special, busy=False)
-        busy = self._server(together, (), busy=True) if shared else alone
-        messages = _of_messages(busy)
+        alone = of(in_turns, busy=False)
+        busy = of(together, busy=True) if shared else alone
+        messages = {phase: s for phase, s in busy.items() if phase in MESSAGES}
         played = together if shared else in_turns
         workers = [
-            host_stages(
-                [
-                    per_worker(role.charges, 1 if planning.by_arrival else counts[group])
-                    for counts, role in zip(played.hosts, played.roles, strict=True)
-                    if counts[group]
-                ],
-                special,
-                busy=shared,
-            )
-            for group in range(len(self._groups()))
+            per_worker(role.charges, size)
+            for size, role in zip(played.sizes, played.hosts, strict=True)
         ]
-        charges = [role.charges for role in in_turns.roles]
-        exchange = sum(host_stages(charges, special, busy=True).special.values())
-        told = planning.questions, planning.by_arrival
-        return Stages(alone | messages, busy, workers, exchange, *told)
+        charges = [role.charges for role in in_turns.hosts]
+        exchange = host_stages(charges, special, busy=True).special
+        worker = host_stages(workers, special, busy=shared)._replace(special=exchange)
+        return Stages(alone | messages, busy, worker, self.planning.questions)
 
-    def _times(self, phase: str, hosts: Sequence[Counts]) -> int:
-        return times(phase, hosts, by_arrival=self.planning.by_arrival)
-
-    def _server(self, played: _Played, special: Collection[str], *, busy: bool) -> Seconds:
-        """By phase, each time that the server comes to it."""
-        begins = self._times("", played.hosts)
-        charges, first = played.server.charges, self.entry.server_phases[0]
-        found = stages([charges], first, busy=busy, times=begins)
-        return {
-            phase: seconds / self._times(phase, played.hosts)
-            for phase, seconds in found.items()
-            if phase not in special
-        }
-
-    def _step_seconds(self, played: _Played) -> float:
-        first, begins = self.entry.server_phases[0], self._times("", played.hosts)
-        return step_seconds(played.server.charges, first, begins)
-
-    def _traffic(self, played: _Played) -> Traffic:
-        """Bytes of a step, and none of an exchange."""
-        out, back = (self._bytes(played, phase) for phase in ("receive", "send"))
-        return Traffic(out, back)
-
-    def _bytes(self, played: _Played, phase: str) -> tuple[float, ...]:
-        """Of each host that is asked; of one with workers of several groups, as if it were more."""
-        moved = [role.moved_bytes([phase]) for role in played.roles]
-        sums = []
-        for asked, played_sizes in zip(
-            zip(*self._asked(), strict=True), zip(*played.hosts, strict=True), strict=True
-        ):
-            known = {n: each for n, each in zip(played_sizes, moved, strict=True) if n}
-            found = iter(bytes_of_hosts(known, filter(None, asked)))
-            sums.append([next(found) if size else 0.0 for size in asked])
-        return tuple(map(sum, zip(*sums, strict=True)))
-
-
-def _of_messages(found: Seconds) -> Seconds:
-    return {phase: seconds for phase, seconds in found.items() if phase in MESSAGES}
-
-
-def _tell(text: str) -> None:
-    _log.info("%s …", text, extra={"shown": "doing"})
+    def _state_bytes(self) -> int:
+        settings = self.planning.settings
+        models = models_of(settings, self.dataset)
+        return self.entry.build().message_sizes(settings, models).state_bytes
 
 
 def hosts_to_play(asked: Sequence[int], carried: int, enough: int, most: int) -> list[int]:
@@ -311,7 +266,6 @@ def bytes_of_hosts(known: Mapping[int, float], asked: Iterable[int]) -> tuple[fl
 
     Args:
         known: by how many workers a host has, those that were counted.
-        asked: the sizes that are wanted.
     """
     largest = max(known)
     growth = known[largest] - known.get(largest - 1, 0.0)

@@ -23,14 +23,8 @@ Seconds = dict[str, float]
 """In a usual step, by phase."""
 
 
-class Charge(NamedTuple):
-    """One stay in a phase.
-
-    Attributes:
-        phase: its name.
-        seconds: by the clock.
-        busy_seconds: computed, on all cores together.
-    """
+class PhaseCharge(NamedTuple):
+    """One stay in a phase: seconds by the clock, and those computed on all cores together."""
 
     phase: str
     seconds: float
@@ -58,7 +52,7 @@ class PhaseClock:
         idle: Collection[str],
         stop_after: tuple[int, float] | None,
     ) -> None:
-        self.charges: list[Charge] = []
+        self.charges: list[PhaseCharge] = []
         self.forked_bytes = 0
         self._turn = turn
         self._holds_turn = False
@@ -73,7 +67,7 @@ class PhaseClock:
         """A phase begins."""
         seconds, busy = time.perf_counter() - self._since, time.process_time() - self._busy_since
         if self._phase:
-            self.charges.append(Charge(self._phase, seconds, busy))
+            self.charges.append(PhaseCharge(self._phase, seconds, busy))
         self._phase = phase.replace(" ", "-")
         if self._turn is not None:
             self._take_turns(self._turn)
@@ -101,30 +95,23 @@ class PhaseClock:
 
 
 def _bytes_of_forks() -> int:
-    forks = psutil.Process().children(recursive=True)
-    found = [0]
-    for each in forks:
+    sizes = [0]
+    for each in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):  # it ends at this moment
-            found.append(int(each.memory_full_info().uss))
-    return max(found)
+            sizes.append(int(each.memory_full_info().uss))
+    return max(sizes)
 
 
-def per_worker(charges: Iterable[Charge], num_workers: int) -> list[Charge]:
+def per_worker(charges: Iterable[PhaseCharge], num_workers: int) -> list[PhaseCharge]:
     """A host's charges shared out to its workers; messages are the host's."""
     return [
-        c if c.phase in MESSAGES else Charge(c.phase, *(s / num_workers for s in c[1:]))
+        c if c.phase in MESSAGES else PhaseCharge(c.phase, *(s / num_workers for s in c[1:]))
         for c in charges
     ]
 
 
 class HostStages(NamedTuple):
-    """What a host does in a usual step.
-
-    Attributes:
-        asked: from a question to its answer.
-        ahead: from the answer to the next question.
-        special: all that not every step has, in a step that has it.
-    """
+    """What a host does in a usual step: until its answer, ahead of a question, and now and then."""
 
     asked: Seconds
     ahead: Seconds
@@ -132,16 +119,14 @@ class HostStages(NamedTuple):
 
 
 def host_stages(
-    hosts: Iterable[Iterable[Charge]], special: Collection[str], *, busy: bool
+    hosts: Iterable[Iterable[PhaseCharge]], special: Collection[str], *, busy: bool
 ) -> HostStages:
-    """What a host does.
+    """What hosts do that do the same, from the charges of each; see `stages`.
 
     Args:
-        hosts: charges of each of some hosts that do the same.
         special: phases that not every step has; what follows them is ahead of a question.
-        busy: see `stages`.
     """
-    marked: list[list[Charge]] = []
+    marked: list[list[PhaseCharge]] = []
     for charges in hosts:
         marked.append([])
         answered = False
@@ -151,26 +136,24 @@ def host_stages(
             mark = "special" if apart else "ahead" if answered else "asked"
             marked[-1].append(charge._replace(phase=f"{mark} {charge.phase}"))
             answered = answered or apart or charge.phase == "send"
-    found = stages(marked, "asked receive", busy=busy)
+    seconds = stages(marked, "asked receive", busy=busy)
     return HostStages(
         *(
-            {name.removeprefix(mark): s for name, s in found.items() if name.startswith(mark)}
+            {name.removeprefix(mark): s for name, s in seconds.items() if name.startswith(mark)}
             for mark in ("asked ", "ahead ", "special ")
         )
     )
 
 
-def stages(roles: Iterable[Iterable[Charge]], first: str, *, busy: bool, times: int = 1) -> Seconds:
-    """What a role does in a usual step.
+def stages(roles: Iterable[Iterable[PhaseCharge]], first: str, *, busy: bool) -> Seconds:
+    """What roles do in a usual step, from the charges of each.
 
     Args:
-        roles: charges of each of some roles that do the same.
         first: the phase that a step begins with.
         busy: whether computed seconds are wanted; by the clock if not, but for messages.
-        times: how many times a step comes to that phase.
     """
     sums: dict[str, list[float]] = {}
-    for step in (step for charges in roles for step in _steps(charges, first, times)):
+    for step in (step for charges in roles for step in _steps(charges, first)):
         for phase in dict.fromkeys(charge.phase for charge in step):
             computed = busy or phase.split()[-1] in MESSAGES
             those = (c.busy_seconds if computed else c.seconds for c in step if c.phase == phase)
@@ -178,14 +161,19 @@ def stages(roles: Iterable[Iterable[Charge]], first: str, *, busy: bool, times: 
     return {phase: median(seconds) for phase, seconds in sums.items()}
 
 
-def step_seconds(charges: Iterable[Charge], first: str, times: int = 1) -> float:
-    """What a step takes by the clock, on average: hiccups count, as in a run; see `stages`."""
+def step_seconds(charges: Iterable[PhaseCharge], first: str, times: int = 1) -> float:
+    """What a step takes by the clock, on average: hiccups count, as in a run.
+
+    Args:
+        first: the phase that a step begins with, and
+        times: how many times a step comes to it.
+    """
     return fmean(sum(charge.seconds for charge in step) for step in _steps(charges, first, times))
 
 
-def _steps(charges: Iterable[Charge], first: str, times: int) -> list[list[Charge]]:
+def _steps(charges: Iterable[PhaseCharge], first: str, times: int = 1) -> list[list[PhaseCharge]]:
     """Charges by step, without those of warming up and the last, which may be cut off."""
-    parts: list[list[Charge]] = [[]]
+    parts: list[list[PhaseCharge]] = [[]]
     before = ""
     for charge in charges:
         if charge.phase == first != before:

@@ -6,6 +6,7 @@ it takes and sends is read from its spans.
 
 import contextlib
 import multiprocessing
+import os
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 import torch
@@ -25,18 +26,18 @@ from mdgan.data.images import Shape
 from mdgan.data.partitioner import InMemoryPartitioner
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import Interrupted
+from mdgan.launch.addresses import Sockets
 from mdgan.launch.claim import claim
 from mdgan.launch.faults import SERVER, Planned
+from mdgan.launch.forks import ForkParent, in_forks
 from mdgan.launch.prepare import Prepared
 from mdgan.launch.privacy import rehearsed
 from mdgan.launch.processes import run_host, run_server
 from mdgan.launch.ranks import LocalRanks
 from mdgan.launch.settings import LaunchSettings
-from mdgan.launch.sockets import Sockets
 from mdgan.observe.tracer import OnPhase
-from mdgan.plan.forks import at_once
 from mdgan.plan.layout import Layout
-from mdgan.plan.phases import Charge, PhaseClock
+from mdgan.plan.phases import PhaseCharge, PhaseClock
 from mdgan.records.placements import Placed
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan
 
@@ -45,15 +46,9 @@ _IDLE = ("wait", "receive", "checkpoint")
 _LEAST_SAMPLES = 64
 _NUM_CLASSES = 10
 _QUIET = {
-    "iterations": _ENDLESS,
-    "participation": 1.0,
-    "deadline": None,
-    "eval_interval": 0,
-    "sample_interval": 0,
-    "checkpoint_interval": 0,
-    "log_interval": _ENDLESS,
-    "tensorboard": False,
-    "tracker": None,
+    **{"iterations": _ENDLESS, "log_interval": _ENDLESS, "participation": 1.0, "deadline": None},
+    **dict.fromkeys(("eval_interval", "sample_interval", "checkpoint_interval"), 0),
+    **{"tensorboard": False, "tracker": None},
 }
 """Every worker takes part, and nothing is written that need not be."""
 
@@ -73,18 +68,17 @@ class _Noise(InMemoryPartitioner):
         return pixels, torch.randperm(len(pixels), generator=random) % self._num_classes
 
 
-class Role(NamedTuple):
-    """What a role of a short run has told.
+class PlayedRole(NamedTuple):
+    """What the server or a host did in a short run.
 
     Attributes:
-        charges: where its time went.
-        own_bytes: memory of its process that is not shared with the one it was forked from.
-        forked_bytes: the most that one of the processes has of its own which this one has forked.
-        spans: by iteration; of its first ones at least.
+        own_bytes: memory that it shares with no other process.
+        forked_bytes: see `PhaseClock`.
+        spans: by iteration.
         placed: where clients without a home were trained; the server knows.
     """
 
-    charges: list[Charge]
+    charges: list[PhaseCharge]
     own_bytes: int
     forked_bytes: int
     spans: Mapping[int, Sequence[RecordedSpan]]
@@ -96,8 +90,8 @@ class Role(NamedTuple):
             sum(span.num_bytes for span in spans if span.name in phases)
             for spans in self.spans.values()
         )
-        found = [num_bytes for num_bytes in sums if num_bytes]
-        return median(found) if found else 0.0
+        moved = [num_bytes for num_bytes in sums if num_bytes]
+        return median(moved) if moved else 0.0
 
 
 @dataclass(frozen=True)
@@ -106,9 +100,8 @@ class _Watched(Planned):
 
     clock: PhaseClock | None = None
 
-    def on_phase(self, role: str) -> OnPhase | None:
+    def on_phase(self, _role: str) -> OnPhase | None:
         """The clock; there is one role in a process."""
-        del role
         return self.clock
 
 
@@ -120,39 +113,49 @@ def play(
     *,
     special: Collection[str] = (),
     in_turns: bool = False,
-) -> list[Role]:
+) -> list[PlayedRole]:
     """Plays with a process for the server and for each host.
 
     Args:
         dataset: its models and shape; no data are read.
-        settings: of the run.
-        layout: the hosts, and how many threads processes have.
         least: steps and seconds for which it goes on.
         special: the phases that not every step has.
         in_turns: whether each process computes alone, so that it has all cores.
 
     Returns:
-        What the server has told, and then every host.
+        What the server did, and then every host.
 
     Raises:
         ForkFailed: a process failed.
+        BadInput: one says what the user can mend.
     """
     turn = multiprocessing.get_context("fork").Semaphore() if in_turns else None
     idle = {*_IDLE, *special}
     with _prepared(dataset, settings, layout) as prepared:
-        sockets = Sockets(Path(str(prepared.launch.out)).parent, alone=True)
+        run = Path(str(prepared.launch.out))
+        sockets = Sockets(run.parent, alone=True)
         serve = partial(run_server, claimed=claim(prepared), places=[sockets.server])
-        works = [partial(_tell, prepared, PhaseClock(turn, idle, least), serve)]
-        own = replace(prepared, launch=replace(prepared.launch, threads=layout.host_threads))
+        works = [
+            partial(
+                _carry_out, prepared=prepared, clock=PhaseClock(turn, idle, least), play_role=serve
+            )
+        ]
+        host = replace(prepared, launch=replace(prepared.launch, threads=layout.host_threads))
         for carried in layout.hosts:
             be_host = partial(run_host, workers=carried, sockets=sockets, process_here=0)
-            works.append(partial(_tell, own, PhaseClock(turn, idle, None), be_host))
-        told = at_once(works)
-        recorded = RecordedRun.read(Path(str(prepared.launch.out)))
+            clock = PhaseClock(turn, idle, None)
+            works.append(partial(_carry_out, prepared=host, clock=clock, play_role=be_host))
+        results: dict[int, Any] = {}
+        in_forks(works, results.__setitem__)
+        recorded = RecordedRun.read(run)
     names = [SERVER, *(f"host-{carried[0]}" for carried in layout.hosts)]
     server, *hosts = (
-        Role([Charge(*charge) for charge in charges], own, forked, recorded.traces[name].spans)
-        for name, (charges, own, forked) in zip(names, told, strict=True)
+        PlayedRole(
+            [PhaseCharge(*each) for each in charges], own, forked, recorded.traces[name].spans
+        )
+        for name, (charges, own, forked) in zip(
+            names, map(results.__getitem__, range(len(names))), strict=True
+        )
     )
     return [server._replace(placed=recorded.of(Placed)), *hosts]
 
@@ -182,10 +185,17 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
         )
 
 
-def _tell(
-    prepared: Prepared, clock: PhaseClock, play_role: Callable[[Prepared], None]
-) -> tuple[list[Charge], int, int]:
-    """Plays a role until the run is stopped; gives its charges and the memory of its processes."""
+def _carry_out(
+    parent: ForkParent,
+    prepared: Prepared,
+    clock: PhaseClock,
+    play_role: Callable[[Prepared], None],
+) -> None:
+    """Plays a role until the run is stopped; tells its charges and the memory of its processes."""
+    with Path(os.devnull).open("w") as nowhere:  # what it says as a run is not meant for the user
+        for stream in (1, 2):
+            os.dup2(nowhere.fileno(), stream)
     with contextlib.suppress(Interrupted):
         play_role(replace(prepared, faults=_Watched(clock=clock)))
-    return clock.charges, int(psutil.Process().memory_full_info().uss), clock.forked_bytes
+    own_bytes = int(psutil.Process().memory_full_info().uss)
+    parent.tell([clock.charges, own_bytes, clock.forked_bytes])

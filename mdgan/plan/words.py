@@ -1,18 +1,18 @@
 """A forecast in words."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from mdgan.families.contract import Exchange
 from mdgan.observe.progress import duration
-from mdgan.plan.advice import Question
 from mdgan.plan.measurement import Measured
 from mdgan.plan.phases import MESSAGES
-from mdgan.plan.prediction import Forecast
+from mdgan.plan.prediction import Forecast, Question
 from mdgan.records.values import brief_seconds, brief_size
+from mdgan.settings.declare import flag
 
-Row = tuple[str, str, str]
-Part = tuple[str, Sequence[Row]]
+Lines = tuple[str, str, str]
+"""A name, a value, and what stands beside it."""
+Section = tuple[str, Sequence[Lines]]
 """A heading and what stands below it."""
 
 
@@ -22,22 +22,15 @@ class Page(NamedTuple):
     Attributes:
         unit: what a step is, in one word: an iteration, a round.
         title: which run this is about, in one line.
-        iterations: I.
-        question: what was asked.
-        forecast: the answer.
-        measured: on this machine.
-        remedy: what would help most, and the forecast for that; None if nothing does.
-        more: parts that not every plan has.
+        more: sections that not every plan has.
     """
 
     unit: str
     title: str
     iterations: int
     question: Question
-    forecast: Forecast
     measured: Measured
-    remedy: tuple[str, Forecast] | None
-    more: Sequence[Part] = ()
+    more: Sequence[Section] = ()
 
     @property
     def a_step(self) -> str:
@@ -47,24 +40,26 @@ class Page(NamedTuple):
 
 def in_words(page: Page) -> str:
     """The page as lines, without a last line break."""
-    planning = page.question.planning
-    parts: list[Part] = [(page.a_step, _step(page)), ("seconds of each", _stages(page))]
-    parts.append((f"bytes of {page.a_step}", _bytes(page)))
-    if planning.exchange is not None:
-        parts.append((f"a {planning.exchange.name}", _exchange(page, planning.exchange)))
-    parts.append(("memory, without the data", _memory(page)))
-    parts += [(title, rows) for title, rows in page.more if rows]
+    forecast, planning = page.question.answer(), page.question.planning
+    sections: list[Section] = [
+        (page.a_step, list(_step(page, forecast))),
+        ("seconds of each", list(_stages(page))),
+        (f"bytes of {page.a_step}", _bytes(page)),
+        *_exchange(page, forecast),
+        ("memory, without the data", list(_memory(page))),
+        *page.more,
+    ]
     lines = [page.title]
-    for title, rows in parts:
+    for title, rows in sections:
         lines.append(title)
         for name, value, own_note in rows:
             note, num_bytes = planning.notes.get(name, (own_note, 0.0))
             lines.append(f"  {name:28} {value:>12}   {note.format(brief_size(num_bytes))}".rstrip())
-    return "\n".join([*lines, f"bottleneck: {_bottleneck(page)}"])
+    return "\n".join([*lines, _bottleneck(page, forecast)])
 
 
-def _step(page: Page) -> list[Row]:
-    forecast, cores = page.forecast, page.question.layout.cores
+def _step(page: Page, forecast: Forecast) -> Iterator[Lines]:
+    cores, a_step = page.question.layout.cores, page.question.planning.iterations
     times = [
         ("all of it", forecast.step, f"{1 / forecast.step:.3g} {page.unit}s/s"),
         ("the server", forecast.server, "its arithmetic and messages"),
@@ -74,26 +69,22 @@ def _step(page: Page) -> list[Row]:
         ("the server's link, back", forecast.back, "partly at the same time"),
         ("latency", forecast.latency, "there and back"),
     ]
-    seconds = page.iterations / page.question.planning.iterations * forecast.step
+    yield from ((name, brief_seconds(time), note) for name, time, note in times if time)
+    seconds = page.iterations / a_step * forecast.step
     without = "without scores, pictures and checkpoints"
-    rows = [(name, brief_seconds(time), note) for name, time, note in times if time]
-    return [*rows, (f"{page.iterations:,} iterations", duration(seconds), without)]
+    yield f"{page.iterations:,} iterations", duration(seconds), without
 
 
-def _stages(page: Page) -> list[Row]:
+def _stages(page: Page) -> Iterator[Lines]:
     labels, measured = page.question.planning.labels, page.measured
-    server, hosts = _by_label(measured.server, labels), len(page.question.asked.hosts)
-    rows = [(f"server: {name}", brief_seconds(seconds), "") for name, seconds in server.items()]
-    rows.append(("server: messages", _messages(measured.server), f"{hosts} hosts"))
-    for worker, stages in measured.workers.items():
-        for labelled, note in (
-            (_by_label(stages.ahead, {}), "while it would wait"),
-            (_by_label(stages.asked, labels), ""),
-        ):
-            rows += [(f"{worker}: {n}", brief_seconds(s), note) for n, s in labelled.items()]
-        host = worker.replace("worker", "host")
-        rows.append((f"{host}: messages", _messages(stages.asked), ""))
-    return rows
+    for name, seconds in _by_label(measured.server, labels).items():
+        yield f"server: {name}", brief_seconds(seconds), ""
+    yield "server: messages", _messages(measured.server), f"{len(page.question.asked.hosts)} hosts"
+    for name, seconds in _by_label(measured.worker.ahead, {}).items():
+        yield f"worker: {name}", brief_seconds(seconds), "while it would wait"
+    for name, seconds in _by_label(measured.worker.asked, labels).items():
+        yield f"worker: {name}", brief_seconds(seconds), ""
+    yield "host: messages", _messages(measured.worker.asked), ""
 
 
 def _messages(stages: Mapping[str, float]) -> str:
@@ -102,14 +93,14 @@ def _messages(stages: Mapping[str, float]) -> str:
 
 def _by_label(stages: Mapping[str, float], labels: Mapping[str, str]) -> dict[str, float]:
     """Seconds by what people call a stage, without messages."""
-    found: dict[str, float] = {}
+    sums: dict[str, float] = {}
     for phase in [phase for phase in stages if phase not in MESSAGES]:
         label = labels.get(phase, phase.replace("-", " "))
-        found[label] = found.get(label, 0.0) + stages[phase]
-    return found
+        sums[label] = sums.get(label, 0.0) + stages[phase]
+    return sums
 
 
-def _bytes(page: Page) -> list[Row]:
+def _bytes(page: Page) -> list[Lines]:
     out, back = page.question.traffic.out, page.question.traffic.back
     return [
         ("server sends", brief_size(sum(out)), ""),
@@ -119,71 +110,47 @@ def _bytes(page: Page) -> list[Row]:
     ]
 
 
-def _exchange(page: Page, exchange: Exchange[Any]) -> list[Row]:
+def _exchange(page: Page, forecast: Forecast) -> Iterator[Section]:
+    exchange = page.question.planning.exchange
+    if exchange is None:
+        return
     every = ("every", "never", "")
     if exchange.every is None:
         every = ("every", "?", f"not part of the time above; say {exchange.remedy}")
     elif exchange.every:
         every = ("every", f"{exchange.every:,}", f"{page.unit}s, part of the time above")
-    return [
-        (f"a {exchange.thing}", brief_size(page.question.traffic.thing), ""),
-        ("time", brief_seconds(page.forecast.exchange), ""),
-        every,
-    ]
+    thing = f"a {exchange.thing}", brief_size(page.question.traffic.thing), ""
+    yield f"a {exchange.name}", [thing, ("time", brief_seconds(forecast.exchange), ""), every]
 
 
-def _memory(page: Page) -> list[Row]:
+def _memory(page: Page) -> Iterator[Lines]:
     layout, measured = page.question.layout, page.measured
     shared, each = measured.shared_bytes, measured.worker_bytes
-    own = [measured.host_bytes + (n - 1) * each for n in layout.sizes]
-    server = ("the server's process", brief_size(shared + measured.server_bytes), "")
+    yield "the server's process", brief_size(shared + measured.server_bytes), ""
     if page.question.planning.placing is not None:
-        host = brief_size(shared + measured.host_bytes)
-        return [server, ("a host's process", host, ""), ("each of its slots", brief_size(each), "")]
-    rows = [
-        server,
-        ("a host's process", brief_size(shared + max(own)), f"{max(layout.sizes)} worker(s)"),
-        ("a further worker in it", brief_size(each), ""),
-    ]
+        yield "a host's process", brief_size(shared + measured.host_bytes), ""
+        yield "each of its slots", brief_size(each), ""
+        return
+    own = [measured.host_bytes + (n - 1) * each for n in layout.sizes]
+    yield "a host's process", brief_size(shared + max(own)), f"{max(layout.sizes)} worker(s)"
+    yield "a further worker in it", brief_size(each), ""
     if layout.shared:
         everything = shared + measured.server_bytes + sum(own)
-        rows.append(("all together", brief_size(everything), "shared libraries counted once"))
-    return rows
+        yield "all together", brief_size(everything), "shared libraries counted once"
 
 
-def _bottleneck(page: Page) -> str:
-    forecast = page.forecast
-    seconds = {
-        "server": ("the server's arithmetic and messages take", forecast.server),
-        "workers": ("the workers' arithmetic and messages take", forecast.workers),
-        "latency": ("latency takes", forecast.latency),
-    }
-    if forecast.bottleneck == "cores":
-        what = _cores(page)
-    elif forecast.bottleneck == "link":
-        what = _link(page)
-    else:
-        text, taken = seconds[forecast.bottleneck]
-        what = f"{text} {brief_seconds(taken)} {page.a_step}"
-    if page.remedy is None:
-        return what
-    text, better = page.remedy
-    return f"{what}; with {text} {page.a_step} would take {brief_seconds(better.step)}"
-
-
-def _cores(page: Page) -> str:
-    layout, work = page.question.asked, page.forecast.work
-    part = 1 - page.question.costs.server_busy / (layout.cores * work)
-    return (
-        f"the {layout.cores} core(s) that all processes share take {brief_seconds(work)} "
-        f"{page.a_step}, {part:.0%} of it for the workers"
-    )
-
-
-def _link(page: Page) -> str:
-    moved = sum(page.question.traffic.out) + sum(page.question.traffic.back)
-    rate = page.question.link.bits_per_second / 1e6
-    return (
-        f"the server's link: {brief_size(moved)} {page.a_step} at {rate:g} Mbit/s take "
-        f"{brief_seconds(page.forecast.out)} out and {brief_seconds(page.forecast.back)} back"
-    )
+def _bottleneck(page: Page, forecast: Forecast) -> str:
+    question, kind = page.question, forecast.bottleneck
+    what, seconds = {
+        "cores": (f"the {question.layout.cores} core(s) that all processes share", forecast.work),
+        "server": ("the server's arithmetic and messages", forecast.server),
+        "workers": ("the workers' arithmetic and messages", forecast.workers),
+        "link": ("the server's link, out and back,", forecast.out + forecast.back),
+        "latency": ("latency", forecast.latency),
+    }[kind]
+    line = f"bottleneck: {what} take {brief_seconds(seconds)} {page.a_step}"
+    changes = [
+        change for each in question.planning.remedies.get(kind, ()) for change in each.items()
+    ]
+    flags = dict.fromkeys(f"{flag(name)} {value}" for name, value in changes)
+    return f"{line}; what may help: {', '.join(flags)}" if flags else line

@@ -13,9 +13,9 @@ import psutil
 import torch
 from safetensors.torch import load_file
 
-from mdgan.chaos.outcome import Row, rows, troubles
-from mdgan.chaos.play import Commands, Played, Rules, play
-from mdgan.chaos.schedule import Event
+from mdgan.chaos.outcome import Consequence, consequences, troubles
+from mdgan.chaos.play import ChaosCommands, ChaosLimits, ChaosRun, play
+from mdgan.chaos.schedule import ChaosEvent
 from mdgan.launch.faults import Fault
 from tests.forks import MDGAN, ForkedCommand
 from tests.processes import read_records, read_status
@@ -29,13 +29,13 @@ QUIET = (
 )
 
 
-def fault(text: str, seconds: float = 0.0) -> Event:
+def fault(text: str, seconds: float = 0.0) -> ChaosEvent:
     """`host-2:kill@swap:12`, or `…:stop@…` for some seconds, as one planned event."""
     role, rest = text.split(":", 1)
     action, rest = rest.split("@")
     phase, iteration = rest.split(":")
     kind = "server" if role == "server" else action
-    return Event(kind, int(iteration), Fault(role, action, phase, int(iteration)), seconds)
+    return ChaosEvent(kind, int(iteration), Fault(role, action, phase, int(iteration)), seconds)
 
 
 @dataclass
@@ -48,8 +48,8 @@ class Staged:
         run: its folder.
     """
 
-    played: Played
-    rows: list[Row]
+    played: ChaosRun
+    rows: list[Consequence]
     run: Path
 
     def events(self, name: str) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ class Staged:
 
 def stage(
     folder: Path,
-    events: Sequence[Event],
+    events: Sequence[ChaosEvent],
     *flags: str,
     workers: int,
     iterations: int,
@@ -81,15 +81,15 @@ def stage(
     here = ["--out", str(run), *address]
     train = ["train", *size, *QUIET, *here, *flags]
     join = ["join", "--threads", "1", *here]
-    commands = Commands(train, join)
+    commands = ChaosCommands(train, join)
     if standby:
         watch = ["standby", str(run), *address]
         others = [*train, "--ranks", f"1..{workers}"]
-        commands = Commands([*train, "--ranks", "0"], join, watch, others)
-    rules = Rules(spare=0, gap_seconds=0.0, rejoin_seconds=float("inf"), stall_seconds=60.0)
+        commands = ChaosCommands([*train, "--ranks", "0"], join, watch, others)
+    limits = ChaosLimits(spare=0, gap_seconds=0.0, rejoin_seconds=float("inf"), stall_seconds=60.0)
     with patch("subprocess.Popen", partial(_forked, folder)):
-        played = play(commands, events, rules, run)
-    staged = Staged(played, rows(played), run)
+        played = play(commands, events, limits, run)
+    staged = Staged(played, consequences(played), run)
     for row in staged.rows:
         print(" | ".join(row.cells()))
     assert troubles(played, run, iterations, serves=True) == [], lines(played)
@@ -136,7 +136,7 @@ def who_works_on(run: Path) -> list[list[str]]:
     return found
 
 
-def lines(played: Played) -> str:
+def lines(played: ChaosRun) -> str:
     """Everything that was printed, in order, for a test that fails."""
     said = sorted(
         (moment, f"{actor.name}: {line}")

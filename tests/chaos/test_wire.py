@@ -1,16 +1,13 @@
-"""What a machine on the way between two others can see and do: a capture, and a proxy.
+"""What a machine on the way between two others can see and do, played by a proxy.
 
 The hosts of `tests/hostile` are members of a run; this is what can be done without being one.
 """
 
 import contextlib
-import signal
 import socket
 import struct
-import subprocess
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +15,6 @@ import pytest
 
 from mdgan import messages
 from mdgan.transport.frames import encode
-from tests import namespaces
 from tests.chaos.staging import QUIET, check_left_whole
 from tests.processes import (
     MDGAN,
@@ -34,10 +30,10 @@ from tests.processes import (
 pytestmark = pytest.mark.slow
 
 TELLTALE = (
-    *(b"mdgan.Server", b"mdgan.Parcels", b"__metadata__", b"dtype", b"workers", b"purpose"),
-    *(b"class_counts", b"peers_key"),  # a host's key is beside the one, the run's is the other
+    *(b"mdgan.Server", b"__metadata__", b"dtype", b"workers", b"class_counts", b"answers"),
+    *(b"mdgan.Parcels", b"purpose", b"peers_key"),
 )
-"""What messages and calls have in plain text."""
+"""What messages and calls have in plain text; the first those from hosts to the server."""
 ITERATIONS = 100
 TRAIN = [*MDGAN, "train", *QUIET, "--world-size", "3", "--iterations", str(ITERATIONS)]
 TRAIN += ["--swap-interval", "10", "--checkpoint-interval", "50"]
@@ -56,74 +52,6 @@ def as_they_are(_number: int, _before: int, data: bytes) -> bytes:
 @pytest.fixture(autouse=True)
 def _credentials(tmp_path: Path) -> None:
     assert run_here("credentials", "new", "run.cred", cwd=tmp_path).status == 0
-
-
-@pytest.mark.skipif(not namespaces.available(), reason="needs root and `ip` to make namespaces")
-def test_a_capture_shows_tls_and_nothing_of_a_frame(tmp_path: Path) -> None:
-    streams = captured(tmp_path, *CREDENTIALS)
-    assert sum(map(len, streams)) > 500_000  # batches, feedback and discriminators
-    for stream in streams:
-        assert not any(sign in stream for sign in TELLTALE)
-        assert set(tls_records(stream)) <= {20, 21, 22, 23}
-    # Without encryption the same capture shows everything.
-    plain = b"".join(captured(tmp_path, "--insecure"))
-    assert [sign for sign in TELLTALE if sign not in plain] == []
-
-
-def captured(folder: Path, *guard: str) -> list[bytes]:
-    """What passes the wire in a run on two machines: a stream for each way of each link."""
-    run, file = f"run{guard[0]}", folder / f"wire{guard[0]}.pcap"
-    with namespaces.machines(2) as (first, second):
-        dump = ["tcpdump", "-i", "eth0", "-U", "-B", "65536", "-w", str(file), "tcp"]
-        tcpdump = subprocess.Popen(
-            [*first.prefix, *dump], stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        assert tcpdump.stderr is not None
-        assert "listening on" in tcpdump.stderr.readline()
-        where = [*guard, "--master-addr", first.address]
-        ends = [
-            start([*first.prefix, *TRAIN, *where, "--ranks", "0,1", "--out", run], folder),
-            start([*second.prefix, *TRAIN, *where, "--ranks", "2"], folder),
-        ]
-        try:
-            results = [finish(end) for end in ends]
-        finally:
-            tcpdump.send_signal(signal.SIGINT)
-            told = tcpdump.communicate(timeout=30)[1]
-    assert [result.status for result in results] == [0, 0], results
-    assert "0 packets dropped by kernel" in told
-    swaps = read_events(folder / run, "swap")
-    assert swaps
-    assert all(swap["exact"] for swap in swaps)
-    return list(streams_in(file.read_bytes()))
-
-
-def streams_in(pcap: bytes) -> Iterator[bytes]:
-    """The streams of TCP over IPv4 in a capture of Ethernet, each from its first byte."""
-    assert struct.unpack_from("<I", pcap)[0] == 0xA1B2C3D4
-    pieces: dict[bytes, dict[int, bytes]] = defaultdict(dict)
-    first: dict[bytes, int] = {}
-    at = 24
-    while at < len(pcap):
-        length = struct.unpack_from("<I", pcap, at + 8)[0]
-        packet = pcap[at + 16 + 14 : at + 16 + length]
-        at += 16 + length
-        header = 4 * (packet[0] & 15)
-        size = struct.unpack_from(">H", packet, 2)[0]
-        tcp = packet[header : size or None]
-        number, flags = struct.unpack_from(">I", tcp, 4)[0], tcp[13]
-        way = packet[12:20] + tcp[:4]
-        if flags & 2:  # SYN
-            first[way] = number + 1
-        data = tcp[4 * (tcp[12] >> 4) :]
-        if data:
-            pieces[way][(number - first[way]) % 2**32] = data
-    for of_way in pieces.values():
-        stream = b""
-        for begin, data in sorted(of_way.items()):
-            assert begin <= len(stream), "a packet is missing in the capture"
-            stream += data[len(stream) - begin :]
-        yield stream
 
 
 def tls_records(stream: bytes) -> Iterator[int]:
@@ -212,17 +140,16 @@ class Middle:
 
 @contextlib.contextmanager
 def through(
-    folder: Path, change: Change, answer: Change = as_they_are
+    folder: Path, change: Change, answer: Change = as_they_are, guard: Sequence[str] = CREDENTIALS
 ) -> Iterator[tuple[Middle, list[Process]]]:
     """A run whose hosts, of one worker each, reach the server through a machine in the path."""
     listen = ["--ranks", "0", "--listen", "127.0.0.1:0", "--out", "run"]
-    server = start([*TRAIN, *CREDENTIALS, *listen], folder)
+    server = start([*TRAIN, *guard, *listen], folder)
     wait_until((folder / "run" / "run.json").exists, "the server is there")
     middle = Middle(int(read_status(folder / "run")["listens"].rpartition(":")[2]), change, answer)
-    where = ["--relay", "always", "--master-port", str(middle.port)]
+    where = ["--master-port", str(middle.port)]
     hosts = [
-        start([*TRAIN, *CREDENTIALS, *where, "--ranks", rank, "--out", "run"], folder)
-        for rank in "12"
+        start([*TRAIN, *guard, *where, "--ranks", rank, "--out", "run"], folder) for rank in "12"
     ]
     try:
         yield middle, [server, *hosts]
@@ -297,6 +224,13 @@ def test_a_machine_in_the_path_can_neither_read_nor_change_nor_go_on(
     for heard in middle.heard:
         assert not any(sign in heard for sign in TELLTALE)
         assert set(tls_records(bytes(heard))) <= {20, 21, 22, 23}
+
+
+def test_without_encryption_the_same_machine_reads_everything(tmp_path: Path) -> None:
+    with through(tmp_path, as_they_are, guard=["--insecure"]) as (middle, ends):
+        check_ended_well(tmp_path, ends)
+    heard = b"".join(middle.heard)
+    assert all(sign in heard for sign in TELLTALE[:6])
 
 
 def test_a_proxy_that_cuts_streams_again_and_again(tmp_path: Path) -> None:

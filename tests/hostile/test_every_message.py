@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdgan.families.mdgan.messages import DISCRIMINATORS, SWAPPED
-from mdgan.launch.lies import Lie
 from mdgan.messages import Kind, Message
 from tests.hostile.bench import ANSWER, RANK, Hostile, hostile_run
+from tests.hostile.lies import Lie
 
 SENT: Mapping[str, tuple[str, ...]] = {
     "mdgan": ("FEEDBACK", SWAPPED, DISCRIMINATORS, Kind.SPANS),

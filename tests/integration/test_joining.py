@@ -7,19 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import MDGAN, QUICK, Finished, finish, read_status, run, start, wait_until
+from tests.processes import (
+    MDGAN,
+    QUICK,
+    check_refused,
+    finish,
+    read_status,
+    run,
+    start,
+    wait_until,
+)
 from tests.unit.dataset_formats import write_mnist
 
 
 def train(*flags: str, port: int) -> list[str]:
     return [*MDGAN, "train", *QUICK, "--master-port", str(port), *flags]
-
-
-def check_refused(result: Finished, *parts: str) -> None:
-    assert result.status == 2, result
-    for part in parts:
-        assert part in result.errors, result
-    assert "Traceback" not in result.errors
 
 
 def test_ranks_started_apart(tmp_path: Path, port: int) -> None:
@@ -78,25 +80,21 @@ def test_a_rank_that_is_there_already(tmp_path: Path, port: int) -> None:
 def test_workers_that_never_come(tmp_path: Path, port: int) -> None:
     flags = ["--world-size", "3", "--connect-timeout", "1", "--ranks", "0", "--out", "run"]
     result = finish(start(train(*flags, port=port), tmp_path))
-    check_refused(result, "rank(s) 1,2 did not join within 1 s", "--ranks 1,2")
+    check_refused(result, "rank(s) 1,2 did not join within 1 s", "--ranks 1,2", lines=2)
     assert " starting 1 process for run, others may join at 127.0.0.1:" in result.errors
-    assert result.errors.count("\n") == 2, result
 
 
-def test_no_server(tmp_path: Path, port: int) -> None:
-    flags = ["--ranks", "1", "--connect-timeout", "1"]
-    result = finish(start(train(*flags, port=port), tmp_path))
-    check_refused(result, f"no server answers at 127.0.0.1:{port} after 1 s")
-    assert result.errors.count("\n") == 2, result
-
-
-def test_something_else_listens(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
+@pytest.mark.parametrize("listens", [False, True])
+def test_no_server(tmp_path: Path, listens: bool) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        port, says = silent.getsockname()[1], "no server answers at 127.0.0.1:{} after 1 s"
+        if listens:
+            silent.listen()
+            says = "the server at 127.0.0.1:{} did not admit this host"
         flags = ["--ranks", "1", "--connect-timeout", "1"]
         result = finish(start(train(*flags, port=port), tmp_path))
-    check_refused(result, f"the server at 127.0.0.1:{port} did not admit this host")
-    assert result.errors.count("\n") == 2, result
+    check_refused(result, says.format(port), lines=2)
 
 
 def test_port_in_use(tmp_path: Path) -> None:
@@ -105,6 +103,5 @@ def test_port_in_use(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         result = run("train", "--master-port", str(port), "--out", "run", cwd=tmp_path)
-    check_refused(result, f"--master-port {port}", "in use")
-    assert result.errors.count("\n") == 1, result
+    check_refused(result, f"--master-port {port}", "in use", lines=1)
     assert not (tmp_path / "run").exists()

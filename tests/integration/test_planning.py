@@ -50,6 +50,11 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
         (["--secure-aggregation"], ["--secure-aggregation", "twice the bytes"]),
         (["--dp-epsilon", "8"], ["--dp-epsilon 8", "add --dp-delta"]),
         (["--algorithm", "fl-gan"], ["--round-epochs 1", "--shard-size or --round-iterations"]),
+        (["--updates", "arrival"], ["a server that waits for no worker"]),
+        (
+            ["--algorithm", "paragan", "--updates", "async", "--generator-ranks", "1..1"],
+            ["workers in groups"],
+        ),
     ],
     ids=" ".join,
 )
@@ -128,8 +133,7 @@ def test_digits_with_the_settings_of_a_run(tmp_path: Path) -> None:
     assert found["the server's process"] < found["all together"]
     assert found["a further worker in it"] < found["a host's process"] < found["all together"]
     assert "bottleneck: the server's link" in result.output
-    assert "--wire-images int8" in result.output
-    assert re.search(r"  GPU before, 16 bits +\d+%   most in [GD] \d", result.output)
+    assert "what may help: --wire-images int8, --wire-feedback int8, --stale 1" in result.output
 
 
 @pytest.mark.slow
@@ -162,39 +166,6 @@ def test_a_machine_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_barrier(tmp_path: Path) -> None:
-    """By arrival bytes are those of as many answers as there are workers, and the server's work."""
-    flags = ["--world-size", "5", "--workers-per-host", "2", "--threads", "1"]
-    result = run("plan", *flags, "--updates", "arrival", "--kappa", "1", cwd=tmp_path)
-    assert result.status == 0, result
-    found = figures(result.output)
-    batch = 4 * 64 * 64
-    assert found["server sends"] == pytest.approx(4 * batch, rel=0.1)
-    assert found["server receives"] == pytest.approx(4 * batch, rel=0.15)
-    stages = sum(found[f"server: {name}"] for name in ("generate", "backward and step", "messages"))
-    assert found["all of it"] > 0.5 * stages
-
-
-@pytest.mark.slow
-def test_groups_of_workers(tmp_path: Path) -> None:
-    """The first of two hosts carries workers of both groups."""
-    flags = ["--algorithm", "paragan", "--updates", "async", "--generator-ranks", "1..1"]
-    flags += ["--world-size", "5", "--workers-per-host", "2", "--generator-batch-size", "16"]
-    result = run("plan", *flags, "--machines", "each", cwd=tmp_path)
-    assert result.status == 0, result
-    found = figures(result.output)
-    told = re.findall(r"server (?:sends|receives) .* ([\d.]+) ([kM]B), g\(\|", result.output)
-    sent, received = (float(value) * UNITS[unit] for value, unit in told)
-    assert found["server sends"] <= sent * 1.1  # workers of a host share weights
-    assert found["server receives"] == pytest.approx(received, rel=0.1)
-    of_g = found["G's worker: generate"] + found["G's worker: aggregate"]
-    of_d = found["D's worker: real half"] + found["D's worker: fake half"]
-    messages = max(found["G's host: messages"], found["D's host: messages"])
-    longest = max(of_g + of_d, 2 * of_d)
-    assert 0.95 * longest < found["the workers"] < 1.05 * (longest + messages)
-
-
-@pytest.mark.slow
 def test_rounds(tmp_path: Path) -> None:
     flags = ["--algorithm", "fl-gan", "--world-size", "4", "--batch-size", "8"]
     result = run("plan", *flags, "--shard-size", "160", "--bandwidth", "1", cwd=tmp_path)
@@ -207,7 +178,7 @@ def test_rounds(tmp_path: Path) -> None:
     assert "a worker, |θ| + |w|" in result.output
     assert found["worker: train"] > 0
     assert "a swap" not in result.output
-    assert "--wire-models int8 a round would take" in result.output
+    assert "what may help: --wire-models int8" in result.output
 
 
 @pytest.mark.slow
@@ -235,14 +206,3 @@ def test_workers_shared_out_to_uneven_machines(tmp_path: Path) -> None:
     assert "6 worker(s) in 3 host(s)" in result.output
     assert "worker(s); --ranks 1..4" in result.output
     assert "worker(s); --ranks 5..5, 6..6" in result.output
-
-
-@pytest.mark.slow
-def test_settings_of_a_run_are_taken(tmp_path: Path) -> None:
-    (tmp_path / "settings.json").write_text(
-        '{"world_size": 3, "transport": "memory", "ranks": null, "batch_size": 4}'
-    )
-    result = run("plan", "--config", "settings.json", cwd=tmp_path)
-    assert result.status == 0, result
-    assert "digits: 2 worker(s) in 2 host(s)" in result.output
-    assert "b = 4, κ = 2" in result.output

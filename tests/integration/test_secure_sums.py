@@ -229,11 +229,10 @@ def apart(folder: Path, port: int, *flags: str) -> list[Finished]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("relay", ["auto", "always"])
-def test_hosts_with_certificates_of_their_own(tmp_path: Path, port: int, relay: str) -> None:
+def test_hosts_with_certificates_of_their_own(tmp_path: Path, port: int) -> None:
     """Keys are signed, parcels encrypted, and the generator is that of a plain run."""
     certificates(tmp_path, "main", "1", "2", "3", "4")
-    results = apart(tmp_path, port, "--relay", relay, "--require", "secure-aggregation>=4")
+    results = apart(tmp_path, port, "--require", "secure-aggregation>=4")
     assert [result.status for result in results] == [0] * 5, results
     plain = [*SMALL, *FAMILIES["mdgan"], "--world-size", "5", "--kappa", "1", "--transport"]
     result = run_here(*plain, "memory", "--out", "plain", cwd=tmp_path)

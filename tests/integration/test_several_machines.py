@@ -52,9 +52,8 @@ def test_three_machines_give_the_generator_of_one(tmp_path: Path) -> None:
         spread = [
             # The workers' machines are ready before the server is: they wait for it.
             start([*second.prefix, *train, "--ranks", "2,3"], tmp_path),
-            # The third hands its discriminators over through the server, as behind NAT.
             start(
-                [*third.prefix, SCRIPT, "4..5", *FLAGS, *OWN, "--relay", "always"],
+                [*third.prefix, SCRIPT, "4..5", *FLAGS, *OWN],
                 tmp_path,
                 **rank_0,
             ),

@@ -18,7 +18,7 @@ from mdgan.report.numbers.operations import within_rounds
 
 _WHERE = frozenset(
     (
-        *("out", "ranks", "master_addr", "master_port", "network_interface", "listen", "relay"),
+        *("out", "ranks", "master_addr", "master_port", "network_interface", "listen"),
         *("credentials", "ca", "certificate", "key", "revoked", "insecure"),
     )
 )

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from mdgan.chaos.history import History
-from mdgan.chaos.outcome import rows, troubles
-from mdgan.chaos.play import Played
-from mdgan.chaos.schedule import HOSTILE, Event
+from mdgan.chaos.outcome import consequences, troubles
+from mdgan.chaos.play import ChaosRun
+from mdgan.chaos.schedule import ChaosEvent
 from mdgan.launch.faults import Fault, Strike
 from mdgan.records.run_directory import RunDirectory
 from mdgan.storage.checkpoints import SERVER_FILE, Checkpoints
@@ -51,20 +51,20 @@ class Stage:
         event = {"event": name, "iteration": iteration, "seconds": iteration / 10}
         self.run.append_metrics({**event, **details})
 
-    def played(self, *events: Event, **changes: Any) -> Played:
+    def played(self, *events: ChaosEvent, **changes: Any) -> ChaosRun:
         """Every fault has struck when its iteration began."""
         history = History(self.run.path)
         history.read()
         strikes = {
             n: Strike(
-                n, 1000 + n, event.iteration, BEGAN + event.iteration / 10, did="said nonsense"
+                *(n, 1000 + n, event.iteration, BEGAN + event.iteration / 10, 0.0),
             )
             for n, event in enumerate(events)
             if event.fault is not None
         }
         settings: dict[str, Any] = {"strikes": strikes, "comers": {}, "actors": [FakeActor()]}
         settings |= {"killed": [], "stalled": False, "hosts": {1, 2, 3}} | changes
-        return Played(events, history=history, **settings)
+        return ChaosRun(events, history=history, **settings)
 
 
 @pytest.fixture
@@ -72,139 +72,63 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path / "run")
 
 
-def kill(host: int, iteration: int) -> Event:
-    return Event("kill", iteration, Fault(f"host-{host}", "kill", "swap", iteration))
+def kill(host: int, iteration: int) -> ChaosEvent:
+    return ChaosEvent("kill", iteration, Fault(f"host-{host}", "kill", "swap", iteration))
 
 
-def halt(host: int, iteration: int, seconds: float) -> Event:
-    return Event("stop", iteration, Fault(f"host-{host}", "stop", "send", iteration), seconds)
+def kill_server(iteration: int) -> ChaosEvent:
+    return ChaosEvent("server", iteration, Fault("server", "kill", "wait", iteration))
 
 
-def kill_server(iteration: int) -> Event:
-    return Event("server", iteration, Fault("server", "kill", "wait", iteration))
-
-
-def lie(host: int, iteration: int) -> Event:
-    fault = Fault(f"host-{host}", "change", "FEEDBACK", iteration, (1, 2))
-    return Event(HOSTILE, iteration, fault)
-
-
-@pytest.mark.parametrize(
-    ("events", "happened"),
-    [
-        ([], "no effect on rank 2"),
-        ([("late", {})], "rank 2: late"),
-        (
-            [("lost", {"reason": "its SPANS message makes no sense"})],
-            "rank 2: lost (its SPANS mess",
-        ),
-        (
-            [("refused", {"worker": 2, "reason": "NaN", "strikes": 1})],
-            "rank 2: its answer was refused (NaN)",
-        ),
-        (
-            [
-                ("refused", {"worker": 2, "reason": "NaN", "strikes": 1}),
-                ("shut out", {"reason": "3"}),
-            ],
-            "rank 2: shut out (3)",
-        ),
-    ],
-    ids=["nothing", "late", "lost", "refused", "shut out"],
-)
-def test_what_became_of_a_liar(
-    stage: Stage, events: list[tuple[str, dict[str, Any]]], happened: str
-) -> None:
-    stage.record("lost", 11, 3, reason="not this one")
-    for name, details in events:
-        stage.record(name, 12, *[] if "worker" in details else [2], **details)
-    stage.record("joined", 15, 2)
-    stage.record("shut out", 21, 2, reason="of the lie after this one")
-    first, second = rows(stage.played(lie(2, 10), lie(2, 20)))
-    assert first.happened.startswith(f"said nonsense; {happened}")
-    assert first.noticed_seconds == (pytest.approx(0.2) if events else None)
-    assert first.over_seconds == (pytest.approx(0.5) if events else None)
-    assert second.happened == "said nonsense; rank 2: shut out (of the lie after this one)"
+def test_workers_that_are_taken_for_liars(stage: Stage) -> None:
+    stage.record("refused", 20, worker=3, reason="NaN", strikes=0)  # no strike
+    stage.record("shut out", 20, 30, reason="NaN", strikes=3)  # of another machine
+    stage.record("refused", 25, worker=2, reason="NaN", strikes=1)
+    stage.record("shut out", 30, 3, reason="NaN", strikes=3)
+    assert troubles(stage.played(kill(3, 25)), stage.run.path, LAST, serves=True) == [
+        "honest rank 2: refused at iteration 25 (NaN)",
+        "honest rank 3: shut out at iteration 30 (NaN)",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("name", "worker", "iteration", "strikes", "is_wronged"),
+    ("records", "noticed", "over", "happened"),
     [
-        ("refused", 3, 30, 1, True),
-        ("refused", 3, 30, 0, False),
-        ("shut out", 3, 30, 3, True),
-        ("shut out", 2, 19, 3, True),
-        ("shut out", 2, 21, 3, False),
-        ("shut out", 20, 30, 3, False),
+        (
+            [("lost", 11, 2, "its connection closed"), ("joined", 25, 2, "")],
+            *(0.1, 1.5, "rank 2 lost (its connection closed); back 14 iteration(s) later"),
+        ),
+        (
+            [("lost", 5, 2, "is of the fault before"), ("lost", 11, 2, "silent for 3 s")],
+            *(0.1, None, "rank 2 lost (silent for 3 s); the others went on"),
+        ),
+        ([("late", 11, 2, ""), ("back", 16, 2, "")], 0.1, 0.6, "rank 2 late; back 5 iteration(s)"),
+        ([("lost", 31, 2, "is of the fault after")], None, None, "unnoticed; the iteration took"),
     ],
-    ids=["refused", "no strike", "shut out", "not yet a liar", "a liar", "brought by a liar"],
 )
-def test_honest_workers_that_are_taken_for_liars(
-    stage: Stage, name: str, worker: int, iteration: int, strikes: int, is_wronged: bool
+def test_a_worker_that_was_struck(
+    stage: Stage,
+    records: list[tuple[str, int, int, str]],
+    noticed: float | None,
+    over: float | None,
+    happened: str,
 ) -> None:
-    about = {"worker": worker} if name == "refused" else {"workers": [worker]}
-    stage.record(name, iteration, reason="NaN", strikes=strikes, **about)
-    played = stage.played(lie(2, 20), kill(3, 25))
-    found = troubles(played, stage.run.path, LAST, serves=True)
-    expected = f"honest rank {worker}: {name} at iteration {iteration} (NaN)"
-    assert found == [expected] * is_wronged
-
-
-@pytest.mark.parametrize(("iteration", "num_torn"), [(19, 1), (21, 0)])
-def test_what_liars_say_of_swaps_does_not_count(
-    stage: Stage, iteration: int, num_torn: int
-) -> None:
-    moves = {"moves": [[2, 3]], "given": {"2": "a"}, "taken": {"3": "b"}}
-    stage.record("swap", iteration, **moves)
-    found = troubles(stage.played(lie(2, 20)), stage.run.path, LAST, serves=True)
-    assert len(found) == num_torn
-
-
-def test_all_workers_of_a_host_that_lies_are_liars(stage: Stage) -> None:
-    stage.record("shut out", 30, 3, reason="NaN")
-    played = stage.played(lie(2, 20), hosts={1, 2})
-    for hosts, num_wronged in (([[1], [2, 3]], 0), ([[1, 3], [2]], 1)):
-        found = troubles(played, stage.run.path, LAST, serves=True, hosts=hosts)
-        assert len(found) == num_wronged
-
-
-def test_a_worker_that_was_killed_and_replaced(stage: Stage) -> None:
-    stage.record("lost", 11, 2, reason="its connection closed")
     stage.record("lost", 12, 3, reason="not this one")
     stage.record("joined", 20, 3)
-    stage.record("joined", 25, 2)
-    (row,) = rows(stage.played(kill(2, 10)))
-    assert row.noticed_seconds == pytest.approx(0.1)
-    assert row.over_seconds == pytest.approx(1.5)
+    for name, iteration, worker, reason in records:
+        stage.record(name, iteration, worker, **({"reason": reason} if reason else {}))
+    halt = ChaosEvent("stop", 10, Fault("host-2", "stop", "send", 10), 0.5)
+    row, _ = consequences(stage.played(halt, kill(2, 30)))
+    assert row.noticed_seconds == (None if noticed is None else pytest.approx(noticed))
+    assert row.over_seconds == (None if over is None else pytest.approx(over))
     assert (row.iteration, row.lost) == (10, 0)
-    assert row.happened == "rank 2 lost (its connection closed); back 14 iteration(s) later"
-
-
-def test_a_worker_that_was_not_replaced(stage: Stage) -> None:
-    stage.record("lost", 5, 2, reason="it is the fault before")
-    stage.record("lost", 11, 2, reason="silent for 3 s")
-    (row,) = rows(stage.played(kill(2, 10)))
-    assert row.over_seconds is None
-    assert row.happened == "rank 2 lost (silent for 3 s); the others went on"
-
-
-def test_halts_noticed_and_not(stage: Stage) -> None:
-    stage.record("late", 21, 2)
-    stage.record("back", 26, 2)
-    stage.record("lost", 31, 1, reason="is of the fault after")
-    first, second, third = rows(stage.played(halt(1, 10, 0.5), halt(2, 20, 0.6), kill(1, 30)))
-    assert first.noticed_seconds is None
-    assert first.happened == "unnoticed; the iteration took longer"
-    assert second.noticed_seconds == pytest.approx(0.1)
-    assert second.over_seconds == pytest.approx(0.6)
-    assert second.happened == "rank 2 late; back 5 iteration(s) later"
-    assert third.noticed_seconds == pytest.approx(0.1)
+    assert row.happened.startswith(happened)
 
 
 def test_a_server_that_was_replaced(stage: Stage) -> None:
     stage.record("resumed", 20, time=BEGAN + 5.5, workers={})
     printed = FakeActor((1.0, "the server is gone"), (2.75, "mdgan: rank 1 lost the server (…)"))
-    (row,) = rows(stage.played(kill_server(25), actors=[printed]))
+    (row,) = consequences(stage.played(kill_server(25), actors=[printed]))
     assert row.noticed_seconds == pytest.approx(0.25)
     assert row.over_seconds == pytest.approx(3.0)
     assert row.lost == 5
@@ -212,7 +136,7 @@ def test_a_server_that_was_replaced(stage: Stage) -> None:
 
 
 def test_a_server_that_was_not_replaced(stage: Stage) -> None:
-    (row,) = rows(stage.played(kill_server(25)))
+    (row,) = consequences(stage.played(kill_server(25)))
     assert (row.noticed_seconds, row.over_seconds) == (None, None)
     assert row.happened == "no standby took its place"
 
@@ -222,8 +146,8 @@ def test_newcomers(stage: Stage) -> None:
     stage.record("joined", 26, 5)
     refused = FakeActor((3.0, "mdgan: the server refused this host: rank 2 has joined already"))
     comers = {0: (FakeActor(), 5), 1: (FakeActor(), None), 2: (refused, 2)}
-    events = [Event("join", iteration) for iteration in (10, 11, 12, 39)]
-    first, second, third, fourth = rows(stage.played(*events, comers=comers))
+    events = [ChaosEvent("join", iteration) for iteration in (10, 11, 12, 39)]
+    first, second, third, fourth = consequences(stage.played(*events, comers=comers))
     assert (first.iteration, first.happened) == (26, "rank 5 joined 1.6 s after it was started")
     assert second.happened == "the run was over before it could join"
     assert third.happened.endswith("rank 2 has joined already")
@@ -231,7 +155,7 @@ def test_newcomers(stage: Stage) -> None:
 
 
 def test_a_fault_whose_victim_was_not_there(stage: Stage) -> None:
-    (row,) = rows(stage.played(kill(2, 10), strikes={}))
+    (row,) = consequences(stage.played(kill(2, 10), strikes={}))
     assert row.cells()[1:5] == ["–", "–", "–", "0"]
     assert "did not strike" in row.happened
 

@@ -1,4 +1,4 @@
-"""In which order a run's processes are started, whatever faults were drawn."""
+"""In which order a run's processes are started, and whom faults strike, whatever was drawn."""
 
 import os
 import signal
@@ -8,142 +8,102 @@ from pathlib import Path
 import pytest
 
 from mdgan.chaos import play as module
-from mdgan.chaos.play import Commands, Rules, play
-from mdgan.chaos.schedule import Event
+from mdgan.chaos.play import ChaosCommands, ChaosLimits, play
+from mdgan.chaos.schedule import ChaosEvent
 from mdgan.launch.faults import Fault, read_planned
 from mdgan.records.run_directory import RunDirectory
 
-COMMANDS = Commands(["train"], ["join"], ["standby"], ["workers"])
-KILLED = Event("kill", 5, Fault("host-1", "kill", "send", 5))
-NO_SERVER = Event("server", 5, Fault("server", "kill", "wait", 5))
+pytestmark = pytest.mark.timeout(30)
+COMMANDS = ChaosCommands(["train"], ["join"], ["standby"], ["workers"])
+LIMITS = ChaosLimits(1, 0.0, 60.0, 300.0)
+KILLED = ChaosEvent("kill", 5, Fault("host-1", "kill", "send", 5))
+NO_SERVER = ChaosEvent("server", 5, Fault("server", "kill", "wait", 5))
+
+
+class FakeActor:
+    """A command that only says that it was started."""
+
+    session = began = 0
+
+    def __init__(self, name: str, _: Sequence[str], variables: Mapping[str, str]) -> None:
+        self.name = name
+        self.variables = variables
+        self.is_over = False
+
+    @property
+    def status(self) -> int | None:
+        return 0 if self.is_over else None
+
+    def said(self, text: str) -> bool:
+        return self.name == "standby" and text.startswith("standing by")
+
+    def ask_to_stop(self) -> None:
+        self.is_over = True
+
+    def end(self, _seconds: float) -> list[int]:
+        return []
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+    monkeypatch.setattr(module, "_ENDING_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_JOINING_SECONDS", 0.0)
+    directory = RunDirectory.claim(tmp_path / "run")
+    directory.write_status({"state": "running"})
+    return directory
 
 
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
         ([KILLED], ["train", "workers"]),
-        ([Event("join", 10**6)], ["train", "workers"]),
+        ([ChaosEvent("join", 10**6)], ["train", "workers"]),
         ([KILLED, NO_SERVER], ["train", "standby", "workers"]),
     ],
     ids=["a worker", "a newcomer", "the server, too"],
 )
-@pytest.mark.timeout(30)
 def test_workers_wait_for_a_standby_only_if_there_will_be_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[Event], expected: list[str]
+    run: RunDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    events: list[ChaosEvent],
+    expected: list[str],
 ) -> None:
-    run = RunDirectory.claim(tmp_path / "run")
-    run.write_status({"state": "running"})
+    class Ending(FakeActor):
+        """The run ends when its workers are there."""
 
-    class FakeActor:
-        """A command that only says that it was started; the run ends when its workers are there."""
-
-        session = began = 0
-
-        def __init__(self, name: str, *_: Sequence[str] | Mapping[str, str]) -> None:
-            self.name = name
-            self.status: int | None = None
+        def __init__(self, name: str, _: Sequence[str], variables: Mapping[str, str]) -> None:
+            super().__init__(name, _, variables)
             if name == "workers":
                 run.write_status({"state": "finished"})
 
-        def said(self, text: str) -> bool:
-            return self.name == "standby" and text.startswith("standing by")
-
-        def ask_to_stop(self) -> None:
-            self.status = 0
-
-        def end(self, _seconds: float) -> list[int]:
-            return []
-
-    monkeypatch.setattr(module, "Actor", FakeActor)
-    monkeypatch.setattr(module, "_ENDING_SECONDS", 0.0)
-    monkeypatch.setattr(module, "_JOINING_SECONDS", 0.0)
-    played = play(COMMANDS, events, Rules(1, 0.0, 5.0, 300.0), run.path)
+    monkeypatch.setattr(module, "Actor", Ending)
+    played = play(COMMANDS, events, LIMITS, run.path)
     assert [actor.name for actor in played.actors] == expected
     assert not played.stalled
 
 
-@pytest.mark.timeout(30)
-def test_a_worker_that_was_shut_out_is_replaced_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_fault_may_strike_as_soon_as_the_run_can_spare_its_target(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = RunDirectory.claim(tmp_path / "run")
-    run.write_status({"state": "running"})
-    run.append_metrics({"event": "holdings", "iteration": 0, "seconds": 0.0, "time": 1.0})
-    for worker in (1, 20):  # 20 is of another machine, or was brought by a liar
-        record = {"event": "shut out", "iteration": 7, "seconds": 1.0, "workers": [worker]}
-        run.append_metrics(record)
-
-    class FakeActor:
-        """A command that only says that it was started; the first carries out a host."""
-
-        session = began = 0
-
-        def __init__(self, name: str, _: Sequence[str], variables: Mapping[str, str]) -> None:
-            self.name = name
-            self.status: int | None = None
-            if name == "train":
-                read_planned(variables).on_phase("host-1")
-            elif name == "join":
-                run.write_status({"state": "finished"})
-
-        def said(self, _text: str) -> bool:
-            return False
-
-        def ask_to_stop(self) -> None:
-            self.status = 0
-
-        def end(self, _seconds: float) -> list[int]:
-            return []
-
-    monkeypatch.setattr(module, "Actor", FakeActor)
-    monkeypatch.setattr(module, "_ENDING_SECONDS", 0.0)
-    monkeypatch.setattr(module, "_JOINING_SECONDS", 0.0)
-    lie = Event("hostile", 5, Fault("host-1", "again", "SPANS", 5, (1,)))
-    played = play(Commands(["train"], ["join"]), [lie], Rules(1, 0.0, 0.0, 300.0), run.path)
-    assert [actor.name for actor in played.actors] == ["train", "join"]
-    assert list(played.hosts) == [1]
-
-
-@pytest.mark.timeout(30)
-def test_what_is_due_for_a_host_that_is_gone_strikes_another_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = RunDirectory.claim(tmp_path / "run")
-    run.write_status({"state": "running"})
-    run.append_metrics({"event": "late", "iteration": 9, "seconds": 1.0, "workers": [2]})
     struck: list[int] = []
     monkeypatch.setattr(os, "kill", lambda _process, number: struck.append(number))
 
-    class FakeActor:
-        """A command that carries out host 2 alone, and enters a phase whenever it is looked at."""
-
-        session = began = 0
-        name = "train"
-
-        def __init__(self, _name: str, _: Sequence[str], variables: Mapping[str, str]) -> None:
-            self.on_phase = read_planned(variables).on_phase("host-2")
+    class Host(FakeActor):
+        """Carries out host 2 alone, and enters a phase whenever it is looked at."""
 
         @property
         def status(self) -> int | None:
+            on_phase = read_planned(self.variables).on_phase("host-2")
             if struck:
                 run.write_status({"state": "finished"})
                 return 0
-            assert self.on_phase is not None
-            self.on_phase("send", 9)
+            assert on_phase is not None
+            on_phase("send", 9)
             return None
 
-        def said(self, _text: str) -> bool:
-            return False
-
-        def ask_to_stop(self) -> None:
-            pass
-
-        def end(self, _seconds: float) -> list[int]:
-            return []
-
-    monkeypatch.setattr(module, "Actor", FakeActor)
-    monkeypatch.setattr(module, "_ENDING_SECONDS", 0.0)
-    monkeypatch.setattr(module, "_JOINING_SECONDS", 0.0)
-    halt = Event("stop", 5, Fault("host-1", "stop", "send", 5), 0.1)
-    play(Commands(["train"], ["join"]), [halt], Rules(1, 0.0, 60.0, 300.0), run.path)
-    assert struck[0] == signal.SIGSTOP
+    monkeypatch.setattr(module, "Actor", Host)
+    killed = ChaosEvent("kill", 5, Fault("host-2", "kill", "send", 5))
+    halted = ChaosEvent("stop", 5, Fault("host-2", "stop", "send", 5), 0.1)
+    played = play(ChaosCommands(["train"], ["join"]), [killed, halted], LIMITS, run.path)
+    assert struck[0] == signal.SIGSTOP, "the last host is not killed"
+    assert list(played.strikes) == [1]

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,30 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdgan.chaos.schedule import HOSTILE, KINDS, Setting, draw_lies, draw_schedule
+from mdgan.chaos.schedule import KINDS, ChaosSetting, draw_schedule
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.families.mdgan.settings import MDGANSettings
-from mdgan.launch.faults import LIES, as_variables, read_planned
+from mdgan.launch.faults import as_variables, read_planned
 
 SERVER_PHASES, HOST_PHASES = registry.algorithm("mdgan").phases(MDGANSettings())
 some_kinds = st.lists(st.sampled_from(KINDS), min_size=1, unique=True)
 some_phases = registry.all_phases()
 settings = st.builds(
-    Setting,
+    ChaosSetting,
     iterations=st.integers(100, 5000),
     hosts=st.lists(st.integers(1, 50), min_size=1, unique=True),
     liveness_seconds=st.floats(1, 60),
     server_phases=st.lists(st.sampled_from(some_phases[0]), min_size=1, unique=True),
     host_phases=st.lists(st.sampled_from(some_phases[1]), min_size=1, unique=True),
-    said=st.lists(st.sampled_from(["FEEDBACK", "UPDATE", "SPANS"]), min_size=1, unique=True),
 )
 
 
-def setting_of(algorithm: str, hosts: Sequence[int] = (1,), **given: Any) -> Setting:
+def setting_of(algorithm: str, hosts: Sequence[int] = (1,), **given: Any) -> ChaosSetting:
     entry = registry.algorithm(algorithm)
     phases = entry.phases(entry.settings.read({"world_size": len(hosts) + 1, **given}))
-    return Setting(2000, hosts, 5.0, *phases)
+    return ChaosSetting(2000, hosts, 5.0, *phases)
 
 
 @pytest.mark.parametrize("algorithm", ["fl-gan", "fegan"])
@@ -51,7 +49,7 @@ def test_a_federated_run_is_struck_where_it_is(algorithm: str) -> None:
 
 @given(st.integers(0, 10**6), st.integers(1, 40), some_kinds, settings)
 def test_events_are_as_asked_for(
-    seed: int, num_faults: int, kinds: list[str], setting: Setting
+    seed: int, num_faults: int, kinds: list[str], setting: ChaosSetting
 ) -> None:
     events = draw_schedule(seed, num_faults, kinds, setting)
     assert events == draw_schedule(seed, num_faults, kinds, setting)
@@ -74,37 +72,6 @@ def test_events_are_as_asked_for(
         assert (event.halt_seconds > 0) == (event.fault.action == "stop")
     faults = [event.fault for event in events if event.fault is not None]
     assert read_planned(as_variables(faults, Path("/somewhere"))).faults == tuple(faults)
-
-
-@given(st.integers(0, 10**6), st.integers(1, 40), settings)
-def test_lies_are_as_asked_for(seed: int, num_lies: int, setting: Setting) -> None:
-    events = draw_lies(seed, num_lies, setting)
-    assert events == draw_lies(seed, num_lies, setting)
-    at = [event.iteration for event in events]
-    assert len(events) == num_lies
-    assert at == sorted(set(at))
-    faults = [event.fault for event in events if event.fault is not None]
-    assert {event.kind for event in events} == {HOSTILE}
-    assert [fault.iteration for fault in faults] == at
-    assert {fault.phase for fault in faults} <= {*setting.said, "HELLO"}
-    ways = Counter(fault.action for fault in faults)
-    assert max(ways.values()) - min(ways[way] for way in LIES) <= 1
-    liars = {int(fault.role.removeprefix("host-")) for fault in faults}
-    assert liars <= {*setting.hosts}
-    assert len(liars) <= (len(setting.hosts) + 1) // 2
-    assert read_planned(as_variables(faults, Path("/somewhere"))).faults == tuple(faults)
-
-
-def test_what_lies_are_called() -> None:
-    setting = replace(setting_of("mdgan", range(1, 7)), said=["FEEDBACK", "SPANS"])
-    assert [str(event) for event in draw_lies(3, 6, setting)] == [
-        "host 5 brings another host",
-        "host 1 says its SPANS as of another iteration",
-        "host 1 says its FEEDBACK as another kind of message, too",
-        "host 3 replaces a part of its FEEDBACK",
-        "host 1 says its FEEDBACK again",
-        "host 5 replaces a part of its SPANS, from then on",
-    ]
 
 
 def test_seeds_differ_and_every_phase_comes() -> None:
@@ -158,10 +125,7 @@ def test_a_seed_strikes_where_it_always_did() -> None:
 
 
 def test_more_faults_than_iterations() -> None:
-    setting = Setting(20, [1], 5.0, ["send"], ["receive"])
+    setting = ChaosSetting(20, [1], 5.0, ["send"], ["receive"])
     assert len(draw_schedule(0, 16, ["kill"], setting)) == 16
-    assert len(draw_lies(0, 16, replace(setting, said=["FEEDBACK"]))) == 16
-    with pytest.raises(BadInput, match="--hostile 17: too many for 20 iterations; give at most"):
-        draw_lies(0, 17, setting)
     with pytest.raises(BadInput, match="--faults 17: too many for 20 iterations; give at most 16"):
         draw_schedule(0, 17, ["kill"], setting)

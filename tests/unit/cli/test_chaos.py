@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mdgan.chaos import run as module
-from mdgan.chaos.play import Commands, Rules
+from mdgan.chaos.play import ChaosCommands, ChaosLimits
 from tests.processes import run_here
 
 
@@ -16,16 +16,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     def note(
-        commands: Commands,
+        commands: ChaosCommands,
         settings: Any,
         seed: Any,
         num_faults: int,
-        num_lies: int,
         kinds: Any,
-        rules: Rules,
+        limits: ChaosLimits,
     ) -> int:
-        found.update(commands=commands, settings=settings, seed=seed, rules=rules)
-        found.update(num_faults=num_faults, num_lies=num_lies, kinds=kinds)
+        found.update(commands=commands, settings=settings, seed=seed, limits=limits)
+        found.update(num_faults=num_faults, kinds=kinds)
         return 0
 
     monkeypatch.setattr(module, "run_chaos", note)
@@ -53,7 +52,7 @@ def test_commands_without_a_standby(asked: dict[str, Any], tmp_path: Path) -> No
     }
     assert asked["kinds"] == ("kill", "stop")
     assert (asked["seed"], asked["num_faults"]) == (None, 20)
-    assert asked["rules"] == Rules(1, 0.0, 7.5, 300.0)
+    assert asked["limits"] == ChaosLimits(1, 0.0, 7.5, 300.0)
 
 
 def test_commands_with_a_standby(asked: dict[str, Any], tmp_path: Path) -> None:
@@ -82,34 +81,11 @@ def test_a_standby_needs_two_addresses(asked: dict[str, Any], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("flags", "num_lies", "deadline"),
-    [
-        ([], 0, None),
-        (["--hostile"], 20, "2"),
-        (["--hostile", "7", "--faults", "0"], 7, "2"),
-        (["--hostile", "--", "--deadline", "5x"], 20, "5x"),
-    ],
-)
-def test_how_often_hosts_lie(
-    asked: dict[str, Any], tmp_path: Path, flags: list[str], num_lies: int, deadline: str | None
-) -> None:
-    assert run_here("chaos", *flags, cwd=tmp_path).status == 0
-    assert asked["num_lies"] == num_lies
-    given = asked["settings"].get("deadline")
-    assert (given and str(given)) == deadline
-
-
-@pytest.mark.parametrize(
     ("flags", "says"),
     [
         (["--kinds", "kill,hug"], "'hug' is none of kill, stop, leave, join, server"),
         (["--faults", "-1"], "--faults"),
-        (["--faults", "0"], "--faults 0: nothing would happen"),
-        (["--hostile", "0"], "--hostile"),
-        (
-            ["--hostile", "19", "--faults", "1", "--kinds", "kill", "--", "--iterations", "20"],
-            "--hostile 19: too many for 20",
-        ),
+        (["--faults", "0"], "--faults"),
         (["--", "--dry-run"], "starts a new run; leave --dry-run and --resume out"),
         (["--", "--resume", "run"], "starts a new run; leave --dry-run and --resume out"),
         (["--", "--transport", "memory"], "leave other launchers and --transport memory out"),

@@ -2,7 +2,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -142,85 +141,69 @@ def test_the_rhythm_of_swaps_stays_unless_something_moves_it(
     assert part.progress() == {"num_swaps": 2, "swap_every": swap_every}
 
 
-def test_a_state_that_changed_meanwhile_is_refused(tmp_path: Path) -> None:
+def test_a_state_that_changed_meanwhile_or_is_of_other_models_is_refused(tmp_path: Path) -> None:
+    def load(_state: dict[str, Tensor]) -> None:
+        raise KeyError("generator.w")
+
     run = make_run(tmp_path / "run", 20)
     found = continuation(run, SETTINGS)
+    with pytest.raises(BadInput, match="use the dataset file of that run"):
+        found.restore(load)
     server_file(run, 20).write_bytes(b"something else")
     with pytest.raises(BadInput, match="does not fit the models of digits"):
         found.restore(lambda _state: None)
 
 
-def test_a_state_of_other_models_is_refused(tmp_path: Path) -> None:
-    found = continuation(make_run(tmp_path / "run", 20), SETTINGS)
-
-    def load(_state: dict[str, Tensor]) -> None:
-        raise KeyError("generator.w")
-
-    with pytest.raises(BadInput, match="use the dataset file of that run"):
-        found.restore(load)
-
-
 # Whether the run is still going.
+
+HERE = {"machine": socket.gethostname(), "process": os.getpid()}
 
 
 @pytest.mark.parametrize("state", ["starting", "running"])
 def test_a_run_that_is_going_is_left_alone(tmp_path: Path, state: str) -> None:
-    here = {"machine": socket.gethostname(), "process": os.getpid()}
-    run = make_run(tmp_path / "run", 20, state=state, **here)
+    run = make_run(tmp_path / "run", 20, state=state, **HERE)
     assert f"still running (process {os.getpid()}); stop it first" in refusal(run)
-
-
-def test_a_run_goes_on_though_its_dead_process_still_has_a_number(tmp_path: Path) -> None:
-    """As in a container whose first process does not reap orphans."""
-    process = subprocess.Popen(["true"])
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    here = {"machine": socket.gethostname(), "process": process.pid}
-    run = make_run(tmp_path / "run", 20, state="running", **here)
-    assert continuation(run, SETTINGS).manifest.iteration == 20
-    process.wait()
     assert continuation(run, SETTINGS, taking_over=True).manifest.iteration == 20
-    for over in ("finished", "stopped", "failed"):
-        run.write_status({"state": over, **here})
-        assert continuation(run, SETTINGS).manifest.iteration == 20
+    os.utime(run.path / "run.json", (1e9, 1e9))  # its number was given to another process later
+    assert continuation(run, SETTINGS).manifest.iteration == 20
 
 
 def test_a_run_whose_process_is_dead_goes_on(tmp_path: Path) -> None:
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    here = {"machine": socket.gethostname(), "process": dead.pid}
-    run = make_run(tmp_path / "run", 20, state="running", **here)
+    """Also if nobody has reaped it, as in a container whose first process does not."""
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    dead = {**HERE, "process": process.pid}
+    run = make_run(tmp_path / "run", 20, state="running", **dead)
+    assert continuation(run, SETTINGS).manifest.iteration == 20
+    process.wait()
     assert continuation(run, SETTINGS).manifest.iteration == 20
 
 
-def test_a_process_that_got_the_number_later_is_another(tmp_path: Path) -> None:
-    here = {"machine": socket.gethostname(), "process": os.getpid()}
-    run = make_run(tmp_path / "run", 20, state="running", **here)
-    os.utime(run.path / "run.json", (1e9, 1e9))
+@pytest.mark.parametrize(
+    "status",
+    [
+        *({**HERE, "state": state} for state in ("finished", "stopped", "failed")),
+        {**HERE, "state": "running", "machine": "another"},
+        {"state": "running", "machine": socket.gethostname()},
+    ],
+)
+def test_a_run_that_is_over_or_of_which_nothing_is_known_goes_on(
+    tmp_path: Path, status: dict[str, Any]
+) -> None:
+    run = make_run(tmp_path / "run", 20, **status)
     assert continuation(run, SETTINGS).manifest.iteration == 20
 
 
 def test_the_clock_may_be_set_while_a_run_is_going(tmp_path: Path) -> None:
     """As if by an hour, to and fro: when files were written then says nothing."""
     began = seconds_since_boot(psutil.Process())
-    here = {"machine": socket.gethostname(), "process": os.getpid(), "process_began": began}
-    run = make_run(tmp_path / "run", 20, state="running", **here)
+    run = make_run(tmp_path / "run", 20, state="running", **HERE, process_began=began)
     for seconds in (-3600, 3600):
         moment = psutil.Process().create_time() + seconds
         os.utime(run.path / "run.json", (moment, moment))
         assert "still running" in refusal(run)
-    run.write_status({"state": "running", **here, "process_began": began - 60})
+    run.write_status({"state": "running", **HERE, "process_began": began - 60})
     assert continuation(run, SETTINGS).manifest.iteration == 20, "another process has the number"
-
-
-def test_of_a_process_on_another_machine_nothing_is_known(tmp_path: Path) -> None:
-    there = {"machine": "another", "process": os.getpid()}
-    run = make_run(tmp_path / "run", 20, state="running", **there)
-    assert continuation(run, SETTINGS).manifest.iteration == 20
-
-
-def test_a_run_that_does_not_say_whose_it_is_goes_on(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", 20, state="running", machine=socket.gethostname())
-    assert continuation(run, SETTINGS).manifest.iteration == 20
 
 
 def test_a_damaged_status_is_named(tmp_path: Path) -> None:

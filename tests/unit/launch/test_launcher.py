@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from mdgan.launch.launcher import SERVER_NAME, Family
+from mdgan.launch.children import SERVER_NAME, ChildProcesses
 
 
 @pytest.fixture
@@ -26,6 +26,6 @@ def test_signals_as_children_end(handlers: None, number: signal.Signals) -> None
 
     before = set(psutil.Process().children())
     work = [(name, end_with_a_signal) for name in (SERVER_NAME, "rank 1", "rank 2")]
-    statuses = {Family(has_standbys=False).run(work) for _ in range(3)}
+    statuses = {ChildProcesses(has_standbys=False).run(work) for _ in range(3)}
     assert statuses <= {0, 128 + number}
     assert set(psutil.Process().children()) == before

@@ -16,18 +16,15 @@ from mdgan.engine.hello import make_hello
 from mdgan.errors import BadInput, Interrupted
 from mdgan.families.mdgan.messages import BATCHES, FEEDBACK
 from mdgan.launch import links
-from mdgan.launch.addresses import local_addresses, split
+from mdgan.launch.addresses import Sockets, local_addresses, split
 from mdgan.launch.links import connector, open_server, place_for_others
 from mdgan.launch.prepare import Prepared, prepare
-from mdgan.launch.sockets import Sockets
-from mdgan.launch.task import Task
-from mdgan.launch.torchrun_store import publish_place
+from mdgan.launch.task import LaunchedTask
 from mdgan.messages import Message
 from mdgan.timeouts import Timeouts
 from mdgan.transport.base import RELAY, Joined, Lost, Received
 from mdgan.transport.host_end import HostTransport
 from mdgan.transport.server_end import ServerTransport
-from mdgan.transport.until import Until
 
 LIMITS = Timeouts(connect=10.0, farewell=1.0, link=5.0, swap=10.0, answer=20.0)
 DAY = timedelta(days=1)
@@ -205,23 +202,12 @@ def test_nothing_that_others_can_reach_is_opened_without_credentials() -> None:
 
 
 def test_hosts_listen_where_they_are_told_to(linked: Linked, shared: str) -> None:
-    made = prepared(credentials=shared, network_interface="lo", relay="never")
+    made = prepared(credentials=shared, network_interface="lo")
     server = linked.serve(made, "127.0.0.1:0")
     linked.join(made, 2)
     event = server.receive(10)
     assert isinstance(event, Joined)
     assert event.hello["listens"].startswith("127.0.0.1:")
-
-
-def test_a_host_may_be_told_to_leave_its_parcels_with_the_server(
-    linked: Linked, shared: str
-) -> None:
-    made = prepared(credentials=shared, relay="always")
-    server = linked.serve(made, "127.0.0.1:0")
-    linked.join(made, 2)
-    event = server.receive(10)
-    assert isinstance(event, Joined)
-    assert event.hello["listens"] == RELAY
 
 
 def cred(authority: Path, name: str, **settings: Any) -> Prepared:
@@ -341,7 +327,7 @@ def agent() -> TCPStore:
 
 
 def under_torchrun(port: int, *, store_is_up: bool = True, attempt: str = "0") -> Prepared:
-    task = Task("torchrun", 0, 3, 3, 0, "127.0.0.1", port, store_is_up, attempt)
+    task = LaunchedTask("torchrun", 0, 3, 3, 0, "127.0.0.1", port, store_is_up, attempt)
     return replace(prepared(), task=task)
 
 
@@ -360,25 +346,6 @@ def test_under_torchrun_hosts_are_told_in_its_store_where_the_server_is(
     thread.join(10)
 
 
-def test_under_torchrun_a_server_that_does_not_come(agent: TCPStore) -> None:
-    made = under_torchrun(agent.port)
-    connect = connector(made, (1,), None, LIMITS, threading.Event())
-    with pytest.raises(BadInput, match="rank 0 did not say in torchrun's store"):
-        connect(hello(1), 0.3)
-    interrupted = threading.Event()
-    interrupted.set()
-    with pytest.raises(Interrupted):
-        connector(made, (1,), None, LIMITS, interrupted)(hello(1), 10)
-
-
-@pytest.mark.parametrize("text", ["nowhere", "host port", "x" * 290])
-def test_under_torchrun_a_store_that_tells_nonsense(agent: TCPStore, text: str) -> None:
-    publish_place(("127.0.0.1", agent.port), "mdgan/0", text, Until(10))
-    connect = connector(under_torchrun(agent.port), (1,), None, LIMITS, threading.Event())
-    with pytest.raises(BadInput, match="for an address"):
-        connect(hello(1), 5)
-
-
 def test_under_torchrun_without_a_store_rank_0_is_at_its_port(linked: Linked) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -389,8 +356,11 @@ def test_under_torchrun_without_a_store_rank_0_is_at_its_port(linked: Linked) ->
     assert isinstance(server.receive(10), Joined)
 
 
-def test_giving_up_while_no_server_answers() -> None:
-    interrupted = threading.Event()
+def test_giving_up_while_no_server_answers(agent: TCPStore) -> None:
+    gave_up, interrupted = threading.Event(), threading.Event()
+    gave_up.set()
+    with pytest.raises(Interrupted):
+        connector(under_torchrun(agent.port), (1,), None, LIMITS, gave_up)(hello(1), 10)
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         made = prepared(master_port=bound.getsockname()[1])

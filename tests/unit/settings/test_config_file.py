@@ -159,7 +159,6 @@ RUNS: list[tuple[RunSettings, LaunchSettings]] = [
             certificate="own.pem",
             key="own.key",
             revoked="revoked.pem",
-            relay="never",
             patience=0.0,
         ),
     ),
@@ -169,7 +168,7 @@ RUNS: list[tuple[RunSettings, LaunchSettings]] = [
             {"training_load": "weak:0.3,memory", "clusters": "kmeans:3"},
             {"wire_models": "topk:0.1", "deadline": "20", "on_deadline": "abort"},
         ),
-        LaunchSettings(workers_per_host=3, insecure=True, relay="always"),
+        LaunchSettings(workers_per_host=3, insecure=True),
     ),
     (StandaloneSettings(kappa=2, precision="bf16"), LaunchSettings(device="auto")),
 ]

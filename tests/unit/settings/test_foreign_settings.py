@@ -143,7 +143,6 @@ LATER = {
         "tracker",
         "ema",
         "listen",
-        "relay",
     ),
     *("credentials", "ca", "certificate", "key", "revoked"),
     *ModelSettings.names(),

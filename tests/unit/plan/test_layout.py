@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdgan.errors import BadInput
-from mdgan.plan.carried import worker_part
-from mdgan.plan.layout import consecutive
-from mdgan.plan.machines import Machines, parse_machines, shared_out
+from mdgan.plan.layout import Machines, parse_machines, shared_out
 
 
 def test_a_list_of_machines() -> None:
@@ -36,15 +34,7 @@ def test_no_way_to_share_workers_out_is_done_sooner(num_workers: int, speeds: li
     def done(counts: tuple[int, ...]) -> float:
         return max(count / speed for count, speed in zip(counts, speeds, strict=True))
 
-    found = shared_out(num_workers, speeds)
+    counts = shared_out(num_workers, speeds)
     every = itertools.product(range(num_workers + 1), repeat=len(speeds))
-    assert sum(found) == num_workers
-    assert done(tuple(found)) == min(done(each) for each in every if sum(each) == num_workers)
-
-
-def test_ranks_of_each_machine() -> None:
-    machines = parse_machines("2x fast, 3x slow:0.25")
-    hosts = consecutive(shared_out(9, [1, 1, 0.25, 0.25, 0.25]))
-    _, rows = worker_part(machines, hosts)
-    assert rows[0] == ("2x fast", "4", "worker(s); --ranks 1..4, 5..8")
-    assert rows[1] == ("3x slow", "0 to 1", "worker(s); --ranks 9..9")
+    assert sum(counts) == num_workers
+    assert done(tuple(counts)) == min(done(each) for each in every if sum(each) == num_workers)
