@@ -92,14 +92,11 @@ class Played:
     """A worker that goes on from where its run has ended.
 
     Args:
-        target: the run.
         worker: whose discriminator, samples and random numbers it has; 0 for the discriminator of
             the server, with the samples of the first worker.
 
     Attributes:
-        worker: whose samples it has.
         rate: the learning rate of D.
-        learner: D and the samples.
     """
 
     def __init__(self, target: Target, worker: int) -> None:
@@ -183,7 +180,6 @@ class Found(NamedTuple):
     """An attack on answers, and what to show of it.
 
     Attributes:
-        inversion: in numbers.
         shown: samples of batches, then what was made of the answers, [2 n, C, H, W], n ≤ 8.
     """
 
@@ -197,11 +193,8 @@ def invert_all(
     """Attacks single answers of one worker of a run, the first whose discriminator is here.
 
     Args:
-        target: the run.
-        seed: of all draws.
         steps: how long images are looked for that explain an answer.
         left_out: gets a line for each kind of answer that could not be attacked.
-        tell: is told what is done next.
     """
     worker = next((n for n in target.discriminators if n in target.holdings), None)
     if worker is None and 0 not in target.discriminators:
@@ -277,11 +270,6 @@ def _attack(
 def look_up(explain: Explains, answers: Sequence[Answer], others: Samples) -> tuple[Tensor, Tensor]:
     """How well single samples explain answers.
 
-    Args:
-        explain: what a batch would have given.
-        answers: at least one.
-        others: samples of none of their batches.
-
     Returns:
         The alignments of each sample with the answer whose batch it was in, and of the others with
         every answer.
@@ -299,13 +287,7 @@ def look_up(explain: Explains, answers: Sequence[Answer], others: Samples) -> tu
 
 
 def _along(toward: Tensor, judged: Samples, candidates: Samples) -> Tensor:
-    """How far feedback, which makes samples look more real, points to each candidate, [n].
-
-    Args:
-        toward: F, [b, C, H, W]; descent goes along −F.
-        judged: X^(g), [b, C, H, W].
-        candidates: [n, C, H, W].
-    """
+    """How far feedback, which makes samples look more real, points to each candidate, [n]."""
     away = candidates.images.flatten(1)[:, None] - judged.images.flatten(1)[None]
     return torch.cosine_similarity(away, -toward.flatten(1)[None], dim=2).mean(1)
 

@@ -25,8 +25,6 @@ class Game(NamedTuple):
 
     Attributes:
         kind: `gradients` or `samples`.
-        coins: whether each was included.
-        scores: log likelihood ratios.
     """
 
     kind: str
@@ -39,9 +37,6 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
 
     Args:
         canaries: m, ≥ `guesses`.
-        guesses: r, fixed before any score was seen.
-        right: v ≤ r.
-        epsilon: ε ≥ 0.
         delta: δ, in [0, 1].
     """
     from scipy.stats import binom  # takes a second to import
@@ -87,8 +82,6 @@ def bound(games: Sequence[Game], delta: float, stated: float) -> Bound:
 
     Args:
         games: at least one, each with at least one canary.
-        delta: δ of the run.
-        stated: ε of the run.
     """
     doubt, found = (1 - CONFIDENCE) / len(games), []
     for game in games:
@@ -117,11 +110,6 @@ def bound_of_run(run: Path, delta: float, stated: float) -> Bound | None:
 
     Each belongs to one worker, and what that worker releases is all that tells of it, so the run as
     a whole is as private towards each.
-
-    Args:
-        run: its folder.
-        delta: δ.
-        stated: the largest ε of its workers.
 
     Raises:
         BadInput: a file is damaged.

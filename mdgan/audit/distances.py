@@ -57,7 +57,6 @@ def copying(space: Space, seed: int) -> Copying | None:
     alone, or better, is accused of nothing.
 
     Args:
-        space: the samples.
         seed: decides which samples trained on are compared with which held-out ones.
 
     Returns:

@@ -32,9 +32,6 @@ class Attacked(NamedTuple):
 
     Attributes:
         model: D, in evaluation mode: masks of dropout are not known.
-        real: Ã.
-        fake: B̃.
-        judged: J_gen.
         class_weight: of the auxiliary classifier's loss.
     """
 
@@ -72,14 +69,7 @@ def of_update(attacked: Attacked) -> Explains:
 
 
 def of_feedback(attacked: Attacked, fake: Samples, judged: Samples, rate: float) -> Explains:
-    """Explains how feedback has changed by one step of D, if that were a step of plain descent.
-
-    Args:
-        attacked: D before the step.
-        fake: X^(d), which D learnt from, too.
-        judged: X^(g), which the feedback is on.
-        rate: the learning rate.
-    """
+    """Explains how feedback has changed by one step of D, if that were a step of plain descent."""
     own = dict(attacked.model.named_parameters())
     before = feedback_of(attacked, judged)
     of_fake = attacked.gradient(attacked.fake, fake.detach())
@@ -102,9 +92,6 @@ def feedback_of(
     """∂J_gen/∂X^(g), [b, C, H, W].
 
     Args:
-        attacked: D.
-        judged: X^(g).
-        weights: instead of D's own.
         graph: whether to keep the graph to these weights.
     """
     images = judged.images.detach().requires_grad_()
@@ -130,11 +117,7 @@ def reconstruct(
     """Looks for images that explain an answer, from noise on.
 
     Args:
-        explain: what a batch would have given.
-        seen: the answer.
         like: a batch of the size looked for; its images are not looked at, its labels are known.
-        random: draws the noise.
-        steps: of Adam.
 
     Returns:
         The images that explain it best, float32 [b, C, H, W] in [−1, 1].

@@ -51,10 +51,7 @@ def judge(
     """Attacks one discriminator.
 
     Args:
-        discriminator: D.
         shards: by worker, samples that it trained on; of all that trained D.
-        held_out: samples that none trained on.
-        visited: who trained D.
         worker: that holds D now; 0 for the server.
 
     Returns:
@@ -95,7 +92,6 @@ def judge_all(target: Target, left_out: dict[str, str]) -> list[Judged]:
     """Attacks all discriminators of a run that are here.
 
     Args:
-        target: the run.
         left_out: gets a line for each that could not be attacked.
     """
     model = target.trained.models.discriminator()

@@ -51,7 +51,6 @@ def audit_run(
     """Attacks a finished run; writes `audit.json` and pictures into its folder.
 
     Args:
-        path: the run's folder.
         num_samples: n, how many samples to draw from the generator.
         seed: of all draws; None for the run's.
         steps: how long images are looked for that explain a single answer; 0 leaves that out.

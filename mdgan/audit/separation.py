@@ -149,14 +149,7 @@ def separate_alike(
 
 
 def _exchanged(scores: Tensor, classes: Tensor, members: Tensor, weights: Tensor) -> Tensor:
-    """AUCs when members and others change places at random within their classes.
-
-    Args:
-        scores: of all, float64 [n].
-        classes: of all, int64 [n].
-        members: how many each class has, int64 [classes].
-        weights: of the others of each class, float64 [classes].
-    """
+    """AUCs when members and others change places at random within their classes."""
     levels, level = torch.unique(scores, return_inverse=True)
     found = []
     for is_member in exchanges(classes, members):

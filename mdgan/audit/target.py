@@ -43,7 +43,6 @@ class Target:
 
     Attributes:
         trained: its generator and its dataset file.
-        recorded: its records.
         settings: with the folders of this machine.
         holdings: by worker, its data and which of them it trained on.
         held_out: samples that no worker trained on.
@@ -77,7 +76,6 @@ def load_target(path: Path, changes: Mapping[str, str]) -> Target:
     """Loads a run with all that an insider could have, and with the samples to judge attacks by.
 
     Args:
-        path: the run's folder.
         changes: settings that replace the run's, of those in `CHANGES`.
 
     Raises:
@@ -133,10 +131,7 @@ def _held_out(path: Path, trained: Trained, settings: RunSettings) -> Samples:
 
 
 def _holdings(trained: Trained, settings: RunSettings) -> Holdings:
-    """What each worker trained on; of data that are divided nowhere, all as one worker's, 1.
-
-    Workers whose own folder is not on this machine are left out, if there are others.
-    """
+    """What each worker trained on; of data that are divided nowhere, all as one worker's, 1."""
     entry = registry.algorithm(settings.algorithm)
     if settings.num_roaming is not None or not entry.has_hosts:
         source = trained.dataset.open(settings.data_folder(trained.dataset.name, 1))

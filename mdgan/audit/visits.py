@@ -28,11 +28,6 @@ class Visits:
 def visits(swaps: Iterable[Swap], workers: Sequence[int], iteration: int) -> dict[int, Visits]:
     """The visits of the discriminators that workers hold after an iteration.
 
-    Args:
-        swaps: as they were recorded.
-        workers: of the run.
-        iteration: later swaps do not count.
-
     Returns:
         By worker, of the discriminator that it holds.
     """

@@ -38,11 +38,8 @@ class Authority:
         """Makes a certificate for both ends of links, and its key.
 
         Args:
-            name: the common name.
             role: one of `ROLES`; None: any.
-            ranks: none of them: any.
             valid_for: counted from now on; never longer than the authority itself.
-            clock: the time now.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         end = min(clock + valid_for, self.certificate.not_valid_after_utc)

@@ -34,7 +34,6 @@ def read_file(path: Path, way_out: str) -> bytes:
     """The content of a file of certificates.
 
     Args:
-        path: the file.
         way_out: what to do if it does not exist.
 
     Raises:

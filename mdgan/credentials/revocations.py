@@ -67,10 +67,6 @@ class Revocations:
 def read_list(path: Path, authorities: list[x509.Certificate]) -> list[x509.RevokedCertificate]:
     """Reads a list of revoked certificates, an X.509 CRL in PEM or DER.
 
-    Args:
-        path: the file.
-        authorities: one of them must have signed it.
-
     Raises:
         BadInput: it cannot be read, or none of them has signed it.
     """

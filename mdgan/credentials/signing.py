@@ -38,7 +38,6 @@ def check_signed(trusts: Identity, statement: bytes, chain: bytes, signature: by
 
     Args:
         trusts: names the authorities that one of the certificates must lead to.
-        statement: what was signed.
         chain: PEM, the signer's certificate first, then those between it and the authority.
         signature: as `sign` gives it.
 

@@ -40,14 +40,11 @@ class DatasetFile:
 
     Attributes:
         name: what `--dataset` says.
-        path: where it was found.
         sha256: of its text; ranks with different files are refused.
-        shape: SHAPE, (C, H, W).
         models: SHAPE, Z_DIM, Generator and Discriminator, which are called without arguments.
         partitioner: Partitioner, called with the data folder.
         held_out: HeldOut, called with the data folder: samples that no worker trains on and that
             the server may hold; None if the file defines none.
-        defaults: DEFAULTS, settings by name.
         num_classes: NUM_CLASSES, K: labels are in [0, K); None if the file does not say.
         kept: KEPT, whether a run keeps a copy, as the file is one that goes with a program.
     """
@@ -67,7 +64,6 @@ class DatasetFile:
         """Refuses a folder for data that are not read from files.
 
         Args:
-            flag: that named it.
             folder: None if it was not given.
 
         Raises:
@@ -80,7 +76,6 @@ class DatasetFile:
         """Reads the data; samples that cannot be read are named in the log and left out.
 
         Args:
-            data_dir: the folder with the data.
             strict: whether to refuse data of which a sample cannot be read.
 
         Raises:
@@ -219,7 +214,6 @@ def check_defaults(dataset: DatasetFile, known: Collection[str]) -> None:
     """Checks that a dataset file's DEFAULTS are settings.
 
     Args:
-        dataset: the file.
         known: the names of all settings that must be equal on every rank.
 
     Raises:
@@ -236,7 +230,6 @@ def import_file(path: Path, purpose: str, name: str | None = None) -> ModuleType
     """Runs one of the user's Python files as a module.
 
     Args:
-        path: of the file.
         purpose: a part of the module's name, so that files of equal names do not collide if one is
             a dataset file and the other an extractor.
         name: what error messages call the file, if not by its path.

@@ -95,9 +95,6 @@ class ImageFilesPartitioner(Partitioner):
     """A data set of picture files, each read when it is drawn.
 
     A subclass defines `find` and sets `shape`. Pictures that cannot be read are left out.
-
-    Attributes:
-        paths: of the n pictures.
     """
 
     shape: Shape

@@ -138,7 +138,6 @@ def readable(source: Partitioner, data_dir: Path, *, strict: bool) -> Partitione
     Args:
         source: the data set, with at least one sample.
         data_dir: the folder that it was read from, for messages.
-        strict: refuse if a sample cannot be read.
 
     Raises:
         BadInput: no sample can be read, or not all if `strict`.

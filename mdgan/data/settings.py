@@ -63,11 +63,6 @@ class DataSettings(Settings, group="data"):
     )
 
     def data_folder(self, dataset_name: str, rank: int) -> Path:
-        """The folder that holds one worker's data.
-
-        Args:
-            dataset_name: of the dataset file.
-            rank: of the worker.
-        """
+        """The folder that holds one worker's data."""
         given = self.data_dir or f"data/{dataset_name}"
         return path_of(given.replace("{rank}", str(rank)))

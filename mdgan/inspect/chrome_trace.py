@@ -40,10 +40,6 @@ _Event = dict[str, Any]
 def write_chrome_trace(path: Path, output: Path) -> tuple[int, tuple[str, ...]]:
     """Writes the timeline of a finished or running run.
 
-    Args:
-        path: the run's folder.
-        output: the file to write.
-
     Returns:
         The number of spans, and one line for each thing in the run that could not be read.
 
@@ -59,9 +55,6 @@ def write_chrome_trace(path: Path, output: Path) -> tuple[int, tuple[str, ...]]:
 
 def chrome_trace(run: RecordedRun) -> dict[str, Any]:
     """The timeline of a run: a process is a role, a thread is a worker.
-
-    Args:
-        run: with at least one span.
 
     Returns:
         The trace in the JSON object format. Times are whole microseconds since the earliest.
@@ -140,14 +133,7 @@ def _spans(trace: Trace, process: int, numbers: Iterator[int]) -> Iterator[_Even
 
 
 def _lanes(intervals: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Puts each interval into the first lane that is free by then.
-
-    Args:
-        intervals: (begin, end) by increasing begin.
-
-    Yields:
-        Begin and end, moved if rounding alone made them overlap others, and the lane.
-    """
+    """Puts each interval into the first lane that is free by then."""
     free_from: list[int] = []
     for begin, end in intervals:
         fits = (lane for lane, free in enumerate(free_from) if free - begin <= _TOUCHING)

@@ -58,8 +58,6 @@ def evaluate_run(
     """Scores a run, and adds the scores to its `metrics.jsonl`.
 
     Args:
-        path: the run's folder.
-        num_samples: n, how many samples to generate.
         seed: of the noise; None for the run's seed.
         changes: settings that replace the run's, of those in `CHANGES`.
         raw: scores the generator itself, though the run has averaged it.
@@ -144,11 +142,6 @@ def _with(settings: RunSettings, changes: Mapping[str, str]) -> RunSettings:
 def extractor_of(trained: Trained, settings: RunSettings, changes: Mapping[str, str]) -> Extractor:
     """The network that training left in the run's folder, or the one that is asked for.
 
-    Args:
-        trained: the run.
-        settings: of the run, with the changes.
-        changes: settings that were replaced.
-
     Raises:
         BadInput: it cannot be had.
     """
@@ -181,10 +174,7 @@ def _real(
     extractor: Extractor,
     held_out: Features | None,
 ) -> RealStatistics:
-    """The sums that training left, if they are by this extractor; else sums over the data here.
-
-    Workers' data are not looked at if workers tell nothing of them: the run's folder keeps scores.
-    """
+    """The sums that training left, if they are by this extractor; else sums over the data here."""
     if not tells(settings, FEATURES):
         return describe_held_out(held_out, extractor)
     if "data_dir" not in changes and (trained.run.path / REAL_FILE).exists():

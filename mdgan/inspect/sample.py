@@ -27,10 +27,7 @@ def sample_run(
     """Writes samples of a finished or running run, the same for the same seed.
 
     Args:
-        path: the run's folder.
         num_samples: n; None for 64, or for the picture that training draws of all classes.
-        seed: decides the noise.
-        output: the file to write.
         as_npz: one array `images`, float32 [n, C, H, W] in [−1, 1], instead of a grid; and
             `labels`, int64 [n], if the generator is conditional.
         raw: of the generator itself, though the run has averaged it.

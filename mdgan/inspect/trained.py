@@ -28,10 +28,8 @@ class Trained:
     """What `load_trained` returns.
 
     Attributes:
-        run: the run's folder.
         dataset: the dataset file of the run.
         models: what makes G and D.
-        generator: G.
         iteration: after which the generator was saved.
     """
 
@@ -47,9 +45,7 @@ class Trained:
         """The classes of samples that are to be made; None if the generator is not conditional.
 
         Args:
-            num_samples: n.
             label: the class of all of them; None for all classes, as often as `--label-prior` says.
-            what: names the class in errors.
 
         Returns:
             int64 [n].
@@ -92,7 +88,6 @@ def load_trained(path: Path, *, raw: bool = False) -> Trained:
     """Loads the generator of a finished or running run.
 
     Args:
-        path: the run's folder.
         raw: the generator itself, though the run has averaged it.
 
     Raises:

@@ -47,9 +47,7 @@ def by_class(
 
     Args:
         generated: features of generated samples, with labels in [0, K).
-        num_classes: K.
         held_out: features of real samples with labels; None if the server has none.
-        extractor: that computed both.
     """
     assert generated.labels is not None, "samples of a conditional generator have labels"
     asked = torch.bincount(generated.labels, minlength=num_classes)

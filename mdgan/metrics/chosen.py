@@ -38,10 +38,6 @@ def own_file(settings: ScoreSettings) -> Path | None:
 def extractor_identity(settings: ScoreSettings, shape: Shape) -> str:
     """Tries the user's extractor; tells what must be equal on every rank to add up features.
 
-    Args:
-        settings: name it.
-        shape: (C, H, W) of the images.
-
     Raises:
         BadInput: the user's file is not there, is another, or does not give features.
     """
@@ -67,8 +63,6 @@ def make_extractor(
     privacy may be.
 
     Args:
-        settings: name it.
-        dataset: what it looks at.
         source: opens labelled data to train on; not called under differential privacy.
         held_out: opens the samples to test on; under differential privacy half of them trains.
 

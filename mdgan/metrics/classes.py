@@ -72,9 +72,7 @@ def score_from_sums(
     log IS = (1/n) Σ_x Σ_y p(y|x) log p(y|x) − Σ_y p(y) log p(y), p(y) = (1/n) Σ_x p(y|x).
 
     Args:
-        num_samples: n ≥ 1.
         probability_sum: float64 [K], Σ_x p(y|x).
-        negative_entropy_sum: Σ_x Σ_y p(y|x) log p(y|x).
     """
     marginal = probability_sum / num_samples
     return math.exp(

@@ -42,7 +42,6 @@ class Classifier(nn.Module):
 
     Args:
         shape: (C, H, W), any; sides above 64 are first averaged down, which bounds the cost.
-        num_classes: K.
 
     Attributes:
         num_multiplications: multiply-adds of one image's forward pass.
@@ -105,8 +104,6 @@ def train_classifier(
     Images are read batch by batch, never all at once. torch's default generators stay as they were.
 
     Args:
-        name: of the data set.
-        source: the data to train on.
         held_out: what to measure the accuracy on; None keeps back a tenth of `source` for it.
         seed: with the data it decides the weights, up to the rounding of other kinds of machine.
         device: where to train; the extractor stays there.
@@ -136,9 +133,6 @@ def assemble(
     """A trained classifier as an extractor, on the CPU.
 
     Args:
-        name: of the data set.
-        shape: (C, H, W).
-        num_classes: K.
         accuracy: in [0, 1].
         state: the weights; they are copied.
 

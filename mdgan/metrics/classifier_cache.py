@@ -28,10 +28,7 @@ def cached_classifier(
     A damaged file is overwritten. A cache that cannot be read or written is ignored.
 
     Args:
-        dataset: the dataset file.
-        source: the data to train on.
         held_out: what to measure the accuracy on, or None.
-        cache_dir: instead of the user's cache folder.
 
     Raises:
         BadInput: fewer than two classes.

@@ -53,15 +53,12 @@ class Extractor:
 
     Attributes:
         kind: "classifier", "inception" or "file": how it is built and whether it can travel.
-        name: what people call it.
         sha256: of the weights or of the file they come from, the same on every machine.
         shape: (C, H, W) of the images it takes; None if it takes images of more than one shape.
-        num_features: d.
         num_classes: K; 0 if it has no classes.
         accuracy: share of test samples whose class it predicts; None if it was not measured.
         network: in evaluation mode; from float32 [n, C, H, W] in [−1, 1] to features [n, d], or
             to features and logits [n, K].
-        device: where the network is.
         num_at_once: how many images are computed together, which bounds the memory.
     """
 

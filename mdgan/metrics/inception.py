@@ -48,7 +48,6 @@ def inception(weights: Path, sha256: str = SHA256) -> Extractor:
     Args:
         weights: the file, compared with `sha256` before anything in it is interpreted, and then
             read as tensors only.
-        sha256: the SHA-256 that the file must have.
 
     Raises:
         BadInput: torch-fidelity is not installed; the file is missing or damaged,

@@ -48,7 +48,6 @@ def from_file(path: Path, shape: Shape) -> Extractor:
         path: `FILE.pt`, read by `torch.jit.load`, or `FILE.py:NAME`, a class that is called without
             arguments and loads its own weights. Exported programs (.pt2) are refused: torch
             unpickles parts of them.
-        shape: (C, H, W) of the data set.
 
     Raises:
         BadInput: it cannot be read or run, or returns something else.

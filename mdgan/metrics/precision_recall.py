@@ -39,7 +39,6 @@ def precision_recall(
     Args:
         real: float64 [n, d], n > k.
         generated: float64 [m, d], m > k.
-        num_neighbours: k.
 
     Raises:
         ValueError: too few samples.

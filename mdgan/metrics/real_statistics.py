@@ -50,7 +50,6 @@ class RealStatistics:
         """Adds samples of a shard.
 
         Args:
-            features: of samples at consecutive positions.
             first_position: the position of the first of them; positions decide the halves.
 
         Raises:

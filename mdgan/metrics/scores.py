@@ -39,7 +39,6 @@ class Scores:
     """What was measured, ready for JSON: every number is finite.
 
     Attributes:
-        n: number of generated samples.
         n_real: number of real samples that the statistics are of.
         n_held_out: number of held-out samples; 0 if there are none.
         n_pairs: the equal number of generated and of held-out samples, drawn at random, that KID,
@@ -49,7 +48,6 @@ class Scores:
             density, coverage, classes_covered, class_kl (nats); and, of a conditional generator,
             label_accuracy and intra_fid.
         left_out: for each of the others, and for the floor, the reason in one line.
-        warnings: one line each.
         floor: `fid` of one half of the real samples to the other, if it can be computed, and `n`,
             the sizes of the halves.
         real: `inception_score` of all real samples, and `classes`, how many are predicted in them;
@@ -95,10 +93,8 @@ def score(
     """Compares generated samples with real ones in the features of one extractor.
 
     Args:
-        generated: features of n ≥ 1 generated samples.
         real: sums over all real samples that the workers have reported.
         held_out: features of samples that no worker trains on; None if the server has none.
-        extractor: the one that computed all three.
         seed: decides which samples are compared in pairs; torch's default generators stay.
         num_classes: K of a conditional generator, whose samples have labels; None of another.
 

@@ -31,7 +31,6 @@ class Charge(NamedTuple):
     Attributes:
         noise: σ, in units of the bound C.
         rate: q, the probability with which each sample is in a batch.
-        steps: how many.
     """
 
     noise: float
@@ -44,7 +43,6 @@ class Past(NamedTuple):
 
     Attributes:
         order: of Rényi, above 1; fixed when the first of these plans was made.
-        charges: of all of them.
     """
 
     order: float
@@ -136,8 +134,6 @@ def epsilon_of(charge: Charge, delta: float, kind: str, earlier: tuple[Past, ...
     their order, the best one for the first of them. Of several pasts the worst counts.
 
     Args:
-        charge: the plan's steps.
-        delta: δ.
         kind: rdp or prv; of a first plan.
         earlier: what different samples have been through before; empty for a first plan. A past
             without charges has the order of `charge` fixed.
@@ -203,12 +199,7 @@ def noise_for(
     """The least σ with which steps can be taken, to a thousandth.
 
     Args:
-        epsilon: that all steps together may cost.
-        delta: δ.
-        rate: q.
-        steps: how many are planned.
         earlier: see `epsilon_of`.
-        kind: rdp or prv.
 
     Raises:
         BadInput: no noise is enough.

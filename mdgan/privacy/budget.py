@@ -40,9 +40,6 @@ class Budget:
     """Counts a worker's steps, and stops it before it spends more than it may.
 
     Args:
-        steps: have the random numbers.
-        settings: of the run.
-        plan: what may be spent.
         before: how many steps of the plan were taken before.
         earlier: what the samples have been through before the plan.
 
@@ -175,10 +172,6 @@ def make_half(
     """How a worker learns from its samples; None for shuffled batches.
 
     Args:
-        shard: its samples.
-        rank: its number.
-        settings: of the run.
-        budget: of its samples, if they have one.
         stream: more that decides the random numbers where there is none: the round.
     """
     if not settings.draws_poisson:
@@ -211,13 +204,6 @@ def open_budget(
 ) -> Budget | None:
     """What the samples of a worker may spend in a run; None if there is no noise.
 
-    Args:
-        rank: the worker's number, for messages.
-        num_samples: n.
-        settings: of the run.
-        folder: of this machine's ledger.
-        contents: tells what the samples hold.
-
     Raises:
         BadInput: it is too small for a step, or the ledger cannot be had.
     """
@@ -235,9 +221,7 @@ def open_repeatable_clients(
     """What clients as wholes may spend in a run that remembers nothing; None without noise.
 
     Args:
-        settings: of the run.
         schedule: from `Schedule.of_clients`.
-        steps: those of the run's seed.
 
     Raises:
         BadInput: it is too small for a round.
@@ -260,11 +244,8 @@ def open_clients_budget(
     A round is reserved by itself: it is long.
 
     Args:
-        settings: of the run.
         schedule: from `Schedule.of_clients`.
-        folder: of the server's ledger.
         contents: of their samples, or what stands for them.
-        taken: how many rounds the run knows of.
         told: what hosts say of their clients' earlier runs.
 
     Raises:

@@ -60,10 +60,6 @@ def width_of(number: int, num_weights: int) -> int:
     """How many pairs of coordinates each canary has; 0 if there are too many of them.
 
     Half of all pairs stay free of canaries.
-
-    Args:
-        number: M.
-        num_weights: d.
     """
     return next((w for w in _WIDTHS if 2 * w * number <= num_weights // 2), 0)
 
@@ -84,13 +80,6 @@ class Canaries:
     A step draws each included one with the probability of a sample, and adds its gradient to the
     clipped sum. That is ±C/√k on each of its k coordinates, with a sign of the step, so that it
     pulls the discriminator nowhere; or it is the gradient of a planted sample.
-
-    Args:
-        number: M.
-        rate: q.
-        clip: C.
-        noise: σ.
-        num_planted: how many of them are planted samples.
     """
 
     def __init__(
@@ -149,7 +138,6 @@ class Canaries:
 
         Args:
             total: the clipped sum, float64 [d], on the CPU; is changed.
-            key: of the step's draws, 32 bytes.
             planted: what the discriminator makes of planted samples, if there are some.
         """
         number, gradients = len(self._coins), len(self._signs)
@@ -206,14 +194,7 @@ class Canaries:
         return ratio
 
     def _unmixed(self, noisy: Tensor, directions: Tensor) -> Tensor:
-        """The same of planted samples, whose gradients lie along each other, float64 [n].
-
-        Least squares say how much of each gradient is in the sum, with noise of a known variance.
-
-        Args:
-            noisy: float32 [d].
-            directions: float32 [n, d].
-        """
+        """The same of planted samples, whose gradients lie along each other, float64 [n]."""
         inverse = torch.linalg.pinv((directions @ directions.T).double(), hermitian=True)
         seen = inverse @ (directions @ noisy).double()
         variance = self._deviation**2 * inverse.diagonal()

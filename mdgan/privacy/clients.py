@@ -31,9 +31,7 @@ class Round(msgspec.Struct, frozen=True):
 
     Attributes:
         run: what names the run's plan, and tells nothing else.
-        noise: σ.
         rounds: how many may still come, this one among them.
-        taken: how many there were.
     """
 
     run: str
@@ -46,10 +44,7 @@ class ClientsAccount:
     """The account of all samples of a host's clients.
 
     Args:
-        settings: of the run.
         schedule: from `Schedule.of_clients`, of any number of rounds.
-        folder: of this machine's ledger.
-        contents: of the samples.
     """
 
     def __init__(
@@ -73,9 +68,6 @@ class ClientsAccount:
 
     def begin_round(self, told: Mapping[str, Any]) -> None:
         """Counts a round; comes before the host hears whether a client of its own takes part.
-
-        Args:
-            told: fields of the server's message.
 
         Raises:
             BadInput: the clients cannot afford what is planned, or the ledger cannot be had.
@@ -134,10 +126,6 @@ def told_by(hosts: Iterable[Mapping[str, Any]], settings: PrivacySettings) -> tu
     """What hosts say of their clients' earlier runs; what makes no sense is left out.
 
     So is what has spent all: such a host leaves by its own account when it hears of a round.
-
-    Args:
-        hosts: of each, what it told.
-        settings: of the run.
     """
     found: set[Past] = set()
     for told in hosts:

@@ -69,7 +69,6 @@ def clipped_sum_by_layer(
         rules: Ã, which is a mean over the batch; no penalty.
         real: [b, C, H, W], b ≥ 1.
         count: how many of them count, the first ones.
-        clip: C.
     """
     layers = layers_with_weights(model) or []
     met: list[_Met] = []
@@ -107,8 +106,6 @@ def factors_of(norms: Tensor, count: int, clip: float) -> Tensor:
 
     Args:
         norms: [b]; a sample without a finite one counts as 0.
-        count: how many samples count, the first ones.
-        clip: C.
     """
     counts = norms.isfinite() & (torch.arange(len(norms), device=norms.device) < count)
     return torch.where(counts, clip / norms.clamp(min=clip), 0.0)
@@ -169,12 +166,7 @@ def _squares(layer: nn.Module, given: Tensor, slope: Tensor) -> Tensor:
 
 
 def _squares_of_sum(terms: Tensor, over: tuple[int, ...]) -> Tensor:
-    """‖Σ terms‖² of each sample, [b], at least; see `_ROUNDINGS`.
-
-    Args:
-        terms: [b, …].
-        over: the dimensions that are summed over, perhaps none.
-    """
+    """‖Σ terms‖² of each sample, [b], at least; see `_ROUNDINGS`."""
     if not over:
         return _squares_of_each(terms)
     places = prod(terms.shape[each] for each in over)
@@ -183,11 +175,7 @@ def _squares_of_sum(terms: Tensor, over: tuple[int, ...]) -> Tensor:
 
 
 def _hidden(terms: Tensor) -> float:
-    """The share of the square of what terms could come to that rounding may hide: 1e-5 in float32.
-
-    Where the signs of terms are random, the square of their sum counts as larger by this share
-    times the number of places.
-    """
+    """The share of the square of what terms could come to that rounding may hide: 1e-5 in float32."""
     return _ROUNDINGS * torch.finfo(terms.dtype).eps
 
 
@@ -199,12 +187,7 @@ def _squares_of_each(tensor: Tensor) -> Tensor:
 
 
 def _squares_of_product(slopes: Tensor, columns: Tensor) -> Tensor:
-    """‖Σ_t s_t c_tᵀ‖² of each sample, the cheaper way.
-
-    Args:
-        slopes: [b, n, T].
-        columns: [b, m, T].
-    """
+    """‖Σ_t s_t c_tᵀ‖² of each sample, the cheaper way."""
     places, n, m = slopes.shape[2], slopes.shape[1], columns.shape[1]
     if places == 1:
         return _squares_of_each(slopes) * _squares_of_each(columns)
@@ -245,11 +228,7 @@ def _terms_of_norm(
 
 
 def _summed(layer: nn.Module, given: Tensor, weighted: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """The gradient of each weight of a layer, from gradients of its output that are cut.
-
-    Returns:
-        The weight, and its gradient summed over the samples.
-    """
+    """The gradient of each weight of a layer, from gradients of its output that are cut."""
     if isinstance(layer, nn.GroupNorm | nn.LayerNorm):
         product, over = _terms_of_norm(layer, given, weighted)
         places = (0, *over)

@@ -43,8 +43,6 @@ class Plan(msgspec.Struct, frozen=True):
         asked: all that decides the rest.
         unit: what the noise hides: a `SAMPLE` or a `CLIENT`.
         kind: of accountant, rdp or prv.
-        noise: σ.
-        rate: q.
         planned: how many steps were planned.
         until: the number of steps of the run at which the plan is used up.
         order: of Rényi, at which the planned steps cost least; it stays with samples that have no
@@ -67,12 +65,9 @@ class Run(msgspec.Struct, frozen=True):
     """Steps that the same samples took by one plan.
 
     Attributes:
-        number: of the run.
-        plan: of its steps.
         stream: what random numbers come from, beside the ledger's secret.
         first: the number of its first step in that stream.
         steps: that were taken, or may have been.
-        samples: how many there were.
     """
 
     number: int
@@ -97,7 +92,6 @@ class Known(NamedTuple):
         last: the run in which exactly these samples took part last, if there is one.
         before_last: their distinct histories without that run.
         pasts: what they have been through in all runs, each past once.
-        units: what these runs hid.
         runs: the last ones of all samples.
         histories: of all samples; None for those that are new.
     """
@@ -124,10 +118,7 @@ class Ledger:
     """Some samples' account, held by one process at a time.
 
     Args:
-        folder: of the ledger of this machine.
-        contents: of the samples.
         make_plan: says from what is known of them what they may spend.
-        block: how many steps are reserved at once.
         in_use: the message if another process holds some of them.
 
     Attributes:

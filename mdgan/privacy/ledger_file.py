@@ -37,10 +37,6 @@ _TABLES = f"""
 def begun(folder: Path, *, only_looks: bool = False) -> bool:
     """Makes a ledger where there is none; a file without tables is a damaged one.
 
-    Args:
-        folder: of the ledger of this machine.
-        only_looks: write nothing.
-
     Returns:
         Whether there is one now.
 
@@ -136,12 +132,7 @@ def written(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def damaged(path: Path, why: object) -> BadInput:
-    """What the user is told of a ledger that makes no sense.
-
-    Args:
-        path: of the file.
-        why: in a few words, or an error.
-    """
+    """What the user is told of a ledger that makes no sense."""
     reason = reason_of(why) if isinstance(why, BaseException) else why
     return BadInput(
         f"--dp-ledger {path}: damaged ({reason}); restore it from a copy, for without it what "

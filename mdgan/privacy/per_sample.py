@@ -52,7 +52,6 @@ def clipped_sum(
         rules: Ã, and γ of `--r1`.
         real: [b, C, H, W], b ≥ 1.
         count: how many of them count, the first ones.
-        clip: C.
 
     Returns:
         The sum, by name and of the parameter's shape; and the sum of Ã, a scalar.
@@ -126,10 +125,7 @@ def add_clipped(total: Mapping[str, Tensor], gradients: Gradients, count: int, c
     """Adds gradients of single samples to a sum, each cut to the norm C over all parameters.
 
     Args:
-        total: is added to.
         gradients: [b, *shape of the parameter].
-        count: how many samples count, the first ones.
-        clip: C.
     """
     squares = [each.reshape(len(each), -1).square().sum(1) for each in gradients.values()]
     factors = factors_of(torch.stack(squares).sum(0).sqrt(), count, clip)

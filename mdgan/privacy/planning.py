@@ -30,9 +30,7 @@ class Schedule(NamedTuple):
 
     Attributes:
         whose: the owner of the steps, as messages name it: `the samples of rank 3`.
-        rate: q.
         num_units: how many iterations, or rounds, are planned.
-        unit: steps of each.
         hides: what the noise hides, a `SAMPLE` or a `CLIENT`.
     """
 
@@ -49,26 +47,14 @@ class Schedule(NamedTuple):
 
     @classmethod
     def of_samples(cls, rank: int, num_samples: int, settings: PrivacySettings) -> "Schedule":
-        """Of a worker's samples.
-
-        Args:
-            rank: the worker's number.
-            num_samples: n.
-            settings: of the run.
-        """
+        """Of a worker's samples."""
         rate = rate_of(settings.batch_size, settings.public_samples(num_samples))
         whose = f"the samples of rank {rank}"
         return cls(whose, rate, settings.iterations, settings.local_steps)
 
     @classmethod
     def of_clients(cls, dataset: str, participation: float, num_rounds: int) -> "Schedule":
-        """Of all clients as wholes: each round is a step.
-
-        Args:
-            dataset: the name of their data.
-            participation: q.
-            num_rounds: of the run.
-        """
+        """Of all clients as wholes: each round is a step."""
         return cls(f"the clients of {dataset}", participation, num_rounds, hides=CLIENT)
 
 
@@ -102,10 +88,6 @@ def plan_of(
     """What steps may be taken, by their ledger: it goes on with the last plan if that is the same.
 
     Args:
-        settings: of the run.
-        schedule: the run's steps.
-        known: what the ledger knows.
-        folder: of the ledger, for messages.
         told: more that the same units have been through.
 
     Raises:
@@ -138,12 +120,6 @@ def check_alike(
 ) -> None:
     """Checks that earlier runs can be added up with this one.
 
-    Args:
-        settings: of the run.
-        schedule: the run's steps.
-        known: what the ledger knows.
-        folder: of the ledger, for messages.
-
     Raises:
         BadInput: they hid something else.
     """
@@ -170,12 +146,7 @@ def spent_before(settings: PrivacySettings, known: Known) -> float:
 
 
 def leaves_something(earlier: tuple[Past, ...], settings: PrivacySettings) -> bool:
-    """Whether a plan may follow what some units have been through.
-
-    Args:
-        earlier: that.
-        settings: of the run.
-    """
+    """Whether a plan may follow what some units have been through."""
     epsilon, delta = settings.dp_epsilon, settings.dp_delta or 0.0
     spent = epsilon_of(Charge(1.0, 1.0, 0), delta, "rdp", earlier)
     return epsilon is None or spent <= epsilon - tolerance(epsilon)
@@ -190,10 +161,7 @@ def plan(
     """σ, and how many steps may be taken.
 
     Args:
-        settings: of the run.
-        schedule: the run's steps.
         earlier: what the same units have been through before.
-        ledger: where that stands.
 
     Raises:
         BadInput: not even one iteration, or round.

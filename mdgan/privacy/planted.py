@@ -23,11 +23,7 @@ class Planted:
     """The planted samples, as a step's discriminator sees them.
 
     Attributes:
-        model: D, in training mode.
-        rules: Ã.
-        augmentation: of the run.
         like: some real samples, perhaps none, [.., C, H, W]; decide shape and device.
-        clip: C.
     """
 
     model: nn.Module

@@ -64,11 +64,7 @@ class Steps(Protocol):
 
 
 class SeededSteps:
-    """Steps whose numbers may be known to all, such as those of a run's seed.
-
-    Args:
-        secret: that the keys are made of.
-    """
+    """Steps whose numbers may be known to all, such as those of a run's seed."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -108,11 +104,8 @@ class PoissonHalf:
     sample is among them with probability q, or 0 where it would be one too many.
 
     Args:
-        owned: the samples.
-        steps: have the random numbers.
         batch_size: b; the expected size of a batch is that, or all samples if there are fewer.
         clip: C; infinite for no bound.
-        noise: σ.
         tells_loss: whether Ã of the batch may be told.
         num_public: n̂, how many samples there are said to be, at least as many; None: the number.
         canaries: are drawn as samples are, and watch what is released.

@@ -194,11 +194,7 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         return _PLAIN_CLIP if self.dp_clip is None else self.dp_clip
 
     def public_samples(self, num_samples: int) -> int:
-        """n̂, how many samples a worker is said to hold.
-
-        Args:
-            num_samples: n, how many it holds.
-        """
+        """n̂, how many samples a worker is said to hold."""
         return num_samples if self.dp_public_samples is None else self.dp_public_samples
 
     def tells(self, what: str) -> bool:

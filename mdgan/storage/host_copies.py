@@ -38,12 +38,7 @@ def bytes_on_host(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
 
 
 class _Copier:
-    """Copies tensors from a GPU, one after the other, into two buffers in turns.
-
-    Args:
-        device: the GPU.
-        num_bytes: of the largest tensor.
-    """
+    """Copies tensors from a GPU, one after the other, into two buffers in turns."""
 
     def __init__(self, device: torch.device, num_bytes: int) -> None:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call] # torch leaves it unannotated
@@ -52,12 +47,7 @@ class _Copier:
         self._buffers = [page_locked(num_bytes), page_locked(num_bytes)]
 
     def begin(self, tensor: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-        """Begins a copy.
-
-        Returns:
-            Where the bytes will be, uint8 [n], and what to wait for; None if they are there. They
-            are overwritten by the copy after the next.
-        """
+        """Begins a copy."""
         if not tensor.is_cuda:
             return _flat(tensor.detach()), None
         self._buffers.reverse()

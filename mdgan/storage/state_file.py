@@ -44,7 +44,6 @@ class StoredFile(Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         name: of the file, without a folder.
         sha256: of the whole file, in hexadecimal.
-        num_bytes: its size.
     """
 
     name: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")]
@@ -72,11 +71,6 @@ def write_state(folder: Path, name: str, state: Mapping[str, Tensor]) -> StoredF
     """Writes a state completely or not at all; once written, it survives a loss of power.
 
     At most one tensor at a time is copied in memory, and two where they come from a GPU.
-
-    Args:
-        folder: made if it does not exist.
-        name: of the file.
-        state: tensors by name, on any device.
 
     Returns:
         The name, checksum and size of the file.

@@ -20,8 +20,6 @@ def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Writes a file so that no reader ever sees half of it: temporary name, flush, rename.
 
     Args:
-        path: the file.
-        data: its content.
         mode: who may read it from its first byte on, less what the umask forbids.
 
     Raises:
@@ -36,8 +34,6 @@ def write_output(flag: str, path: Path, data: bytes) -> None:
 
     Args:
         flag: names the file in messages, such as `-o`.
-        path: the file.
-        data: its content.
 
     Raises:
         BadInput: it cannot be written; a file that was there before is unchanged.
@@ -84,7 +80,6 @@ def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
     """Calls `os._exit`, but not while another thread is in the middle of writing a file.
 
     Args:
-        status: the exit status.
         timeout_seconds: how long to wait for such threads; a disk may hang.
     """
     global _is_ending
@@ -96,10 +91,6 @@ def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
 
 def make_folder(folder: Path, *, parents: bool = True) -> None:
     """Makes a folder, if it does not exist, to survive a loss of power.
-
-    Args:
-        folder: its path.
-        parents: whether to make its parents, too.
 
     Raises:
         OSError: it cannot be made.
