@@ -175,7 +175,7 @@ def _squares_of_sum(terms: Tensor, over: tuple[int, ...]) -> Tensor:
 
 
 def _hidden(terms: Tensor) -> float:
-    """The share of the square of what terms could come to that rounding may hide: 1e-5 in float32."""
+    """The share of the square of what terms could come to that rounding may hide."""
     return _ROUNDINGS * torch.finfo(terms.dtype).eps
 
 

@@ -20,10 +20,9 @@ from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.labels import Samples, call
 from mdgan.gan.losses import as_verdict
 from mdgan.gan.regularizers import r1_penalty
-from mdgan.privacy.canaries import Canaries
+from mdgan.privacy.canaries import Canaries, Planted
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.per_sample import clipped_sum
-from mdgan.privacy.planted import Planted
 from mdgan.privacy.random_stream import random_state, step_key, uniform
 
 _DEVIATIONS = 1.0

@@ -11,6 +11,9 @@ from typing import BinaryIO, NoReturn
 
 from mdgan.errors import BadInput, cannot_write
 
+OWNER_ALONE = 0o600
+"""The mode of files that hold a secret."""
+
 _changed = threading.Condition()
 _num_open = 0
 _is_ending = False

@@ -249,7 +249,7 @@ def test_under_differential_privacy_what_was_spent_stands_beside_the_figures(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("opacus")
-    private = ["--dp-noise", "4", "--dp-delta", "1e-3", "--dp-repeatable"]
+    private = ["--dp-noise", "4", "--dp-delta", "1e-3"]
     path = trained(tmp_path, "run", *OVERFIT, *private)
     found = audit(path)
     assert all(judged.of_last.auc < 0.8 for judged in found.discriminators)
@@ -360,7 +360,7 @@ def test_a_planted_canary_is_found_without_privacy_and_not_with_epsilon_1(tmp_pa
     open_run = [*OVERFIT, "--iterations", "150"]
     (found,) = exposures(trained(tmp_path, "open", *open_run, data=data))
     assert found > 0.99
-    private = ["--dp-epsilon", "1", "--dp-delta", "1e-3", "--dp-repeatable"]
+    private = ["--dp-epsilon", "1", "--dp-delta", "1e-3"]
     path = trained(tmp_path, "private", *open_run, *private, data=data)
     (hidden,) = exposures(path)
     assert hidden < 0.95

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdgan.errors import BadInput
-from mdgan.privacy.accountant import Charge, Past
+from mdgan.privacy.accountant import PrivacyCharge, PrivacyHistory
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import BLOCK, Known, Ledger, Plan, look_up
+from mdgan.privacy.ledger import BLOCK, Ledger, LedgerView, Plan, look_up
 from mdgan.privacy.ledger_file import FILE
 
 PLAN = Plan("as asked", "sample", "rdp", 1.5, 0.1, 100, 10_000, 4.0)
@@ -33,7 +33,7 @@ def of(samples: Collection[int]) -> Contents:
 SHARD = of(range(5))
 
 
-def as_planned(plan: Plan = PLAN) -> Callable[[Known], Plan]:
+def as_planned(plan: Plan = PLAN) -> Callable[[LedgerView], Plan]:
     """Goes on with the same plan, as `plan_of` does."""
     return lambda _known: plan
 
@@ -46,7 +46,7 @@ def take(ledger: Ledger, steps: int) -> list[bytes]:
     keys = []
     for _ in range(steps):
         keys.append(ledger.key("noise"))
-        ledger.advance()
+        ledger.taken += 1
     return keys
 
 
@@ -119,8 +119,8 @@ def test_whatever_happens_no_key_comes_twice(ends: list[tuple[int, bool]]) -> No
 # ----- samples, and not shards
 
 
-def past(*charges: Charge, order: float = PLAN.order) -> tuple[Past, ...]:
-    return (Past(order, tuple(sorted(charges))),)
+def past(*charges: PrivacyCharge, order: float = PLAN.order) -> tuple[PrivacyHistory, ...]:
+    return (PrivacyHistory(order, tuple(sorted(charges))),)
 
 
 def test_a_superset_has_the_past_of_its_worst_sample_and_a_part_only_its_own(
@@ -129,15 +129,18 @@ def test_a_superset_has_the_past_of_its_worst_sample_and_a_part_only_its_own(
     spend(tmp_path, range(3), 3)
     spend(tmp_path, range(3, 6), 5, OTHER)
     spend(tmp_path, range(2, 4), 4)  # one of each
-    first, second = Charge(1.5, 0.1, 3), Charge(2.5, 0.2, 5)
+    first, second = PrivacyCharge(1.5, 0.1, 3), PrivacyCharge(2.5, 0.2, 5)
     pasts = {0: past(first), 5: past(second, order=6.0)}
-    pasts[2], pasts[3] = past(Charge(1.5, 0.1, 7)), past(second, Charge(1.5, 0.1, 4), order=6.0)
+    pasts[2], pasts[3] = (
+        past(PrivacyCharge(1.5, 0.1, 7)),
+        past(second, PrivacyCharge(1.5, 0.1, 4), order=6.0),
+    )
     for sample, known in pasts.items():
-        assert look_up(tmp_path, of([sample])).pasts == known
+        assert look_up(tmp_path, of([sample])).histories == known
     everything = look_up(tmp_path, of(range(9)))
-    assert set(everything.pasts) == {known for (known,) in pasts.values()}
+    assert set(everything.histories) == {known for (known,) in pasts.values()}
     assert everything.taken == 9
-    assert look_up(tmp_path, of([7, 8])) == Known(histories=(None,))
+    assert look_up(tmp_path, of([7, 8])) == LedgerView(rows=(None,))
 
 
 def test_other_divisions_have_other_random_numbers(tmp_path: Path) -> None:
@@ -152,7 +155,7 @@ def test_other_divisions_have_other_random_numbers(tmp_path: Path) -> None:
 
 def test_of_a_plan_by_prv_the_whole_counts_for_later_ones(tmp_path: Path) -> None:
     spend(tmp_path, range(5), 2, Plan("prv", "sample", "prv", 1.5, 0.1, 100, 100, 4.0))
-    assert look_up(tmp_path, SHARD).pasts == past(Charge(1.5, 0.1, 100))
+    assert look_up(tmp_path, SHARD).histories == past(PrivacyCharge(1.5, 0.1, 100))
 
 
 # ----- one process at a time
@@ -262,8 +265,8 @@ def test_a_full_disk_leaves_the_account_as_it_was(
         full.setattr(sqlite3, "connect", almost_full)
         with pytest.raises(BadInput, match=r"--dp-ledger .*full.*free space"):
             begun(tmp_path, of(range(10_000)))
-    assert look_up(tmp_path, SHARD).pasts == past(Charge(1.5, 0.1, 3))
-    assert look_up(tmp_path, of([9])).pasts == ()
+    assert look_up(tmp_path, SHARD).histories == past(PrivacyCharge(1.5, 0.1, 3))
+    assert look_up(tmp_path, of([9])).histories == ()
     spend(tmp_path, range(10), 2)
 
 
@@ -285,8 +288,8 @@ def test_ctrl_c_while_samples_are_entered_leaves_the_account_as_it_was(
         patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Interrupted))
         with pytest.raises(KeyboardInterrupt):
             begun(tmp_path, of(range(9)))
-    assert look_up(tmp_path, SHARD).pasts == past(Charge(1.5, 0.1, 3))
-    assert look_up(tmp_path, of([8])).pasts == ()
+    assert look_up(tmp_path, SHARD).histories == past(PrivacyCharge(1.5, 0.1, 3))
+    assert look_up(tmp_path, of([8])).histories == ()
     spend(tmp_path, range(9), 1)
 
 
@@ -314,8 +317,8 @@ def test_kill_9_while_samples_are_entered_leaves_the_account_as_it_was(
         patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Killed))
         in_a_child(lambda _: begun(tmp_path, of(range(20_000))))
     assert (tmp_path / FILE).read_bytes() != before, "some was written"
-    assert look_up(tmp_path, SHARD).pasts == past(Charge(1.5, 0.1, 3))
-    assert look_up(tmp_path, of(range(9, 20_000))) == Known(histories=(None,))
+    assert look_up(tmp_path, SHARD).histories == past(PrivacyCharge(1.5, 0.1, 3))
+    assert look_up(tmp_path, of(range(9, 20_000))) == LedgerView(rows=(None,))
     spend(tmp_path, range(9), 1)
 
 
@@ -324,5 +327,5 @@ def test_a_look_writes_nothing(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     assert look_up(tmp_path, of(range(9))).taken == 3
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-    assert look_up(tmp_path / "nowhere", SHARD) == Known()
+    assert look_up(tmp_path / "nowhere", SHARD) == LedgerView()
     assert not (tmp_path / "nowhere").exists()
