@@ -56,11 +56,7 @@ def epsilon_at_least(
     """The largest ε that the guesses rule out; 0 if they rule out none.
 
     Args:
-        canaries: see `p_value`.
-        guesses: see `p_value`.
-        right: see `p_value`.
-        delta: see `p_value`.
-        doubt: the probability with which the bound may be wrong.
+        doubt: the probability with which the bound may be wrong; for the others see `p_value`.
     """
     low, high = 0.0, _MOST_EPSILON
     if p_value(canaries, guesses, right, low, delta) > doubt:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mdgan.audit.separation import exchanges, separate_alike
+from mdgan.audit.separation import permutations, separate_alike
 from mdgan.gan.randomness import generator_for
 from mdgan.records.audit import Copying
 
@@ -73,7 +73,7 @@ def copying(space: Space, seed: int) -> Copying | None:
     classes = space.classes[trained].repeat(2)
     as_it_is = torch.arange(len(classes)) < len(trained)
     to_trained, to_held_out = _to_both(distances, as_it_is)
-    some = next(exchanges(classes, torch.bincount(classes) // 2))
+    some = next(permutations(classes, torch.bincount(classes) // 2))
     return Copying(
         space=space.name,
         membership=membership,

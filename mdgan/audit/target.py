@@ -11,13 +11,12 @@ from torch import Tensor
 
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.readable import Readable
-from mdgan.data.shard import Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
-from mdgan.inspect.trained import Trained, load_trained
+from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch.beginning import State, discriminator_in
 from mdgan.launch.holdings import Holdings, read_data
 from mdgan.launch.ranks import LocalRanks
@@ -51,7 +50,7 @@ class Target:
         checkpoint: the iteration of that checkpoint; None if there is none.
     """
 
-    trained: Trained
+    trained: TrainedRun
     recorded: RecordedRun
     settings: RunSettings
     holdings: Holdings
@@ -66,10 +65,9 @@ class Target:
         a_worker = max(_FEWEST, _MOST_IN_ALL // len(self.holdings))
         return _some(source, indices, min(_MOST_OF_A_SHARD, a_worker))
 
-    def shard(self, worker: int) -> Shard:
-        """A worker's shard, which draws batches as it does at the beginning of training."""
-        source, indices = self.holdings[worker]
-        return Shard(source, indices, generator_for(self.settings.seed, "shard", worker))
+    def shard_of(self, worker: int) -> tuple[Partitioner, Tensor, torch.Generator]:
+        """What a `Shard` of a worker is made of, as at the beginning of training."""
+        return *self.holdings[worker], generator_for(self.settings.seed, "shard", worker)
 
 
 def load_target(path: Path, changes: Mapping[str, str]) -> Target:
@@ -113,7 +111,7 @@ def load_target(path: Path, changes: Mapping[str, str]) -> Target:
     )
 
 
-def _held_out(path: Path, trained: Trained, settings: RunSettings) -> Samples:
+def _held_out(path: Path, trained: TrainedRun, settings: RunSettings) -> Samples:
     dataset = trained.dataset
     folder = settings.data_folder(dataset.name, 1)
     source = judging(settings, open_held_out(settings, dataset, folder))
@@ -130,7 +128,7 @@ def _held_out(path: Path, trained: Trained, settings: RunSettings) -> Samples:
     return _some(source, torch.arange(len(source)), _MOST_OF_A_SHARD)
 
 
-def _holdings(trained: Trained, settings: RunSettings) -> Holdings:
+def _holdings(trained: TrainedRun, settings: RunSettings) -> Holdings:
     """What each worker trained on; of data that are divided nowhere, all as one worker's, 1."""
     entry = registry.algorithm(settings.algorithm)
     if settings.num_roaming is not None or not entry.has_hosts:

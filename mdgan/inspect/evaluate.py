@@ -19,7 +19,7 @@ from mdgan.engine.scorer import EXTRACTOR_FILE, REAL_FILE, describe_held_out, sc
 from mdgan.engine.settings import RunSettings
 from mdgan.families import registry
 from mdgan.gan.randomness import generator_for
-from mdgan.inspect.trained import Trained, load_trained
+from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch import machine
 from mdgan.launch.privacy import FEATURES, tells
 from mdgan.metrics.chosen import (
@@ -139,7 +139,9 @@ def _with(settings: RunSettings, changes: Mapping[str, str]) -> RunSettings:
     return replace(settings, **given)
 
 
-def extractor_of(trained: Trained, settings: RunSettings, changes: Mapping[str, str]) -> Extractor:
+def extractor_of(
+    trained: TrainedRun, settings: RunSettings, changes: Mapping[str, str]
+) -> Extractor:
     """The network that training left in the run's folder, or the one that is asked for.
 
     Raises:
@@ -168,7 +170,7 @@ def extractor_of(trained: Trained, settings: RunSettings, changes: Mapping[str, 
 
 
 def _real(
-    trained: Trained,
+    trained: TrainedRun,
     settings: RunSettings,
     changes: Mapping[str, str],
     extractor: Extractor,

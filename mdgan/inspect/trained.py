@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedRun:
     """What `load_trained` returns.
 
     Attributes:
@@ -84,7 +84,7 @@ class Trained:
         return registry.read_settings([settings]), LaunchSettings.read(settings)
 
 
-def load_trained(path: Path, *, raw: bool = False) -> Trained:
+def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
     """Loads the generator of a finished or running run.
 
     Args:
@@ -108,4 +108,4 @@ def load_trained(path: Path, *, raw: bool = False) -> Trained:
         generator.load_state_dict(state)
     except RuntimeError as error:
         raise BadInput(f"{path}: its generator no longer fits {models.source}") from error
-    return Trained(run, dataset, models, generator, iteration)
+    return TrainedRun(run, dataset, models, generator, iteration)

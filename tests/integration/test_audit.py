@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 import mdgan
-from mdgan.audit.membership import judge
+from mdgan.audit.membership import Visits, judge
 from mdgan.audit.target import load_target
-from mdgan.audit.visits import Visits
 from mdgan.gan.labels import Samples
 from mdgan.privacy import real_half
 from mdgan.privacy.canaries import read_watched
