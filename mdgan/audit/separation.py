@@ -1,4 +1,4 @@
-"""How well scores tell members, which were trained on, from others: the ROC curve, by scikit-learn."""
+"""How well scores tell members, which were trained on, from others: ROC curves of scikit-learn."""
 
 from collections.abc import Iterator
 from math import sqrt

@@ -15,8 +15,7 @@ from mdgan.gan.randomness import generator_for
 from mdgan.metrics.classifier import NUM_FEATURES, count_classes, train_classifier
 from mdgan.metrics.classifier_cache import cached_classifier
 from mdgan.metrics.extractor import Extractor, Features, gather
-from mdgan.metrics.inception import inception, read_weights
-from mdgan.metrics.module_file import from_file
+from mdgan.metrics.network_files import from_file, inception, read_weights
 from mdgan.metrics.settings import ScoreSettings
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.machine import path_of

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from mdgan.errors import BadInput, reason_of
 from mdgan.metrics import classifier
-from mdgan.metrics.extractor import Extractor, shortened
-from mdgan.metrics.inception import inception
-from mdgan.metrics.module_file import digest, from_file
+from mdgan.metrics.extractor import Extractor
+from mdgan.metrics.network_files import digest, from_file, inception, shortened
 
 
 def pack(extractor: Extractor) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 
 from mdgan.gan.randomness import derive_seed, generator_for
-from mdgan.metrics.by_class import ByClass, by_class
 from mdgan.metrics.classes import (
+    NO_HELD_OUT,
+    ByClass,
+    by_class,
     class_divergence,
     class_histogram,
     classes_covered,
@@ -22,7 +24,7 @@ from mdgan.metrics.distances import (
     why_no_distance,
 )
 from mdgan.metrics.extractor import Extractor, Features
-from mdgan.metrics.precision_recall import NUM_NEIGHBOURS, precision_recall
+from mdgan.metrics.neighbours import NUM_NEIGHBOURS, precision_recall
 from mdgan.metrics.real_statistics import RealStatistics
 
 LEAST_FOR_FID = 2048
@@ -165,8 +167,7 @@ def _add_pairwise(
     by_kernel = ("kid", "kid_std")
     by_neighbours = ("precision", "recall", "density", "coverage")
     if held_out is None:
-        reason = "no held-out samples that the server may hold; name some with --held-out DIR"
-        scores.left_out.update(dict.fromkeys((*by_kernel, *by_neighbours), reason))
+        scores.left_out.update(dict.fromkeys((*by_kernel, *by_neighbours), NO_HELD_OUT))
         return
     n = scores.n_pairs
     made, kept = (

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan.data import InMemoryPartitioner
 from mdgan.data.dataset_file import load
 from mdgan.data.partitioner import Partitioner
 from mdgan.errors import BadInput
@@ -59,19 +58,6 @@ def test_same_seed_same_weights_and_random_numbers_are_left() -> None:
     assert train_classifier("stripes", Stripes(), MoreStripes(), seed=4).sha256 != first.sha256
 
 
-def test_a_classifier_tells_how_it_was_made() -> None:
-    extractor = train_classifier("stripes", Stripes(), MoreStripes())
-    assert extractor.describe() == {
-        "name": "classifier of stripes",
-        "sha256": extractor.sha256,
-        "features": 64,
-        "classes": 3,
-        "accuracy": 1.0,
-    }
-    assert not any(p.requires_grad for p in extractor.network.parameters())
-    assert not extractor.network.training
-
-
 class Reading(Stripes):
     """Notes which samples are read, and how many at most at once."""
 
@@ -118,15 +104,6 @@ def test_one_class_is_refused() -> None:
     )
 
 
-class Few(Stripes):
-    num_samples = 2
-    num_classes = 2
-
-
-def test_two_samples_are_enough_to_run() -> None:
-    assert train_classifier("few", Few(), None).accuracy in (0.0, 1.0)
-
-
 class Strange(MoreStripes):
     """Has labels that are not in the training data."""
 
@@ -156,20 +133,3 @@ def test_large_images_cost_no_more_than_those_of_64(shape: tuple[int, int, int])
     model = Classifier(shape, 5)
     assert model(torch.randn(2, *shape))[0].shape == (2, 64)
     assert model.num_multiplications <= Classifier((3, 64, 64), 5).num_multiplications
-
-
-class Noise(InMemoryPartitioner):
-    """Nothing to learn."""
-
-    def __init__(self) -> None:
-        super().__init__(Path())
-
-    def read(self, _data_dir: Path) -> tuple[Tensor, Tensor]:
-        random = torch.Generator().manual_seed(0)
-        return torch.rand(200, 1, 4, 4, generator=random) * 2 - 1, torch.arange(200) % 2
-
-
-def test_accuracy_is_measured_on_samples_that_were_not_learnt() -> None:
-    accuracy = train_classifier("noise", Noise(), None).accuracy
-    assert accuracy is not None
-    assert 0.1 < accuracy < 0.9

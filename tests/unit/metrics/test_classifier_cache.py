@@ -12,7 +12,6 @@ from mdgan.errors import BadInput
 from mdgan.metrics.classifier import train_classifier
 from mdgan.metrics.classifier_cache import cache_key, cached_classifier
 from mdgan.metrics.extractor import Extractor
-from mdgan.storage.tensor_file import read_tensors
 from tests.unit.metrics.small import MoreStripes, OneClass, Stripes
 
 STRIPES = """
@@ -58,15 +57,6 @@ def test_the_second_call_reads(dataset: DatasetFile, tmp_path: Path, trainings: 
     assert torch.equal(first(images).values, second(images).values)
     (path,) = cache.iterdir()
     assert path.name == f"stripes-{cache_key(dataset, Stripes(), MoreStripes())[:12]}.safetensors"
-
-
-def test_the_file_says_what_it_is(dataset: DatasetFile, tmp_path: Path) -> None:
-    extractor = cached_classifier(dataset, Stripes(), MoreStripes(), tmp_path / "cache")
-    (path,) = (tmp_path / "cache").iterdir()
-    _, about = read_tensors(path)
-    assert about["sha256"] == extractor.sha256
-    assert about["accuracy"] == extractor.accuracy
-    assert about["name"] == "classifier of stripes"
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "text", "other key", "folder"])
