@@ -48,16 +48,9 @@ class DataSettings(Settings, group="data"):
         whole(
             1,
             1024,
-            below="at least one thread must read; --data-buffer 0 reads nothing ahead",
+            below="at least one thread must read",
             word="auto",
         ),
-        metavar="N|auto",
-        group="speed",
-    )
-    data_buffer: int | Literal["auto"] = own_setting(
-        "auto",
-        "Pictures that are read ahead for each worker; 0 for none.",
-        whole(0, word="auto"),
         metavar="N|auto",
         group="speed",
     )
