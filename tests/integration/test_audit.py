@@ -159,6 +159,7 @@ def test_tables_say_what_was_found_and_what_was_left_out(overfit: Path, tmp_path
     assert "--checkpoint-to-server" in result.output
     audited = RecordedRun.read(copy).audit
     assert audited is not None
+    assert audited.bound is None
     assert not audited.discriminators
     html, _, missing = compose([RecordedRun.read(copy)], datetime.now())
     assert "fig-membership" in ParsedPage(html).drawn
@@ -189,19 +190,6 @@ def test_what_cannot_be_audited_is_refused_in_one_line(overfit: Path, tmp_path: 
     (copy / "generator.safetensors").unlink()
     (copy / "generator-average.safetensors").unlink(missing_ok=True)
     assert "has no generator yet" in refusal(copy)
-
-
-def test_a_damaged_record_is_as_none(overfit: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(overfit, tmp_path / "run")
-    (copy / "audit.json").write_text('{"iteration": "many"}')
-    assert RecordedRun.read(copy).audit is None
-
-
-@pytest.mark.slow
-def test_a_sample_comes_out_of_an_update_that_it_made_alone(overfit: Path) -> None:
-    found = audit(overfit, "--steps", "400")
-    (alone,) = (e for e in found.inversions if (e.answer, e.batch_size) == ("update", 1))
-    assert alone.psnr > 20 > alone.control_psnr
 
 
 @pytest.mark.slow
@@ -366,18 +354,6 @@ def test_a_planted_canary_is_found_without_privacy_and_not_with_epsilon_1(tmp_pa
     spent = RecordedRun.read(path).epsilon
     assert sorted(spent) == [1, 2]
     assert max(spent.values()) <= 1
-
-
-@pytest.mark.slow
-def test_conditional_models_with_dropout_and_swaps_are_attacked(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    flags = [*QUICK, "--transport", "memory", "--world-size", "4", "--iterations", "30"]
-    flags += ["--architecture", "acgan", "--width", "8", "--swap-interval", "7"]
-    result = run("train", *flags, "--out", str(out), cwd=tmp_path)
-    assert result.status == 0, result
-    found = audit(out)
-    assert not found.left_out
-    assert all(len(judged.iterations) > 1 for judged in found.discriminators)
 
 
 @pytest.mark.slow

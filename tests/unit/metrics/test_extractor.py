@@ -26,7 +26,9 @@ def refusal(extractor: Extractor, given: Tensor) -> str:
 def test_features_do_not_depend_on_the_pieces(num: int) -> None:
     features = extractor_of()(images(num))
     assert not features.values.requires_grad
-    assert torch.equal(gather(map(extractor_of(), torch.split(images(num), 4))).values, features.values)
+    assert torch.equal(
+        gather(map(extractor_of(), torch.split(images(num), 4))).values, features.values
+    )
     assert features.values.dtype == torch.float64
     assert torch.equal(features.values, images(num).flatten(1).double())
     assert features.probabilities is None

@@ -79,17 +79,6 @@ def test_it_is_what_dp_accounting_says(opacus: Any, charge: PrivacyCharge) -> No
     assert epsilon_of(charge, 1e-5, "rdp") == pytest.approx(by_orders.get_epsilon(1e-5), rel=0.02)
 
 
-@pytest.mark.slow
-def test_prv_is_what_dp_accounting_says(opacus: Any) -> None:
-    del opacus
-    theirs = pytest.importorskip("dp_accounting", reason="pip install dp-accounting")
-    charge = PrivacyCharge(1.0, 0.1, 20)
-    event = theirs.PoissonSampledDpEvent(charge.rate, theirs.GaussianDpEvent(charge.noise))
-    exactly = theirs.pld.PLDAccountant()
-    exactly.compose(event, charge.steps)
-    assert epsilon_of(charge, 1e-5, "prv") == pytest.approx(exactly.get_epsilon(1e-5), abs=0.02)
-
-
 def test_noise_is_that_of_opacus_and_enough(opacus: Any) -> None:
     noise = noise_for(8.0, 1e-5, 0.1, 300, (), "rdp")
     theirs = opacus.utils.get_noise_multiplier(
@@ -97,15 +86,6 @@ def test_noise_is_that_of_opacus_and_enough(opacus: Any) -> None:
     )
     assert noise == theirs
     assert 7.9 < epsilon_of(PrivacyCharge(noise, 0.1, 300), 1e-5, "rdp") <= 8.0
-
-
-@pytest.mark.slow
-def test_noise_after_earlier_steps_keeps_to_the_whole(opacus: Any) -> None:
-    del opacus
-    first = PrivacyCharge(1.0, 0.1, 100)
-    earlier = (PrivacyHistory(best_order(first, 1e-5), (first,)),)
-    noise = noise_for(12.0, 1e-5, 0.1, 300, earlier, "rdp")
-    assert 11.9 < epsilon_of(PrivacyCharge(noise, 0.1, 300), 1e-5, "rdp", earlier) <= 12.0
 
 
 def test_as_many_steps_as_fit(opacus: Any) -> None:
