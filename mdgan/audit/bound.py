@@ -106,9 +106,6 @@ def bound_of_run(run: Path, delta: float, stated: float) -> Bound | None:
 
     Each belongs to one worker, and what that worker releases is all that tells of it, so the run as
     a whole is as private towards each.
-
-    Raises:
-        BadInput: a file is damaged.
     """
     gradients, samples = Game("gradients", [], []), Game("samples", [], [])
     for path in sorted((run / CANARIES).glob("*.json")):

@@ -185,11 +185,7 @@ def revoke(folder: Path, name: str, clock: datetime | None = None) -> Path:
 
 
 def read_certificate(path: Path) -> x509.Certificate:
-    """The first certificate of a file, to be shown; its dates and signature may be wrong.
-
-    Raises:
-        BadInput: there is none.
-    """
+    """The first certificate of a file, to be shown; its dates and signature may be wrong."""
     return certificates_in(path, read_file(path, "name another file"))[0]
 
 

@@ -120,9 +120,6 @@ def check_dates(path: Path, what: str, certificate: x509.Certificate, clock: dat
 
     Args:
         what: says in messages which certificate of the file it is.
-
-    Raises:
-        BadInput: it has expired, or is not valid yet.
     """
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     machine = f"this machine's clock says {in_words(clock)}"

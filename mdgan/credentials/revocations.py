@@ -22,9 +22,6 @@ class Revocations:
     Args:
         path: `--revoked`; None: nothing is revoked.
         authorities: PEM of the authorities that are trusted; one of them has signed the list.
-
-    Raises:
-        BadInput: the list cannot be read or is not theirs.
     """
 
     def __init__(self, path: Path | None, authorities: bytes) -> None:

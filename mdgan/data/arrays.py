@@ -28,9 +28,6 @@ class Arrays(InMemoryPartitioner):
 
         Returns:
             Images [n, C, H, W], uint8 in [0, 255] or float32 in [−1, 1]; labels, int64 [n].
-
-        Raises:
-            BadInput: they are not there.
         """
         try:
             images, labels = (

@@ -65,9 +65,6 @@ class DatasetFile:
 
         Args:
             folder: None if it was not given.
-
-        Raises:
-            BadInput: it was given, and would be ignored.
         """
         if folder is not None and not getattr(self.partitioner, "reads_files", True):
             raise BadInput(f"{flag} {folder}: --dataset {self.name} reads no files; leave it out")
@@ -151,11 +148,7 @@ class DatasetFile:
 
 
 def load(name: str, datasets_dir: str | None) -> DatasetFile:
-    """Finds and loads one dataset file.
-
-    Raises:
-        BadInput: there is none of that name, it cannot be imported, or lacks one of its five names.
-    """
+    """Finds and loads one dataset file."""
     found = find_all(datasets_dir)
     if name not in found:
         raise BadInput(
@@ -215,9 +208,6 @@ def check_defaults(dataset: DatasetFile, known: Collection[str]) -> None:
 
     Args:
         known: the names of all settings that must be equal on every rank.
-
-    Raises:
-        BadInput: one is not.
     """
     for key in dataset.defaults:
         if key not in known:
@@ -233,9 +223,6 @@ def import_file(path: Path, purpose: str, name: str | None = None) -> ModuleType
         purpose: a part of the module's name, so that files of equal names do not collide if one is
             a dataset file and the other an extractor.
         name: what error messages call the file, if not by its path.
-
-    Raises:
-        BadInput: it cannot be imported.
     """
     module_name = f"mdgan_{purpose}_{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)

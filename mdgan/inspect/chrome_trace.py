@@ -42,9 +42,6 @@ def write_chrome_trace(path: Path, output: Path) -> tuple[int, tuple[str, ...]]:
 
     Returns:
         The number of spans, and one line for each thing in the run that could not be read.
-
-    Raises:
-        BadInput: not a run, one without spans, or the output cannot be written.
     """
     run = RecordedRun.read(path)
     trace = chrome_trace(run)
@@ -58,9 +55,6 @@ def chrome_trace(run: RecordedRun) -> dict[str, Any]:
 
     Returns:
         The trace in the JSON object format. Times are whole microseconds since the earliest.
-
-    Raises:
-        BadInput: the run has no spans.
     """
     traces = sorted((trace for trace in run.traces.values() if trace.spans), key=_order)
     if not traces:

@@ -63,9 +63,6 @@ def draw_partition(
         data_dir: the folder with the data; None for `data/NAME`.
         scheme: how samples are divided, as `--partition` takes it.
         output: the picture to write, `.png` or `.svg`.
-
-    Raises:
-        BadInput: the data set, the scheme or the output cannot be used.
     """
     data = DataSettings.read({"partition": scheme, "data_dir": data_dir})
     if not data.partition.divides:

@@ -35,11 +35,6 @@ def sample_run(
 
     Returns:
         The iteration after which the generator was saved, and n.
-
-    Raises:
-        BadInput: not a run, no generator yet, its dataset file is gone or no longer fits, or the
-            output cannot be written, or its ending is not that of what is written; or the generator
-            knows no classes, or not that one.
     """
     ending = ".npz" if as_npz else ".png"
     if output.suffix.lower() != ending:

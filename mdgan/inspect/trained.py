@@ -49,9 +49,6 @@ class TrainedRun:
 
         Returns:
             int64 [n].
-
-        Raises:
-            BadInput: the generator knows no classes, or not that one.
         """
         num_classes = num_classes_of(self.generator)
         if num_classes is None:
@@ -75,11 +72,7 @@ class TrainedRun:
         return list(holdings(RecordedRun.read(self.run.path)).values())
 
     def settings(self) -> tuple[RunSettings, LaunchSettings]:
-        """The settings of the run and of its server's machine.
-
-        Raises:
-            BadInput: `config.json` is damaged.
-        """
+        """The settings of the run and of its server's machine."""
         settings = self.run.read_config()
         return registry.read_settings([settings]), LaunchSettings.read(settings)
 
@@ -89,9 +82,6 @@ def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
 
     Args:
         raw: the generator itself, though the run has averaged it.
-
-    Raises:
-        BadInput: not a run, no generator yet, or its dataset file is gone or no longer fits.
     """
     run = RunDirectory.open(path)
     status = run.read_status()

@@ -35,11 +35,7 @@ def own_file(settings: ScoreSettings) -> Path | None:
 
 
 def extractor_identity(settings: ScoreSettings, shape: Shape) -> str:
-    """Tries the user's extractor; tells what must be equal on every rank to add up features.
-
-    Raises:
-        BadInput: the user's file is not there, is another, or does not give features.
-    """
+    """Tries the user's extractor; tells what must be equal on every rank to add up features."""
     file = own_file(settings)
     if file is None:
         return CLASSIFIER

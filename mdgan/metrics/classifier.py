@@ -80,11 +80,7 @@ class Classifier(nn.Module):
 
 
 def count_classes(name: str, source: Partitioner) -> int:
-    """K, one more than the largest label.
-
-    Raises:
-        BadInput: all samples are of one class.
-    """
+    """K, one more than the largest label."""
     if bool((source.labels == source.labels[0]).all()):
         raise BadInput(
             f"--dataset {name} has one class only; name an extractor with --extractor FILE"

@@ -29,9 +29,6 @@ def cached_classifier(
 
     Args:
         held_out: what to measure the accuracy on, or None.
-
-    Raises:
-        BadInput: fewer than two classes.
     """
     count_classes(dataset.name, source)
     key = cache_key(dataset, source, held_out)

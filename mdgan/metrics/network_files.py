@@ -72,10 +72,6 @@ def inception(weights: Path, sha256: str = SHA256) -> Extractor:
     Args:
         weights: the file, compared with `sha256` before anything in it is interpreted, and then
             read as tensors only.
-
-    Raises:
-        BadInput: torch-fidelity is not installed; the file is missing or damaged,
-            or has another SHA-256.
     """
     content = read_weights(weights, sha256)
     fidelity = importlib.import_module("torch_fidelity.feature_extractor_inceptionv3")
@@ -130,11 +126,7 @@ def _build(kind: Any, weights: Path, content: bytes) -> nn.Module:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of the bytes of a user's extractor, and of the class's name in it if it is Python.
-
-    Raises:
-        BadInput: it cannot be read or is no extractor file.
-    """
+    """SHA-256 of the bytes of a user's extractor, and of the class's name in it if it is Python."""
     file, name = _split(path)
     _, sha256 = _read(file, "--extractor")
     return sha256 + (f":{name}" if name else "")
@@ -150,9 +142,6 @@ def from_file(path: Path, shape: Shape) -> Extractor:
         path: `FILE.pt`, read by `torch.jit.load`, or `FILE.py:NAME`, a class that is called without
             arguments and loads its own weights. Exported programs (.pt2) are refused: torch
             unpickles parts of them.
-
-    Raises:
-        BadInput: it cannot be read or run, or returns something else.
     """
     file, name = _split(path)
     sha256 = digest(path)

@@ -72,9 +72,6 @@ def check_installed(asked: str) -> None:
 
     Args:
         asked: the flag that needs it, with its value.
-
-    Raises:
-        BadInput: it is not.
     """
     try:
         _accountants()

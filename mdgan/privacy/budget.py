@@ -175,9 +175,6 @@ def open_budget(
 
     Args:
         folder: of this machine's ledger.
-
-    Raises:
-        BadInput: it is too small for a step, or the ledger cannot be had.
     """
     if not settings.hides_samples or settings.dp_noise == 0:
         return None

@@ -300,11 +300,7 @@ def _rows(vector: Tensor) -> list[Tensor]:
 
 
 def read_watched(path: Path) -> Watched | None:
-    """What a worker's file holds; None if there is none.
-
-    Raises:
-        BadInput: it is damaged, or cannot be read.
-    """
+    """What a worker's file holds; None if there is none."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Watched)
     except FileNotFoundError:

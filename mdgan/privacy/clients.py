@@ -69,11 +69,7 @@ class ClientsAccount:
         self._last: RoundNotice | None = None
 
     def tell(self) -> dict[str, Any]:
-        """What the server should know: of each Rényi order the worst history, and no sample.
-
-        Raises:
-            BadInput: the ledger cannot be read.
-        """
+        """What the server should know: of each Rényi order the worst history, and no sample."""
         worst = worst_of(look_up(self._folder, self._contents).histories)
         return {_HISTORIES: msgspec.to_builtins(worst)} if worst else {}
 

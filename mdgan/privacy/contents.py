@@ -31,11 +31,7 @@ class Contents(NamedTuple):
 
     @classmethod
     def of(cls, *shards: HasContents) -> "Contents":
-        """Reads some shards' samples, each once.
-
-        Raises:
-            BadInput: one cannot be read, or holds something else when it is read again.
-        """
+        """Reads some shards' samples, each once."""
         try:
             found = _digests(shards)
             again = [d for d, _ in zip(_digests(shards), range(_FIRST), strict=False)]

@@ -210,11 +210,7 @@ class Ledger:
 
 
 def look_up(folder: Path, contents: Contents) -> LedgerView:
-    """What a ledger knows of some samples; nothing is written.
-
-    Raises:
-        BadInput: it cannot be read.
-    """
+    """What a ledger knows of some samples; nothing is written."""
     if not begun(folder, only_looks=True):
         return LedgerView()
     with opened(folder) as db:

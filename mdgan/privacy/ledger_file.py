@@ -38,9 +38,6 @@ def begun(folder: Path, *, only_looks: bool = False) -> bool:
 
     Returns:
         Whether there is one now.
-
-    Raises:
-        BadInput: it cannot be made, or the folder has accounts of an earlier version.
     """
     path = folder / FILE
     try:
@@ -94,12 +91,7 @@ def _refuse_old(folder: Path) -> None:
 
 @contextlib.contextmanager
 def opened(folder: Path) -> Iterator[sqlite3.Connection]:
-    """A connection with a ledger, for one thread.
-
-    Raises:
-        BadInput: it is damaged, of another version, in use for too long, or cannot be read or
-            written.
-    """
+    """A connection with a ledger, for one thread."""
     path = folder / FILE
     with _failing_in_one_line(path):
         address = f"file:{quote(str(path.absolute()))}?mode=rw"

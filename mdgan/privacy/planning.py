@@ -57,11 +57,7 @@ class StepSchedule(NamedTuple):
 
 
 def ledger_folder(settings: PrivacySettings) -> Path:
-    """Where this machine remembers what its samples have spent.
-
-    Raises:
-        BadInput: the user has no home folder and names none.
-    """
+    """Where this machine remembers what its samples have spent."""
     if settings.dp_ledger is not None:
         return path_of(settings.dp_ledger)
     given = os.environ.get("XDG_STATE_HOME", "")
@@ -88,9 +84,6 @@ def plan_of(
     Args:
         ledger: its folder, for messages.
         disclosed: more that the same units have been through, as hosts say.
-
-    Raises:
-        BadInput: not even one iteration, or round, is left.
     """
     asked = json.dumps(
         [
@@ -112,11 +105,7 @@ def plan_of(
 def check_alike(
     settings: PrivacySettings, schedule: StepSchedule, known: LedgerView, ledger: Path
 ) -> None:
-    """Checks that earlier runs can be added up with this one.
-
-    Raises:
-        BadInput: they hid something else.
-    """
+    """Checks that earlier runs can be added up with this one."""
     if differing := known.units - {schedule.hides}:
         (other,) = differing
         why = {

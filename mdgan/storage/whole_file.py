@@ -37,9 +37,6 @@ def write_output(flag: str, path: Path, data: bytes) -> None:
 
     Args:
         flag: names the file in messages, such as `-o`.
-
-    Raises:
-        BadInput: it cannot be written; a file that was there before is unchanged.
     """
     try:
         write_whole(path, data)
