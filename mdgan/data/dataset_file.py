@@ -39,7 +39,6 @@ class DatasetFile:
     """A loaded dataset file.
 
     Attributes:
-        name: what `--dataset` says.
         sha256: of its text; ranks with different files are refused.
         models: SHAPE, Z_DIM, Generator and Discriminator, which are called without arguments.
         partitioner: Partitioner, called with the data folder.

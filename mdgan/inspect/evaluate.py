@@ -72,7 +72,12 @@ def evaluate_run(
     settings, launch = trained.settings()
     for name in ("data_dir", "held_out"):
         trained.dataset.check_folder(flag(name), changes.get(name))
-    settings = _with(settings, changes)
+    given: dict[str, Any] = {name: v for name, v in changes.items() if name != "device"}
+    if "inception_weights" in given:
+        given.setdefault("extractor", "inception")
+    elif given.get("extractor", "inception") != "inception":
+        given["inception_weights"] = None
+    settings = replace(settings, **given)
     device = machine.resolve_device(changes.get("device", launch.device), 0)
     torch.set_num_threads(machine.num_threads(launch))
     begin = time.monotonic()
@@ -128,15 +133,6 @@ def _measured_with(scores: Scores) -> dict[str, object]:
         "real samples": (scores.n_real, scores.real_class_histogram),
         "held-out samples": scores.n_held_out,
     }
-
-
-def _with(settings: RunSettings, changes: Mapping[str, str]) -> RunSettings:
-    given: dict[str, Any] = {name: v for name, v in changes.items() if name != "device"}
-    if "inception_weights" in given:
-        given.setdefault("extractor", "inception")
-    elif given.get("extractor", "inception") != "inception":
-        given["inception_weights"] = None
-    return replace(settings, **given)
 
 
 def extractor_of(

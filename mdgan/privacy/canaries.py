@@ -255,7 +255,8 @@ class Canaries:
         return ratio
 
     def _unmixed(self, noisy: Tensor, directions: Tensor) -> Tensor:
-        """The same of planted samples, whose gradients lie along each other, float64 [n]."""
+        """The same, float64 [n], of planted samples, whose gradients [n, d] lie along each other."""
+        # Least squares say how much of each is in the sum; its noise has a known variance.
         inverse = torch.linalg.pinv((directions @ directions.T).double(), hermitian=True)
         seen = inverse @ (directions @ noisy).double()
         variance = self._deviation**2 * inverse.diagonal()

@@ -7,7 +7,6 @@ networks with differential privacy", section 4). Then the cut gradients are adde
 a layer. It takes little more than a pass over the batch.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, cast
@@ -72,12 +71,20 @@ def clipped_sum_by_layer(
     """
     layers = layers_with_weights(model) or []
     met: list[_Met] = []
-    handles = [layer.register_forward_hook(_recorder(met)) for layer in layers]
+
+    def record(layer: nn.Module, given: Any, made: Any) -> Any:
+        met.append(_Met(layer, given[0].detach(), given[0]._version, made))
+        return made.clone()  # what follows may write to it
+
+    handles = [layer.register_forward_hook(record) for layer in layers]
     try:
         with torch.enable_grad():
             verdict = as_verdict(call(model, real.images.clone(), real.labels))
             losses = rules.loss(rules.discriminator_loss.real, verdict, real.labels) * len(real)
-            if not _once_each(met, layers, len(real)):
+            calls = [id(one.layer) for one in met]
+            if not len(set(calls)) == len(calls) == len(layers):  # some twice, or not at all
+                return None
+            if any(len(one.given) != len(real) for one in met):
                 return None
             slopes = torch.autograd.grad(losses, [one.made for one in met], allow_unused=True)
     finally:
@@ -136,21 +143,6 @@ def loss_of(rules: Rules, verdict: Verdict, labels: Tensor | None, count: int) -
         return rules.loss(rules.discriminator_loss.real, first, some) * count
 
 
-def _recorder(met: list[_Met]) -> Callable[[nn.Module, Any, Any], Any]:
-    def record(layer: nn.Module, given: Any, made: Any) -> Any:
-        met.append(_Met(layer, given[0].detach(), given[0]._version, made))
-        return made.clone()  # what follows may write to it
-
-    return record
-
-
-def _once_each(met: Sequence[_Met], layers: Sequence[nn.Module], count: int) -> bool:
-    """Whether every layer was called once, with each sample in a row of its own."""
-    calls = [id(one.layer) for one in met]
-    alone = len(set(calls)) == len(calls) == len(layers)
-    return alone and all(len(one.given) == count for one in met)
-
-
 def _squares(layer: nn.Module, given: Tensor, slope: Tensor) -> Tensor:
     """The squared norm of each sample's gradient of a layer's weights, [b]."""
     if isinstance(layer, nn.GroupNorm | nn.LayerNorm):
@@ -166,7 +158,7 @@ def _squares(layer: nn.Module, given: Tensor, slope: Tensor) -> Tensor:
 
 
 def _squares_of_sum(terms: Tensor, over: tuple[int, ...]) -> Tensor:
-    """‖Σ terms‖² of each sample, [b], at least; see `_ROUNDINGS`."""
+    """‖Σ terms‖² of each sample, [b], at least, summed over some dimensions; see `_ROUNDINGS`."""
     if not over:
         return _squares_of_each(terms)
     places = prod(terms.shape[each] for each in over)
@@ -187,7 +179,7 @@ def _squares_of_each(tensor: Tensor) -> Tensor:
 
 
 def _squares_of_product(slopes: Tensor, columns: Tensor) -> Tensor:
-    """‖Σ_t s_t c_tᵀ‖² of each sample, the cheaper way."""
+    """‖Σ_t s_t c_tᵀ‖² of each sample, from [b, n, T] and [b, m, T], the cheaper way."""
     places, n, m = slopes.shape[2], slopes.shape[1], columns.shape[1]
     if places == 1:
         return _squares_of_each(slopes) * _squares_of_each(columns)
