@@ -66,7 +66,6 @@ class Answer(NamedTuple):
 
     Attributes:
         real: the batch, [b, C, H, W].
-        seen: what the attacker sees of the answer, in terms of what explains it.
     """
 
     real: Samples
@@ -173,12 +172,7 @@ class InvertedAnswers(NamedTuple):
 def invert_all(
     target: Target, seed: int, steps: int, left_out: dict[str, str], tell: Callable[[str], None]
 ) -> Iterator[InvertedAnswers]:
-    """Attacks single answers of one worker of a run, the first whose discriminator is here.
-
-    Args:
-        steps: how long images are looked for that explain an answer.
-        left_out: gets a line for each kind of answer that could not be attacked.
-    """
+    """Attacks single answers of one worker of a run, the first whose discriminator is here."""
     worker = next((n for n in target.discriminators if n in target.holdings), None)
     if worker is None and 0 not in target.discriminators:
         return

@@ -21,11 +21,7 @@ _MOST_EPSILON, _HALVINGS = 64.0, 40
 
 
 class Game(NamedTuple):
-    """Canaries of one kind.
-
-    Attributes:
-        kind: `gradients` or `samples`.
-    """
+    """Canaries of one kind."""
 
     kind: str
     coins: list[bool]
@@ -36,7 +32,6 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
     """The probability of as many right guesses, at most, if the mechanism is (ε, δ)-private.
 
     Args:
-        canaries: m, ≥ `guesses`.
         delta: δ, in [0, 1].
     """
     from scipy.stats import binom  # takes a second to import
@@ -75,9 +70,6 @@ def bound(games: Sequence[Game], delta: float, stated: float) -> Bound:
 
     How many guesses these are depends on no score. With several games each bound is surer, so that
     all of them together hold with 95 %.
-
-    Args:
-        games: at least one, each with at least one canary.
     """
     doubt, found = (1 - CONFIDENCE) / len(games), []
     for game in games:

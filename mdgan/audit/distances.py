@@ -17,7 +17,6 @@ class Space(NamedTuple):
     """Samples as points, by which distances are measured.
 
     Attributes:
-        name: `features` or `pixels`.
         generated: float64 [n, d].
         trained: those that were trained on, float64 [m, d].
         held_out: others, float64 [h, d].

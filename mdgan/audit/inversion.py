@@ -37,7 +37,6 @@ class Attacked(NamedTuple):
 
     Attributes:
         model: D, in evaluation mode: masks of dropout are not known.
-        class_weight: of the auxiliary classifier's loss.
     """
 
     model: nn.Module
@@ -94,11 +93,7 @@ def feedback_of(
     *,
     graph: bool = False,
 ) -> Tensor:
-    """∂J_gen/∂X^(g), [b, C, H, W].
-
-    Args:
-        graph: whether to keep the graph to these weights.
-    """
+    """∂J_gen/∂X^(g), [b, C, H, W]."""
     images = judged.images.detach().requires_grad_()
     loss = attacked.loss(attacked.judged, judged.of(images), weights)
     (found,) = torch.autograd.grad(loss, images, create_graph=graph)

@@ -27,7 +27,6 @@ class Visits:
     """With whom a discriminator has been.
 
     Attributes:
-        iterations: worker → how long it was there, in iterations.
         last: the worker that trained it last; the one with which it began if none has.
     """
 
@@ -71,7 +70,6 @@ def logits(discriminator: nn.Module, samples: Samples) -> Tensor:
     """D(x) in evaluation mode, float32 [n]; mixed, so that batches are alike.
 
     Args:
-        discriminator: D; is left in evaluation mode.
         samples: float32 [n, C, H, W], with labels if D is conditional.
     """
     discriminator.eval()
@@ -96,7 +94,6 @@ def judge(
 
     Args:
         shards: by worker, samples that it trained on; of all that trained D.
-        worker: that holds D now; 0 for the server.
 
     Returns:
         What was found, or why nothing was.
@@ -131,11 +128,7 @@ def together(parts: Sequence[Samples]) -> Samples:
 
 
 def judge_all(target: Target, left_out: dict[str, str]) -> list[Judged]:
-    """Attacks all discriminators of a run that are here.
-
-    Args:
-        left_out: gets a line for each that could not be attacked.
-    """
+    """Attacks all discriminators of a run that are here."""
     model = target.trained.models.discriminator()
     shards = {worker: target.samples_of(worker) for worker in target.holdings}
     everyone = range(1, target.settings.world_size)

@@ -52,9 +52,7 @@ def audit_run(
 
     Args:
         num_samples: n, how many samples to draw from the generator.
-        seed: of all draws; None for the run's.
         steps: how long images are looked for that explain a single answer; 0 leaves that out.
-        changes: settings that replace the run's, of those in `target.CHANGES`.
 
     Returns:
         What was found.

@@ -41,12 +41,8 @@ class Target:
     """A run that is attacked.
 
     Attributes:
-        trained: its generator and its dataset file.
         settings: with the folders of this machine.
-        holdings: by worker, its data and which of them it trained on.
-        held_out: samples that no worker trained on.
         discriminators: of the newest checkpoint, by the worker that holds them; 0 the server's.
-        states: the whole states of these workers.
         checkpoint: the iteration of that checkpoint; None if there is none.
     """
 
@@ -72,9 +68,6 @@ class Target:
 
 def load_target(path: Path, changes: Mapping[str, str]) -> Target:
     """Loads a run with all that an insider could have, and with the samples to judge attacks by.
-
-    Args:
-        changes: settings that replace the run's, of those in `CHANGES`.
 
     Raises:
         BadInput: not a run, not over, or its data or held-out samples are not on this machine.

@@ -60,19 +60,12 @@ class DatasetFile:
     kept: bool = False
 
     def check_folder(self, flag: str, folder: str | None) -> None:
-        """Refuses a folder for data that are not read from files.
-
-        Args:
-            folder: None if it was not given.
-        """
+        """Refuses a folder for data that are not read from files."""
         if folder is not None and not getattr(self.partitioner, "reads_files", True):
             raise BadInput(f"{flag} {folder}: --dataset {self.name} reads no files; leave it out")
 
     def open(self, data_dir: Path, *, strict: bool = False) -> Partitioner:
         """Reads the data; samples that cannot be read are named in the log and left out.
-
-        Args:
-            strict: whether to refuse data of which a sample cannot be read.
 
         Raises:
             BadInput: files are missing or damaged.

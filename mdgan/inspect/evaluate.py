@@ -58,8 +58,6 @@ def evaluate_run(
     """Scores a run, and adds the scores to its `metrics.jsonl`.
 
     Args:
-        seed: of the noise; None for the run's seed.
-        changes: settings that replace the run's, of those in `CHANGES`.
         raw: scores the generator itself, though the run has averaged it.
 
     Returns:

@@ -30,7 +30,6 @@ def sample_run(
         num_samples: n; None for 64, or for the picture that training draws of all classes.
         as_npz: one array `images`, float32 [n, C, H, W] in [−1, 1], instead of a grid; and
             `labels`, int64 [n], if the generator is conditional.
-        raw: of the generator itself, though the run has averaged it.
         label: the class that all samples are of; None for all classes, a row each.
 
     Returns:

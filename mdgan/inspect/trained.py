@@ -78,11 +78,7 @@ class TrainedRun:
 
 
 def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
-    """Loads the generator of a finished or running run.
-
-    Args:
-        raw: the generator itself, though the run has averaged it.
-    """
+    """Loads the generator of a finished or running run."""
     run = RunDirectory.open(path)
     status = run.read_status()
     state, iteration = run.read_generator(raw=raw)

@@ -114,7 +114,6 @@ def by_class(
 
     Args:
         generated: features of generated samples, with labels in [0, K).
-        held_out: features of real samples with labels; None if the server has none.
     """
     labels = generated.labels
     assert labels is not None, "samples of a conditional generator have labels"

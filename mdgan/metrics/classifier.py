@@ -102,7 +102,6 @@ def train_classifier(
     Args:
         held_out: what to measure the accuracy on; None keeps back a tenth of `source` for it.
         seed: with the data it decides the weights, up to the rounding of other kinds of machine.
-        device: where to train; the extractor stays there.
 
     Raises:
         BadInput: fewer than two classes.
@@ -130,7 +129,6 @@ def assemble(
 
     Args:
         accuracy: in [0, 1].
-        state: the weights; they are copied.
 
     Raises:
         RuntimeError: the weights are not of this architecture.

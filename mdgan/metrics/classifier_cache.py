@@ -26,9 +26,6 @@ def cached_classifier(
     """The classifier of a data set, from the cache or, if it is not there, newly trained.
 
     A damaged file is overwritten. A cache that cannot be read or written is ignored.
-
-    Args:
-        held_out: what to measure the accuracy on, or None.
     """
     count_classes(dataset.name, source)
     key = cache_key(dataset, source, held_out)

@@ -53,11 +53,7 @@ class Moments:
 
 
 def why_no_distance(moments: Moments, what: str) -> str | None:
-    """Says why a covariance would be singular; None if it would not.
-
-    Args:
-        what: what to call the samples in the text.
-    """
+    """Says why a covariance would be singular; None if it would not."""
     needed = moments.num_features + 1
     if moments.num_samples >= needed:
         return None

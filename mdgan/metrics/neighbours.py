@@ -92,8 +92,6 @@ class Nearest(NamedTuple):
 
     Attributes:
         places: int64 [n], for every generated sample the held-out one that is nearest to it.
-        generated: the median of the distances to them.
-        real: the median distance of a held-out sample to the nearest other.
     """
 
     places: Tensor

@@ -44,8 +44,6 @@ def unpack(
     """The extractor that was packed, on the CPU.
 
     Args:
-        fields: as `pack` returned them.
-        tensors: as `pack` returned them; they are copied.
         own_file: this machine's `--inception-weights` or `--extractor`, for an extractor that is
             not sent; None if its user agreed to the data set's classifier.
 

@@ -41,11 +41,8 @@ class Scores:
     """What was measured, ready for JSON: every number is finite.
 
     Attributes:
-        n_real: number of real samples that the statistics are of.
-        n_held_out: number of held-out samples; 0 if there are none.
         n_pairs: the equal number of generated and of held-out samples, drawn at random, that KID,
             precision, recall, density and coverage compare; 0 without held-out samples.
-        extractor: its `describe()`.
         scores: those that were computed of fid, kid, kid_std, inception_score, precision, recall,
             density, coverage, classes_covered, class_kl (nats); and, of a conditional generator,
             label_accuracy and intra_fid.
@@ -54,8 +51,6 @@ class Scores:
             the sizes of the halves.
         real: `inception_score` of all real samples, and `classes`, how many are predicted in them;
             empty if the extractor has no classes.
-        class_histogram: predicted classes of the generated samples, K numbers.
-        real_class_histogram: predicted classes of the real samples, K numbers.
         by_class: of a conditional generator, what samples of each class are worth; else None.
     """
 
@@ -95,8 +90,6 @@ def score(
     """Compares generated samples with real ones in the features of one extractor.
 
     Args:
-        real: sums over all real samples that the workers have reported.
-        held_out: features of samples that no worker trains on; None if the server has none.
         seed: decides which samples are compared in pairs; torch's default generators stay.
         num_classes: K of a conditional generator, whose samples have labels; None of another.
 

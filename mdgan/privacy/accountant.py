@@ -68,11 +68,7 @@ def _accountants() -> Any:
 
 
 def check_installed(asked: str) -> None:
-    """Checks that Opacus is there.
-
-    Args:
-        asked: the flag that needs it, with its value.
-    """
+    """Checks that Opacus is there."""
     try:
         _accountants()
     except BadInput as error:
@@ -163,7 +159,6 @@ def epsilon_of(
     their order, the best one for the first of them. Of several histories the worst counts.
 
     Args:
-        kind: rdp or prv; of a first plan.
         earlier: what different samples have been through before; empty for a first plan. A history
             without charges has the order of `charge` fixed.
 

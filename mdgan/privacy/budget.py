@@ -37,11 +37,7 @@ class Spent(NamedTuple):
 
 
 class Budget:
-    """Counts a worker's steps, and stops it before it spends more than it may.
-
-    Attributes:
-        canaries: that are drawn beside the samples, if the user wants some.
-    """
+    """Counts a worker's steps, and stops it before it spends more than it may."""
 
     def __init__(self, ledger: Ledger, settings: PrivacySettings) -> None:
         self._ledger = ledger
@@ -140,11 +136,7 @@ class Budget:
 def make_half(
     shard: Owned, rank: int, settings: PrivacySettings, budget: Budget | None, *stream: int
 ) -> PoissonHalf | None:
-    """How a worker learns from its samples; None for shuffled batches.
-
-    Args:
-        stream: more that decides the random numbers where there is no budget: the round.
-    """
+    """How a worker learns from its samples; None for shuffled batches."""
     if not settings.draws_poisson:
         return None
     return PoissonHalf(
@@ -171,11 +163,7 @@ def open_budget(
     folder: Path,
     contents: Callable[[], Contents],
 ) -> Budget | None:
-    """What the samples of a worker may spend in a run; None if there is no noise.
-
-    Args:
-        folder: of this machine's ledger.
-    """
+    """What the samples of a worker may spend in a run; None if there is no noise."""
     if not settings.hides_samples or settings.dp_noise == 0:
         return None
     schedule = StepSchedule.of_samples(rank, num_samples, settings)
@@ -199,10 +187,8 @@ def open_clients_budget(
     A round is reserved by itself: it is long.
 
     Args:
-        folder: of the server's ledger.
         contents: of their samples, or what stands for them.
         taken: how many rounds the run knows of.
-        disclosed: what hosts say of their clients' earlier runs.
 
     Raises:
         BadInput: it is too small for a round, or the ledger cannot be had, or is not the run's.

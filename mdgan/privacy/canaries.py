@@ -43,10 +43,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker's file holds: a secret as long as the run goes on.
 
     Attributes:
-        coins: whether each canary is among the samples.
         scores: the log likelihood ratio of what was released, with the canary and without.
-        planted: how many of the last ones are planted samples.
-        steps: how many steps were watched.
     """
 
     coins: list[bool]
@@ -117,9 +114,6 @@ class Planted:
     def directions(self, number: int) -> Tensor:
         """What the gradient of each would be, but for dropout and augmentation, cut to norm C.
 
-        Args:
-            number: of the samples; their gradients are in memory together.
-
         Returns:
             float32 [number, d], on the CPU.
         """
@@ -173,9 +167,6 @@ class Canaries:
     def open(self, path: Path) -> None:
         """Goes on with the file of a worker, or begins it; comes before the first step.
 
-        Args:
-            path: in the run's folder on the worker's own machine.
-
         Raises:
             BadInput: it is damaged, of another number of canaries, or cannot be written.
         """
@@ -226,7 +217,6 @@ class Canaries:
         Args:
             released: the noisy sum, as exact as it leaves the worker, float64 [d], on the CPU.
             known: the sum without canaries and noise, float64 [d].
-            planted: as for `add_to`.
         """
         # Each kind is guessed by itself, by an attacker that knows the coins of the other.
         found = self._of_gradients(released - known - self._of_planted)
@@ -255,7 +245,7 @@ class Canaries:
         return ratio
 
     def _unmixed(self, noisy: Tensor, directions: Tensor) -> Tensor:
-        """The same, float64 [n], of planted samples, whose gradients [n, d] lie along each other."""
+        """The same, [n], of planted samples, whose gradients [n, d] lie along each other."""
         # Least squares say how much of each is in the sum; its noise has a known variance.
         inverse = torch.linalg.pinv((directions @ directions.T).double(), hermitian=True)
         seen = inverse @ (directions @ noisy).double()

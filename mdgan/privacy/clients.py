@@ -39,9 +39,7 @@ class RoundNotice(msgspec.Struct, frozen=True):
 
     Attributes:
         run: what names the run's plan, and tells nothing else.
-        noise: σ.
         rounds: how many may still come, this one among them.
-        taken: how many there were.
     """
 
     run: str
@@ -51,12 +49,7 @@ class RoundNotice(msgspec.Struct, frozen=True):
 
 
 class ClientsAccount:
-    """The account of all samples of a host's clients.
-
-    Args:
-        schedule: from `StepSchedule.of_clients`, of any number of rounds.
-        folder: of this machine's ledger.
-    """
+    """The account of all samples of a host's clients."""
 
     def __init__(
         self, settings: PrivacySettings, schedule: StepSchedule, folder: Path, contents: Contents
@@ -75,9 +68,6 @@ class ClientsAccount:
 
     def begin_round(self, told: Mapping[str, Any]) -> None:
         """Counts a round; comes before the host hears whether a client of its own takes part.
-
-        Args:
-            told: fields of the server's message.
 
         Raises:
             BadInput: the clients cannot afford what is planned, or the ledger cannot be had.
@@ -133,9 +123,6 @@ def disclosed_histories(
     """What hosts say of their clients' earlier runs; what makes no sense is left out.
 
     So is what has spent all: such a host leaves by its own account when it hears of a round.
-
-    Args:
-        hosts: of each, what it told.
     """
     found: set[PrivacyHistory] = set()
     for told in hosts:

@@ -64,10 +64,8 @@ def clipped_sum_by_layer(
     What it computes, and for how long, does not depend on what the samples are.
 
     Args:
-        model: D, all of whose layers are known here.
         rules: Ã, which is a mean over the batch; no penalty.
         real: [b, C, H, W], b ≥ 1.
-        count: how many of them count, the first ones.
     """
     layers = layers_with_weights(model) or []
     met: list[_Met] = []

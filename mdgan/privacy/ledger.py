@@ -40,8 +40,6 @@ class Plan(msgspec.Struct, frozen=True):
     Attributes:
         asked: all that decides the rest.
         unit: what the noise hides: a `SAMPLE` or a `CLIENT`.
-        kind: of accountant, rdp or prv.
-        planned: how many steps were planned.
         until: the number of steps of the run at which the plan is used up.
         order: of Rényi, at which the planned steps cost least; it stays with samples that have no
             earlier plan.
@@ -90,7 +88,6 @@ class LedgerView(NamedTuple):
         last: the run in which exactly these samples took part last, if there is one.
         before_last: their distinct histories without that run.
         histories: what they have been through in all runs, each history once.
-        units: what these runs hid.
         runs: the numbers of the last ones of all samples.
         rows: of all samples, the number of their history; None for those that are new.
     """
@@ -125,7 +122,6 @@ class Ledger:
 
     Args:
         make_plan: says from what is known of them what they may spend.
-        in_use: the message if another process holds some of them.
 
     Attributes:
         run: as it was when this process began.

@@ -49,7 +49,6 @@ def clipped_sum(
 
     Args:
         model: D, in training mode; spectral norm takes its step, whatever the samples are.
-        rules: Ã, and γ of `--r1`.
         real: [b, C, H, W], b ≥ 1.
         count: how many of them count, the first ones.
 
@@ -80,8 +79,6 @@ def per_sample_gradients(
     """g_i of each sample, by name: [b, *shape of the parameter]; and Ã of each, [b].
 
     Args:
-        model: D; its buffers are not changed.
-        rules: Ã, and γ of `--r1`.
         real: [b, C, H, W], b ≥ 1.
     """
     gradients = grad(_loss_of_one(model, rules), has_aux=True)

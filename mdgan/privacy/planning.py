@@ -31,9 +31,7 @@ class StepSchedule(NamedTuple):
 
     Attributes:
         whose: the owner of the steps, as messages name it: `the samples of rank 3`.
-        rate: q.
         num_units: how many iterations, or rounds, are planned.
-        unit: steps of each.
         hides: what the noise hides, a `SAMPLE` or a `CLIENT`.
     """
 
@@ -82,7 +80,6 @@ def plan_of(
     """What steps may be taken, by their ledger: it goes on with the last plan if that is the same.
 
     Args:
-        ledger: its folder, for messages.
         disclosed: more that the same units have been through, as hosts say.
     """
     asked = json.dumps(

@@ -105,9 +105,7 @@ class PoissonHalf:
     Args:
         batch_size: b; the expected size of a batch is that, or all samples if there are fewer.
         clip: C; infinite for no bound.
-        tells_loss: whether Ã of the batch may be told.
         num_public: n̂, how many samples there are said to be, at least as many; None: the number.
-        canaries: are drawn as samples are, and watch what is released.
     """
 
     def __init__(

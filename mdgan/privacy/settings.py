@@ -191,11 +191,7 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         return num_samples if self.dp_public_samples is None else self.dp_public_samples
 
     def tells(self, what: str) -> bool:
-        """Whether workers tell something of their data.
-
-        Args:
-            what: one of `TELLABLE`.
-        """
+        """Whether workers tell something of their data."""
         return not self.has_dp or (self.dp_tell is not None and what in self.dp_tell)
 
     @property
