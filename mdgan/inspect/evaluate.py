@@ -55,13 +55,10 @@ def evaluate_run(
     *,
     raw: bool = False,
 ) -> dict[str, Any]:
-    """Scores a run, and adds the scores to its `metrics.jsonl`.
+    """Scores a run, and adds the scores to its `metrics.jsonl`; returns that record.
 
     Args:
         raw: scores the generator itself, though the run has averaged it.
-
-    Returns:
-        The record, as `metrics.jsonl` has it.
 
     Raises:
         BadInput: not a run, no generator yet, or data or network cannot be used.

@@ -354,13 +354,3 @@ def test_a_planted_canary_is_found_without_privacy_and_not_with_epsilon_1(tmp_pa
     spent = RecordedRun.read(path).epsilon
     assert sorted(spent) == [1, 2]
     assert max(spent.values()) <= 1
-
-
-@pytest.mark.slow
-def test_with_swaps_discriminators_know_their_last_shard_less(tmp_path: Path) -> None:
-    path = trained(tmp_path, "run", *OVERFIT, "--swap-interval", "5")
-    swapped = audit(path).discriminators
-    alone = audit(trained(tmp_path, "alone", *OVERFIT)).discriminators
-    for judged, other in zip(swapped, alone, strict=True):
-        assert sorted(judged.iterations) == [1, 2]
-        assert judged.of_last.auc < other.of_last.auc

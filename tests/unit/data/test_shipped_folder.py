@@ -148,15 +148,6 @@ def test_folder_without_pictures(content: list[str], folder: DatasetFile, tmp_pa
     assert "subfolder" in message
 
 
-def test_every_worker_has_its_own_data_by_default(folder: DatasetFile) -> None:
-    assert folder.defaults == {"partition": "none"}
-
-
-@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 16, 16), (1, 32, 32), (3, 128, 128)])
-def test_models_for_other_shapes(shape: tuple[int, int, int], tmp_path: Path) -> None:
-    check_models(with_shape(shape, tmp_path).models)
-
-
 @pytest.mark.parametrize(
     "shape",
     [(3, 64, 32), (3, 48, 48), (3, 4, 4), (3, 2, 2), (2, 64, 64), (4, 64, 64), (3, 65, 65)],

@@ -193,36 +193,21 @@ def test_another_process_is_refused_and_a_killed_one_frees_its_samples(tmp_path:
 
 
 def test_a_damaged_ledger_is_no_new_one(tmp_path: Path) -> None:
-    def scribble(_db: sqlite3.Connection) -> None:
-        (tmp_path / FILE).write_bytes(b"something else altogether" * 100)
-
-    def empty(_db: sqlite3.Connection) -> None:
-        (tmp_path / FILE).write_bytes(b"")
-
-    def cut(_db: sqlite3.Connection) -> None:
-        with (tmp_path / FILE).open("r+b") as file:
-            file.truncate(5000)
+    def write(content: bytes) -> Callable[[sqlite3.Connection], object]:
+        return lambda _db: (tmp_path / FILE).write_bytes(content)
 
     def execute(what: str) -> Callable[[sqlite3.Connection], object]:
         return lambda db: db.execute(what)
 
-    damages = (
-        *(scribble, empty, cut),
-        *map(
-            execute,
-            (
-                "DELETE FROM meta",
-                "UPDATE meta SET secret = 'known'",
-                "DELETE FROM runs",
-                "UPDATE runs SET plan = '{}'",
-                "UPDATE runs SET steps = -1",
-                "UPDATE runs SET steps = 'many'",
-                "DELETE FROM histories",
-                "UPDATE histories SET parent = number",
-                "DROP TABLE samples",
-            ),
-        ),
-    )
+    damages = [
+        *(write(b"something else altogether" * 100), write(b"")),
+        lambda _db: os.truncate(tmp_path / FILE, 5000),
+        *(execute("DELETE FROM meta"), execute("UPDATE meta SET secret = 'known'")),
+        *(execute("DELETE FROM runs"), execute("UPDATE runs SET plan = '{}'")),
+        *(execute("UPDATE runs SET steps = -1"), execute("UPDATE runs SET steps = 'many'")),
+        *(execute("DELETE FROM histories"), execute("UPDATE histories SET parent = number")),
+        execute("DROP TABLE samples"),
+    ]
     for damage in damages:
         spend(tmp_path, range(5), 3)
         db = sqlite3.connect(tmp_path / FILE, isolation_level=None)
@@ -250,51 +235,16 @@ def test_a_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
             act(old)
 
 
-def test_a_full_disk_leaves_the_account_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spend(tmp_path, range(5), 3)
-    connect = sqlite3.connect
+class AlmostFull(sqlite3.Connection):
+    """A connection with a disk that has no room left."""
 
-    def almost_full(*args: object, **more: object) -> sqlite3.Connection:
-        db: sqlite3.Connection = connect(*args, **more)  # type: ignore[call-overload] # passed on
-        db.execute("PRAGMA max_page_count = 1")
-        return db
-
-    with monkeypatch.context() as full:
-        full.setattr(sqlite3, "connect", almost_full)
-        with pytest.raises(BadInput, match=r"--dp-ledger .*full.*free space"):
-            begun(tmp_path, of(range(10_000)))
-    assert look_up(tmp_path, SHARD).histories == past(PrivacyCharge(1.5, 0.1, 3))
-    assert look_up(tmp_path, of([9])).histories == ()
-    spend(tmp_path, range(10), 2)
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        super().execute("PRAGMA max_page_count = 1")
 
 
 class Interrupted(sqlite3.Connection):
-    """A connection during which the user presses Ctrl-C."""
-
-    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
-        found = super().execute(sql, *values)
-        if sql.startswith("INSERT OR REPLACE"):
-            raise KeyboardInterrupt
-        return found
-
-
-def test_ctrl_c_while_samples_are_entered_leaves_the_account_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spend(tmp_path, range(5), 3)
-    with monkeypatch.context() as patched:
-        patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Interrupted))
-        with pytest.raises(KeyboardInterrupt):
-            begun(tmp_path, of(range(9)))
-    assert look_up(tmp_path, SHARD).histories == past(PrivacyCharge(1.5, 0.1, 3))
-    assert look_up(tmp_path, of([8])).histories == ()
-    spend(tmp_path, range(9), 1)
-
-
-class Killed(sqlite3.Connection):
-    """A connection whose process is killed when half of what it writes is on the disk."""
+    """A connection during which the user presses Ctrl-C when half of it is on the disk."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -303,20 +253,38 @@ class Killed(sqlite3.Connection):
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
         found = super().execute(sql, *values)
         if sql.startswith("INSERT OR REPLACE"):
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.end()
         return found
+
+    def end(self) -> None:
+        raise KeyboardInterrupt
+
+
+class Killed(Interrupted):
+    """The same, with `kill -9` of the process."""
+
+    def end(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_kill_9_while_samples_are_entered_leaves_the_account_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", [AlmostFull, Interrupted, Killed])
+def test_what_goes_wrong_while_samples_are_entered_leaves_the_account_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[sqlite3.Connection]
 ) -> None:
     spend(tmp_path, range(5), 3)
-    before = (tmp_path / FILE).read_bytes()
+    before, many = (tmp_path / FILE).read_bytes(), of(range(20_000))
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Killed))
-        in_a_child(lambda _: begun(tmp_path, of(range(20_000))))
-    assert (tmp_path / FILE).read_bytes() != before, "some was written"
+        patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=kind))
+        if kind is AlmostFull:
+            with pytest.raises(BadInput, match=r"--dp-ledger .*full.*free space"):
+                begun(tmp_path, many)
+        elif kind is Interrupted:
+            with pytest.raises(KeyboardInterrupt):
+                begun(tmp_path, many)
+        else:
+            in_a_child(lambda _: begun(tmp_path, many))
+            assert (tmp_path / FILE).read_bytes() != before, "some was written"
     assert look_up(tmp_path, SHARD).histories == past(PrivacyCharge(1.5, 0.1, 3))
     assert look_up(tmp_path, of(range(9, 20_000))) == LedgerView(rows=(None,))
     spend(tmp_path, range(9), 1)
