@@ -19,9 +19,9 @@ class Space(NamedTuple):
     Attributes:
         generated: float64 [n, d].
         trained: those that were trained on, float64 [m, d].
-        held_out: others, float64 [h, d].
+        held_out: non-members, float64 [h, d].
         classes: of those that were trained on, int64 [m].
-        other_classes: of the others, int64 [h].
+        other_classes: of non-members, int64 [h].
     """
 
     name: str

@@ -48,8 +48,9 @@ def _read(path: Path, flag: str) -> tuple[bytes, str]:
 
 
 def shortened(sha256: str) -> str:
-    """The first 12 digits of a SHA-256, enough to tell two files apart by eye."""
-    return f"{sha256[:12]}…"
+    """A `digest` with 12 digits of the SHA-256, enough to tell two files apart by eye."""
+    digits, colon, name = sha256.partition(":")
+    return f"{digits[:12]}…{colon}{name}"
 
 
 class _Inception(nn.Module):

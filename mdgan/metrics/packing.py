@@ -69,7 +69,7 @@ def unpack(
         if fields["kind"] == "inception":
             flags = "--extractor inception --inception-weights FILE"
         raise BadInput(
-            f"the server's extractor {fields['name']} (SHA-256 {_shown(wanted)}) does not "
+            f"the server's extractor {fields['name']} (SHA-256 {shortened(wanted)}) does not "
             f"travel; copy its file to this machine and name it with {flags}"
         )
     if fields["kind"] == "inception":
@@ -77,8 +77,8 @@ def unpack(
     found = digest(own_file)
     if found != wanted:
         raise BadInput(
-            f"--extractor {own_file}: SHA-256 is {_shown(found)}, the server's is {_shown(wanted)}"
-            "; copy the server's file to this machine"
+            f"--extractor {own_file}: SHA-256 is {shortened(found)}, the server's is "
+            f"{shortened(wanted)}; copy the server's file to this machine"
         )
     channels, height, width = fields["shape"]
     return from_file(own_file, (channels, height, width))
@@ -107,8 +107,3 @@ def _unpack_classifier(fields: Mapping[str, Any], tensors: Mapping[str, Tensor])
             f"server's has {shortened(fields['sha256'])}; start again"
         )
     return extractor
-
-
-def _shown(sha256: str) -> str:
-    digits, colon, name = sha256.partition(":")
-    return f"{shortened(digits)}{colon}{name}"
