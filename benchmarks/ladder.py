@@ -23,7 +23,6 @@ COMMON = (
 )
 RUNGS = {
     "nothing": (),
-    "read ahead": ("--data-buffer", "auto"),
     "channels-last": ("--channels-last",),
     "merged halves": ("--merge-halves",),
     "bf16": ("--precision", "bf16"),
@@ -40,9 +39,9 @@ def main(batch_size: int, workers: int, iterations: int, rounds: int) -> None:
     size = ("--world-size", str(workers + 1), "--batch-size", str(batch_size))
     found: dict[str, list[float]] = {rung: [] for rung in RUNGS}
     for _ in range(rounds):
-        flags: tuple[str, ...] = ("--data-buffer", "0")
+        flags: tuple[str, ...] = ()
         for rung, more in RUNGS.items():
-            flags = more if rung == "read ahead" else (*flags, *more)
+            flags = (*flags, *more)
             with tempfile.TemporaryDirectory() as folder:
                 case = Case(rung, (*COMMON, *size, *flags), iterations)
                 found[rung].append(measure(case, Path(folder)).iteration_seconds)

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,6 +22,7 @@ settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any machine")
+_numbers = count()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -32,10 +34,25 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _own_ledgers(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes what this user's samples have spent, or those of another test."""
+    state = tmp_path_factory.getbasetemp() / f"state-{next(_numbers)}"
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+
+
+@pytest.fixture(autouse=True)
 def _no_process_left() -> Iterator[None]:
     """A test that fails half-way leaves no process to disturb the next."""
     yield
     processes.end_all()
+
+
+@pytest.fixture
+def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise of differential privacy comes from `--seed` in runs of this process."""
+    from tests.known_noise import make_noise_known
+
+    make_noise_known(monkeypatch)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

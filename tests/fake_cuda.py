@@ -194,7 +194,7 @@ def fake_cuda() -> Iterator[torch.device]:
             patch("torch.cuda.Event"),
             patch("torch.cuda.stream"),
             patch("torch.cuda.default_stream"),
-            patch("mdgan.storage.host_copies.page_locked", _unlocked),
+            patch("mdgan.storage.state_file.page_locked", _unlocked),
             patch("mdgan.gan.randomness.default_generator", lambda device: torch.default_generator),
             patch.object(Thread, "run", run_on_it),
             _FakeCUDA(),

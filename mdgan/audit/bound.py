@@ -21,13 +21,7 @@ _MOST_EPSILON, _HALVINGS = 64.0, 40
 
 
 class Game(NamedTuple):
-    """Canaries of one kind.
-
-    Attributes:
-        kind: `gradients` or `samples`.
-        coins: whether each was included.
-        scores: log likelihood ratios.
-    """
+    """Canaries of one kind."""
 
     kind: str
     coins: list[bool]
@@ -38,10 +32,6 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
     """The probability of as many right guesses, at most, if the mechanism is (ε, δ)-private.
 
     Args:
-        canaries: m, ≥ `guesses`.
-        guesses: r, fixed before any score was seen.
-        right: v ≤ r.
-        epsilon: ε ≥ 0.
         delta: δ, in [0, 1].
     """
     from scipy.stats import binom  # takes a second to import
@@ -61,11 +51,7 @@ def epsilon_at_least(
     """The largest ε that the guesses rule out; 0 if they rule out none.
 
     Args:
-        canaries: see `p_value`.
-        guesses: see `p_value`.
-        right: see `p_value`.
-        delta: see `p_value`.
-        doubt: the probability with which the bound may be wrong.
+        doubt: the probability with which the bound may be wrong; for the others see `p_value`.
     """
     low, high = 0.0, _MOST_EPSILON
     if p_value(canaries, guesses, right, low, delta) > doubt:
@@ -84,11 +70,6 @@ def bound(games: Sequence[Game], delta: float, stated: float) -> Bound:
 
     How many guesses these are depends on no score. With several games each bound is surer, so that
     all of them together hold with 95 %.
-
-    Args:
-        games: at least one, each with at least one canary.
-        delta: δ of the run.
-        stated: ε of the run.
     """
     doubt, found = (1 - CONFIDENCE) / len(games), []
     for game in games:
@@ -117,14 +98,6 @@ def bound_of_run(run: Path, delta: float, stated: float) -> Bound | None:
 
     Each belongs to one worker, and what that worker releases is all that tells of it, so the run as
     a whole is as private towards each.
-
-    Args:
-        run: its folder.
-        delta: δ.
-        stated: the largest ε of its workers.
-
-    Raises:
-        BadInput: a file is damaged.
     """
     gradients, samples = Game("gradients", [], []), Game("samples", [], [])
     for path in sorted((run / CANARIES).glob("*.json")):

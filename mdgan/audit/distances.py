@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mdgan.audit.separation import exchanges, separate_alike
+from mdgan.audit.separation import permutations, separate_alike
 from mdgan.gan.randomness import generator_for
 from mdgan.records.audit import Copying
 
@@ -17,12 +17,11 @@ class Space(NamedTuple):
     """Samples as points, by which distances are measured.
 
     Attributes:
-        name: `features` or `pixels`.
         generated: float64 [n, d].
         trained: those that were trained on, float64 [m, d].
-        held_out: others, float64 [h, d].
+        held_out: non-members, float64 [h, d].
         classes: of those that were trained on, int64 [m].
-        other_classes: of the others, int64 [h].
+        other_classes: of non-members, int64 [h].
     """
 
     name: str
@@ -57,7 +56,6 @@ def copying(space: Space, seed: int) -> Copying | None:
     alone, or better, is accused of nothing.
 
     Args:
-        space: the samples.
         seed: decides which samples trained on are compared with which held-out ones.
 
     Returns:
@@ -74,7 +72,7 @@ def copying(space: Space, seed: int) -> Copying | None:
     classes = space.classes[trained].repeat(2)
     as_it_is = torch.arange(len(classes)) < len(trained)
     to_trained, to_held_out = _to_both(distances, as_it_is)
-    some = next(exchanges(classes, torch.bincount(classes) // 2))
+    some = next(permutations(classes, torch.bincount(classes) // 2))
     return Copying(
         space=space.name,
         membership=membership,

@@ -1,4 +1,4 @@
-"""Gradient inversion: what real samples explain a single answer of a worker.
+"""Gradient inversion: what real samples explain a worker's single answer, and how like they are.
 
 Zhu et al. 2019, "Deep Leakage from Gradients", with the cosine distance, the signs of gradients and
 the prior of Geiping et al. 2020, "Inverting Gradients", sections 4 and 5.
@@ -19,6 +19,11 @@ from mdgan.gan.losses import Term, Verdict, as_verdict, with_class_loss
 _RATE = 0.1
 _SMOOTH = 1e-3
 _BEGINNING = 0.3
+_RANGE = 2.0
+_EQUAL = 100.0
+"""The PSNR, in dB, of what is equal."""
+_USUAL_WIDTH, _NARROW_WIDTH = 1.5, 0.5
+_SMALLEST_USUAL, _SMALLEST = 22, 6
 
 Evidence = list[Tensor]
 """What an answer says, in any number of tensors."""
@@ -32,10 +37,6 @@ class Attacked(NamedTuple):
 
     Attributes:
         model: D, in evaluation mode: masks of dropout are not known.
-        real: Ã.
-        fake: B̃.
-        judged: J_gen.
-        class_weight: of the auxiliary classifier's loss.
     """
 
     model: nn.Module
@@ -72,14 +73,7 @@ def of_update(attacked: Attacked) -> Explains:
 
 
 def of_feedback(attacked: Attacked, fake: Samples, judged: Samples, rate: float) -> Explains:
-    """Explains how feedback has changed by one step of D, if that were a step of plain descent.
-
-    Args:
-        attacked: D before the step.
-        fake: X^(d), which D learnt from, too.
-        judged: X^(g), which the feedback is on.
-        rate: the learning rate.
-    """
+    """Explains how feedback has changed by one step of D, if that were a step of plain descent."""
     own = dict(attacked.model.named_parameters())
     before = feedback_of(attacked, judged)
     of_fake = attacked.gradient(attacked.fake, fake.detach())
@@ -99,14 +93,7 @@ def feedback_of(
     *,
     graph: bool = False,
 ) -> Tensor:
-    """∂J_gen/∂X^(g), [b, C, H, W].
-
-    Args:
-        attacked: D.
-        judged: X^(g).
-        weights: instead of D's own.
-        graph: whether to keep the graph to these weights.
-    """
+    """∂J_gen/∂X^(g), [b, C, H, W]."""
     images = judged.images.detach().requires_grad_()
     loss = attacked.loss(attacked.judged, judged.of(images), weights)
     (found,) = torch.autograd.grad(loss, images, create_graph=graph)
@@ -130,11 +117,7 @@ def reconstruct(
     """Looks for images that explain an answer, from noise on.
 
     Args:
-        explain: what a batch would have given.
-        seen: the answer.
         like: a batch of the size looked for; its images are not looked at, its labels are known.
-        random: draws the noise.
-        steps: of Adam.
 
     Returns:
         The images that explain it best, float32 [b, C, H, W] in [−1, 1].
@@ -163,3 +146,40 @@ def _roughness(images: Tensor) -> Tensor:
     down = (images[..., 1:, :] - images[..., :-1, :]).abs()
     right = (images[..., :, 1:] - images[..., :, :-1]).abs()
     return sum((part.mean() for part in (down, right) if part.numel()), torch.zeros(()))
+
+
+def likeness(samples: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+    """For each sample the image that is most like it.
+
+    Args:
+        samples: [b, C, H, W] in [−1, 1].
+        images: [n, C, H, W] in [−1, 1].
+
+    Returns:
+        Its PSNR in dB, [b], and which image that is, int64 [b].
+    """
+    from torchmetrics.functional.image import peak_signal_noise_ratio  # takes seconds to import
+
+    found = []
+    for sample in samples:
+        every = peak_signal_noise_ratio(
+            images, sample.expand_as(images), _RANGE, dim=(1, 2, 3), reduction="none"
+        )
+        found.append(every.reshape(-1).clamp(max=_EQUAL).max(dim=0))
+    return torch.stack([one.values for one in found]), torch.stack([one.indices for one in found])
+
+
+def mean_ssim(samples: Tensor, images: Tensor) -> float | None:
+    """Mean structural similarity of pairs, [b, C, H, W] each; None if they are too small.
+
+    The window is that of Wang et al. 2004 (σ = 1.5 pixels), of small pictures a third as wide.
+    """
+    from torchmetrics.functional.image import structural_similarity_index_measure
+
+    side = min(samples.shape[-2:])
+    if side < _SMALLEST:
+        return None
+    width = _USUAL_WIDTH if side >= _SMALLEST_USUAL else _NARROW_WIDTH
+    found = structural_similarity_index_measure(images, samples, sigma=width, data_range=_RANGE)
+    assert isinstance(found, Tensor)
+    return float(found)

@@ -5,21 +5,64 @@ attacker that has the discriminator. Here that is the worker that gets one in a 
 the host that carries its state.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from mdgan.audit.separation import separate_alike
 from mdgan.audit.target import Target
-from mdgan.audit.visits import Visits, visits
 from mdgan.gan.labels import Samples, call, num_classes_of
 from mdgan.gan.losses import as_verdict
 from mdgan.gan.randomness import generator_for
-from mdgan.records.audit import Judged, Separation
+from mdgan.records.audit import Judged
 from mdgan.records.rows import Swap
 
 _AT_ONCE = 256
+
+
+@dataclass
+class Visits:
+    """With whom a discriminator has been.
+
+    Attributes:
+        last: the worker that trained it last; the one with which it began if none has.
+    """
+
+    last: int
+    iterations: dict[int, int] = field(default_factory=dict)
+
+    def stay(self, worker: int, iterations: int) -> None:
+        """It was with a worker, for a number of iterations."""
+        if iterations > 0:
+            self.last = worker
+            self.iterations[worker] = self.iterations.get(worker, 0) + iterations
+
+
+def visits(swaps: Iterable[Swap], workers: Sequence[int], iteration: int) -> dict[int, Visits]:
+    """The visits of the discriminators that workers hold after an iteration.
+
+    Returns:
+        By worker, of the discriminator that it holds.
+    """
+    now = {worker: Visits(worker) for worker in workers}
+    since = 0
+    for swap in sorted(swaps, key=lambda swap: swap.iteration):
+        if swap.iteration > iteration:
+            break
+        for worker, held in now.items():
+            held.stay(worker, swap.iteration - since)
+        since = swap.iteration
+        moved = {
+            taker: Visits(now[giver].last, dict(now[giver].iterations))
+            for giver, taker in swap.moves.items()
+            if taker in swap.arrived and giver in now and taker in now
+        }
+        now.update(moved)
+    for worker, held in now.items():
+        held.stay(worker, iteration - since)
+    return now
 
 
 @torch.no_grad()
@@ -27,7 +70,6 @@ def logits(discriminator: nn.Module, samples: Samples) -> Tensor:
     """D(x) in evaluation mode, float32 [n]; mixed, so that batches are alike.
 
     Args:
-        discriminator: D; is left in evaluation mode.
         samples: float32 [n, C, H, W], with labels if D is conditional.
     """
     discriminator.eval()
@@ -51,11 +93,7 @@ def judge(
     """Attacks one discriminator.
 
     Args:
-        discriminator: D.
         shards: by worker, samples that it trained on; of all that trained D.
-        held_out: samples that none trained on.
-        visited: who trained D.
-        worker: that holds D now; 0 for the server.
 
     Returns:
         What was found, or why nothing was.
@@ -67,15 +105,13 @@ def judge(
     labels = everything.labels
     assert labels is not None
     scores, classes = found[: -len(held_out)], labels[: -len(held_out)]
-    of_last = torch.cat([
-        torch.full((len(samples),), visited.last in (0, n)) for n, samples in shards.items()
-    ])  # fmt: skip
-
-    def separated(chosen: Tensor) -> Separation | None:
-        others = found[-len(held_out) :], labels[-len(held_out) :]
-        return separate_alike(scores[chosen], classes[chosen], *others)
-
-    last, every = separated(of_last), separated(torch.ones_like(of_last))
+    by_last = [torch.full((len(own),), visited.last in (0, n)) for n, own in shards.items()]
+    of_last = torch.cat(by_last)
+    not_members = found[-len(held_out) :], labels[-len(held_out) :]
+    last, every = (
+        separate_alike(scores[chosen], classes[chosen], *not_members)
+        for chosen in (of_last, torch.ones_like(of_last))
+    )
     if last is None or every is None:
         return "no held-out sample is of the classes that it was trained on"
     return Judged(
@@ -92,12 +128,7 @@ def together(parts: Sequence[Samples]) -> Samples:
 
 
 def judge_all(target: Target, left_out: dict[str, str]) -> list[Judged]:
-    """Attacks all discriminators of a run that are here.
-
-    Args:
-        target: the run.
-        left_out: gets a line for each that could not be attacked.
-    """
+    """Attacks all discriminators of a run that are here."""
     model = target.trained.models.discriminator()
     shards = {worker: target.samples_of(worker) for worker in target.holdings}
     everyone = range(1, target.settings.world_size)

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 _SHOWN = 10
 FEATURES, PIXELS = "features", "pixels"
-_FROM_BELOW = "ε from below"
+_LOWER_BOUND = "lower bound on ε"
 _NO_STATES = (
     "no state of a worker lies in {path}/checkpoints; train with --checkpoint-to-server, or copy "
     "the checkpoints of its hosts there"
@@ -51,11 +51,8 @@ def audit_run(
     """Attacks a finished run; writes `audit.json` and pictures into its folder.
 
     Args:
-        path: the run's folder.
         num_samples: n, how many samples to draw from the generator.
-        seed: of all draws; None for the run's.
         steps: how long images are looked for that explain a single answer; 0 leaves that out.
-        changes: settings that replace the run's, of those in `target.CHANGES`.
 
     Returns:
         What was found.
@@ -124,11 +121,11 @@ def _bound(path: Path, target: Target, left_out: dict[str, str]) -> Bound | None
         return None
     stated = settings.dp_epsilon or max(target.recorded.epsilon.values(), default=None)
     if stated is None:
-        left_out[_FROM_BELOW] = "the run has told no ε that could be compared"
+        left_out[_LOWER_BOUND] = "the run has told no ε that could be compared"
         return None
     found = bound_of_run(path, settings.dp_delta, stated)
     if found is None:
-        left_out[_FROM_BELOW] = (
+        left_out[_LOWER_BOUND] = (
             f"no canaries lie in {path / CANARIES}; train with --audit-canaries, or copy the files "
             "of its hosts there"
         )

@@ -1,4 +1,4 @@
-"""How well scores tell samples that were trained on from others: the ROC curve, by scikit-learn."""
+"""How well scores tell members, which were trained on, from others: ROC curves of scikit-learn."""
 
 from collections.abc import Iterator
 from math import sqrt
@@ -13,27 +13,27 @@ from mdgan.records.values import chosen_evenly
 
 _MOST_POINTS = 200
 _CONFIDENCE = 0.95
-_EXCHANGES, _AT_ONCE = 200, 20
+_PERMUTATIONS, _AT_ONCE = 200, 20
 
 
-def separate(members: Tensor, others: Tensor, weights: Tensor | None = None) -> Separation:
+def separate(members: Tensor, non_members: Tensor, weights: Tensor | None = None) -> Separation:
     """The ROC curve of an attack that takes samples with high scores for members.
 
     Args:
         members: the scores of samples that were trained on, float [m], all finite, m > 0.
-        others: those of samples that were not, float [n], all finite, n > 0.
-        weights: how much each of the others counts, float [n] ≥ 0, not all 0; 1 if not given.
+        non_members: those of samples that were not, float [n], all finite, n > 0.
+        weights: how much each non-member counts, float [n] ≥ 0, not all 0; 1 if not given.
 
     Returns:
-        With the standard error of Hanley and McNeil 1982 for as many others as the weights are
-        worth, (Σw)²/Σw².
+        With the standard error of Hanley and McNeil 1982 for as many non-members as the weights
+        are worth, (Σw)²/Σw².
     """
     from sklearn.metrics import auc, roc_curve  # takes a second to import
 
-    own = torch.ones(len(others), dtype=torch.float64) if weights is None else weights.double()
+    own = torch.ones(len(non_members), dtype=torch.float64) if weights is None else weights.double()
     false, true, _ = roc_curve(
-        torch.cat([torch.ones(len(members)), torch.zeros(len(others))]).numpy(),
-        torch.cat([members, others]).double().numpy(),
+        torch.cat([torch.ones(len(members)), torch.zeros(len(non_members))]).numpy(),
+        torch.cat([members, non_members]).double().numpy(),
         sample_weight=torch.cat([torch.ones(len(members)), own]).double().numpy(),
         drop_intermediate=False,
     )
@@ -44,7 +44,7 @@ def separate(members: Tensor, others: Tensor, weights: Tensor | None = None) -> 
         others=int((own > 0).sum()),
         auc=area,
         error=_standard_error(area, len(members), _worth(own)),
-        found=_found(members.double(), others.double(), own),
+        found=_found(members.double(), non_members.double(), own),
         curve=[(min(x, 1.0), min(y, 1.0)) for x, y in chosen_evenly(list(points), _MOST_POINTS)],
     )
 
@@ -54,38 +54,36 @@ def _worth(weights: Tensor) -> float:
     return float(weights.sum() ** 2 / weights.square().sum().clamp(min=1e-300))
 
 
-def _standard_error(area: float, members: float, others: float) -> float:
+def _standard_error(area: float, members: float, non_members: float) -> float:
     """Hanley and McNeil 1982, equation 1 with Q1 and Q2 of section III."""
     two_members, two_others = area / (2 - area), 2 * area**2 / (1 + area)
     variance = (
         area * (1 - area)
         + (members - 1) * (two_members - area**2)
-        + (max(others, 1) - 1) * (two_others - area**2)
-    ) / (members * max(others, 1))
+        + (max(non_members, 1) - 1) * (two_others - area**2)
+    ) / (members * max(non_members, 1))
     return min(1.0, sqrt(max(variance, 0.0)))
 
 
-def _found(members: Tensor, others: Tensor, weights: Tensor) -> list[Found]:
-    """Members found at few false alarms; one half of the others chooses the threshold."""
+def _found(members: Tensor, non_members: Tensor, weights: Tensor) -> list[Found]:
+    """Members found at few false alarms; one half of the non-members chooses the threshold."""
     there = (weights > 0).nonzero().squeeze(1)
     mixed = there[torch.randperm(len(there), generator=generator_for(0, "thresholds"))]
     choosing, judging = mixed.tensor_split(2)
     if not len(choosing) or not len(judging):
         return []
-    scores, order = others[choosing].sort(descending=True)
+    scores, order = non_members[choosing].sort(descending=True)
     of_one = 1 / _worth(weights[choosing])
     above = weights[choosing][order].cumsum(0) / weights[choosing].sum()
+    worth = _worth(weights[judging])
     found = []
     for alarms in FALSE_ALARMS:
-        # The next other one counts as well: with k of n above, it is above in (k + 1) / (n + 1).
-        fits = (above + of_one) / (1 + of_one) <= alarms
-        number = int(fits.sum())
         if of_one / (1 + of_one) > alarms:
             continue
-        threshold = scores[number]
+        # The next other one counts as well: with k of n above, it is above in (k + 1) / (n + 1).
+        threshold = scores[int(((above + of_one) / (1 + of_one) <= alarms).sum())]
         share = float((members > threshold).double().mean())
-        worth = _worth(weights[judging])
-        taken = weights[judging][others[judging] > threshold].sum() / weights[judging].sum()
+        taken = weights[judging][non_members[judging] > threshold].sum() / weights[judging].sum()
         found.append(
             Found(
                 alarms=alarms,
@@ -109,34 +107,34 @@ def _interval(successes: float, trials: float) -> tuple[float, float]:
 
 
 def separate_alike(
-    members: Tensor, classes: Tensor, others: Tensor, other_classes: Tensor
+    members: Tensor, classes: Tensor, non_members: Tensor, their_classes: Tensor
 ) -> Separation | None:
-    """`separate`, where the others count so that classes are as frequent as among the members.
+    """`separate`, where non-members count so that classes are as frequent as among the members.
 
     A worker may hold few classes. An attack that knows nothing but which classes these are would
-    otherwise seem to know its samples. Members of classes that no other has are left out. What the
-    AUC would be if the attacked model had seen none of the samples is found by exchanging members
-    and others at random within their classes.
+    otherwise seem to know its samples. Members of classes that no non-member has are left out. What
+    the AUC would be if the attacked model had seen none of the samples is found by permuting both
+    at random within their classes.
 
     Args:
         members: scores, float [m].
         classes: of the members, int64 [m].
-        others: scores, float [n].
-        other_classes: of the others, int64 [n].
+        non_members: scores, float [n].
+        their_classes: of the non-members, int64 [n].
 
     Returns:
         None if they have no class in common.
     """
-    known = torch.isin(classes, other_classes)
+    known = torch.isin(classes, their_classes)
     if not bool(known.any()):
         return None
-    num_classes = int(torch.cat([classes, other_classes]).max()) + 1
+    num_classes = int(torch.cat([classes, their_classes]).max()) + 1
     wanted = torch.bincount(classes[known], minlength=num_classes)
-    there = torch.bincount(other_classes, minlength=num_classes).clamp(min=1)
-    found = separate(members[known], others, (wanted / there)[other_classes])
-    areas = _exchanged(
-        torch.cat([members[known], others]).double(),
-        torch.cat([classes[known], other_classes]),
+    there = torch.bincount(their_classes, minlength=num_classes).clamp(min=1)
+    found = separate(members[known], non_members, (wanted / there)[their_classes])
+    areas = _permuted_areas(
+        torch.cat([members[known], non_members]).double(),
+        torch.cat([classes[known], their_classes]),
         wanted,
         wanted.double() / there,
     )
@@ -148,18 +146,11 @@ def separate_alike(
     )
 
 
-def _exchanged(scores: Tensor, classes: Tensor, members: Tensor, weights: Tensor) -> Tensor:
-    """AUCs when members and others change places at random within their classes.
-
-    Args:
-        scores: of all, float64 [n].
-        classes: of all, int64 [n].
-        members: how many each class has, int64 [classes].
-        weights: of the others of each class, float64 [classes].
-    """
+def _permuted_areas(scores: Tensor, classes: Tensor, members: Tensor, weights: Tensor) -> Tensor:
+    """AUCs when members and non-members change places at random within their classes."""
     levels, level = torch.unique(scores, return_inverse=True)
     found = []
-    for is_member in exchanges(classes, members):
+    for is_member in permutations(classes, members):
         of_members, of_others = torch.zeros(2, len(is_member), len(levels), dtype=torch.float64)
         of_all = level.expand_as(is_member)
         of_members.scatter_add_(1, of_all, is_member.double())
@@ -169,7 +160,7 @@ def _exchanged(scores: Tensor, classes: Tensor, members: Tensor, weights: Tensor
     return torch.cat(found)
 
 
-def exchanges(classes: Tensor, members: Tensor) -> Iterator[Tensor]:
+def permutations(classes: Tensor, members: Tensor) -> Iterator[Tensor]:
     """Draws which samples are members, at random within their classes; always the same draws.
 
     Args:
@@ -182,7 +173,7 @@ def exchanges(classes: Tensor, members: Tensor) -> Iterator[Tensor]:
     random = generator_for(0, "exchanges")
     ends = torch.bincount(classes, minlength=len(members)).cumsum(0)
     begins = torch.cat([ends.new_zeros(1), ends[:-1]])
-    for _ in range(0, _EXCHANGES, _AT_ONCE):
+    for _ in range(0, _PERMUTATIONS, _AT_ONCE):
         mixed = torch.rand(_AT_ONCE, len(classes), generator=random, dtype=torch.float64)
         order = (mixed + classes).argsort(dim=1)  # by class, and at random in each
         own = classes[order]

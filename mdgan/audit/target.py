@@ -11,13 +11,12 @@ from torch import Tensor
 
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.readable import Readable
-from mdgan.data.shard import Shard
 from mdgan.engine.settings import RunSettings
 from mdgan.errors import BadInput
 from mdgan.families import registry
 from mdgan.gan.labels import Samples
 from mdgan.gan.randomness import generator_for
-from mdgan.inspect.trained import Trained, load_trained
+from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch.beginning import State, discriminator_in
 from mdgan.launch.holdings import Holdings, read_data
 from mdgan.launch.ranks import LocalRanks
@@ -42,17 +41,12 @@ class Target:
     """A run that is attacked.
 
     Attributes:
-        trained: its generator and its dataset file.
-        recorded: its records.
         settings: with the folders of this machine.
-        holdings: by worker, its data and which of them it trained on.
-        held_out: samples that no worker trained on.
         discriminators: of the newest checkpoint, by the worker that holds them; 0 the server's.
-        states: the whole states of these workers.
         checkpoint: the iteration of that checkpoint; None if there is none.
     """
 
-    trained: Trained
+    trained: TrainedRun
     recorded: RecordedRun
     settings: RunSettings
     holdings: Holdings
@@ -67,18 +61,13 @@ class Target:
         a_worker = max(_FEWEST, _MOST_IN_ALL // len(self.holdings))
         return _some(source, indices, min(_MOST_OF_A_SHARD, a_worker))
 
-    def shard(self, worker: int) -> Shard:
-        """A worker's shard, which draws batches as it does at the beginning of training."""
-        source, indices = self.holdings[worker]
-        return Shard(source, indices, generator_for(self.settings.seed, "shard", worker))
+    def shard_of(self, worker: int) -> tuple[Partitioner, Tensor, torch.Generator]:
+        """What a `Shard` of a worker is made of, as at the beginning of training."""
+        return *self.holdings[worker], generator_for(self.settings.seed, "shard", worker)
 
 
 def load_target(path: Path, changes: Mapping[str, str]) -> Target:
     """Loads a run with all that an insider could have, and with the samples to judge attacks by.
-
-    Args:
-        path: the run's folder.
-        changes: settings that replace the run's, of those in `CHANGES`.
 
     Raises:
         BadInput: not a run, not over, or its data or held-out samples are not on this machine.
@@ -115,7 +104,7 @@ def load_target(path: Path, changes: Mapping[str, str]) -> Target:
     )
 
 
-def _held_out(path: Path, trained: Trained, settings: RunSettings) -> Samples:
+def _held_out(path: Path, trained: TrainedRun, settings: RunSettings) -> Samples:
     dataset = trained.dataset
     folder = settings.data_folder(dataset.name, 1)
     source = judging(settings, open_held_out(settings, dataset, folder))
@@ -132,11 +121,8 @@ def _held_out(path: Path, trained: Trained, settings: RunSettings) -> Samples:
     return _some(source, torch.arange(len(source)), _MOST_OF_A_SHARD)
 
 
-def _holdings(trained: Trained, settings: RunSettings) -> Holdings:
-    """What each worker trained on; of data that are divided nowhere, all as one worker's, 1.
-
-    Workers whose own folder is not on this machine are left out, if there are others.
-    """
+def _holdings(trained: TrainedRun, settings: RunSettings) -> Holdings:
+    """What each worker trained on; of data that are divided nowhere, all as one worker's, 1."""
     entry = registry.algorithm(settings.algorithm)
     if settings.num_roaming is not None or not entry.has_hosts:
         source = trained.dataset.open(settings.data_folder(trained.dataset.name, 1))

@@ -6,7 +6,7 @@ from mdgan.records.values import said, said_list
 
 _MOST_ROWS = 20
 _HEADINGS = (
-    *("attack", "against samples of", "members / others", "AUC", "±"),
+    *("attack", "against samples of", "members / non-members", "AUC", "±"),
     *FOUND_AT,
 )
 

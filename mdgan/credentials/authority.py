@@ -38,20 +38,19 @@ class Authority:
         """Makes a certificate for both ends of links, and its key.
 
         Args:
-            name: the common name.
             role: one of `ROLES`; None: any.
-            ranks: none of them: any.
             valid_for: counted from now on; never longer than the authority itself.
-            clock: the time now.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         end = min(clock + valid_for, self.certificate.not_valid_after_utc)
-        builder = _builder(name, self.certificate.subject, key, clock, end)
-        builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
-        builder = builder.add_extension(_usage(digital_signature=True), critical=True)
-        builder = builder.add_extension(_BOTH_ENDS, critical=False)
-        builder = builder.add_extension(names_for(role, ranks), critical=False)
-        builder = builder.add_extension(self._key_identifier(), critical=False)
+        builder = (
+            _builder(name, self.certificate.subject, key, clock, end)
+            .add_extension(x509.BasicConstraints(False, None), critical=True)
+            .add_extension(_usage(digital_signature=True), critical=True)
+            .add_extension(_BOTH_ENDS, critical=False)
+            .add_extension(names_for(role, ranks), critical=False)
+            .add_extension(self._key_identifier(), critical=False)
+        )
         return builder.sign(self.key, hashes.SHA256()), key
 
     def revoke(
@@ -111,17 +110,14 @@ def _builder(
     )
 
 
-def _usage(
-    digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
-) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=digital_signature,
-        key_cert_sign=key_cert_sign,
-        crl_sign=crl_sign,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
+def _usage(**given: bool) -> x509.KeyUsage:
+    """Of all that keys may be used for, what is given."""
+    nothing = dict.fromkeys(
+        (
+            *("digital_signature", "key_cert_sign", "crl_sign", "content_commitment"),
+            *("key_encipherment", "data_encipherment", "key_agreement"),
+            *("encipher_only", "decipher_only"),
+        ),
+        False,
     )
+    return x509.KeyUsage(**{**nothing, **given})

@@ -12,11 +12,7 @@ from mdgan.errors import BadInput, reason_of
 
 
 def describe(path: Path) -> str:
-    """Lines with the name, role, ranks, dates and fingerprint of a file's first certificate.
-
-    Raises:
-        BadInput: it cannot be read.
-    """
+    """Lines with the name, role, ranks, dates and fingerprint of a file's first certificate."""
     certificate = read_certificate(path)
     try:
         permit = permit_in(certificate)

@@ -50,8 +50,6 @@ def write_shared(path: Path, valid_for: timedelta, clock: datetime | None = None
 
     Args:
         path: the file; must not exist.
-        valid_for: counted from now on.
-        clock: the time now, if not this machine's.
 
     Returns:
         When it ends to be valid.
@@ -117,12 +115,10 @@ def issue(
     """Writes the file of one machine, `NAME.cred`.
 
     Args:
-        folder: of the authority.
         name: of the machine or its owner; also the file's name.
         role: one of `ROLES`.
         ranks: that a worker may have; none of them: any.
         valid_for: counted from now on; never longer than the authority itself.
-        clock: the time now, if not this machine's.
 
     Returns:
         The file, and when it ends to be valid.
@@ -189,11 +185,7 @@ def revoke(folder: Path, name: str, clock: datetime | None = None) -> Path:
 
 
 def read_certificate(path: Path) -> x509.Certificate:
-    """The first certificate of a file, to be shown; its dates and signature may be wrong.
-
-    Raises:
-        BadInput: there is none.
-    """
+    """The first certificate of a file, to be shown; its dates and signature may be wrong."""
     return certificates_in(path, read_file(path, "name another file"))[0]
 
 

@@ -37,8 +37,6 @@ class Identity:
 
     Attributes:
         certificate: PEM, the own certificate first, then those between it and the authority.
-        key: PEM.
-        authorities: PEM.
         by_name: whether mdgan made the certificates, so that peers are known by `SERVER_NAME` and
             `HOST_NAME`. Otherwise the owner's own authority did; peers are known by addresses.
     """
@@ -106,7 +104,6 @@ def verify_chain(chain: list[x509.Certificate], authorities: list[x509.Certifica
 
     Args:
         chain: the certificate, then those between it and the authority.
-        authorities: those that are trusted.
 
     Raises:
         VerificationError, or one of `UNREADABLE`: it does not.
@@ -122,13 +119,7 @@ def check_dates(path: Path, what: str, certificate: x509.Certificate, clock: dat
     """Refuses a certificate that is not valid now.
 
     Args:
-        path: its file.
         what: says in messages which certificate of the file it is.
-        certificate: the certificate.
-        clock: the time now.
-
-    Raises:
-        BadInput: it has expired, or is not valid yet.
     """
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     machine = f"this machine's clock says {in_words(clock)}"
@@ -154,10 +145,7 @@ def _check_own(path: Path, own: x509.Certificate) -> None:
 def _check_chain(
     path: Path, chain: list[x509.Certificate], authorities: list[x509.Certificate], whose: str
 ) -> None:
-    """Refuses a certificate of another authority, which every peer would refuse.
-
-    Which extensions the certificates must have beside is for the peers' TLS to say.
-    """
+    """Refuses a certificate of another authority, which every peer would refuse."""
     for between in chain[1:]:
         check_dates(path, "a certificate on the way to the authority", between, now())
     if len(authorities) == 1:

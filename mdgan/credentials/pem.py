@@ -34,11 +34,7 @@ def read_file(path: Path, way_out: str) -> bytes:
     """The content of a file of certificates.
 
     Args:
-        path: the file.
         way_out: what to do if it does not exist.
-
-    Raises:
-        BadInput: it cannot be read, or is longer than any such file.
     """
     try:
         with path.open("rb") as file:
@@ -54,11 +50,7 @@ def read_file(path: Path, way_out: str) -> bytes:
 
 
 def certificates_in(path: Path, data: bytes) -> list[x509.Certificate]:
-    """All certificates of a file, in its order; at least one.
-
-    Raises:
-        BadInput: there is none, or one cannot be read.
-    """
+    """All certificates of a file, in its order; at least one."""
     try:
         found = x509.load_pem_x509_certificates(data)
         for certificate in found:  # the library reads some parts only when they are asked for
@@ -73,11 +65,7 @@ def certificates_in(path: Path, data: bytes) -> list[x509.Certificate]:
 
 
 def check_is_private(path: Path) -> None:
-    """Refuses a file with a key that other users of this machine can read or write.
-
-    Raises:
-        BadInput: they can.
-    """
+    """Refuses a file with a key that other users of this machine can read or write."""
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -87,11 +75,7 @@ def check_is_private(path: Path) -> None:
 
 
 def key_in(path: Path, data: bytes) -> PrivateKeyTypes:
-    """The private key of a file.
-
-    Raises:
-        BadInput: there is none, several, or one that needs a password or cannot be read.
-    """
+    """The private key of a file."""
     keys = [found[0] for found in _KEY.finditer(data)]
     if len(keys) != 1:
         how_many = "no private key" if not keys else f"{len(keys)} private keys"
@@ -108,11 +92,7 @@ def key_in(path: Path, data: bytes) -> PrivateKeyTypes:
 
 
 def check_belongs(key: PrivateKeyTypes, key_path: Path, own: x509.Certificate, path: Path) -> None:
-    """Refuses a key that is not that of the certificate.
-
-    Raises:
-        BadInput: they do not belong together.
-    """
+    """Refuses a key that is not that of the certificate."""
     try:
         form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         is_its_key = key.public_key().public_bytes(*form) == own.public_key().public_bytes(*form)

@@ -115,7 +115,6 @@ def names_for(role: str | None, ranks: Iterable[int]) -> x509.SubjectAlternative
 
     Args:
         role: one of `ROLES`; None: any.
-        ranks: none of them: any.
     """
     dns = [HOST_NAME] if role == "worker" else [HOST_NAME, SERVER_NAME]
     uris = [f"{_ROLE}{role}"] if role is not None else []

@@ -22,9 +22,6 @@ class Revocations:
     Args:
         path: `--revoked`; None: nothing is revoked.
         authorities: PEM of the authorities that are trusted; one of them has signed the list.
-
-    Raises:
-        BadInput: the list cannot be read or is not theirs.
     """
 
     def __init__(self, path: Path | None, authorities: bytes) -> None:
@@ -66,10 +63,6 @@ class Revocations:
 
 def read_list(path: Path, authorities: list[x509.Certificate]) -> list[x509.RevokedCertificate]:
     """Reads a list of revoked certificates, an X.509 CRL in PEM or DER.
-
-    Args:
-        path: the file.
-        authorities: one of them must have signed it.
 
     Raises:
         BadInput: it cannot be read, or none of them has signed it.

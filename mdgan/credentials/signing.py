@@ -15,11 +15,7 @@ _PADDING = padding.PSS(padding.MGF1(SHA256()), padding.PSS.DIGEST_LENGTH)
 
 
 def sign(identity: Identity, statement: bytes) -> bytes:
-    """Signs with the own key: ECDSA with SHA-256, Ed25519, or RSA-PSS.
-
-    Raises:
-        BadInput: the key is of another kind.
-    """
+    """Signs with the own key: ECDSA with SHA-256, Ed25519, or RSA-PSS."""
     key = load_pem_private_key(identity.key, None)
     if isinstance(key, ec.EllipticCurvePrivateKey):
         return key.sign(statement, ec.ECDSA(SHA256()))
@@ -38,7 +34,6 @@ def check_signed(trusts: Identity, statement: bytes, chain: bytes, signature: by
 
     Args:
         trusts: names the authorities that one of the certificates must lead to.
-        statement: what was signed.
         chain: PEM, the signer's certificate first, then those between it and the authority.
         signature: as `sign` gives it.
 

@@ -11,14 +11,6 @@ if TYPE_CHECKING:
     from mdgan.data.images import image_to_tensor, read_image
     from mdgan.data.partitioner import ImageFilesPartitioner, InMemoryPartitioner, Partitioner
 
-_MODULES = {
-    "ImageFilesPartitioner": "mdgan.data.partitioner",
-    "InMemoryPartitioner": "mdgan.data.partitioner",
-    "Partitioner": "mdgan.data.partitioner",
-    "image_to_tensor": "mdgan.data.images",
-    "read_image": "mdgan.data.images",
-}
-
 __all__ = [
     "ImageFilesPartitioner",
     "InMemoryPartitioner",
@@ -29,6 +21,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    module = "partitioner" if name.endswith("Partitioner") else "images"
+    return getattr(importlib.import_module(f"mdgan.data.{module}"), name)

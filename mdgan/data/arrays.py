@@ -12,25 +12,15 @@ from mdgan.errors import BadInput
 
 
 class Arrays(InMemoryPartitioner):
-    """Images and labels as two arrays; the processes of a machine share the files' pages.
-
-    Attributes:
-        which: of the data set: `train` or `held_out`.
-    """
+    """Images and labels as two arrays; the processes of a machine share the files' pages."""
 
     which: ClassVar[str] = "train"
 
     def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
         """Maps the two files into memory.
 
-        Args:
-            data_dir: the folder that `mdgan.Data` has written.
-
         Returns:
             Images [n, C, H, W], uint8 in [0, 255] or float32 in [−1, 1]; labels, int64 [n].
-
-        Raises:
-            BadInput: they are not there.
         """
         try:
             images, labels = (

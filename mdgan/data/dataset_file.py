@@ -39,15 +39,11 @@ class DatasetFile:
     """A loaded dataset file.
 
     Attributes:
-        name: what `--dataset` says.
-        path: where it was found.
         sha256: of its text; ranks with different files are refused.
-        shape: SHAPE, (C, H, W).
         models: SHAPE, Z_DIM, Generator and Discriminator, which are called without arguments.
         partitioner: Partitioner, called with the data folder.
         held_out: HeldOut, called with the data folder: samples that no worker trains on and that
             the server may hold; None if the file defines none.
-        defaults: DEFAULTS, settings by name.
         num_classes: NUM_CLASSES, K: labels are in [0, K); None if the file does not say.
         kept: KEPT, whether a run keeps a copy, as the file is one that goes with a program.
     """
@@ -64,24 +60,12 @@ class DatasetFile:
     kept: bool = False
 
     def check_folder(self, flag: str, folder: str | None) -> None:
-        """Refuses a folder for data that are not read from files.
-
-        Args:
-            flag: that named it.
-            folder: None if it was not given.
-
-        Raises:
-            BadInput: it was given, and would be ignored.
-        """
+        """Refuses a folder for data that are not read from files."""
         if folder is not None and not getattr(self.partitioner, "reads_files", True):
             raise BadInput(f"{flag} {folder}: --dataset {self.name} reads no files; leave it out")
 
     def open(self, data_dir: Path, *, strict: bool = False) -> Partitioner:
         """Reads the data; samples that cannot be read are named in the log and left out.
-
-        Args:
-            data_dir: the folder with the data.
-            strict: whether to refuse data of which a sample cannot be read.
 
         Raises:
             BadInput: files are missing or damaged.
@@ -156,11 +140,7 @@ class DatasetFile:
 
 
 def load(name: str, datasets_dir: str | None) -> DatasetFile:
-    """Finds and loads one dataset file.
-
-    Raises:
-        BadInput: there is none of that name, it cannot be imported, or lacks one of its five names.
-    """
+    """Finds and loads one dataset file."""
     found = find_all(datasets_dir)
     if name not in found:
         raise BadInput(
@@ -219,11 +199,7 @@ def check_defaults(dataset: DatasetFile, known: Collection[str]) -> None:
     """Checks that a dataset file's DEFAULTS are settings.
 
     Args:
-        dataset: the file.
         known: the names of all settings that must be equal on every rank.
-
-    Raises:
-        BadInput: one is not.
     """
     for key in dataset.defaults:
         if key not in known:
@@ -236,13 +212,9 @@ def import_file(path: Path, purpose: str, name: str | None = None) -> ModuleType
     """Runs one of the user's Python files as a module.
 
     Args:
-        path: of the file.
         purpose: a part of the module's name, so that files of equal names do not collide if one is
             a dataset file and the other an extractor.
         name: what error messages call the file, if not by its path.
-
-    Raises:
-        BadInput: it cannot be imported.
     """
     module_name = f"mdgan_{purpose}_{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)

@@ -21,15 +21,16 @@ from mdgan.data.congestion import Range, Tuner
 from mdgan.data.images import Shape
 from mdgan.data.readable import Readable
 from mdgan.data.settings import DataSettings
-from mdgan.errors import BadInput
 from mdgan.gan.labels import Samples
-from mdgan.settings.declare import flag
 from mdgan.settings.machine import num_cores
 
 _TELL_SECONDS = 5.0
 _THREADS_A_CORE, _MOST_THREADS = 4, 32
 _LEAST_BATCHES, _MOST_BATCHES = 2, 32
+"""How many batches are read ahead for each worker: no result depends on it, and it follows how long
+training waits, so nobody has to choose it."""
 _MEMORY_SHARE = 8
+"""Samples that are read ahead take an eighth of the machine's memory at most."""
 _FLOAT_BYTES = 4
 
 
@@ -87,18 +88,15 @@ class Fetcher:
             processes: of this machine that read.
             workers: that this machine carries.
         """
-        threads, buffer = settings.data_threads, settings.data_buffer
+        threads = settings.data_threads
         if threads == "auto":
             most = min(_THREADS_A_CORE * num_cores() // processes, _MOST_THREADS)
             of_threads = Range(1, max(2, most))
         else:
             of_threads = Range(threads, threads)
-        if buffer == "auto":
-            least = _LEAST_BATCHES * batch_size
-            fits = psutil.virtual_memory().total // _MEMORY_SHARE // (workers * _bytes(shape))
-            of_buffer = Range(least, max(least, min(_MOST_BATCHES * batch_size, fits)))
-        else:
-            of_buffer = Range(buffer, buffer)
+        least = _LEAST_BATCHES * batch_size
+        fits = psutil.virtual_memory().total // _MEMORY_SHARE // (workers * _bytes(shape))
+        of_buffer = Range(least, max(least, min(_MOST_BATCHES * batch_size, fits)))
         return cls(of_threads, of_buffer)
 
     @property
@@ -220,28 +218,6 @@ class Fetched:
                 self._reading[position] = known or self._submit(self._samples.read, position)
         for future in before.values():
             future.cancel()
-
-
-def check_buffer(settings: DataSettings, shape: Shape, workers: int) -> None:
-    """Checks that what is read ahead fits into the memory that this machine has left.
-
-    Args:
-        settings: of the run.
-        shape: (C, H, W).
-        workers: that this machine carries.
-
-    Raises:
-        BadInput: it does not.
-    """
-    if settings.data_buffer == "auto":
-        return
-    needed = settings.data_buffer * workers * _bytes(shape)
-    if needed > (left := psutil.virtual_memory().available):
-        raise BadInput(
-            f"{flag('data_buffer')} {settings.data_buffer}: {workers} worker(s) here would "
-            f"hold {needed / 1e9:,.1f} GB of samples read ahead, and this machine has "
-            f"{left / 1e9:,.1f} GB of memory left; give fewer, or auto"
-        )
 
 
 def _bytes(shape: Shape) -> int:

@@ -13,11 +13,7 @@ def shipped_folder() -> Path:
 
 
 def find_all(datasets_dir: str | None) -> dict[str, Path]:
-    """All dataset files by name; those in the user's folder come first.
-
-    Raises:
-        BadInput: the user's folder does not exist.
-    """
+    """All dataset files by name; those in the user's folder come first."""
     folders = [shipped_folder()]
     if datasets_dir is not None:
         if not Path(datasets_dir).is_dir():

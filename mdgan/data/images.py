@@ -30,7 +30,6 @@ def image_to_tensor(image: Image.Image, shape: Shape) -> Tensor:
     """Turns a picture upright, puts it on white, makes it grey or RGB, crops and resizes it.
 
     Args:
-        image: a picture of any size and mode.
         shape: (C, H, W) with C = 1 (grey) or 3 (RGB).
 
     Returns:
@@ -81,7 +80,6 @@ def read_fitted(path: Path, shape: Shape, *, roughly: bool = False) -> Image.Ima
     """Decodes one picture file and makes it upright, grey or RGB, and of the right size.
 
     Args:
-        path: the file.
         shape: (C, H, W) with C = 1 (grey) or 3 (RGB).
         roughly: whether a JPEG is read whole but decoded coarsely, which is many times faster.
 
@@ -106,11 +104,7 @@ def why_unreadable(error: Exception, path: Path | None) -> str:
 
 
 def _check_size(size: tuple[int, int], num_bytes: int) -> None:
-    """Refuses a file that would fill the memory when decoded.
-
-    Raises:
-        ValueError: it claims too many pixels, or more than a picture of so few bytes has.
-    """
+    """Refuses a file that would fill the memory when decoded."""
     width, height = size
     if width * height > _MOST_PIXELS:
         raise ValueError(f"{width} × {height} pixels, at most {_MOST_PIXELS:,}; shrink it")

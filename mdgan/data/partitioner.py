@@ -74,9 +74,6 @@ class InMemoryPartitioner(Partitioner):
     def read(self, data_dir: Path) -> tuple[Tensor, Tensor]:
         """Reads the whole data set.
 
-        Args:
-            data_dir: the folder given as `--data-dir`.
-
         Returns:
             Images [n, C, H, W], uint8 in [0, 255] or float32 in [−1, 1]; labels, int64 [n].
         """
@@ -95,9 +92,6 @@ class ImageFilesPartitioner(Partitioner):
     """A data set of picture files, each read when it is drawn.
 
     A subclass defines `find` and sets `shape`. Pictures that cannot be read are left out.
-
-    Attributes:
-        paths: of the n pictures.
     """
 
     shape: Shape

@@ -9,7 +9,6 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
@@ -77,14 +76,9 @@ class Readable(Partitioner):
         Raises:
             BadInput: no sample here can be read any more; the text names no file.
         """
-        try:
-            return Samples(self._source.images(self._indices[indices]), self.labels[indices])
-        except MemoryError:
-            raise
-        except Exception as error:  # a reader may raise anything
-            if isinstance(self._source, InMemoryPartitioner):
-                raise
-            self._tell(error, "the worker's next sample stands in for each that cannot be read")
+        what = "the worker's next sample stands in for each that cannot be read"
+        if (whole := self._all_of(indices, what)) is not None:
+            return whole
         found = [self._first_from(position) for position in indices.tolist()]
         labels = [self.labels[place] for _, place in found]
         return Samples(torch.cat([image for image, _ in found]), torch.stack(labels))
@@ -93,14 +87,9 @@ class Readable(Partitioner):
         """As `samples`, but one that cannot be read is left out, and none stands in for it."""
         if not len(indices):  # a reader need not know how to read nothing
             return Samples(self.images(torch.zeros(1, dtype=torch.int64))[:0], self.labels[:0])
-        try:
-            return Samples(self._source.images(self._indices[indices]), self.labels[indices])
-        except MemoryError:
-            raise
-        except Exception as error:  # a reader may raise anything
-            if isinstance(self._source, InMemoryPartitioner):
-                raise
-            self._tell(error, "samples that cannot be read are left out")
+        whole = self._all_of(indices, "samples that cannot be read are left out")
+        if whole is not None:
+            return whole
         found, places = [], []
         for position in indices.tolist():
             with contextlib.suppress(Exception):  # a reader may raise anything
@@ -110,15 +99,21 @@ class Readable(Partitioner):
             return self.available(indices[:0])
         return Samples(torch.cat(found), self.labels[places])
 
-    def _tell(self, error: Exception, what: str) -> None:
-        """Tells the user of this machine what becomes of samples that cannot be read, once."""
-        if not self._told:
-            self._told.append(str(error))
-            _log.warning(
-                "warning: %s. From now on %s; this is said only once",
-                error,
-                what,
-            )
+    def _all_of(self, indices: Tensor, otherwise: str) -> Samples | None:
+        """Some samples; None if one cannot be read, and the user has been told, once, what then."""
+        try:
+            return Samples(self._source.images(self._indices[indices]), self.labels[indices])
+        except MemoryError:
+            raise
+        except Exception as error:  # a reader may raise anything
+            if isinstance(self._source, InMemoryPartitioner):
+                raise
+            if not self._told:
+                self._told.append(str(error))
+                _log.warning(
+                    "warning: %s. From now on %s; this is said only once", error, otherwise
+                )
+            return None
 
     def _first_from(self, position: int) -> tuple[Tensor, int]:
         """The first sample from a position on that can be read, [1, C, H, W], and its place."""
@@ -138,10 +133,6 @@ def readable(source: Partitioner, data_dir: Path, *, strict: bool) -> Partitione
     Args:
         source: the data set, with at least one sample.
         data_dir: the folder that it was read from, for messages.
-        strict: refuse if a sample cannot be read.
-
-    Raises:
-        BadInput: no sample can be read, or not all if `strict`.
     """
     if isinstance(source, InMemoryPartitioner):
         return source
@@ -216,28 +207,22 @@ class _Failure(NamedTuple):
 
 
 def _try_all(source: Partitioner) -> dict[int, _Failure]:
-    """Reads every sample; says how far it is if that takes long."""
+    """Reads every sample, by threads where that helps; says how far it is if that takes long."""
     pieces = [range(i, min(i + _AT_ONCE, len(source))) for i in range(0, len(source), _AT_ONCE)]
     failures: dict[int, _Failure] = {}
     told = time.monotonic()
-    for piece, found in zip(pieces, _results(source, pieces), strict=True):
-        failures.update(found)
-        if time.monotonic() - told > _SILENT_SECONDS:
-            told = time.monotonic()
-            how_far = f"trying to read every sample: {piece.stop:,} of {len(source):,}"
-            _log.info(how_far, extra={"shown": "live"})
-    return failures
-
-
-def _results(source: Partitioner, pieces: list[range]) -> Iterator[dict[int, _Failure]]:
-    if not source.read_one_by_one:
-        yield from map(partial(_try_some, source), pieces)
-        return
-    pool = ThreadPoolExecutor(num_cores())
+    pool, each = ThreadPoolExecutor(num_cores()), partial(_try_some, source)
+    results = pool.map(each, pieces) if source.read_one_by_one else map(each, pieces)
     try:
-        yield from pool.map(partial(_try_some, source), pieces)
+        for piece, found in zip(pieces, results, strict=True):
+            failures.update(found)
+            if time.monotonic() - told > _SILENT_SECONDS:
+                told = time.monotonic()
+                how_far = f"trying to read every sample: {piece.stop:,} of {len(source):,}"
+                _log.info(how_far, extra={"shown": "live"})
     finally:
         pool.shutdown(cancel_futures=True)
+    return failures
 
 
 def _try_some(source: Partitioner, indices: range) -> dict[int, _Failure]:

@@ -48,26 +48,14 @@ class DataSettings(Settings, group="data"):
         whole(
             1,
             1024,
-            below="at least one thread must read; --data-buffer 0 reads nothing ahead",
+            below="at least one thread must read",
             word="auto",
         ),
         metavar="N|auto",
         group="speed",
     )
-    data_buffer: int | Literal["auto"] = own_setting(
-        "auto",
-        "Pictures that are read ahead for each worker; 0 for none.",
-        whole(0, word="auto"),
-        metavar="N|auto",
-        group="speed",
-    )
 
     def data_folder(self, dataset_name: str, rank: int) -> Path:
-        """The folder that holds one worker's data.
-
-        Args:
-            dataset_name: of the dataset file.
-            rank: of the worker.
-        """
+        """The folder that holds one worker's data."""
         given = self.data_dir or f"data/{dataset_name}"
         return path_of(given.replace("{rank}", str(rank)))

@@ -21,9 +21,7 @@ class Shard:
     A sample that can no longer be read is replaced by the next one of the shard.
 
     Args:
-        source: the data set.
         indices: int64 [m], which of its samples.
-        generator: shuffles them.
         fetcher: reads samples before they are drawn; None to read them when they are.
 
     Attributes:

@@ -40,15 +40,8 @@ _Event = dict[str, Any]
 def write_chrome_trace(path: Path, output: Path) -> tuple[int, tuple[str, ...]]:
     """Writes the timeline of a finished or running run.
 
-    Args:
-        path: the run's folder.
-        output: the file to write.
-
     Returns:
         The number of spans, and one line for each thing in the run that could not be read.
-
-    Raises:
-        BadInput: not a run, one without spans, or the output cannot be written.
     """
     run = RecordedRun.read(path)
     trace = chrome_trace(run)
@@ -60,14 +53,8 @@ def write_chrome_trace(path: Path, output: Path) -> tuple[int, tuple[str, ...]]:
 def chrome_trace(run: RecordedRun) -> dict[str, Any]:
     """The timeline of a run: a process is a role, a thread is a worker.
 
-    Args:
-        run: with at least one span.
-
     Returns:
         The trace in the JSON object format. Times are whole microseconds since the earliest.
-
-    Raises:
-        BadInput: the run has no spans.
     """
     traces = sorted((trace for trace in run.traces.values() if trace.spans), key=_order)
     if not traces:
@@ -78,8 +65,8 @@ def chrome_trace(run: RecordedRun) -> dict[str, Any]:
     for trace in traces:
         process = processes[trace.role]
         events += [
-            _metadata("process_name", process, process, name=trace.role),
-            _metadata("process_sort_index", process, process, sort_index=process),
+            _event("M", "process_name", process, args={"name": trace.role}),
+            _event("M", "process_sort_index", process, args={"sort_index": process}),
         ]
         events += _spans(trace, process, numbers)
         events += _rates(trace.traffic, process)
@@ -103,8 +90,9 @@ def _order(trace: Trace) -> tuple[int, int, str]:
     return 2 * (kind == "scorer"), 0, trace.role
 
 
-def _metadata(kind: str, process: int, thread: int, **args: Any) -> _Event:
-    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": args}
+def _event(phase: str, name: str, process: int, thread: int | None = None, **more: Any) -> _Event:
+    where = {"pid": process, "tid": process if thread is None else thread}
+    return {"ph": phase, "name": name, **where, **more}
 
 
 def _spans(trace: Trace, process: int, numbers: Iterator[int]) -> Iterator[_Event]:
@@ -123,31 +111,18 @@ def _spans(trace: Trace, process: int, numbers: Iterator[int]) -> Iterator[_Even
         for (_, _, iteration, span), (begin, end, lane) in zip(rows, lanes, strict=True):
             if lane == len(threads):
                 threads.append(next(numbers))
-            yield {
-                "ph": "X",
-                "name": span.name,
-                "pid": process,
-                "tid": threads[lane],
-                "ts": begin,
-                "dur": end - begin,
-                "args": {"iteration": iteration, "bytes": span.num_bytes},
-            }
+            args = {"iteration": iteration, "bytes": span.num_bytes}
+            where = process, threads[lane]
+            yield _event("X", span.name, *where, ts=begin, dur=end - begin, args=args)
         name = f"worker {worker}" if worker else trace.role
         for lane, thread in enumerate(threads):
             more = f" ({lane + 1})" if lane else ""
-            yield _metadata("thread_name", process, thread, name=name + more)
-            yield _metadata("thread_sort_index", process, thread, sort_index=worker)
+            yield _event("M", "thread_name", process, thread, args={"name": name + more})
+            yield _event("M", "thread_sort_index", process, thread, args={"sort_index": worker})
 
 
 def _lanes(intervals: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Puts each interval into the first lane that is free by then.
-
-    Args:
-        intervals: (begin, end) by increasing begin.
-
-    Yields:
-        Begin and end, moved if rounding alone made them overlap others, and the lane.
-    """
+    """Puts each interval into the first lane that is free by then."""
     free_from: list[int] = []
     for begin, end in intervals:
         fits = (lane for lane, free in enumerate(free_from) if free - begin <= _TOUCHING)
@@ -159,28 +134,20 @@ def _lanes(intervals: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int
 
 def _rates(traffic: list[Traffic], process: int) -> Iterator[_Event]:
     """Bytes per second between two rows, from the first of them on."""
-    rows = [Traffic(0, 0.0, {}, {}), *traffic]
-    for before, after in pairwise(rows):
-        seconds = after.seconds - before.seconds
-        if seconds > 0:
-            rates = {
-                "sent": _moved(before.sent, after.sent) / seconds,
-                "received": _moved(before.received, after.received) / seconds,
-            }
-            yield _counter(process, before.seconds, rates)
+    rates: list[tuple[float, int, int]] = []
+    for before, after in pairwise([Traffic(0, 0.0, {}, {}), *traffic]):
+        if (seconds := after.seconds - before.seconds) > 0:
+            sent, received = (
+                # 0 if counting began anew in between, as in a resumed run.
+                round(max(0, sum(now.values()) - sum(earlier.values())) / seconds)
+                for earlier, now in ((before.sent, after.sent), (before.received, after.received))
+            )
+            rates.append((before.seconds, sent, received))
     if traffic:
-        yield _counter(process, traffic[-1].seconds, {"sent": 0, "received": 0})
-
-
-def _moved(before: Mapping[str, int], after: Mapping[str, int]) -> int:
-    """Bytes of all kinds; 0 if counting began anew in between, as in a resumed run."""
-    return max(0, sum(after.values()) - sum(before.values()))
-
-
-def _counter(process: int, seconds: float, rates: Mapping[str, float]) -> _Event:
-    values = {way: round(rate) for way, rate in rates.items()}
-    name, ts = "bytes per second", _microseconds(seconds)
-    return {"ph": "C", "name": name, "pid": process, "tid": process, "ts": ts, "args": values}
+        rates.append((traffic[-1].seconds, 0, 0))
+    for begin, sent, received in rates:
+        args = {"sent": sent, "received": received}
+        yield _event("C", "bytes per second", process, ts=_microseconds(begin), args=args)
 
 
 def _instants(run: RecordedRun, process: int) -> Iterator[_Event]:
@@ -224,15 +191,8 @@ def _ends(run: RecordedRun, server: Trace) -> dict[int, float]:
 
 
 def _instant(name: str, process: int, seconds: float, event: Mapping[str, Any]) -> _Event:
-    return {
-        "ph": "i",
-        "s": "p",
-        "name": name,
-        "pid": process,
-        "tid": process,
-        "ts": _microseconds(seconds),
-        "args": {name: value for name, value in event.items() if name not in _UNTOLD},
-    }
+    args = {name: value for name, value in event.items() if name not in _UNTOLD}
+    return _event("i", name, process, s="p", ts=_microseconds(seconds), args=args)
 
 
 def _microseconds(seconds: float) -> int:

@@ -60,16 +60,9 @@ def draw_partition(
     """Draws which worker would hold how many samples of which class.
 
     Args:
-        name: of the data set.
-        datasets_dir: the user's folder with dataset files.
         data_dir: the folder with the data; None for `data/NAME`.
         scheme: how samples are divided, as `--partition` takes it.
-        num_workers: N.
-        seed: of the scheme.
         output: the picture to write, `.png` or `.svg`.
-
-    Raises:
-        BadInput: the data set, the scheme or the output cannot be used.
     """
     data = DataSettings.read({"partition": scheme, "data_dir": data_dir})
     if not data.partition.divides:
@@ -93,20 +86,7 @@ def draw_partition(
 
 
 def _picture(counts: Tensor, class_names: Sequence[str], title: str, file_format: str) -> bytes:
-    """Draws a heat map, workers against classes, with the number of samples in each cell.
-
-    Args:
-        counts: int64 [N, number of classes].
-        class_names: one a class; their numbers are shown if there are none.
-        title: above the picture.
-        file_format: `png` or `svg`.
-
-    Returns:
-        The picture file.
-
-    Raises:
-        BadInput: matplotlib is not installed.
-    """
+    """Draws a heat map, workers against classes, with the number of samples in each cell."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -27,7 +27,8 @@ def describe(prepared: Prepared) -> str:
     ]
     if prepared.algorithm.has_hosts:
         processes = ["rank 0"] if prepared.ranks.serves else []
-        processes += ["rank " + _span(host) for host in prepared.ranks.hosts]
+        hosts = [sorted({host[0], host[-1]}) for host in prepared.ranks.hosts]
+        processes += ["rank " + "-".join(map(str, ends)) for ends in hosts]
         resolved.append(("processes here", ", ".join(processes)))
     settings = {**prepared.config, "out": prepared.launch.out}
     lines = ["settings"]
@@ -35,21 +36,15 @@ def describe(prepared: Prepared) -> str:
     lines.append("resolved")
     lines += [f"  {name:20} {value}" for name, value in resolved]
     lines.append("holds")
-    if clients is not None:
-        lines += [f"  {_of_clients(counts)}"]
-        return "\n".join(lines)
-    lines += [f"  {_holding(prepared, worker)}" for worker in prepared.holdings]
+    if clients is None:
+        lines += [f"  {_holding(prepared, worker)}" for worker in prepared.holdings]
+    else:
+        sizes = sorted(map(sum, counts))
+        lines.append(
+            f"  {len(sizes):,} clients, trained wherever there is room: {sizes[0]:,} samples at "
+            f"least, {sizes[len(sizes) // 2]:,} in the middle, {sizes[-1]:,} at most"
+        )
     return "\n".join(lines)
-
-
-def _of_clients(counts: list[list[int]]) -> str:
-    """What clients without a home hold."""
-    sizes = sorted(map(sum, counts))
-    middle = sizes[len(sizes) // 2]
-    return (
-        f"{len(sizes):,} clients, trained wherever there is room: {sizes[0]:,} samples at least, "
-        f"{middle:,} in the middle, {sizes[-1]:,} at most"
-    )
 
 
 def _holding(prepared: Prepared, worker: int) -> str:
@@ -66,7 +61,3 @@ def _counts(prepared: Prepared, worker: int) -> list[int]:
     source, indices = prepared.holdings[worker]
     counts: list[int] = torch.bincount(source.labels[indices]).tolist()
     return counts
-
-
-def _span(workers: tuple[int, ...]) -> str:
-    return str(workers[0]) if len(workers) == 1 else f"{workers[0]}-{workers[-1]}"

@@ -19,7 +19,7 @@ from mdgan.engine.scorer import EXTRACTOR_FILE, REAL_FILE, describe_held_out, sc
 from mdgan.engine.settings import RunSettings
 from mdgan.families import registry
 from mdgan.gan.randomness import generator_for
-from mdgan.inspect.trained import Trained, load_trained
+from mdgan.inspect.trained import TrainedRun, load_trained
 from mdgan.launch import machine
 from mdgan.launch.privacy import FEATURES, tells
 from mdgan.metrics.chosen import (
@@ -55,17 +55,10 @@ def evaluate_run(
     *,
     raw: bool = False,
 ) -> dict[str, Any]:
-    """Scores a run, and adds the scores to its `metrics.jsonl`.
+    """Scores a run, and adds the scores to its `metrics.jsonl`; returns that record.
 
     Args:
-        path: the run's folder.
-        num_samples: n, how many samples to generate.
-        seed: of the noise; None for the run's seed.
-        changes: settings that replace the run's, of those in `CHANGES`.
         raw: scores the generator itself, though the run has averaged it.
-
-    Returns:
-        The record, as `metrics.jsonl` has it.
 
     Raises:
         BadInput: not a run, no generator yet, or data or network cannot be used.
@@ -74,7 +67,12 @@ def evaluate_run(
     settings, launch = trained.settings()
     for name in ("data_dir", "held_out"):
         trained.dataset.check_folder(flag(name), changes.get(name))
-    settings = _with(settings, changes)
+    given: dict[str, Any] = {name: v for name, v in changes.items() if name != "device"}
+    if "inception_weights" in given:
+        given.setdefault("extractor", "inception")
+    elif given.get("extractor", "inception") != "inception":
+        given["inception_weights"] = None
+    settings = replace(settings, **given)
     device = machine.resolve_device(changes.get("device", launch.device), 0)
     torch.set_num_threads(machine.num_threads(launch))
     begin = time.monotonic()
@@ -132,22 +130,10 @@ def _measured_with(scores: Scores) -> dict[str, object]:
     }
 
 
-def _with(settings: RunSettings, changes: Mapping[str, str]) -> RunSettings:
-    given: dict[str, Any] = {name: v for name, v in changes.items() if name != "device"}
-    if "inception_weights" in given:
-        given.setdefault("extractor", "inception")
-    elif given.get("extractor", "inception") != "inception":
-        given["inception_weights"] = None
-    return replace(settings, **given)
-
-
-def extractor_of(trained: Trained, settings: RunSettings, changes: Mapping[str, str]) -> Extractor:
+def extractor_of(
+    trained: TrainedRun, settings: RunSettings, changes: Mapping[str, str]
+) -> Extractor:
     """The network that training left in the run's folder, or the one that is asked for.
-
-    Args:
-        trained: the run.
-        settings: of the run, with the changes.
-        changes: settings that were replaced.
 
     Raises:
         BadInput: it cannot be had.
@@ -175,16 +161,13 @@ def extractor_of(trained: Trained, settings: RunSettings, changes: Mapping[str, 
 
 
 def _real(
-    trained: Trained,
+    trained: TrainedRun,
     settings: RunSettings,
     changes: Mapping[str, str],
     extractor: Extractor,
     held_out: Features | None,
 ) -> RealStatistics:
-    """The sums that training left, if they are by this extractor; else sums over the data here.
-
-    Workers' data are not looked at if workers tell nothing of them: the run's folder keeps scores.
-    """
+    """The sums that training left, if they are by this extractor; else sums over the data here."""
     if not tells(settings, FEATURES):
         return describe_held_out(held_out, extractor)
     if "data_dir" not in changes and (trained.run.path / REAL_FILE).exists():

@@ -27,22 +27,13 @@ def sample_run(
     """Writes samples of a finished or running run, the same for the same seed.
 
     Args:
-        path: the run's folder.
         num_samples: n; None for 64, or for the picture that training draws of all classes.
-        seed: decides the noise.
-        output: the file to write.
         as_npz: one array `images`, float32 [n, C, H, W] in [−1, 1], instead of a grid; and
             `labels`, int64 [n], if the generator is conditional.
-        raw: of the generator itself, though the run has averaged it.
         label: the class that all samples are of; None for all classes, a row each.
 
     Returns:
         The iteration after which the generator was saved, and n.
-
-    Raises:
-        BadInput: not a run, no generator yet, its dataset file is gone or no longer fits, or the
-            output cannot be written, or its ending is not that of what is written; or the generator
-            knows no classes, or not that one.
     """
     ending = ".npz" if as_npz else ".png"
     if output.suffix.lower() != ending:

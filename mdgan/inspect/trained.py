@@ -24,14 +24,12 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedRun:
     """What `load_trained` returns.
 
     Attributes:
-        run: the run's folder.
         dataset: the dataset file of the run.
         models: what makes G and D.
-        generator: G.
         iteration: after which the generator was saved.
     """
 
@@ -47,15 +45,10 @@ class Trained:
         """The classes of samples that are to be made; None if the generator is not conditional.
 
         Args:
-            num_samples: n.
             label: the class of all of them; None for all classes, as often as `--label-prior` says.
-            what: names the class in errors.
 
         Returns:
             int64 [n].
-
-        Raises:
-            BadInput: the generator knows no classes, or not that one.
         """
         num_classes = num_classes_of(self.generator)
         if num_classes is None:
@@ -79,25 +72,13 @@ class Trained:
         return list(holdings(RecordedRun.read(self.run.path)).values())
 
     def settings(self) -> tuple[RunSettings, LaunchSettings]:
-        """The settings of the run and of its server's machine.
-
-        Raises:
-            BadInput: `config.json` is damaged.
-        """
+        """The settings of the run and of its server's machine."""
         settings = self.run.read_config()
         return registry.read_settings([settings]), LaunchSettings.read(settings)
 
 
-def load_trained(path: Path, *, raw: bool = False) -> Trained:
-    """Loads the generator of a finished or running run.
-
-    Args:
-        path: the run's folder.
-        raw: the generator itself, though the run has averaged it.
-
-    Raises:
-        BadInput: not a run, no generator yet, or its dataset file is gone or no longer fits.
-    """
+def load_trained(path: Path, *, raw: bool = False) -> TrainedRun:
+    """Loads the generator of a finished or running run."""
     run = RunDirectory.open(path)
     status = run.read_status()
     state, iteration = run.read_generator(raw=raw)
@@ -113,4 +94,4 @@ def load_trained(path: Path, *, raw: bool = False) -> Trained:
         generator.load_state_dict(state)
     except RuntimeError as error:
         raise BadInput(f"{path}: its generator no longer fits {models.source}") from error
-    return Trained(run, dataset, models, generator, iteration)
+    return TrainedRun(run, dataset, models, generator, iteration)

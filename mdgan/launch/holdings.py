@@ -9,7 +9,6 @@ from torch import Tensor
 
 from mdgan.data.client_shards import ClientShards
 from mdgan.data.dataset_file import DatasetFile
-from mdgan.data.fetching import check_buffer
 from mdgan.data.partition import partition
 from mdgan.data.partitioner import NoSamples, Partitioner
 from mdgan.engine.settings import RunSettings
@@ -39,7 +38,6 @@ def read_data(
         data, if the algorithm has no hosts.
     """
     wanted = list(range(1, settings.world_size)) if show_all else ranks.workers()
-    check_buffer(settings, dataset.shape, len(ranks.workers()) or 1)
     if settings.num_roaming is None:
         return None, _holdings(entry, settings, dataset, wanted)
     clients = _clients(entry, settings, dataset, settings.num_roaming)

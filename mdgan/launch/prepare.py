@@ -41,7 +41,6 @@ from mdgan.metrics.chosen import extractor_identity
 from mdgan.observe.trackers import check_trackers
 from mdgan.privacy.contents import Contents
 from mdgan.records.run_directory import RunDirectory
-from mdgan.settings.declare import flag
 from mdgan.settings.machine import check_cores
 
 _log = logging.getLogger(__name__)
@@ -306,12 +305,11 @@ def _warnings(
             "machines share, so a server that lies could pass for workers; against that, give each "
             "host a certificate of its own (mdgan credentials issue)"
         )
-    ahead = {"data_threads": settings.data_threads, "data_buffer": settings.data_buffer}
-    given = [f"{flag(name)} {value}" for name, value in ahead.items() if value != "auto"]
-    if given and holdings and not any(source.read_one_by_one for source, _ in holdings.values()):
+    reads_ahead = any(source.read_one_by_one for source, _ in holdings.values())
+    if settings.data_threads != "auto" and holdings and not reads_ahead:
         warnings.append(
-            f"{', '.join(given)}: --dataset {settings.dataset} reads nothing when it is drawn, so "
-            "there is nothing to read ahead"
+            f"--data-threads {settings.data_threads}: --dataset {settings.dataset} reads nothing "
+            "when it is drawn, so there is nothing to read ahead"
         )
     small = [n for n, (_, indices) in holdings.items() if 0 < len(indices) < settings.batch_size]
     if small and entry.lets_batches_repeat:

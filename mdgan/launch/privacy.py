@@ -17,9 +17,9 @@ from mdgan.privacy.accountant import check_installed
 from mdgan.privacy.budget import Budget, open_budget
 from mdgan.privacy.clients import ClientsAccount
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import Known, look_up
+from mdgan.privacy.ledger import LedgerView, look_up
 from mdgan.privacy.planning import (
-    Schedule,
+    StepSchedule,
     check_alike,
     leaves_something,
     ledger_folder,
@@ -60,11 +60,11 @@ def tells_times(settings: RunSettings) -> bool:
     )
 
 
-def rehearsed(settings: RunSettings) -> RunSettings:
-    """The settings of a short run on noise, which spends nothing."""
+def rehearsed(settings: RunSettings, ledger: Path) -> RunSettings:
+    """The settings of a short run on noise, which spends nothing of what counts."""
     if not isinstance(settings, PrivacySettings) or not settings.has_dp:
         return settings
-    return replace(settings, **{"dp_repeatable": True, "audit_canaries": 0})  # type: ignore[arg-type] # by name
+    return replace(settings, **{"dp_ledger": str(ledger), "audit_canaries": 0})  # type: ignore[arg-type] # by name
 
 
 def why_untold(settings: RunSettings) -> str:
@@ -187,11 +187,6 @@ def check_budgets(
     if settings.dp_noise == 0:
         return [*warnings, "--dp-noise 0: without noise nothing is private"]
     check_installed(settings.dp_flag)
-    if settings.dp_repeatable:
-        warnings.append(
-            "--dp-repeatable: the noise comes from --seed, which the server knows, so nothing is "
-            "private; for tests and data that are public"
-        )
     if settings.hides_clients:
         return warnings + _check_clients(settings, contents, serves=serves)
     if settings.partition.name not in _BLIND_SCHEMES:
@@ -239,8 +234,8 @@ def _check_samples(
                 f"--dp-public-samples {said}: rank {rank} holds more, {len(shard):,}; say a number "
                 "that is at least as large for every worker here"
             )
-        schedule = Schedule.of_samples(rank, len(shard), settings)
-        known = look_up(folder, contents[rank]) if rank in contents else Known()
+        schedule = StepSchedule.of_samples(rank, len(shard), settings)
+        known = look_up(folder, contents[rank]) if rank in contents else LedgerView()
         plan = plan_of(settings, schedule, known, folder)
         if spent := _spent_before(settings, schedule, known):
             goes_on = known.last is not None and known.last.plan == plan
@@ -262,9 +257,9 @@ def _large_delta(delta: float, shards: Mapping[int, Shard]) -> list[str]:
     ]
 
 
-def _of_clients(settings: RunSettings) -> Schedule:
+def _of_clients(settings: RunSettings) -> StepSchedule:
     """How many rounds there will be is not known yet."""
-    return Schedule.of_clients(settings.dataset, settings.participation, 1)
+    return StepSchedule.of_clients(settings.dataset, settings.participation, 1)
 
 
 def _check_clients(
@@ -275,9 +270,9 @@ def _check_clients(
     schedule, folder, warnings = _of_clients(settings), ledger_folder(settings), []
     told = [(0.0, "")]
 
-    def look(whose: str, own: Contents) -> tuple[Schedule, Known]:
+    def look(whose: str, own: Contents) -> tuple[StepSchedule, LedgerView]:
         one = schedule._replace(whose=whose)
-        known = Known() if settings.dp_repeatable else look_up(folder, own)
+        known = look_up(folder, own)
         told.append((spent_before(settings, known), _spent_before(settings, one, known)))
         return one, known
 
@@ -298,14 +293,14 @@ def _check_clients(
         one, known = look(f"the samples of rank {rank}", own)
         check_alike(settings, one, known, folder)
         # By PRV a run that goes on and another one differ, which the host's account finds out.
-        if settings.dp_accountant == "rdp" and not leaves_something(known.pasts, settings):
+        if settings.dp_accountant == "rdp" and not leaves_something(known.histories, settings):
             plan_of(settings, one, known, folder)
     return warnings + [f"{spent}; ledger {folder}" for _, spent in [max(told)] if spent]
 
 
-def _spent_before(settings: PrivacySettings, schedule: Schedule, known: Known) -> str:
+def _spent_before(settings: PrivacySettings, schedule: StepSchedule, known: LedgerView) -> str:
     """What the user should know of earlier runs; empty if there were none."""
-    if not known.pasts:
+    if not known.histories:
         return ""
     spent = spent_before(settings, known)
     return f"{settings.dp_flag}: {schedule.whose} have spent {spent:.3g} before"

@@ -15,8 +15,7 @@ from mdgan.gan.randomness import generator_for
 from mdgan.metrics.classifier import NUM_FEATURES, count_classes, train_classifier
 from mdgan.metrics.classifier_cache import cached_classifier
 from mdgan.metrics.extractor import Extractor, Features, gather
-from mdgan.metrics.inception import inception, read_weights
-from mdgan.metrics.module_file import from_file
+from mdgan.metrics.network_files import from_file, inception, read_weights
 from mdgan.metrics.settings import ScoreSettings
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.settings.machine import path_of
@@ -36,15 +35,7 @@ def own_file(settings: ScoreSettings) -> Path | None:
 
 
 def extractor_identity(settings: ScoreSettings, shape: Shape) -> str:
-    """Tries the user's extractor; tells what must be equal on every rank to add up features.
-
-    Args:
-        settings: name it.
-        shape: (C, H, W) of the images.
-
-    Raises:
-        BadInput: the user's file is not there, is another, or does not give features.
-    """
+    """Tries the user's extractor; tells what must be equal on every rank to add up features."""
     file = own_file(settings)
     if file is None:
         return CLASSIFIER
@@ -67,8 +58,6 @@ def make_extractor(
     privacy may be.
 
     Args:
-        settings: name it.
-        dataset: what it looks at.
         source: opens labelled data to train on; not called under differential privacy.
         held_out: opens the samples to test on; under differential privacy half of them trains.
 

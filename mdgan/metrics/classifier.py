@@ -42,7 +42,6 @@ class Classifier(nn.Module):
 
     Args:
         shape: (C, H, W), any; sides above 64 are first averaged down, which bounds the cost.
-        num_classes: K.
 
     Attributes:
         num_multiplications: multiply-adds of one image's forward pass.
@@ -81,11 +80,7 @@ class Classifier(nn.Module):
 
 
 def count_classes(name: str, source: Partitioner) -> int:
-    """K, one more than the largest label.
-
-    Raises:
-        BadInput: all samples are of one class.
-    """
+    """K, one more than the largest label."""
     if bool((source.labels == source.labels[0]).all()):
         raise BadInput(
             f"--dataset {name} has one class only; name an extractor with --extractor FILE"
@@ -105,11 +100,8 @@ def train_classifier(
     Images are read batch by batch, never all at once. torch's default generators stay as they were.
 
     Args:
-        name: of the data set.
-        source: the data to train on.
         held_out: what to measure the accuracy on; None keeps back a tenth of `source` for it.
         seed: with the data it decides the weights, up to the rounding of other kinds of machine.
-        device: where to train; the extractor stays there.
 
     Raises:
         BadInput: fewer than two classes.
@@ -136,11 +128,7 @@ def assemble(
     """A trained classifier as an extractor, on the CPU.
 
     Args:
-        name: of the data set.
-        shape: (C, H, W).
-        num_classes: K.
         accuracy: in [0, 1].
-        state: the weights; they are copied.
 
     Raises:
         RuntimeError: the weights are not of this architecture.

@@ -1,6 +1,7 @@
 """A data set's classifier is trained once on a machine, then read from the user's cache folder."""
 
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -26,15 +27,6 @@ def cached_classifier(
     """The classifier of a data set, from the cache or, if it is not there, newly trained.
 
     A damaged file is overwritten. A cache that cannot be read or written is ignored.
-
-    Args:
-        dataset: the dataset file.
-        source: the data to train on.
-        held_out: what to measure the accuracy on, or None.
-        cache_dir: instead of the user's cache folder.
-
-    Raises:
-        BadInput: fewer than two classes.
     """
     count_classes(dataset.name, source)
     key = cache_key(dataset, source, held_out)
@@ -43,11 +35,15 @@ def cached_classifier(
     if folder is None:
         return train_classifier(dataset.name, source, held_out)
     path = folder / f"{dataset.name}-{key[:12]}.safetensors"
-    found = _read(path, key)
-    if found is not None:
-        return found
+    with suppress(BadInput, KeyError, TypeError, ValueError):
+        tensors, fields = read_tensors(path)
+        if fields.pop("key") == key:
+            return unpack(fields, tensors, None)
     trained = train_classifier(dataset.name, source, held_out)
-    _write(path, key, trained)
+    fields, tensors = pack(trained)
+    with suppress(OSError):  # the cache only saves time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(path, tensors, {**fields, "key": key})
     return trained
 
 
@@ -63,20 +59,3 @@ def cache_key(dataset: DatasetFile, source: Partitioner, held_out: Partitioner |
         digest.update(part.labels.numpy().tobytes())
         digest.update(part.images(some).contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-def _read(path: Path, key: str) -> Extractor | None:
-    try:
-        tensors, fields = read_tensors(path)
-        return unpack(fields, tensors, None) if fields.pop("key") == key else None
-    except (BadInput, KeyError, TypeError, ValueError):
-        return None
-
-
-def _write(path: Path, key: str, extractor: Extractor) -> None:
-    fields, tensors = pack(extractor)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(path, tensors, {**fields, "key": key})
-    except OSError:
-        pass  # the cache only saves time

@@ -26,7 +26,6 @@ class Moments:
     """Sums over samples; the moments of two sets together are the sum of their moments.
 
     Attributes:
-        num_samples: n.
         total: float64 [d], Σ f(x).
         outer: float64 [d, d], Σ f(x) f(x)ᵀ.
     """
@@ -54,12 +53,7 @@ class Moments:
 
 
 def why_no_distance(moments: Moments, what: str) -> str | None:
-    """Says why a covariance would be singular; None if it would not.
-
-    Args:
-        moments: of the samples.
-        what: what to call the samples in the text.
-    """
+    """Says why a covariance would be singular; None if it would not."""
     needed = moments.num_features + 1
     if moments.num_samples >= needed:
         return None
@@ -110,7 +104,6 @@ def kernel_distance(real: Tensor, generated: Tensor, seed: int) -> tuple[float, 
     Args:
         real: float64 [n, d], n ≥ 4.
         generated: float64 [n, d].
-        seed: decides the subsets.
 
     Returns:
         Mean, which may be a little below zero, and standard deviation over the subsets.

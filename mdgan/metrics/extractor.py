@@ -1,11 +1,9 @@
 """Extractors turn images into features, in which generated and real samples are compared."""
 
 import copy
-import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -53,15 +51,12 @@ class Extractor:
 
     Attributes:
         kind: "classifier", "inception" or "file": how it is built and whether it can travel.
-        name: what people call it.
         sha256: of the weights or of the file they come from, the same on every machine.
         shape: (C, H, W) of the images it takes; None if it takes images of more than one shape.
-        num_features: d.
         num_classes: K; 0 if it has no classes.
         accuracy: share of test samples whose class it predicts; None if it was not measured.
         network: in evaluation mode; from float32 [n, C, H, W] in [−1, 1] to features [n, d], or
             to features and logits [n, K].
-        device: where the network is.
         num_at_once: how many images are computed together, which bounds the memory.
     """
 
@@ -94,7 +89,12 @@ class Extractor:
             raise BadInput(
                 f"{self.name}: takes images {list(self.shape)}, got {list(images.shape[1:])}"
             )
-        _refuse_pixels_that_are_not_finite(images)
+        if len(broken := (~images.flatten(1).isfinite().all(dim=1)).nonzero()):
+            raise BadInput(
+                f"{len(broken)} of {len(images)} samples have pixels that are not finite, first "
+                f"sample {int(broken[0])}; a generator that makes such samples has diverged: "
+                "lower --generator-lr and --discriminator-lr"
+            )
         if len(images) == 0:
             nothing = torch.empty(0, self.num_classes, dtype=torch.float64)
             values = torch.empty(0, self.num_features, dtype=torch.float64)
@@ -103,7 +103,14 @@ class Extractor:
             parts = [self._extract(part) for part in torch.split(images, self.num_at_once)]
         values = torch.cat([part for part, _ in parts])
         logits = [part for _, part in parts if part is not None]
-        self._refuse_features_that_are_not_finite(values, logits)
+        bad = ~torch.cat([values, *([torch.cat(logits)] if logits else [])], dim=1).isfinite()
+        if samples := bad.any(dim=1).nonzero().flatten().tolist():
+            first = int(bad[samples[0]].nonzero()[0])
+            what = f"feature {first}" if first < self.num_features else "a class"
+            raise BadInput(
+                f"{self.name}: {len(samples)} of {len(values)} samples have features that are not "
+                f"finite, first {what} of sample {samples[0]}; name another with --extractor FILE"
+            )
         return Features(values, torch.cat(logits).softmax(1) if logits else None)
 
     def _extract(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -116,17 +123,6 @@ class Extractor:
                 "their number must be fixed"
             )
         return values.cpu().double(), None if logits is None else logits.cpu().double()
-
-    def _refuse_features_that_are_not_finite(self, values: Tensor, logits: list[Tensor]) -> None:
-        bad = ~torch.cat([values, *([torch.cat(logits)] if logits else [])], dim=1).isfinite()
-        samples = bad.any(dim=1).nonzero().flatten().tolist()
-        if samples:
-            first = int(bad[samples[0]].nonzero()[0])
-            what = f"feature {first}" if first < self.num_features else "a class"
-            raise BadInput(
-                f"{self.name}: {len(samples)} of {len(values)} samples have features that are not "
-                f"finite, first {what} of sample {samples[0]}; name another with --extractor FILE"
-            )
 
     def to(self, device: torch.device) -> "Extractor":
         """The same extractor on a device; this one stays where it is."""
@@ -185,31 +181,3 @@ def _described(part: object) -> str:
     if isinstance(part, Tensor):
         return f"{str(part.dtype).removeprefix('torch.')} {list(part.shape)}"
     return type(part).__name__
-
-
-def _refuse_pixels_that_are_not_finite(images: Tensor) -> None:
-    bad = ~images.flatten(1).isfinite().all(dim=1)
-    if bad.any():
-        raise BadInput(
-            f"{int(bad.sum())} of {len(images)} samples have pixels that are not finite, first "
-            f"sample {int(bad.nonzero()[0])}; a generator that makes such samples has "
-            "diverged: lower --generator-lr and --discriminator-lr"
-        )
-
-
-def read_bytes(path: Path, flag: str = "--extractor") -> tuple[bytes, str]:
-    """A file's content and its SHA-256, so that what was checked is what is used.
-
-    Raises:
-        BadInput: it cannot be read.
-    """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"{flag} {path}: cannot be read ({error.strerror})") from error
-    return content, hashlib.sha256(content).hexdigest()
-
-
-def shortened(sha256: str) -> str:
-    """The first 12 digits of a SHA-256, enough to tell two files apart by eye."""
-    return f"{sha256[:12]}…"

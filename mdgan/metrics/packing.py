@@ -13,9 +13,8 @@ from torch import Tensor
 
 from mdgan.errors import BadInput, reason_of
 from mdgan.metrics import classifier
-from mdgan.metrics.extractor import Extractor, shortened
-from mdgan.metrics.inception import inception
-from mdgan.metrics.module_file import digest, from_file
+from mdgan.metrics.extractor import Extractor
+from mdgan.metrics.network_files import digest, from_file, inception, shortened
 
 
 def pack(extractor: Extractor) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -45,8 +44,6 @@ def unpack(
     """The extractor that was packed, on the CPU.
 
     Args:
-        fields: as `pack` returned them.
-        tensors: as `pack` returned them; they are copied.
         own_file: this machine's `--inception-weights` or `--extractor`, for an extractor that is
             not sent; None if its user agreed to the data set's classifier.
 
@@ -72,7 +69,7 @@ def unpack(
         if fields["kind"] == "inception":
             flags = "--extractor inception --inception-weights FILE"
         raise BadInput(
-            f"the server's extractor {fields['name']} (SHA-256 {_shown(wanted)}) does not "
+            f"the server's extractor {fields['name']} (SHA-256 {shortened(wanted)}) does not "
             f"travel; copy its file to this machine and name it with {flags}"
         )
     if fields["kind"] == "inception":
@@ -80,8 +77,8 @@ def unpack(
     found = digest(own_file)
     if found != wanted:
         raise BadInput(
-            f"--extractor {own_file}: SHA-256 is {_shown(found)}, the server's is {_shown(wanted)}"
-            "; copy the server's file to this machine"
+            f"--extractor {own_file}: SHA-256 is {shortened(found)}, the server's is "
+            f"{shortened(wanted)}; copy the server's file to this machine"
         )
     channels, height, width = fields["shape"]
     return from_file(own_file, (channels, height, width))
@@ -110,8 +107,3 @@ def _unpack_classifier(fields: Mapping[str, Any], tensors: Mapping[str, Tensor])
             f"server's has {shortened(fields['sha256'])}; start again"
         )
     return extractor
-
-
-def _shown(sha256: str) -> str:
-    digits, colon, name = sha256.partition(":")
-    return f"{shortened(digits)}{colon}{name}"

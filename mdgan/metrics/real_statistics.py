@@ -5,7 +5,6 @@ sample is that sample's features.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,57 +15,54 @@ from mdgan.metrics.classes import class_histogram, score_from_sums
 from mdgan.metrics.distances import Moments, frechet_distance, why_no_distance
 from mdgan.metrics.extractor import Extractor, Features
 
+_HALVES = ("first", "second")
 
-@dataclass
+
 class RealStatistics:
     """Sums over real samples, in two halves; the distance between these is the floor of any FID.
 
-    Attributes:
-        halves: the moments of each half of the samples. A hash of its position in the shard decides
-            a sample's half, so that the order of the data (by class, by writer) plays no part.
-        class_histogram: int64 [K], number of samples predicted to be of each class.
-        probability_sum: float64 [K], Σ_x p(y|x).
-        negative_entropy_sum: float64 scalar, Σ_x Σ_y p(y|x) log p(y|x).
+    A hash of its position in the shard decides a sample's half, so that the order of the data (by
+    class, by writer) plays no part.
+
+    Args:
+        sums: `class_histogram`, int64 [K], number of samples predicted to be of each class;
+            `probability_sum`, float64 [K], Σ_x p(y|x); `negative_entropy_sum`, float64 [],
+            Σ_x Σ_y p(y|x) log p(y|x); and `Moments` of each half, as `first.…` and `second.…`.
     """
 
-    halves: tuple[Moments, Moments]
-    class_histogram: Tensor
-    probability_sum: Tensor
-    negative_entropy_sum: Tensor
+    def __init__(self, sums: Mapping[str, Tensor]) -> None:
+        self._sums = dict(sums)
 
     @classmethod
     def empty(cls, extractor: Extractor) -> "RealStatistics":
         """The statistics of no sample."""
-        d, num_classes = extractor.num_features, extractor.num_classes
-        nothing = Moments.of(torch.zeros(0, d, dtype=torch.float64))
-        return cls(
-            halves=(nothing, nothing),
-            class_histogram=torch.zeros(num_classes, dtype=torch.int64),
-            probability_sum=torch.zeros(num_classes, dtype=torch.float64),
-            negative_entropy_sum=torch.zeros((), dtype=torch.float64),
-        )
+        kinds = _expected(extractor.num_classes, extractor.num_features)
+        return cls({name: torch.zeros(shape, dtype=kind) for name, (kind, shape) in kinds.items()})
 
     def add(self, features: Features, first_position: int) -> None:
         """Adds samples of a shard.
 
         Args:
-            features: of samples at consecutive positions.
             first_position: the position of the first of them; positions decide the halves.
 
         Raises:
             BadInput: they are of another extractor.
         """
-        halves = halves_of(first_position, len(features))
-        first, second = (Moments.of(features.values[halves == half]) for half in (0, 1))
         p = features.probabilities
         if p is None:
             p = torch.zeros(len(features), 0, dtype=torch.float64)
-        histogram = class_histogram(p) if p.shape[1] else torch.zeros(0, dtype=torch.int64)
-        total = self + RealStatistics((first, second), histogram, p.sum(0), torch.xlogy(p, p).sum())
-        self.halves = total.halves
-        self.class_histogram = total.class_histogram
-        self.probability_sum = total.probability_sum
-        self.negative_entropy_sum = total.negative_entropy_sum
+        sums = {
+            "class_histogram": class_histogram(p) if p.shape[1] else torch.zeros(0).long(),
+            "probability_sum": p.sum(0),
+            "negative_entropy_sum": torch.xlogy(p, p).sum(),
+        }
+        halves = halves_of(first_position, len(features))
+        for half, name in enumerate(_HALVES):
+            moments = Moments.of(features.values[halves == half])
+            sums[f"{name}.num_samples"] = torch.tensor(moments.num_samples)
+            sums[f"{name}.total"] = moments.total
+            sums[f"{name}.outer"] = moments.outer
+        self._sums = (self + RealStatistics(sums))._sums
 
     def __add__(self, other: "RealStatistics") -> "RealStatistics":
         if (self.num_features, self.num_classes) != (other.num_features, other.num_classes):
@@ -75,27 +71,41 @@ class RealStatistics:
                 f"cannot be added to those of {self.num_features} and {self.num_classes}; give "
                 "every rank the same extractor"
             )
-        return RealStatistics(
-            halves=(self.halves[0] + other.halves[0], self.halves[1] + other.halves[1]),
-            class_histogram=self.class_histogram + other.class_histogram,
-            probability_sum=self.probability_sum + other.probability_sum,
-            negative_entropy_sum=self.negative_entropy_sum + other.negative_entropy_sum,
+        return RealStatistics({name: each + other._sums[name] for name, each in self._sums.items()})
+
+    @property
+    def halves(self) -> tuple[Moments, Moments]:
+        """The moments of each half of the samples."""
+        first, second = (
+            Moments(
+                int(self._sums[f"{half}.num_samples"]),
+                self._sums[f"{half}.total"],
+                self._sums[f"{half}.outer"],
+            )
+            for half in _HALVES
         )
+        return first, second
+
+    @property
+    def class_histogram(self) -> Tensor:
+        """int64 [K], number of samples predicted to be of each class."""
+        return self._sums["class_histogram"]
 
     @property
     def whole(self) -> Moments:
         """The moments of all samples."""
-        return self.halves[0] + self.halves[1]
+        first, second = self.halves
+        return first + second
 
     @property
     def num_samples(self) -> int:
         """How many samples, n, of both halves."""
-        return self.halves[0].num_samples + self.halves[1].num_samples
+        return sum(half.num_samples for half in self.halves)
 
     @property
     def num_features(self) -> int:
         """Length d of a feature vector."""
-        return self.halves[0].num_features
+        return len(self._sums["first.total"])
 
     @property
     def num_classes(self) -> int:
@@ -113,22 +123,12 @@ class RealStatistics:
 
     def inception_score(self) -> float:
         """The exact Inception score of all real samples; there must be a sample, and classes."""
-        return score_from_sums(
-            self.num_samples, self.probability_sum, float(self.negative_entropy_sum)
-        )
+        entropies = float(self._sums["negative_entropy_sum"])
+        return score_from_sums(self.num_samples, self._sums["probability_sum"], entropies)
 
     def tensors(self) -> dict[str, Tensor]:
         """The statistics as float64 and int64 tensors, to be sent or stored."""
-        tensors = {
-            "class_histogram": self.class_histogram,
-            "probability_sum": self.probability_sum,
-            "negative_entropy_sum": self.negative_entropy_sum,
-        }
-        for name, half in zip(("first", "second"), self.halves, strict=True):
-            tensors[f"{name}.num_samples"] = torch.tensor(half.num_samples)
-            tensors[f"{name}.total"] = half.total
-            tensors[f"{name}.outer"] = half.outer
-        return tensors
+        return dict(self._sums)
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "RealStatistics":
@@ -138,48 +138,39 @@ class RealStatistics:
             BadInput: one is missing, of another type or shape, or does not fit the others.
         """
         try:
-            num_classes, d = len(tensors["class_histogram"]), len(tensors["first.total"])
-            _check(tensors, num_classes, d)
+            kinds = _expected(len(tensors["class_histogram"]), len(tensors["first.total"]))
+            for name, (dtype, shape) in kinds.items():
+                _check(name, tensors[name], dtype, shape)
+            found = cls({name: tensors[name].clone() for name in kinds})
+            if found.num_classes and int(found.class_histogram.sum()) != found.num_samples:
+                raise ValueError(f"class_histogram is not of {found.num_samples} samples")
         except (KeyError, TypeError, ValueError) as error:
             raise BadInput(
                 f"damaged statistics of real samples ({error}); compute them again"
             ) from error
-        own = {name: tensor.clone() for name, tensor in tensors.items()}
-        first, second = (
-            Moments(int(own[f"{h}.num_samples"]), own[f"{h}.total"], own[f"{h}.outer"])
-            for h in ("first", "second")
-        )
-        return cls(
-            halves=(first, second),
-            class_histogram=own["class_histogram"],
-            probability_sum=own["probability_sum"],
-            negative_entropy_sum=own["negative_entropy_sum"],
-        )
+        return found
 
 
-def _check(tensors: Mapping[str, Tensor], num_classes: int, d: int) -> None:
-    expected: dict[str, tuple[torch.dtype, list[int]]] = {
+def _expected(num_classes: int, d: int) -> dict[str, tuple[torch.dtype, list[int]]]:
+    kinds = {
         "class_histogram": (torch.int64, [num_classes]),
         "probability_sum": (torch.float64, [num_classes]),
-        "negative_entropy_sum": (torch.float64, []),
+        "negative_entropy_sum": (torch.float64, list[int]()),
     }
-    for half in ("first", "second"):
-        expected[f"{half}.num_samples"] = (torch.int64, [])
-        expected[f"{half}.total"] = (torch.float64, [d])
-        expected[f"{half}.outer"] = (torch.float64, [d, d])
-    for name, (dtype, shape) in expected.items():
-        tensor = tensors[name]
-        if tensor.dtype != dtype or list(tensor.shape) != shape:
-            raise ValueError(f"{name} is {tensor.dtype} {list(tensor.shape)}, not {dtype} {shape}")
-        if not tensor.isfinite().all():
-            raise ValueError(f"{name} is not finite")
-        if dtype == torch.int64 and (tensor < 0).any():
-            raise ValueError(f"{name} is below 0")
-        if dtype == torch.int64 and (tensor < 0).any():
-            raise ValueError(f"{name} is negative")
-    num_samples = int(tensors["first.num_samples"] + tensors["second.num_samples"])
-    if num_classes and int(tensors["class_histogram"].sum()) != num_samples:
-        raise ValueError(f"class_histogram does not add up to {num_samples} samples")
+    for half in _HALVES:
+        kinds[f"{half}.num_samples"] = torch.int64, []
+        kinds[f"{half}.total"] = torch.float64, [d]
+        kinds[f"{half}.outer"] = torch.float64, [d, d]
+    return kinds
+
+
+def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: list[int]) -> None:
+    if tensor.dtype != dtype or list(tensor.shape) != shape:
+        raise ValueError(f"{name} is {tensor.dtype} {list(tensor.shape)}, not {dtype} {shape}")
+    if not tensor.isfinite().all():
+        raise ValueError(f"{name} is not finite")
+    if dtype == torch.int64 and (tensor < 0).any():
+        raise ValueError(f"{name} is below 0")
 
 
 def halves_of(first_position: int, count: int) -> Tensor:

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 
 from mdgan.gan.randomness import derive_seed, generator_for
-from mdgan.metrics.by_class import ByClass, by_class
 from mdgan.metrics.classes import (
+    NO_HELD_OUT,
+    ByClass,
+    by_class,
     class_divergence,
     class_histogram,
     classes_covered,
@@ -22,7 +24,7 @@ from mdgan.metrics.distances import (
     why_no_distance,
 )
 from mdgan.metrics.extractor import Extractor, Features
-from mdgan.metrics.precision_recall import NUM_NEIGHBOURS, precision_recall
+from mdgan.metrics.neighbours import NUM_NEIGHBOURS, precision_recall
 from mdgan.metrics.real_statistics import RealStatistics
 
 LEAST_FOR_FID = 2048
@@ -39,23 +41,16 @@ class Scores:
     """What was measured, ready for JSON: every number is finite.
 
     Attributes:
-        n: number of generated samples.
-        n_real: number of real samples that the statistics are of.
-        n_held_out: number of held-out samples; 0 if there are none.
         n_pairs: the equal number of generated and of held-out samples, drawn at random, that KID,
             precision, recall, density and coverage compare; 0 without held-out samples.
-        extractor: its `describe()`.
         scores: those that were computed of fid, kid, kid_std, inception_score, precision, recall,
             density, coverage, classes_covered, class_kl (nats); and, of a conditional generator,
             label_accuracy and intra_fid.
         left_out: for each of the others, and for the floor, the reason in one line.
-        warnings: one line each.
         floor: `fid` of one half of the real samples to the other, if it can be computed, and `n`,
             the sizes of the halves.
         real: `inception_score` of all real samples, and `classes`, how many are predicted in them;
             empty if the extractor has no classes.
-        class_histogram: predicted classes of the generated samples, K numbers.
-        real_class_histogram: predicted classes of the real samples, K numbers.
         by_class: of a conditional generator, what samples of each class are worth; else None.
     """
 
@@ -95,10 +90,6 @@ def score(
     """Compares generated samples with real ones in the features of one extractor.
 
     Args:
-        generated: features of n ≥ 1 generated samples.
-        real: sums over all real samples that the workers have reported.
-        held_out: features of samples that no worker trains on; None if the server has none.
-        extractor: the one that computed all three.
         seed: decides which samples are compared in pairs; torch's default generators stay.
         num_classes: K of a conditional generator, whose samples have labels; None of another.
 
@@ -169,8 +160,7 @@ def _add_pairwise(
     by_kernel = ("kid", "kid_std")
     by_neighbours = ("precision", "recall", "density", "coverage")
     if held_out is None:
-        reason = "no held-out samples that the server may hold; name some with --held-out DIR"
-        scores.left_out.update(dict.fromkeys((*by_kernel, *by_neighbours), reason))
+        scores.left_out.update(dict.fromkeys((*by_kernel, *by_neighbours), NO_HELD_OUT))
         return
     n = scores.n_pairs
     made, kept = (

@@ -172,7 +172,7 @@ def _prepared(dataset: DatasetFile, settings: RunSettings, layout: Layout) -> It
     ]
     with tempfile.TemporaryDirectory(prefix="mdgan-plan-") as folder:
         yield Prepared(
-            rehearsed(replace(settings, **changes)),  # type: ignore[arg-type] # by name
+            rehearsed(replace(settings, **changes), Path(folder) / "ledger"),  # type: ignore[arg-type] # by name
             LaunchSettings(out=str(Path(folder) / "run"), threads=layout.server_threads),
             dataset,
             ranks,

@@ -7,7 +7,8 @@ privacy loss random variables; samples are added or removed.
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from math import inf
 from typing import Any, NamedTuple
@@ -19,19 +20,16 @@ MOST_NOISE = 1e5
 """More hides nothing more, and its multiples of a lattice's step would have too many digits."""
 _CLOSE = 0.001
 """Relative width of the interval in which a search for noise ends."""
-_NOT_THERE = (
-    "Opacus, which says what privacy is lost, is not installed on this machine; pip install "
-    "'mdgan[privacy]'"
-)
+_NO_ANSWER = (ArithmeticError, RuntimeError, ValueError, MemoryError)
+"""What Opacus raises where it cannot say."""
 
 
-class Charge(NamedTuple):
+class PrivacyCharge(NamedTuple):
     """Steps that are alike.
 
     Attributes:
         noise: σ, in units of the bound C.
         rate: q, the probability with which each sample is in a batch.
-        steps: how many.
     """
 
     noise: float
@@ -39,16 +37,15 @@ class Charge(NamedTuple):
     steps: int
 
 
-class Past(NamedTuple):
+class PrivacyHistory(NamedTuple):
     """What some samples have been through in earlier plans.
 
     Attributes:
         order: of Rényi, above 1; fixed when the first of these plans was made.
-        charges: of all of them.
     """
 
     order: float
-    charges: tuple[Charge, ...]
+    charges: tuple[PrivacyCharge, ...]
 
 
 def _accountants() -> Any:
@@ -61,10 +58,36 @@ def _accountants() -> Any:
             import opacus.accountants.analysis.rdp
             import opacus.accountants.utils
     except ImportError as error:
-        raise BadInput(_NOT_THERE) from error
+        raise BadInput(
+            "Opacus, which says what privacy is lost, is not installed on this machine; pip "
+            "install 'mdgan[privacy]'"
+        ) from error
     finally:  # it sets up logging for the whole program
         root.handlers[:], root.level = handlers, level
     return opacus.accountants
+
+
+def check_installed(asked: str) -> None:
+    """Checks that Opacus is there."""
+    try:
+        _accountants()
+    except BadInput as error:
+        raise BadInput(f"{asked}: {error}") from error
+
+
+@contextmanager
+def _asking_opacus(kind: str, what: str) -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that another order of Rényi may give a lower bound
+        try:
+            yield
+        except _NO_ANSWER as error:
+            if isinstance(error, BadInput):
+                raise
+            raise BadInput(
+                f"--dp-accountant {kind}: cannot say what {what} cost ({error}); use "
+                f"--dp-accountant {'rdp' if kind == 'prv' else 'prv'}"
+            ) from error
 
 
 @lru_cache(maxsize=1024)
@@ -74,56 +97,56 @@ def _renyi_of_a_step(noise: float, rate: float, orders: tuple[float, ...]) -> An
     return compute(q=rate, noise_multiplier=noise, steps=1, orders=orders)
 
 
-def _divergence(past: Past) -> float:
-    of_each = (_renyi_of_a_step(c.noise, c.rate, (past.order,))[0] * c.steps for c in past.charges)
-    return float(sum(of_each))
+def _divergence(order: float, charges: Iterable[PrivacyCharge]) -> float:
+    return float(sum(_renyi_of_a_step(c.noise, c.rate, (order,))[0] * c.steps for c in charges))
+
+
+def _divergence_of(history: PrivacyHistory) -> float:
+    return _divergence(history.order, history.charges)
 
 
 @lru_cache(maxsize=16)
-def _worst(earlier: tuple[Past, ...]) -> dict[float, float]:
-    """For each Rényi order, the divergence of the past that costs most."""
-    return {past.order: _divergence(past) for past in worst_of(earlier)}
+def _worst(earlier: tuple[PrivacyHistory, ...]) -> Mapping[float, float]:
+    """For each Rényi order, the divergence of the history that costs most."""
+    return {history.order: _divergence_of(history) for history in worst_of(earlier)}
 
 
-def worst_of(earlier: Iterable[Past]) -> tuple[Past, ...]:
-    """Of each order that some pasts have, the one that costs most: `epsilon_of` is the same."""
-    return tuple({past.order: past for past in sorted(earlier, key=_divergence)}.values())
+def worst_of(earlier: Iterable[PrivacyHistory]) -> tuple[PrivacyHistory, ...]:
+    """Of each order that some histories have, the one that costs most: `epsilon_of` is the same."""
+    worst = {history.order: history for history in sorted(earlier, key=_divergence_of)}
+    return tuple(worst.values())
 
 
-def _by_renyi(charge: Charge, delta: float, earlier: tuple[Past, ...]) -> tuple[float, float]:
-    """ε, and the order that it was found at."""
+def _epsilon_at(divergences: Mapping[float, float], delta: float) -> float:
+    """The largest ε of some divergences at their Rényi orders."""
     convert = _accountants().analysis.rdp.get_privacy_spent
-    if not earlier:
-        orders = tuple(_accountants().RDPAccountant.DEFAULT_ALPHAS)
-        spent = _renyi_of_a_step(charge.noise, charge.rate, orders) * charge.steps
-        epsilon, order = convert(orders=orders, rdp=spent, delta=delta)
-        return float(epsilon), float(order)
-    found = []
-    for order, spent in _worst(earlier).items():
-        if charge.steps:
-            of_a_step = _renyi_of_a_step(charge.noise, charge.rate, (order,))[0]
-            spent += float(of_a_step) * charge.steps
-        found.append((float(convert(orders=[order], rdp=[spent], delta=delta)[0]), order))
-    return max(found)
+    found = (
+        float(convert(orders=[order], rdp=[spent], delta=delta)[0])
+        for order, spent in divergences.items()
+    )
+    return max(0.0, *found)
 
 
-def check_installed(asked: str) -> None:
-    """Checks that Opacus is there.
+def _best(charge: PrivacyCharge, delta: float) -> tuple[float, float]:
+    """ε of the steps of a first plan, and the Rényi order at which they cost least."""
+    orders = tuple(_accountants().RDPAccountant.DEFAULT_ALPHAS)
+    spent = _renyi_of_a_step(charge.noise, charge.rate, orders) * charge.steps
+    convert = _accountants().analysis.rdp.get_privacy_spent
+    epsilon, order = convert(orders=orders, rdp=spent, delta=delta)
+    return float(epsilon), float(order)
 
-    Args:
-        asked: the flag that needs it, with its value.
 
-    Raises:
-        BadInput: it is not.
-    """
-    try:
-        _accountants()
-    except BadInput as error:
-        raise BadInput(f"{asked}: {error}") from error
+def best_order(charge: PrivacyCharge, delta: float) -> float:
+    """The Rényi order at which the steps of a first plan cost least, for δ."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _best(charge, delta)[1]
 
 
 @lru_cache(maxsize=256)
-def epsilon_of(charge: Charge, delta: float, kind: str, earlier: tuple[Past, ...] = ()) -> float:
+def epsilon_of(
+    charge: PrivacyCharge, delta: float, kind: str, earlier: tuple[PrivacyHistory, ...] = ()
+) -> float:
     """ε of the steps of a plan, and of all that came before it, for δ.
 
     Of a plan that is the first, all steps were chosen before any was taken, so each accountant may
@@ -133,57 +156,57 @@ def epsilon_of(charge: Charge, delta: float, kind: str, earlier: tuple[Past, ...
     Filter"; Lécuyer 2021, "Practical Privacy Filters and Odometers with Rényi
     Differential Privacy"), but not at the order that turns out to be the best one in the
     end, and privacy loss random variables do not add up at all. So after earlier plans ε is that at
-    their order, the best one for the first of them. Of several pasts the worst counts.
+    their order, the best one for the first of them. Of several histories the worst counts.
 
     Args:
-        charge: the plan's steps.
-        delta: δ.
-        kind: rdp or prv; of a first plan.
-        earlier: what different samples have been through before; empty for a first plan. A past
+        earlier: what different samples have been through before; empty for a first plan. A history
             without charges has the order of `charge` fixed.
 
     Raises:
         BadInput: Opacus is not there, or its accountant cannot say.
     """
-    if not charge.steps and not any(past.charges for past in earlier):
-        return 0.0
-    if charge.steps and not charge.noise:
+    if not charge.steps:
+        return epsilon_of_histories(earlier, delta)
+    if not charge.noise:
         return inf
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that another order of Rényi may give a lower bound
-        try:
-            if kind == "rdp" or earlier:
-                return max(0.0, _by_renyi(charge, delta, earlier)[0])
-            accountant = _accountants().create_accountant(mechanism=kind)
-            accountant.history = [tuple(charge)]
-            return float(accountant.get_epsilon(delta))
-        except (ArithmeticError, RuntimeError, ValueError, MemoryError) as error:
-            raise BadInput(
-                f"--dp-accountant {kind}: cannot say what {charge.steps:,} steps with noise "
-                f"{charge.noise:g} cost ({error}); use --dp-accountant "
-                f"{'rdp' if kind == 'prv' else 'prv'}"
-            ) from error
+    with _asking_opacus(kind, f"{charge.steps:,} steps with noise {charge.noise:g}"):
+        if earlier:
+            spent = {
+                order: before + _divergence(order, (charge,))
+                for order, before in _worst(earlier).items()
+            }
+            return _epsilon_at(spent, delta)
+        if kind == "rdp":
+            return max(0.0, _best(charge, delta)[0])
+        accountant = _accountants().create_accountant(mechanism=kind)
+        accountant.history = [tuple(charge)]
+        return float(accountant.get_epsilon(delta))
 
 
-def replaced(charge: Charge, earlier: tuple[Past, ...]) -> tuple[Charge, tuple[Past, ...]]:
+def epsilon_of_histories(histories: tuple[PrivacyHistory, ...], delta: float) -> float:
+    """ε of all that some samples have been through, the most of any of them; see `epsilon_of`."""
+    if not any(history.charges for history in histories):
+        return 0.0
+    with _asking_opacus("rdp", "earlier runs"):
+        return _epsilon_at(_worst(histories), delta)
+
+
+def replaced(
+    charge: PrivacyCharge, earlier: tuple[PrivacyHistory, ...]
+) -> tuple[PrivacyCharge, tuple[PrivacyHistory, ...]]:
     """The same steps, where a sample may be another one instead of one without a gradient.
 
     A sum changes by 2C at most then, and not by C, which is as if the noise were half as large.
     After earlier plans ε is that at order 4, which no plan has a say in.
     """
 
-    def halved(one: Charge) -> Charge:
+    def halved(one: PrivacyCharge) -> PrivacyCharge:
         return one._replace(noise=one.noise / 2)
 
-    pasts = (Past(_ORDER_OF_REPLACEMENT, tuple(map(halved, past.charges))) for past in earlier)
-    return halved(charge), tuple(pasts)
-
-
-def best_order(charge: Charge, delta: float) -> float:
-    """The Rényi order at which the steps of a first plan cost least, for δ."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return _by_renyi(charge, delta, ())[1]
+    return halved(charge), tuple(
+        PrivacyHistory(_ORDER_OF_REPLACEMENT, tuple(map(halved, history.charges)))
+        for history in earlier
+    )
 
 
 def tolerance(epsilon: float) -> float:
@@ -197,44 +220,33 @@ def noise_for(
     delta: float,
     rate: float,
     steps: int,
-    earlier: tuple[Past, ...],
+    earlier: tuple[PrivacyHistory, ...],
     kind: str,
 ) -> float:
-    """The least σ with which steps can be taken, to a thousandth.
-
-    Args:
-        epsilon: that all steps together may cost.
-        delta: δ.
-        rate: q.
-        steps: how many are planned.
-        earlier: see `epsilon_of`.
-        kind: rdp or prv.
+    """The least σ with which steps can be taken, to a thousandth; see `epsilon_of`.
 
     Raises:
         BadInput: no noise is enough.
     """
 
     def cost(noise: float) -> float:
-        return epsilon_of(Charge(noise, rate, steps), delta, kind, earlier)
+        return epsilon_of(PrivacyCharge(noise, rate, steps), delta, kind, earlier)
 
     if not earlier:
         utils = _accountants().utils
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), suppress(*_NO_ANSWER):  # then it is found below, or not
             warnings.simplefilter("ignore")
-            try:
-                return float(
-                    utils.get_noise_multiplier(
-                        target_epsilon=epsilon,
-                        target_delta=delta,
-                        sample_rate=rate,
-                        steps=steps,
-                        accountant=kind,
-                        epsilon_tolerance=tolerance(epsilon),
-                    )
+            return float(
+                utils.get_noise_multiplier(
+                    target_epsilon=epsilon,
+                    target_delta=delta,
+                    sample_rate=rate,
+                    steps=steps,
+                    accountant=kind,
+                    epsilon_tolerance=tolerance(epsilon),
                 )
-            except (ArithmeticError, RuntimeError, ValueError, MemoryError):
-                high = MOST_NOISE  # found below, or not at all
-    high, low = 1.0, 0.0
+            )
+    low, high = 0.0, 1.0
     while cost(high) > epsilon:
         low, high = high, 2 * high
         if high > MOST_NOISE:
@@ -254,7 +266,7 @@ def steps_for(
     delta: float,
     rate: float,
     noise: float,
-    earlier: tuple[Past, ...],
+    earlier: tuple[PrivacyHistory, ...],
     kind: str,
     most: int,
 ) -> int:
@@ -262,14 +274,15 @@ def steps_for(
     low, high = 0, most
     while low < high:
         middle = -(-(low + high) // 2)
-        fits = epsilon_of(Charge(noise, rate, middle), delta, kind, earlier) <= epsilon
+        charge = PrivacyCharge(noise, rate, middle)
+        fits = epsilon_of(charge, delta, kind, earlier) <= epsilon
         low, high = (middle, high) if fits else (low, middle - 1)
     return low
 
 
-def joined(charges: Iterable[Charge]) -> tuple[Charge, ...]:
+def joined(charges: Iterable[PrivacyCharge]) -> tuple[PrivacyCharge, ...]:
     """The same steps, those that are alike as one charge, in an order that is always the same."""
     steps: Counter[tuple[float, float]] = Counter()
     for noise, rate, number in charges:
         steps[noise, rate] += number
-    return tuple(Charge(*kind, number) for kind, number in sorted(steps.items()) if number)
+    return tuple(PrivacyCharge(*kind, number) for kind, number in sorted(steps.items()) if number)

@@ -10,19 +10,24 @@ A few are planted samples, which tell whether gradients are cut as they should b
 
 import contextlib
 import secrets
+from dataclasses import dataclass
 from math import inf, log, sqrt
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mdgan.errors import BadInput, cannot_write
+from mdgan.gan.augmentation import Augmentation
+from mdgan.gan.discriminator_learner import Rules
+from mdgan.gan.labels import Samples, num_classes_of
+from mdgan.gan.randomness import generator_for
 from mdgan.privacy.noise_structure import find_structure
-from mdgan.privacy.planted import Planted
+from mdgan.privacy.per_sample import clipped_sum, per_sample_gradients, still
 from mdgan.privacy.random_stream import uniform
-from mdgan.storage.whole_file import make_folder, write_whole
+from mdgan.storage.whole_file import OWNER_ALONE, make_folder, write_whole
 
 CANARIES = "canaries"
 """The folder of the workers' files in a run's folder on each host's machine."""
@@ -32,17 +37,13 @@ _ONE_PLANTED_IN, _MOST_PLANTED = 10, 32
 """Each planted one costs a gradient of its own in every step."""
 _EVERY, _LOOKED_EVERY = 64, 8
 """Steps between two writings of the file, and between two looks at planted samples' gradients."""
-_PRIVATE = 0o600
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker's file holds: a secret as long as the run goes on.
 
     Attributes:
-        coins: whether each canary is among the samples.
         scores: the log likelihood ratio of what was released, with the canary and without.
-        planted: how many of the last ones are planted samples.
-        steps: how many steps were watched.
     """
 
     coins: list[bool]
@@ -60,10 +61,6 @@ def width_of(number: int, num_weights: int) -> int:
     """How many pairs of coordinates each canary has; 0 if there are too many of them.
 
     Half of all pairs stay free of canaries.
-
-    Args:
-        number: M.
-        num_weights: d.
     """
     return next((w for w in _WIDTHS if 2 * w * number <= num_weights // 2), 0)
 
@@ -73,9 +70,61 @@ def most_canaries(num_weights: int) -> int:
     return num_weights // 2 // (2 * min(_WIDTHS))
 
 
-def num_planted(number: int) -> int:
-    """How many of M canaries are planted samples."""
-    return min(number // _ONE_PLANTED_IN, _MOST_PLANTED)
+@dataclass(frozen=True)
+class Planted:
+    """The planted samples, as a step's discriminator sees them: drawn, judged and cut as real ones.
+
+    Attributes:
+        like: some real samples, perhaps none, [.., C, H, W]; decide shape and device.
+    """
+
+    model: nn.Module
+    rules: Rules
+    augmentation: Augmentation
+    like: Samples
+    clip: float
+
+    def _samples(self, places: Tensor) -> Samples:
+        """The planted samples with these numbers: black and white dots, the same in each step."""
+        shape, classes = self.like.images.shape[1:], num_classes_of(self.model)
+        made = [
+            torch.randint(0, 2, shape, generator=generator_for(0, "planted", place)) * 2.0 - 1
+            for place in places.tolist()
+        ]
+        images = torch.stack(made) if made else torch.empty(0, *shape)
+        labels = None if classes is None else places % classes
+        seen = Samples(images, labels).to(self.like.images.device)
+        return seen.of(self.augmentation(seen.images)) if made else seen
+
+    def summed(self, places: Tensor) -> Tensor:
+        """The sum of some of their gradients, made and cut as those of real samples are.
+
+        D's buffers are the same after any places.
+
+        Args:
+            places: int64 [n]; n may be 0.
+
+        Returns:
+            float64 [d], on the CPU.
+        """
+        samples = self._samples(places).padded(max(1, len(places)))
+        total, _ = clipped_sum(self.model, self.rules, samples, len(places), self.clip)
+        return torch.cat([each.detach().double().flatten().cpu() for each in total.values()])
+
+    def directions(self, number: int) -> Tensor:
+        """What the gradient of each would be, but for dropout and augmentation, cut to norm C.
+
+        Returns:
+            float32 [number, d], on the CPU.
+        """
+        with still(self.model):
+            found, _ = per_sample_gradients(
+                self.model, self.rules, self._samples(torch.arange(number))
+            )
+        gradients = torch.cat([each.detach().flatten(1).cpu() for each in found.values()], dim=1)
+        gradients = gradients.nan_to_num(0.0, 0.0, 0.0)  # as in a clipped sum
+        norms = gradients.square().sum(1, keepdim=True).sqrt()
+        return self.clip / norms.clamp(min=self.clip) * gradients
 
 
 class Canaries:
@@ -84,13 +133,6 @@ class Canaries:
     A step draws each included one with the probability of a sample, and adds its gradient to the
     clipped sum. That is ±C/√k on each of its k coordinates, with a sign of the step, so that it
     pulls the discriminator nowhere; or it is the gradient of a planted sample.
-
-    Args:
-        number: M.
-        rate: q.
-        clip: C.
-        noise: σ.
-        num_planted: how many of them are planted samples.
     """
 
     def __init__(
@@ -100,15 +142,17 @@ class Canaries:
         clip: float,
         noise: float,
         *,
-        num_planted: int = 0,
+        num_planted: int | None = None,
     ) -> None:
         bits = secrets.randbits(number)
         self._coins = torch.tensor([bool(bits >> n & 1) for n in range(number)])
         self._scores = torch.zeros(number, dtype=torch.float64)
         self._steps = 0
         self._rate, self._clip, self._deviation = rate, clip, noise * clip
+        if num_planted is None:
+            num_planted = min(number // _ONE_PLANTED_IN, _MOST_PLANTED)
         self._planted = num_planted
-        self._signs = torch.zeros(number - self._planted, dtype=torch.float64)
+        self._signs = torch.zeros(number - num_planted, dtype=torch.float64)
         self._added = self._of_planted = torch.zeros(())
         self._directions = torch.zeros(0)
         self._pending: Tensor | None = None
@@ -122,9 +166,6 @@ class Canaries:
 
     def open(self, path: Path) -> None:
         """Goes on with the file of a worker, or begins it; comes before the first step.
-
-        Args:
-            path: in the run's folder on the worker's own machine.
 
         Raises:
             BadInput: it is damaged, of another number of canaries, or cannot be written.
@@ -149,7 +190,6 @@ class Canaries:
 
         Args:
             total: the clipped sum, float64 [d], on the CPU; is changed.
-            key: of the step's draws, 32 bytes.
             planted: what the discriminator makes of planted samples, if there are some.
         """
         number, gradients = len(self._coins), len(self._signs)
@@ -166,7 +206,7 @@ class Canaries:
             self._of_planted = planted.summed(chosen[gradients:].nonzero().squeeze(1))
         total += self._added + self._of_planted
 
-    def watch(self, released: Tensor, others: Tensor, planted: Planted | None = None) -> None:
+    def watch(self, released: Tensor, known: Tensor, planted: Planted | None = None) -> None:
         """Scores each canary by what the step will release.
 
         The attacker of differential privacy knows all else, so the sum of all samples too. What is
@@ -176,15 +216,14 @@ class Canaries:
 
         Args:
             released: the noisy sum, as exact as it leaves the worker, float64 [d], on the CPU.
-            others: the sum without canaries and noise, float64 [d].
-            planted: as for `add_to`.
+            known: the sum without canaries and noise, float64 [d].
         """
         # Each kind is guessed by itself, by an attacker that knows the coins of the other.
-        found = self._of_gradients(released - others - self._of_planted)
+        found = self._of_gradients(released - known - self._of_planted)
         if planted is not None and self._planted:
             if self._steps % _LOOKED_EVERY == 0 or not len(self._directions):
                 self._directions = planted.directions(self._planted)
-            rest = (released - others - self._added).float()
+            rest = (released - known - self._added).float()
             found = torch.cat([found, self._unmixed(rest, self._directions)])
         absent = torch.tensor(log(1 - self._rate) if self._rate < 1 else -inf, dtype=torch.float64)
         found = torch.logaddexp(absent, log(self._rate) + found)
@@ -206,14 +245,8 @@ class Canaries:
         return ratio
 
     def _unmixed(self, noisy: Tensor, directions: Tensor) -> Tensor:
-        """The same of planted samples, whose gradients lie along each other, float64 [n].
-
-        Least squares say how much of each gradient is in the sum, with noise of a known variance.
-
-        Args:
-            noisy: float32 [d].
-            directions: float32 [n, d].
-        """
+        """The same, [n], of planted samples, whose gradients [n, d] lie along each other."""
+        # Least squares say how much of each is in the sum; its noise has a known variance.
         inverse = torch.linalg.pinv((directions @ directions.T).double(), hermitian=True)
         seen = inverse @ (directions @ noisy).double()
         variance = self._deviation**2 * inverse.diagonal()
@@ -246,7 +279,7 @@ class Canaries:
             return
         try:
             make_folder(self._path.parent)
-            write_whole(self._path, msgspec.json.encode(self.watched), _PRIVATE)
+            write_whole(self._path, msgspec.json.encode(self.watched), OWNER_ALONE)
         except OSError as error:
             raise BadInput(cannot_write(self._path, error)) from error
 
@@ -258,11 +291,7 @@ def _rows(vector: Tensor) -> list[Tensor]:
 
 
 def read_watched(path: Path) -> Watched | None:
-    """What a worker's file holds; None if there is none.
-
-    Raises:
-        BadInput: it is damaged, or cannot be read.
-    """
+    """What a worker's file holds; None if there is none."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Watched)
     except FileNotFoundError:

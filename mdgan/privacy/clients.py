@@ -16,24 +16,30 @@ from typing import Any
 import msgspec
 
 from mdgan.errors import BadInput
-from mdgan.privacy.accountant import Charge, Past, best_order, epsilon_of, worst_of
+from mdgan.privacy.accountant import (
+    PrivacyCharge,
+    PrivacyHistory,
+    best_order,
+    epsilon_of,
+    epsilon_of_histories,
+    worst_of,
+)
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import CLIENT, Known, Ledger, Plan, look_up
-from mdgan.privacy.planning import MOST_STEPS, Schedule, check_alike, leaves_something
+from mdgan.privacy.ledger import CLIENT, Ledger, LedgerView, Plan, look_up
+from mdgan.privacy.planning import MOST_STEPS, StepSchedule, check_alike, leaves_something
 from mdgan.privacy.settings import PrivacySettings
 
-_PASTS = "pasts"
-_MOST_PASTS = 256
+_HISTORIES = "pasts"
+"""The field of a host's message."""
+_MOST_HISTORIES = 256
 
 
-class Round(msgspec.Struct, frozen=True):
+class RoundNotice(msgspec.Struct, frozen=True):
     """What the server tells hosts before a round.
 
     Attributes:
         run: what names the run's plan, and tells nothing else.
-        noise: σ.
         rounds: how many may still come, this one among them.
-        taken: how many there were.
     """
 
     run: str
@@ -43,52 +49,37 @@ class Round(msgspec.Struct, frozen=True):
 
 
 class ClientsAccount:
-    """The account of all samples of a host's clients.
-
-    Args:
-        settings: of the run.
-        schedule: from `Schedule.of_clients`, of any number of rounds.
-        folder: of this machine's ledger.
-        contents: of the samples.
-    """
+    """The account of all samples of a host's clients."""
 
     def __init__(
-        self, settings: PrivacySettings, schedule: Schedule, folder: Path, contents: Contents
+        self, settings: PrivacySettings, schedule: StepSchedule, folder: Path, contents: Contents
     ) -> None:
         self._settings = settings
         self._schedule = schedule
         self._folder = folder
         self._contents = contents
         self._ledger: Ledger | None = None
-        self._last: Round | None = None
+        self._last: RoundNotice | None = None
 
     def tell(self) -> dict[str, Any]:
-        """What the server should know: of each Rényi order the worst past, and no sample.
-
-        Raises:
-            BadInput: the ledger cannot be read.
-        """
-        worst = worst_of(look_up(self._folder, self._contents).pasts)
-        return {_PASTS: msgspec.to_builtins(worst)} if worst else {}
+        """What the server should know: of each Rényi order the worst history, and no sample."""
+        worst = worst_of(look_up(self._folder, self._contents).histories)
+        return {_HISTORIES: msgspec.to_builtins(worst)} if worst else {}
 
     def begin_round(self, told: Mapping[str, Any]) -> None:
         """Counts a round; comes before the host hears whether a client of its own takes part.
-
-        Args:
-            told: fields of the server's message.
 
         Raises:
             BadInput: the clients cannot afford what is planned, or the ledger cannot be had.
             ValueError: the message makes no sense.
         """
-        now = msgspec.convert(told, Round)
+        now = msgspec.convert(told, RoundNotice)
         if not (0 < now.noise < inf and 0 < now.rounds <= MOST_STEPS):
             raise ValueError(f"a round with noise {now.noise} of {now.rounds}")
-        if self._last is None or self._last.run != now.run:
+        if self._ledger is None or self._last is None or self._last.run != now.run:
             self.close()
             self._ledger = Ledger(self._folder, self._contents, partial(self._plan, now), block=1)
         ledger = self._ledger
-        assert ledger is not None
         if ledger.run.plan.noise != now.noise:
             raise ValueError("its noise is not that of the rounds before")
         if self._last == now:  # the same round begins again
@@ -98,30 +89,26 @@ class ClientsAccount:
                 f"{self._settings.dp_flag}: the server begins more rounds than it said would come"
             )
         ledger.key("round")  # writes it down
-        ledger.advance()
+        ledger.taken += 1
         self._last = now
 
-    def _plan(self, now: Round, known: Known) -> Plan:
+    def _plan(self, now: RoundNotice, known: LedgerView) -> Plan:
         """The server's plan, if these clients can afford it."""
-        settings, schedule = self._settings, self._schedule
-        asked, last = json.dumps([now.run]), known.last
-        if last is not None and last.plan.asked == asked and last.steps < last.plan.until:
-            return last.plan
+        settings, schedule, asked = self._settings, self._schedule, json.dumps([now.run])
+        if (goes_on := known.plan_going_on(asked, 1)) is not None:
+            return goes_on
         check_alike(settings, schedule, known, self._folder)
-        delta, limit = settings.dp_delta or 0.0, settings.dp_epsilon
-        charge = Charge(now.noise, schedule.rate, now.rounds)
-        if limit is not None:
-            cost = epsilon_of(charge, delta, settings.dp_accountant, known.pasts)
-            if cost > limit:
-                before = epsilon_of(charge._replace(steps=0), delta, "rdp", known.pasts)
-                raise BadInput(
-                    f"--dp-epsilon {limit:g}: samples of clients here have spent {before:.3g} "
-                    f"before (ledger {self._folder}), and {now.rounds:,} rounds with noise "
-                    f"{now.noise:.3g} would make that {cost:.3g}; give more, or more --dp-noise"
-                )
-        order, kind = best_order(charge, delta), settings.dp_accountant
+        delta, limit, kind = settings.dp_delta or 0.0, settings.dp_epsilon, settings.dp_accountant
+        charge = PrivacyCharge(now.noise, schedule.rate, now.rounds)
+        if limit is not None and (cost := epsilon_of(charge, delta, kind, known.histories)) > limit:
+            before = epsilon_of_histories(known.histories, delta)
+            raise BadInput(
+                f"--dp-epsilon {limit:g}: samples of clients here have spent {before:.3g} "
+                f"before (ledger {self._folder}), and {now.rounds:,} rounds with noise "
+                f"{now.noise:.3g} would make that {cost:.3g}; give more, or more --dp-noise"
+            )
         until = now.rounds if limit is not None else MOST_STEPS
-        return Plan(asked, CLIENT, kind, *charge, until, order)
+        return Plan(asked, CLIENT, kind, *charge, until, best_order(charge, delta))
 
     def close(self) -> None:
         """The host ends in order, or another run begins."""
@@ -130,28 +117,26 @@ class ClientsAccount:
         self._ledger = None
 
 
-def told_by(hosts: Iterable[Mapping[str, Any]], settings: PrivacySettings) -> tuple[Past, ...]:
+def disclosed_histories(
+    hosts: Iterable[Mapping[str, Any]], settings: PrivacySettings
+) -> tuple[PrivacyHistory, ...]:
     """What hosts say of their clients' earlier runs; what makes no sense is left out.
 
     So is what has spent all: such a host leaves by its own account when it hears of a round.
-
-    Args:
-        hosts: of each, what it told.
-        settings: of the run.
     """
-    found: set[Past] = set()
+    found: set[PrivacyHistory] = set()
     for told in hosts:
         try:
-            pasts = msgspec.convert(told.get(_PASTS, []), list[Past])
+            histories = msgspec.convert(told.get(_HISTORIES, []), list[PrivacyHistory])
         except ValueError:
             continue
-        if len(pasts) <= _MOST_PASTS and all(_makes_sense(past) for past in pasts):
-            found.update(past for past in pasts if leaves_something((past,), settings))
+        if len(histories) <= _MOST_HISTORIES and all(map(_makes_sense, histories)):
+            found.update(each for each in histories if leaves_something((each,), settings))
     return tuple(sorted(found))
 
 
-def _makes_sense(past: Past) -> bool:
-    return 1 < past.order < inf and all(
+def _makes_sense(history: PrivacyHistory) -> bool:
+    return 1 < history.order < inf and all(
         isfinite(noise) and noise > 0 and 0 < rate <= 1 and 0 <= steps <= MOST_STEPS
-        for noise, rate, steps in past.charges
+        for noise, rate, steps in history.charges
     )

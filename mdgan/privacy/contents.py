@@ -11,7 +11,7 @@ _FIRST = 8
 """Samples that are looked at twice."""
 
 
-class Known(Protocol):
+class HasContents(Protocol):
     """Samples whose contents can be read."""
 
     def contents(self) -> Iterable[bytes]:
@@ -30,12 +30,8 @@ class Contents(NamedTuple):
     num_repeats: int = 0
 
     @classmethod
-    def of(cls, *shards: Known) -> "Contents":
-        """Reads some shards' samples, each once.
-
-        Raises:
-            BadInput: one cannot be read, or holds something else when it is read again.
-        """
+    def of(cls, *shards: HasContents) -> "Contents":
+        """Reads some shards' samples, each once."""
         try:
             found = _digests(shards)
             again = [d for d, _ in zip(_digests(shards), range(_FIRST), strict=False)]
@@ -65,6 +61,6 @@ class Contents(NamedTuple):
         return cls(tuple(sorted({digest for each in several for digest in each.digests})))
 
 
-def _digests(shards: Iterable[Known]) -> Iterable[bytes]:
+def _digests(shards: Iterable[HasContents]) -> Iterable[bytes]:
     contents = chain.from_iterable(shard.contents() for shard in shards)
     return (hashlib.sha256(content).digest() for content in contents)

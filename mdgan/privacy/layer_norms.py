@@ -7,7 +7,6 @@ networks with differential privacy", section 4). Then the cut gradients are adde
 a layer. It takes little more than a pass over the batch.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, cast
@@ -65,20 +64,25 @@ def clipped_sum_by_layer(
     What it computes, and for how long, does not depend on what the samples are.
 
     Args:
-        model: D, all of whose layers are known here.
         rules: Ã, which is a mean over the batch; no penalty.
         real: [b, C, H, W], b ≥ 1.
-        count: how many of them count, the first ones.
-        clip: C.
     """
     layers = layers_with_weights(model) or []
     met: list[_Met] = []
-    handles = [layer.register_forward_hook(_recorder(met)) for layer in layers]
+
+    def record(layer: nn.Module, given: Any, made: Any) -> Any:
+        met.append(_Met(layer, given[0].detach(), given[0]._version, made))
+        return made.clone()  # what follows may write to it
+
+    handles = [layer.register_forward_hook(record) for layer in layers]
     try:
         with torch.enable_grad():
             verdict = as_verdict(call(model, real.images.clone(), real.labels))
             losses = rules.loss(rules.discriminator_loss.real, verdict, real.labels) * len(real)
-            if not _once_each(met, layers, len(real)):
+            calls = [id(one.layer) for one in met]
+            if not len(set(calls)) == len(calls) == len(layers):  # some twice, or not at all
+                return None
+            if any(len(one.given) != len(real) for one in met):
                 return None
             slopes = torch.autograd.grad(losses, [one.made for one in met], allow_unused=True)
     finally:
@@ -107,8 +111,6 @@ def factors_of(norms: Tensor, count: int, clip: float) -> Tensor:
 
     Args:
         norms: [b]; a sample without a finite one counts as 0.
-        count: how many samples count, the first ones.
-        clip: C.
     """
     counts = norms.isfinite() & (torch.arange(len(norms), device=norms.device) < count)
     return torch.where(counts, clip / norms.clamp(min=clip), 0.0)
@@ -139,21 +141,6 @@ def loss_of(rules: Rules, verdict: Verdict, labels: Tensor | None, count: int) -
         return rules.loss(rules.discriminator_loss.real, first, some) * count
 
 
-def _recorder(met: list[_Met]) -> Callable[[nn.Module, Any, Any], Any]:
-    def record(layer: nn.Module, given: Any, made: Any) -> Any:
-        met.append(_Met(layer, given[0].detach(), given[0]._version, made))
-        return made.clone()  # what follows may write to it
-
-    return record
-
-
-def _once_each(met: Sequence[_Met], layers: Sequence[nn.Module], count: int) -> bool:
-    """Whether every layer was called once, with each sample in a row of its own."""
-    calls = [id(one.layer) for one in met]
-    alone = len(set(calls)) == len(calls) == len(layers)
-    return alone and all(len(one.given) == count for one in met)
-
-
 def _squares(layer: nn.Module, given: Tensor, slope: Tensor) -> Tensor:
     """The squared norm of each sample's gradient of a layer's weights, [b]."""
     if isinstance(layer, nn.GroupNorm | nn.LayerNorm):
@@ -169,12 +156,7 @@ def _squares(layer: nn.Module, given: Tensor, slope: Tensor) -> Tensor:
 
 
 def _squares_of_sum(terms: Tensor, over: tuple[int, ...]) -> Tensor:
-    """‖Σ terms‖² of each sample, [b], at least; see `_ROUNDINGS`.
-
-    Args:
-        terms: [b, …].
-        over: the dimensions that are summed over, perhaps none.
-    """
+    """‖Σ terms‖² of each sample, [b], at least, summed over some dimensions; see `_ROUNDINGS`."""
     if not over:
         return _squares_of_each(terms)
     places = prod(terms.shape[each] for each in over)
@@ -183,11 +165,7 @@ def _squares_of_sum(terms: Tensor, over: tuple[int, ...]) -> Tensor:
 
 
 def _hidden(terms: Tensor) -> float:
-    """The share of the square of what terms could come to that rounding may hide: 1e-5 in float32.
-
-    Where the signs of terms are random, the square of their sum counts as larger by this share
-    times the number of places.
-    """
+    """The share of the square of what terms could come to that rounding may hide."""
     return _ROUNDINGS * torch.finfo(terms.dtype).eps
 
 
@@ -199,12 +177,7 @@ def _squares_of_each(tensor: Tensor) -> Tensor:
 
 
 def _squares_of_product(slopes: Tensor, columns: Tensor) -> Tensor:
-    """‖Σ_t s_t c_tᵀ‖² of each sample, the cheaper way.
-
-    Args:
-        slopes: [b, n, T].
-        columns: [b, m, T].
-    """
+    """‖Σ_t s_t c_tᵀ‖² of each sample, from [b, n, T] and [b, m, T], the cheaper way."""
     places, n, m = slopes.shape[2], slopes.shape[1], columns.shape[1]
     if places == 1:
         return _squares_of_each(slopes) * _squares_of_each(columns)
@@ -245,11 +218,7 @@ def _terms_of_norm(
 
 
 def _summed(layer: nn.Module, given: Tensor, weighted: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """The gradient of each weight of a layer, from gradients of its output that are cut.
-
-    Returns:
-        The weight, and its gradient summed over the samples.
-    """
+    """The gradient of each weight of a layer, from gradients of its output that are cut."""
     if isinstance(layer, nn.GroupNorm | nn.LayerNorm):
         product, over = _terms_of_norm(layer, given, weighted)
         places = (0, *over)

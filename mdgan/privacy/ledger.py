@@ -8,22 +8,21 @@ exact number.
 
 import contextlib
 import fcntl
-import hmac
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from torch import Tensor
 
 from mdgan.errors import BadInput
-from mdgan.privacy.accountant import Charge, Past, joined
+from mdgan.privacy.accountant import PrivacyCharge, PrivacyHistory, joined
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.ledger_file import begun, damaged, opened, unwritable, written
-from mdgan.privacy.random_stream import SECRET_BYTES, step_key
+from mdgan.privacy.random_stream import SECRET_BYTES, derived, step_key
+from mdgan.storage.whole_file import OWNER_ALONE
 
 BLOCK = 64
 """Steps that are reserved at once."""
@@ -33,7 +32,6 @@ IN_USE = (
     "end, or give each worker samples of its own"
 )
 _KEY_BYTES = 16
-_PRIVATE = 0o600
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -42,14 +40,10 @@ class Plan(msgspec.Struct, frozen=True):
     Attributes:
         asked: all that decides the rest.
         unit: what the noise hides: a `SAMPLE` or a `CLIENT`.
-        kind: of accountant, rdp or prv.
-        noise: σ.
-        rate: q.
-        planned: how many steps were planned.
         until: the number of steps of the run at which the plan is used up.
         order: of Rényi, at which the planned steps cost least; it stays with samples that have no
             earlier plan.
-        told: what hosts said of earlier runs of their clients, if they were asked.
+        disclosed: what hosts said of earlier runs of their clients, if they were asked.
     """
 
     asked: str
@@ -60,19 +54,16 @@ class Plan(msgspec.Struct, frozen=True):
     planned: int
     until: int
     order: float
-    told: tuple[Past, ...] = ()
+    disclosed: tuple[PrivacyHistory, ...] = msgspec.field(name="told", default=())
 
 
-class Run(msgspec.Struct, frozen=True):
+class LedgerRun(msgspec.Struct, frozen=True):
     """Steps that the same samples took by one plan.
 
     Attributes:
-        number: of the run.
-        plan: of its steps.
         stream: what random numbers come from, beside the ledger's secret.
         first: the number of its first step in that stream.
         steps: that were taken, or may have been.
-        samples: how many there were.
     """
 
     number: int
@@ -83,52 +74,54 @@ class Run(msgspec.Struct, frozen=True):
     samples: int
 
     @property
-    def charge(self) -> Charge:
+    def charge(self) -> PrivacyCharge:
         """What a later plan must count."""
         # PRV bounds a plan as a whole: what a part of it leaves for others, it does not say.
         whole = self.plan.planned if self.plan.kind == "prv" and self.steps else 0
-        return Charge(self.plan.noise, self.plan.rate, max(self.steps, whole))
+        return PrivacyCharge(self.plan.noise, self.plan.rate, max(self.steps, whole))
 
 
-class Known(NamedTuple):
+class LedgerView(NamedTuple):
     """What a ledger knows of some samples.
 
     Attributes:
         last: the run in which exactly these samples took part last, if there is one.
         before_last: their distinct histories without that run.
-        pasts: what they have been through in all runs, each past once.
-        units: what these runs hid.
-        runs: the last ones of all samples.
-        histories: of all samples; None for those that are new.
+        histories: what they have been through in all runs, each history once.
+        runs: the numbers of the last ones of all samples.
+        rows: of all samples, the number of their history; None for those that are new.
     """
 
-    last: Run | None = None
-    before_last: tuple[Past, ...] = ()
-    pasts: tuple[Past, ...] = ()
+    last: LedgerRun | None = None
+    before_last: tuple[PrivacyHistory, ...] = ()
+    histories: tuple[PrivacyHistory, ...] = ()
     units: frozenset[str] = frozenset()
     runs: frozenset[int] = frozenset()
-    histories: tuple[int | None, ...] = ()
+    rows: tuple[int | None, ...] = ()
 
     @property
     def taken(self) -> int:
         """The most steps that a sample took part in, or may have."""
-        return most_steps(self.pasts)
+        return most_steps(self.histories)
+
+    def plan_going_on(self, asked: str, steps: int) -> Plan | None:
+        """The last plan, if the same was asked for then and so many steps of it are left."""
+        last = self.last
+        if last is None or last.plan.asked != asked or last.steps + steps > last.plan.until:
+            return None
+        return last.plan
 
 
-def most_steps(earlier: Iterable[Past]) -> int:
+def most_steps(earlier: Iterable[PrivacyHistory]) -> int:
     """The most steps that any of some samples took part in."""
-    return max((sum(charge.steps for charge in past.charges) for past in earlier), default=0)
+    return max((sum(charge.steps for charge in each.charges) for each in earlier), default=0)
 
 
 class Ledger:
     """Some samples' account, held by one process at a time.
 
     Args:
-        folder: of the ledger of this machine.
-        contents: of the samples.
         make_plan: says from what is known of them what they may spend.
-        block: how many steps are reserved at once.
-        in_use: the message if another process holds some of them.
 
     Attributes:
         run: as it was when this process began.
@@ -144,7 +137,7 @@ class Ledger:
         self,
         folder: Path,
         contents: Contents,
-        make_plan: Callable[[Known], Plan],
+        make_plan: Callable[[LedgerView], Plan],
         block: int = BLOCK,
         in_use: str = IN_USE,
     ) -> None:
@@ -161,15 +154,15 @@ class Ledger:
             raise
         self.taken = self._reserved = self.run.steps
         goes_on = known.last is not None and known.last.number == self.run.number
-        self.earlier = known.before_last if goes_on else known.pasts
+        self.earlier = known.before_last if goes_on else known.histories
 
     def _begin(
         self,
         db: sqlite3.Connection,
         contents: Contents,
-        make_plan: Callable[[Known], Plan],
+        make_plan: Callable[[LedgerView], Plan],
         in_use: str,
-    ) -> tuple[Known, Run]:
+    ) -> tuple[LedgerView, LedgerRun]:
         """Goes on with the last run of these samples if the plan is the same; else enters one."""
         self._secret = _take_in(db, contents)
         known = _known(db)
@@ -178,12 +171,13 @@ class Ledger:
             if _known(db) != known:
                 raise BadInput(in_use)
             last = known.last if known.last is not None and known.last.plan == plan else None
-            number = _next_number(db) if last is None else last.number
+            (highest,) = db.execute("SELECT max(number) FROM runs").fetchone()
+            number = (highest or 0) + 1 if last is None else last.number
             self._lock = _locked(self._folder, known.runs, number, in_use)
             return known, last or _enter(db, known, plan, number, len(contents.digests))
 
     def key(self, use: str) -> bytes:
-        """See `Steps`; the step is reserved on the disk before.
+        """The key of one use of random numbers in the next step; reserved on the disk before.
 
         Raises:
             BadInput: that cannot be done.
@@ -193,19 +187,8 @@ class Ledger:
             with opened(self._folder) as db, written(db):
                 self._reserve(db, steps)
             self._reserved = steps
-        secret = hmac.digest(self._secret, self.run.stream, "sha256")
+        secret = derived(self._secret, self.run.stream)
         return step_key(secret, self.run.first + self.taken, use)
-
-    def advance(self) -> None:
-        """See `Steps`."""
-        self.taken += 1
-
-    def state(self) -> dict[str, Tensor]:
-        """See `Steps`: nothing. What was spent is spent, whatever a run goes back to."""
-        return {}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See `Steps`."""
 
     def close(self) -> None:
         """The process ends in order: the number of steps is exact."""
@@ -222,14 +205,10 @@ class Ledger:
         db.execute("UPDATE runs SET steps = ? WHERE number = ?", (steps, self.run.number))
 
 
-def look_up(folder: Path, contents: Contents) -> Known:
-    """What a ledger knows of some samples; nothing is written.
-
-    Raises:
-        BadInput: it cannot be read.
-    """
+def look_up(folder: Path, contents: Contents) -> LedgerView:
+    """What a ledger knows of some samples; nothing is written."""
     if not begun(folder, only_looks=True):
-        return Known()
+        return LedgerView()
     with opened(folder) as db:
         _take_in(db, contents)
         return _known(db)
@@ -237,14 +216,17 @@ def look_up(folder: Path, contents: Contents) -> Known:
 
 def _take_in(db: sqlite3.Connection, contents: Contents) -> bytes:
     """Fills the temporary table `shard` with the samples' keys; returns the ledger's secret."""
-    secret = _secret_of(db)
-    keys = sorted(hmac.digest(secret, d, "sha256")[:_KEY_BYTES] for d in contents.digests)
+    found = db.execute("SELECT secret FROM meta").fetchall()
+    secret = found[0][0] if len(found) == 1 else None
+    if not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
+        raise sqlite3.DatabaseError("it has no secret")
+    keys = sorted(derived(secret, d)[:_KEY_BYTES] for d in contents.digests)
     db.execute("CREATE TEMP TABLE shard (key BLOB PRIMARY KEY) WITHOUT ROWID")
     db.executemany("INSERT INTO shard VALUES (?)", ((key,) for key in keys))
     return secret
 
 
-def _known(db: sqlite3.Connection) -> Known:
+def _known(db: sqlite3.Connection) -> LedgerView:
     """What is known of the samples in the table `shard`."""
     try:
         return _read_known(db)
@@ -252,14 +234,14 @@ def _known(db: sqlite3.Connection) -> Known:
         raise damaged(Path(db.execute("PRAGMA database_list").fetchone()[2]), error) from error
 
 
-def _read_known(db: sqlite3.Connection) -> Known:
+def _read_known(db: sqlite3.Connection) -> LedgerView:
     query = "SELECT history, count(*) FROM shard LEFT JOIN samples USING (key) GROUP BY history"
     counts: dict[int | None, int] = dict(db.execute(query).fetchall())
     parents = {h: (p, r) for h, p, r in db.execute("SELECT number, parent, run FROM histories")}
-    runs: dict[int, Run] = {}
-    chains: list[list[Run]] = []
+    runs: dict[int, LedgerRun] = {}
+    chains: list[list[LedgerRun]] = []
     for history in counts:
-        chain: list[Run] = []
+        chain: list[LedgerRun] = []
         while history is not None:
             parent, number = parents[history]
             if parent is not None and not parent < history:
@@ -273,59 +255,48 @@ def _read_known(db: sqlite3.Connection) -> Known:
     last = runs[min(lasts)] if len(lasts) == 1 and None not in counts else None
     if last is not None and last.samples != sum(counts.values()):
         last = None
-    return Known(
+    return LedgerView(
         last,
-        () if last is None else _pasts(chain[1:] for chain in chains),
-        _pasts(chains),
+        () if last is None else _histories(chain[1:] for chain in chains),
+        _histories(chains),
         frozenset(run.plan.unit for run in runs.values() if run.steps),
         frozenset(lasts),
         tuple(counts),
     )
 
 
-def _secret_of(db: sqlite3.Connection) -> bytes:
-    found = db.execute("SELECT secret FROM meta").fetchall()
-    secret = found[0][0] if len(found) == 1 else None
-    if not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
-        raise sqlite3.DatabaseError("it has no secret")
-    return secret
-
-
-def _pasts(chains: Iterable[list[Run]]) -> tuple[Past, ...]:
+def _histories(chains: Iterable[list[LedgerRun]]) -> tuple[PrivacyHistory, ...]:
     """What samples have been through: each order and sum of steps once; none without a step."""
     found = set()
     for chain in chains:
         if taken := [run for run in chain if run.steps]:  # of a plan without one nothing is known
-            found.add(Past(taken[-1].plan.order, joined(run.charge for run in taken)))
+            found.add(PrivacyHistory(taken[-1].plan.order, joined(run.charge for run in taken)))
     return tuple(sorted(found))
 
 
-def _read_run(db: sqlite3.Connection, number: int) -> Run:
+def _read_run(db: sqlite3.Connection, number: int) -> LedgerRun:
     query = "SELECT number, plan, stream, first, steps, samples FROM runs WHERE number = ?"
     row = db.execute(query, (number,)).fetchone()
     number, text, stream, *counts = msgspec.convert(row, tuple[int, str, bytes, int, int, int])
     plan = msgspec.json.decode(text, type=Plan)
-    run = Run(number, plan, stream, *counts)
+    run = LedgerRun(number, plan, stream, *counts)
     if not (plan.noise > 0 and 0 < plan.rate <= 1 and plan.order > 1 and run.steps >= 0):
         raise ValueError("steps that cannot be")
     return run
 
 
-def _next_number(db: sqlite3.Connection) -> int:
-    (number,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM runs").fetchone()
-    return int(number)
-
-
-def _enter(db: sqlite3.Connection, known: Known, plan: Plan, number: int, samples: int) -> Run:
+def _enter(
+    db: sqlite3.Connection, known: LedgerView, plan: Plan, number: int, samples: int
+) -> LedgerRun:
     """A new run of the samples in the table `shard`; each history of theirs goes on with it."""
     last, stream, first = known.last, secrets.token_bytes(SECRET_BYTES), 0
     if last is not None:  # a run that goes on elsewhere has the bits of one that never stopped
         stream, first = last.stream, last.first + last.steps
-    run = Run(number, plan, stream, first, 0, samples)
-    told = (number, msgspec.json.encode(plan).decode(), stream, first, 0, samples)
-    db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", told)
+    run = LedgerRun(number, plan, stream, first, 0, samples)
+    row = (number, msgspec.json.encode(plan).decode(), stream, first, 0, samples)
+    db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", row)
     db.execute("CREATE TEMP TABLE next (before INTEGER PRIMARY KEY, after INTEGER)")
-    for history in known.histories:
+    for history in known.rows:
         new = db.execute("INSERT INTO histories (parent, run) VALUES (?, ?)", (history, number))
         db.execute("INSERT INTO next VALUES (?, ?)", (history or 0, new.lastrowid))
     db.execute(
@@ -355,7 +326,7 @@ def _locked(folder: Path, others: Iterable[int], number: int, in_use: str) -> in
 
 
 def _lock(folder: Path, number: int) -> int:
-    lock = os.open(_lock_file(folder, number), os.O_RDWR | os.O_CREAT, _PRIVATE)
+    lock = os.open(_lock_file(folder, number), os.O_RDWR | os.O_CREAT, OWNER_ALONE)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException:

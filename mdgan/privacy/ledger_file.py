@@ -13,14 +13,13 @@ from urllib.parse import quote
 
 from mdgan.errors import BadInput, reason_of
 from mdgan.privacy.random_stream import SECRET_BYTES
-from mdgan.storage.whole_file import make_folder, sync_folder
+from mdgan.storage.whole_file import OWNER_ALONE, make_folder, sync_folder
 
 FILE = "samples.sqlite"
 _VERSION = 2
 """Version 1 was a JSON file for each shard."""
 _PATIENCE_SECONDS = 120.0
 """How long a process waits while another one enters a shard; a million samples take seconds."""
-_PRIVATE = 0o600
 _OF_A_SHARD = re.compile(r"[0-9a-f]{64}\.json")
 _TABLES = f"""
     PRAGMA user_version = {_VERSION};
@@ -37,15 +36,8 @@ _TABLES = f"""
 def begun(folder: Path, *, only_looks: bool = False) -> bool:
     """Makes a ledger where there is none; a file without tables is a damaged one.
 
-    Args:
-        folder: of the ledger of this machine.
-        only_looks: write nothing.
-
     Returns:
         Whether there is one now.
-
-    Raises:
-        BadInput: it cannot be made, or the folder has accounts of an earlier version.
     """
     path = folder / FILE
     try:
@@ -53,7 +45,7 @@ def begun(folder: Path, *, only_looks: bool = False) -> bool:
         if path.exists() or only_looks:
             return path.exists()
         make_folder(folder)
-        lock = os.open(folder / ".begin.lock", os.O_RDWR | os.O_CREAT, _PRIVATE)
+        lock = os.open(folder / ".begin.lock", os.O_RDWR | os.O_CREAT, OWNER_ALONE)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
@@ -76,7 +68,7 @@ def unwritable(place: Path, error: OSError) -> str:
 def _make(path: Path) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.unlink(missing_ok=True)
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _PRIVATE))
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ALONE))
     with _failing_in_one_line(path), contextlib.closing(sqlite3.connect(temporary)) as db:
         db.executescript(_TABLES)
         with db:
@@ -99,12 +91,7 @@ def _refuse_old(folder: Path) -> None:
 
 @contextlib.contextmanager
 def opened(folder: Path) -> Iterator[sqlite3.Connection]:
-    """A connection with a ledger, for one thread.
-
-    Raises:
-        BadInput: it is damaged, of another version, in use for too long, or cannot be read or
-            written.
-    """
+    """A connection with a ledger, for one thread."""
     path = folder / FILE
     with _failing_in_one_line(path):
         address = f"file:{quote(str(path.absolute()))}?mode=rw"
@@ -136,12 +123,7 @@ def written(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def damaged(path: Path, why: object) -> BadInput:
-    """What the user is told of a ledger that makes no sense.
-
-    Args:
-        path: of the file.
-        why: in a few words, or an error.
-    """
+    """What the user is told of a ledger that makes no sense."""
     reason = reason_of(why) if isinstance(why, BaseException) else why
     return BadInput(
         f"--dp-ledger {path}: damaged ({reason}); restore it from a copy, for without it what "

@@ -37,7 +37,6 @@ def lattice_step(clip: float, count: int) -> float:
     """The distance between neighbouring values: the largest power of two ≤ C · 2⁻¹¹ / √d.
 
     Args:
-        clip: C.
         count: d, how many numbers the sum has.
     """
     _, exponent = frexp(clip * _SHARE / sqrt(max(1, count)))
@@ -54,8 +53,6 @@ def with_noise(total: Tensor, clip: float, noise: float, key: bytes, scale: floa
     Args:
         total: Σ, float32 or float64 [d]; each of its addends has a norm of C at most. On the CPU
             it is written to.
-        clip: C.
-        noise: σ.
         key: of the step, 32 bytes.
         scale: what the result is multiplied by, which is known to all: 1 / b.
 

@@ -62,8 +62,6 @@ class Structure(NamedTuple):
     """A grid that noise lies on, more or less.
 
     Attributes:
-        view: what lies on it.
-        scale: in whose units.
         bits: k; it has 2ᵏ points in 1.
         concentration: κ of von Mises' distribution of where numbers lie between two points.
     """
@@ -94,8 +92,6 @@ def find_structure(noise: Tensor, shift: float, deviation: float) -> Structure |
 
     Args:
         noise: some that nothing was added to, in units of its deviation, float64 [2, n].
-        shift: what a guess changes, in these units.
-        deviation: the unit.
     """
     best, most = None, 0.0
     for view, in_own, range_of_bits in _VIEWS:

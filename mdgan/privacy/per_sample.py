@@ -49,10 +49,8 @@ def clipped_sum(
 
     Args:
         model: D, in training mode; spectral norm takes its step, whatever the samples are.
-        rules: Ã, and γ of `--r1`.
         real: [b, C, H, W], b ≥ 1.
         count: how many of them count, the first ones.
-        clip: C.
 
     Returns:
         The sum, by name and of the parameter's shape; and the sum of Ã, a scalar.
@@ -81,8 +79,6 @@ def per_sample_gradients(
     """g_i of each sample, by name: [b, *shape of the parameter]; and Ã of each, [b].
 
     Args:
-        model: D; its buffers are not changed.
-        rules: Ã, and γ of `--r1`.
         real: [b, C, H, W], b ≥ 1.
     """
     gradients = grad(_loss_of_one(model, rules), has_aux=True)
@@ -126,10 +122,7 @@ def add_clipped(total: Mapping[str, Tensor], gradients: Gradients, count: int, c
     """Adds gradients of single samples to a sum, each cut to the norm C over all parameters.
 
     Args:
-        total: is added to.
         gradients: [b, *shape of the parameter].
-        count: how many samples count, the first ones.
-        clip: C.
     """
     squares = [each.reshape(len(each), -1).square().sum(1) for each in gradients.values()]
     factors = factors_of(torch.stack(squares).sum(0).sqrt(), count, clip)

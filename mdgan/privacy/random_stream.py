@@ -28,20 +28,13 @@ def step_key(secret: bytes, step: int, use: str) -> bytes:
     """The key of one use of random numbers in one step, 32 bytes.
 
     Args:
-        secret: known to the worker alone.
-        step: counted from 0.
         use: what is drawn; each use has numbers of its own.
     """
     return derived(secret, f"{use}/{step}".encode())
 
 
 def derived(key: bytes, about: bytes) -> bytes:
-    """A key that follows from another one, 32 bytes.
-
-    Args:
-        key: 32 bytes.
-        about: what it is for.
-    """
+    """A key that follows from another one, 32 bytes."""
     return hmac.digest(key, about, hashlib.sha256)
 
 

@@ -20,10 +20,9 @@ from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.labels import Samples, call
 from mdgan.gan.losses import as_verdict
 from mdgan.gan.regularizers import r1_penalty
-from mdgan.privacy.canaries import Canaries
+from mdgan.privacy.canaries import Canaries, Planted
 from mdgan.privacy.noise import with_noise
 from mdgan.privacy.per_sample import clipped_sum
-from mdgan.privacy.planted import Planted
 from mdgan.privacy.random_stream import random_state, step_key, uniform
 
 _DEVIATIONS = 1.0
@@ -64,11 +63,7 @@ class Steps(Protocol):
 
 
 class SeededSteps:
-    """Steps whose numbers may be known to all, such as those of a run's seed.
-
-    Args:
-        secret: that the keys are made of.
-    """
+    """Steps whose numbers may be known to all, such as those of a run's seed."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -108,14 +103,9 @@ class PoissonHalf:
     sample is among them with probability q, or 0 where it would be one too many.
 
     Args:
-        owned: the samples.
-        steps: have the random numbers.
         batch_size: b; the expected size of a batch is that, or all samples if there are fewer.
         clip: C; infinite for no bound.
-        noise: σ.
-        tells_loss: whether Ã of the batch may be told.
         num_public: n̂, how many samples there are said to be, at least as many; None: the number.
-        canaries: are drawn as samples are, and watch what is released.
     """
 
     def __init__(

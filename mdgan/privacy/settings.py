@@ -15,7 +15,6 @@ from mdgan.settings.declare import (
     parsed,
     setting,
     shortest,
-    switch,
     text,
     whole,
 )
@@ -132,12 +131,6 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         metavar="DIR",
         default_text="~/.local/state/mdgan/privacy",
     )
-    dp_repeatable: bool = own_setting(
-        False,
-        "Draw the noise from --seed, which the server knows, and remember nothing: this voids all "
-        "privacy, and is for tests and for data that are public.",
-        switch(),
-    )
     audit_canaries: int = own_setting(
         0,
         "Test records of each worker here, of which a secret random half is used: from them mdgan "
@@ -174,7 +167,7 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
     @property
     def keeps_ledger(self) -> bool:
         """Whether there is noise whose numbers must never come twice."""
-        return self.has_dp and self.dp_noise != 0 and not self.dp_repeatable
+        return self.has_dp and self.dp_noise != 0
 
     @property
     def draws_poisson(self) -> bool:
@@ -194,19 +187,11 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         return _PLAIN_CLIP if self.dp_clip is None else self.dp_clip
 
     def public_samples(self, num_samples: int) -> int:
-        """n̂, how many samples a worker is said to hold.
-
-        Args:
-            num_samples: n, how many it holds.
-        """
+        """n̂, how many samples a worker is said to hold."""
         return num_samples if self.dp_public_samples is None else self.dp_public_samples
 
     def tells(self, what: str) -> bool:
-        """Whether workers tell something of their data.
-
-        Args:
-            what: one of `TELLABLE`.
-        """
+        """Whether workers tell something of their data."""
         return not self.has_dp or (self.dp_tell is not None and what in self.dp_tell)
 
     @property
@@ -219,17 +204,9 @@ class PrivacySettings(TrainingSettings, Settings, group="privacy"):
         """Checks that the numbers make a guarantee, and that nothing goes round it."""
         super().check()
         if not self.has_dp:
-            for name in (
-                "dp_delta",
-                "dp_clip",
-                "dp_tell",
-                "dp_public_samples",
-                "dp_ledger",
-                "dp_repeatable",
-            ):
-                if (value := getattr(self, name)) not in (None, False):
-                    shown = "" if value is True else f" {value}"
-                    raise BadInput(f"{flag(name)}{shown}: is for --dp-epsilon or --dp-noise")
+            for name in ("dp_delta", "dp_clip", "dp_tell", "dp_public_samples", "dp_ledger"):
+                if (value := getattr(self, name)) is not None:
+                    raise BadInput(f"{flag(name)} {value}: is for --dp-epsilon or --dp-noise")
         elif self.dp_noise == 0:
             if self.dp_epsilon is not None:
                 raise BadInput(

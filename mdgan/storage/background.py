@@ -38,8 +38,8 @@ class BackgroundWriter:
         Raises:
             BaseException: an earlier job has failed with it, and not with an OSError; raised once.
         """
+        self.drain(0.0)
         with self._changed:
-            self._raise_failure()
             if self._closed:
                 return False
             displaced, self._waiting = self._waiting, (job, on_error)
@@ -59,7 +59,9 @@ class BackgroundWriter:
         """
         done = self._wait_idle(timeout_seconds)
         with self._changed:
-            self._raise_failure()
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
         return done
 
     def close(self, timeout_seconds: float) -> bool:
@@ -81,11 +83,6 @@ class BackgroundWriter:
             return self._changed.wait_for(
                 lambda: self._waiting is None and not self._busy, timeout_seconds
             )
-
-    def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
 
     def _work(self) -> None:
         while (next_one := self._next()) is not None:

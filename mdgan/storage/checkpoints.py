@@ -143,7 +143,6 @@ class Checkpoints:
         committed and the other may still be on its way to the server.
 
         Args:
-            worker: its number.
             kept: the iterations of committed checkpoints whose files stay.
             current: the iteration of the checkpoint that is being made, which stays too.
         """

@@ -10,13 +10,7 @@ from mdgan.storage.whole_file import write_whole
 
 
 class KnownNumber:
-    """A whole number from 1 on, in a file of the cache folder.
-
-    Args:
-        name: what it counts, such as slots.
-        about: all that it depends on.
-        most: the largest that is believed.
-    """
+    """A whole number from 1 on, in a file of the cache folder."""
 
     def __init__(self, name: str, about: str, most: int) -> None:
         self._name, self._most = name, most

@@ -30,7 +30,6 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         iteration: the last one that is done.
         generation: of the server that wrote it; each server that takes over has a higher one.
         progress: what the algorithm counts, by names that it chooses.
-        seconds: trained so far.
         workers: the live workers, in increasing order.
         files: the states of `server`, and of workers by their numbers.
         elsewhere: the workers whose files lie on their own machines.

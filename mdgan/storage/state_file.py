@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,6 @@ from msgspec.structs import asdict
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mdgan.storage.host_copies import bytes_on_host
 from mdgan.storage.whole_file import make_folder, whole_file
 
 # How safetensors calls the types that models, optimizers and random states consist of.
@@ -44,7 +43,6 @@ class StoredFile(Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         name: of the file, without a folder.
         sha256: of the whole file, in hexadecimal.
-        num_bytes: its size.
     """
 
     name: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")]
@@ -72,11 +70,6 @@ def write_state(folder: Path, name: str, state: Mapping[str, Tensor]) -> StoredF
     """Writes a state completely or not at all; once written, it survives a loss of power.
 
     At most one tensor at a time is copied in memory, and two where they come from a GPU.
-
-    Args:
-        folder: made if it does not exist.
-        name: of the file.
-        state: tensors by name, on any device.
 
     Returns:
         The name, checksum and size of the file.
@@ -144,3 +137,64 @@ def _pieces(state: Mapping[str, Tensor]) -> Iterator[memoryview | bytes]:
     yield len(text).to_bytes(8, "little") + text
     for raw in bytes_on_host([state[name] for name in names]):
         yield np.asarray(raw).data
+
+
+def bytes_on_host(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
+    """The bytes of tensors in the memory of this machine; from a GPU they come beside training.
+
+    ParaGAN (section 4.1) streams checkpoints out instead of waiting for them. On a GPU a plain copy
+    would take its turn among the kernels of training, which would wait for it. Here a stream of its
+    own copies one tensor into page-locked memory while the one before is written.
+
+    Args:
+        tensors: on any devices; not written to meanwhile.
+
+    Yields:
+        uint8 [n] on the CPU; good until the next one is asked for.
+    """
+    on_gpu = [tensor for tensor in tensors if tensor.is_cuda]
+    if not on_gpu:
+        for tensor in tensors:
+            yield _flat(tensor.detach().cpu())
+        return
+    copier = _Copier(on_gpu[0].device, max(tensor.nbytes for tensor in on_gpu))
+    ahead = copier.begin(tensors[0])
+    for following in [*tensors[1:], None]:
+        ready = ahead
+        if following is not None:
+            ahead = copier.begin(following)
+        copy, done = ready
+        if done is not None:
+            done.synchronize()
+        yield copy
+
+
+class _Copier:
+    """Copies tensors from a GPU, one after the other, into two buffers in turns."""
+
+    def __init__(self, device: torch.device, num_bytes: int) -> None:
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call] # torch leaves it unannotated
+        # What is copied was made on the stream of training, perhaps a moment ago.
+        self._stream.wait_stream(torch.cuda.default_stream(device))
+        self._buffers = [page_locked(num_bytes), page_locked(num_bytes)]
+
+    def begin(self, tensor: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+        """Begins a copy."""
+        if not tensor.is_cuda:
+            return _flat(tensor.detach()), None
+        self._buffers.reverse()
+        with torch.cuda.stream(self._stream):
+            copy = self._buffers[0][: tensor.nbytes]
+            copy.copy_(_flat(tensor.detach()), non_blocking=True)
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call] # as above
+            done.record(self._stream)
+        return copy, done
+
+
+def page_locked(num_bytes: int) -> Tensor:
+    """Memory that a GPU can write to by itself, uint8 [n]."""
+    return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)

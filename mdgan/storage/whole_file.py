@@ -11,6 +11,9 @@ from typing import BinaryIO, NoReturn
 
 from mdgan.errors import BadInput, cannot_write
 
+OWNER_ALONE = 0o600
+"""The mode of files that hold a secret."""
+
 _changed = threading.Condition()
 _num_open = 0
 _is_ending = False
@@ -20,8 +23,6 @@ def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Writes a file so that no reader ever sees half of it: temporary name, flush, rename.
 
     Args:
-        path: the file.
-        data: its content.
         mode: who may read it from its first byte on, less what the umask forbids.
 
     Raises:
@@ -36,11 +37,6 @@ def write_output(flag: str, path: Path, data: bytes) -> None:
 
     Args:
         flag: names the file in messages, such as `-o`.
-        path: the file.
-        data: its content.
-
-    Raises:
-        BadInput: it cannot be written; a file that was there before is unchanged.
     """
     try:
         write_whole(path, data)
@@ -84,7 +80,6 @@ def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
     """Calls `os._exit`, but not while another thread is in the middle of writing a file.
 
     Args:
-        status: the exit status.
         timeout_seconds: how long to wait for such threads; a disk may hang.
     """
     global _is_ending
@@ -96,10 +91,6 @@ def exit_between_files(status: int, timeout_seconds: float) -> NoReturn:
 
 def make_folder(folder: Path, *, parents: bool = True) -> None:
     """Makes a folder, if it does not exist, to survive a loss of power.
-
-    Args:
-        folder: its path.
-        parents: whether to make its parents, too.
 
     Raises:
         OSError: it cannot be made.

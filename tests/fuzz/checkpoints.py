@@ -4,7 +4,6 @@ import hashlib
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from torch import Tensor
 
@@ -12,6 +11,7 @@ from mdgan.errors import BadInput
 from mdgan.storage.checkpoints import Checkpoints
 from mdgan.storage.manifest import Manifest
 from mdgan.storage.state_file import Damaged, StoredFile, read_state, write_state
+from tests.unit.storage.test_manifest import sealed
 
 
 def check_line(text: str, part: str) -> None:
@@ -33,15 +33,11 @@ def read_manifest(data: bytes) -> Manifest | None:
     return manifest
 
 
-def sealed(record: dict[str, Any]) -> bytes:
-    """A manifest with the right checksum, so that what is behind the checksum is reached."""
-    record = {name: value for name, value in record.items() if name != "sha256"}
-    canonical = json.dumps(record, sort_keys=True, separators=(",", ":"))
-    return json.dumps({**record, "sha256": hashlib.sha256(canonical.encode()).hexdigest()}).encode()
-
-
 def read_any_manifest(data: bytes) -> None:
-    """Reads bytes as a manifest, as they are and with the checksum put right."""
+    """Reads bytes as a manifest, as they are and with the checksum put right.
+
+    So what is behind the checksum is reached, too.
+    """
     read_manifest(data)
     try:
         record = json.loads(data)

@@ -1,18 +1,25 @@
-"""Bytes that are right, from which a fuzzer starts."""
+"""Bytes that are right, from which a fuzzer starts, and how they are bent."""
 
 import json
 import struct
+import subprocess
+import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 
+import pytest
 import torch
 from cryptography.hazmat.primitives.serialization import Encoding
+from hypothesis import strategies as st
 
 from mdgan import messages
 from mdgan.credentials.authority import make_authority
 from mdgan.credentials.pem import now
 from mdgan.messages import Kind, Message
 from mdgan.transport.frames import Frame, encode
+from tests.processes import REPOSITORY, environment
 
 
 @cache
@@ -50,3 +57,33 @@ def _certificates() -> list[bytes]:
         authority.certificate,
     ]
     return [certificate.public_bytes(Encoding.DER) for certificate in issued]
+
+
+def mutations(whole: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    """A file with some of its bytes cut out and others put in."""
+
+    def mutate(data: bytes, changes: list[tuple[float, int, bytes]]) -> bytes:
+        for place, num_gone, new in changes:
+            at = int(place * len(data))
+            data = data[:at] + new + data[at + num_gone :]
+        return data
+
+    # Most headers are at the beginning.
+    places = st.floats(0, 1) | st.floats(0, 0.02)
+    puts = st.binary(max_size=6) | st.sampled_from([b"\xff\xff\xff\xff", b"\0\0\0\0", b"9" * 30])
+    change = st.tuples(places, st.sampled_from([0, 1, 4, 50]), puts)
+    return st.builds(mutate, whole, st.lists(change, min_size=1, max_size=3))
+
+
+def search_a_minute(target: str, whole: Sequence[bytes], folder: Path) -> None:
+    """Feeds `MODULE:FUNCTION` for a minute with what reaches new lines; it must not raise."""
+    pytest.importorskip("atheris", reason="atheris is not installed")
+    for number, seed in enumerate(whole):
+        (folder / f"seed-{number}").write_bytes(seed)
+    command = [sys.executable, "-m", "tests.fuzz.run_atheris", target, "60", str(folder)]
+    told = subprocess.run(
+        command, capture_output=True, text=True, timeout=110, cwd=REPOSITORY, env=environment()
+    )
+    assert told.returncode == 0, told.stderr[-3000:]
+    assert "Done" in told.stderr, told.stderr[-3000:]
+    assert not list(folder.glob("failing-*"))

@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 import mdgan
-from mdgan.audit.membership import judge
+from mdgan.audit.membership import Visits, judge
 from mdgan.audit.target import load_target
-from mdgan.audit.visits import Visits
 from mdgan.gan.labels import Samples
 from mdgan.privacy import real_half
 from mdgan.privacy.canaries import read_watched
@@ -160,6 +159,7 @@ def test_tables_say_what_was_found_and_what_was_left_out(overfit: Path, tmp_path
     assert "--checkpoint-to-server" in result.output
     audited = RecordedRun.read(copy).audit
     assert audited is not None
+    assert audited.bound is None
     assert not audited.discriminators
     html, _, missing = compose([RecordedRun.read(copy)], datetime.now())
     assert "fig-membership" in ParsedPage(html).drawn
@@ -190,19 +190,6 @@ def test_what_cannot_be_audited_is_refused_in_one_line(overfit: Path, tmp_path: 
     (copy / "generator.safetensors").unlink()
     (copy / "generator-average.safetensors").unlink(missing_ok=True)
     assert "has no generator yet" in refusal(copy)
-
-
-def test_a_damaged_record_is_as_none(overfit: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(overfit, tmp_path / "run")
-    (copy / "audit.json").write_text('{"iteration": "many"}')
-    assert RecordedRun.read(copy).audit is None
-
-
-@pytest.mark.slow
-def test_a_sample_comes_out_of_an_update_that_it_made_alone(overfit: Path) -> None:
-    found = audit(overfit, "--steps", "400")
-    (alone,) = (e for e in found.inversions if (e.answer, e.batch_size) == ("update", 1))
-    assert alone.psnr > 20 > alone.control_psnr
 
 
 @pytest.mark.slow
@@ -249,7 +236,7 @@ def test_under_differential_privacy_what_was_spent_stands_beside_the_figures(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("opacus")
-    private = ["--dp-noise", "4", "--dp-delta", "1e-3", "--dp-repeatable"]
+    private = ["--dp-noise", "4", "--dp-delta", "1e-3"]
     path = trained(tmp_path, "run", *OVERFIT, *private)
     found = audit(path)
     assert all(judged.of_last.auc < 0.8 for judged in found.discriminators)
@@ -360,32 +347,10 @@ def test_a_planted_canary_is_found_without_privacy_and_not_with_epsilon_1(tmp_pa
     open_run = [*OVERFIT, "--iterations", "150"]
     (found,) = exposures(trained(tmp_path, "open", *open_run, data=data))
     assert found > 0.99
-    private = ["--dp-epsilon", "1", "--dp-delta", "1e-3", "--dp-repeatable"]
+    private = ["--dp-epsilon", "1", "--dp-delta", "1e-3"]
     path = trained(tmp_path, "private", *open_run, *private, data=data)
     (hidden,) = exposures(path)
     assert hidden < 0.95
     spent = RecordedRun.read(path).epsilon
     assert sorted(spent) == [1, 2]
     assert max(spent.values()) <= 1
-
-
-@pytest.mark.slow
-def test_conditional_models_with_dropout_and_swaps_are_attacked(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    flags = [*QUICK, "--transport", "memory", "--world-size", "4", "--iterations", "30"]
-    flags += ["--architecture", "acgan", "--width", "8", "--swap-interval", "7"]
-    result = run("train", *flags, "--out", str(out), cwd=tmp_path)
-    assert result.status == 0, result
-    found = audit(out)
-    assert not found.left_out
-    assert all(len(judged.iterations) > 1 for judged in found.discriminators)
-
-
-@pytest.mark.slow
-def test_with_swaps_discriminators_know_their_last_shard_less(tmp_path: Path) -> None:
-    path = trained(tmp_path, "run", *OVERFIT, "--swap-interval", "5")
-    swapped = audit(path).discriminators
-    alone = audit(trained(tmp_path, "alone", *OVERFIT)).discriminators
-    for judged, other in zip(swapped, alone, strict=True):
-        assert sorted(judged.iterations) == [1, 2]
-        assert judged.of_last.auc < other.of_last.auc

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from mdgan.data.dataset_file import load
-from mdgan.privacy.accountant import Charge, Past, best_order, epsilon_of
+from mdgan.privacy.accountant import PrivacyCharge, PrivacyHistory, best_order, epsilon_of
 from tests.accounts import all_charges_in, charges_in
-from tests.integration.federated import IN_MEMORY, QUICK, here, spread
+from tests.integration.federated import IN_MEMORY, QUICK, here
+from tests.known_noise import run_with_known_noise
 from tests.processes import ended_well, generator_bytes, read_events, read_status, run_here
 from tests.refusals import check_refused_in_one_line
 
@@ -20,16 +21,11 @@ ROAM = ["--clients", "6", "--slots", "1", "--world-size", "2"]
 HALF = ["--participation", "0.5"]
 BOUND = ["--dp-unit", "client", "--dp-delta", "0.01"]
 NOISE = [*BOUND, "--dp-noise", "1", "--dp-clip", "0.5"]
-SAME = [*FL_GAN, *HALF, *NOISE, "--dp-repeatable"]
+SAME = [*FL_GAN, *HALF, *NOISE]
 HOME = ["--world-size", "7", "--client-state", "fresh"]
 
 
-@pytest.fixture(autouse=True)
-def _own_ledgers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or writes what this user's clients have spent."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
+@pytest.mark.usefixtures("known_noise")
 def test_it_does_not_matter_where_clients_are_trained(tmp_path: Path) -> None:
     roaming = here(tmp_path, "roaming", *SAME, *ROAM)
     assert here(tmp_path, "home", *SAME, *HOME) == roaming
@@ -38,6 +34,7 @@ def test_it_does_not_matter_where_clients_are_trained(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("known_noise")
 @pytest.mark.parametrize(
     "where",
     [
@@ -48,12 +45,15 @@ def test_it_does_not_matter_where_clients_are_trained(tmp_path: Path) -> None:
     ids=str,
 )
 def test_nor_in_which_process(tmp_path: Path, where: list[str]) -> None:
-    assert spread(tmp_path, "spread", *SAME, *where) == here(tmp_path, "here", *SAME, *ROAM)
+    spread = run_with_known_noise(*QUICK, *SAME, *where, "--out", "spread", cwd=tmp_path)
+    found = ended_well(spread, tmp_path / "spread")
+    assert found == here(tmp_path, "here", *SAME, *ROAM)
 
 
+@pytest.mark.usefixtures("known_noise")
 @pytest.mark.parametrize("algorithm", ["fl-gan", pytest.param("fegan", marks=pytest.mark.slow)])
 def test_secure_sums_are_plain_sums(tmp_path: Path, algorithm: str) -> None:
-    same = ["--algorithm", algorithm, "--participation", "1", *NOISE, "--dp-repeatable"]
+    same = ["--algorithm", algorithm, "--participation", "1", *NOISE]
     same += ["--world-size", "5", "--workers-per-host", "1"]
     assert here(tmp_path, "secure", *same, "--secure-aggregation") == here(tmp_path, "plain", *same)
 
@@ -96,10 +96,10 @@ def test_a_run_that_stopped_goes_on_bit_by_bit_and_every_round_counts(tmp_path: 
     ended_well(run_here(*again, cwd=tmp_path), tmp_path / "cut-run")
     assert generator_bytes(tmp_path / "cut-run") == whole
     charges = [all_charges_in(tmp_path / name) for name in ("cut", "whole")]
-    assert charges[0] == charges[1] == (Charge(1.0, 0.5, 6),)
+    assert charges[0] == charges[1] == (PrivacyCharge(1.0, 0.5, 6),)
     told = [row["epsilon"]["0"] for row in read_events(tmp_path / "whole-run", "epsilon")]
-    first = (Past(best_order(Charge(1.0, 0.5, 3), 0.01), ()),)
-    known = [epsilon_of(Charge(1.0, 0.5, 3 + n), 0.01, "rdp", first) for n in (1, 2, 3)]
+    first = (PrivacyHistory(best_order(PrivacyCharge(1.0, 0.5, 3), 0.01), ()),)
+    known = [epsilon_of(PrivacyCharge(1.0, 0.5, 3 + n), 0.01, "rdp", first) for n in (1, 2, 3)]
     assert told == [round(epsilon, 4) for epsilon in known]
 
 
@@ -137,7 +137,7 @@ def test_it_ends_when_the_budget_is_spent_and_names_nobody(tmp_path: Path) -> No
     result = run_here(*asked, "--out", "run", cwd=tmp_path)
     assert result.status == 0, result
     told = [row["epsilon"]["0"] for row in read_events(tmp_path / "run", "epsilon")]
-    known = [epsilon_of(Charge(1.0, 0.5, n), 0.01, "rdp") for n in range(1, len(told) + 2)]
+    known = [epsilon_of(PrivacyCharge(1.0, 0.5, n), 0.01, "rdp") for n in range(1, len(told) + 2)]
     assert told == [round(epsilon, 4) for epsilon in known[:-1]]
     assert known[-2] <= 4 < known[-1], "no round less, and none more"
     status = read_status(tmp_path / "run")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mdgan.data.fetching import Fetcher
 from tests.processes import QUICK, generator_bytes, read_events, read_status, run, run_here
 from tests.unit import dataset_formats
 
@@ -65,7 +66,9 @@ def test_small_files_that_claim_to_be_huge_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_rank_has_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_every_rank_has_a_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for rank in (1, 2):
         folder = tmp_path / f"hospital-{rank}"
         dataset_formats.write_image_folder(folder, ["scan"], 9 + rank, seed=rank)
@@ -82,8 +85,9 @@ def test_every_rank_has_a_folder_of_its_own(tmp_path: Path) -> None:
     assert not any(
         b"0004.png" in file.read_bytes() for file in Path(tmp_path / "a").rglob("*.json*")
     )
-    nothing_ahead = ["--transport", "memory", "--data-buffer", "0"]
-    again = run_here("train", *FEW, *flags, *nothing_ahead, "--out", "b", cwd=tmp_path)
+    monkeypatch.setattr(Fetcher, "buffer", 0)  # nothing is read ahead
+    memory = ["--transport", "memory", "--out", "b"]
+    again = run_here("train", *FEW, *flags, *memory, cwd=tmp_path)
     assert again.status == 0, again
     assert generator_bytes(tmp_path / "a") == generator_bytes(tmp_path / "b")
     told = read_events(tmp_path / "a", "fetching")

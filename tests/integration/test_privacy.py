@@ -8,13 +8,13 @@ import pytest
 
 from mdgan.privacy.ledger_file import FILE
 from tests.accounts import all_charges_in, charges_in
+from tests.known_noise import run_with_known_noise
 from tests.processes import (
     Finished,
     ended_well,
     generator_bytes,
     read_events,
     read_status,
-    run,
     run_here,
 )
 from tests.refusals import check_refused_in_one_line
@@ -28,12 +28,6 @@ BARE = [
 FLAGS = [*BARE, "--swap-interval", "3", "--eval-interval", "0", "--iterations", "12"]
 MEMORY = ["--transport", "memory"]
 NOISE = ["--dp-noise", "1.5", "--dp-delta", "0.0001"]
-
-
-@pytest.fixture(autouse=True)
-def _own_ledgers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or writes what this user's samples have spent."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def here(folder: Path, *arguments: str) -> Finished:
@@ -51,13 +45,17 @@ def here(folder: Path, *arguments: str) -> Finished:
     ],
     ids=str,
 )
+@pytest.mark.usefixtures("known_noise")
 def test_the_same_secret_gives_the_same_bits_wherever_workers_are(
     tmp_path: Path, elsewhere: list[str]
 ) -> None:
-    same = [*FLAGS, *NOISE, "--dp-repeatable"]
+    same = [*FLAGS, *NOISE]
     ended = [
         ended_well(here(tmp_path, *same, *MEMORY, "--out", "here"), tmp_path / "here"),
-        ended_well(run(*same, *elsewhere, "--out", "there", cwd=tmp_path), tmp_path / "there"),
+        ended_well(
+            run_with_known_noise(*same, *elsewhere, "--out", "there", cwd=tmp_path),
+            tmp_path / "there",
+        ),
     ]
     assert ended[0] == ended[1]
 
@@ -149,7 +147,6 @@ def test_workers_leave_when_their_budgets_are_spent(tmp_path: Path, algorithm: s
 OPEN_BEFORE = {
     "open": [],
     "noiseless": ["--dp-noise", "0"],
-    "noise that the server knows": [*NOISE, "--dp-repeatable"],
 }
 
 
@@ -160,8 +157,6 @@ def test_a_run_that_learnt_without_privacy_cannot_go_on_with_it(
     here(tmp_path, *FLAGS, *MEMORY, *OPEN_BEFORE[before], "--iterations", "2", "--out", "run")
     asked = ["--dp-epsilon", "8", "--dp-delta", "0.0001", "--iterations", "4"]
     asked += ["--dp-noise", "2"] if before == "noiseless" else []
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "dp_repeatable": False}))
     refused = run_here("train", "--resume", "run", *asked, cwd=tmp_path)
     says = "mdgan: --resume run: --dp-epsilon 8 covers the steps from here on alone, and the run "
     assert refused.status == 2, refused

@@ -70,8 +70,7 @@ UNITS = {
 
 @pytest.fixture(autouse=True)
 def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or writes what this user's samples have spent, or this user's classifiers."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    """Each test has its own classifiers."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 

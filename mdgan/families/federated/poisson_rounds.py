@@ -15,16 +15,11 @@ from mdgan.engine.answers import Answers
 from mdgan.families.federated.fegan import ClassCounts, Sampling
 from mdgan.families.federated.settings import FederatedSettings
 from mdgan.gan.weighted_mean import total
-from mdgan.privacy.budget import (
-    Budget,
-    known_to_all,
-    open_clients_budget,
-    open_repeatable_clients,
-)
-from mdgan.privacy.clients import told_by
+from mdgan.privacy.budget import Budget, known_to_all, open_clients_budget
+from mdgan.privacy.clients import disclosed_histories
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.noise import with_noise
-from mdgan.privacy.planning import Schedule, ledger_folder
+from mdgan.privacy.planning import StepSchedule, ledger_folder
 from mdgan.privacy.random_stream import uniform
 from mdgan.privacy.real_half import SeededSteps, Steps
 
@@ -72,19 +67,20 @@ class PoissonRounds(Sampling):
             BadInput: too little for a round, or the ledger cannot be had.
         """
         given = self._settings
-        schedule = Schedule.of_clients(given.dataset, given.participation, num_rounds)
         if not given.keeps_ledger or not given.hides_clients:
-            self.budget = open_repeatable_clients(given, schedule, self._seeded)
             return
+        schedule = StepSchedule.of_clients(given.dataset, given.participation, num_rounds)
         known_by = Contents.of_name(schedule.whose) if self._contents is None else self._contents()
-        told, folder = told_by(hosts, given), ledger_folder(given)
+        told, folder = disclosed_histories(hosts, given), ledger_folder(given)
         self.budget = open_clients_budget(given, schedule, folder, known_by, self._charged, told)
 
     @property
     def round(self) -> Mapping[str, Any] | None:
         """What hosts are told of the round that comes next; None if they keep no account."""
-        told = None if self.budget is None or self._contents is not None else self.budget.round
-        return None if told is None else msgspec.to_builtins(told)
+        if self.budget is None or self._contents is not None:
+            return None
+        told: dict[str, Any] = msgspec.to_builtins(self.budget.round)
+        return told
 
     @property
     def _steps(self) -> Steps:

@@ -11,9 +11,6 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from mdgan.cli import cli
-from mdgan.cli.credentials import credentials
-from mdgan.cli.help import Command
 from mdgan.credentials.identity import read_credentials
 from mdgan.credentials.permit import Permit, permit_of
 from mdgan.credentials.revocations import Revocations
@@ -211,25 +208,3 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
             assert contents(tmp_path) == before
     for arguments in (["init", "second"], ["issue", "au", "alice"], ["revoke", "au", "bob"]):
         answer(tmp_path, *arguments)
-
-
-def test_show(tmp_path: Path) -> None:
-    answer(tmp_path, "init", "au")
-    answer(tmp_path, "issue", "au", "alice", "--ranks", "3,4")
-    done = run_here("credentials", "show", "au/alice.cred", cwd=tmp_path)
-    rows = {line[:13].strip(): line[13:] for line in done.output.splitlines()}
-    assert done.status == 0
-    assert [*rows] == ["name", "role", "ranks", "valid until", "fingerprint"]
-    assert [*rows.values()][:3] == ["alice", "worker", "3,4"]
-    assert len(rows["fingerprint"].split(":")) == 32
-
-
-def test_examples_are_commands_that_mdgan_understands() -> None:
-    assert "credentials" in cli.commands
-    for name, command in credentials.commands.items():
-        assert isinstance(command, Command)
-        assert command.examples
-        for example in command.examples:
-            words = example.split()
-            assert words[:3] == ["mdgan", "credentials", name]
-            command.make_context(name, words[3:])

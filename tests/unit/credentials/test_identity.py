@@ -42,10 +42,6 @@ def written(path: Path, content: bytes) -> Path:
     return path
 
 
-def test_missing(tmp_path: Path) -> None:
-    assert "mdgan credentials new FILE" in refusal(tmp_path / "run.cred")
-
-
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
 def test_a_key_that_others_can_read_or_write(tmp_path: Path, mode: int) -> None:
     path = written(tmp_path / "run.cred", WHOLE)

@@ -25,10 +25,6 @@ def signed(authority: Authority, *serials: int, encoding: Encoding = Encoding.PE
     return authority.revoke(entries, now()).public_bytes(encoding)
 
 
-def test_without_a_list_nothing_is_revoked() -> None:
-    assert 5 not in Revocations(None, TRUSTED)
-
-
 @pytest.mark.parametrize("encoding", [Encoding.PEM, Encoding.DER])
 def test_a_list_of_one_of_several_authorities(tmp_path: Path, encoding: Encoding) -> None:
     path = tmp_path / "revoked.pem"

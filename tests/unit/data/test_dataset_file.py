@@ -51,46 +51,72 @@ def test_held_out_samples(tmp_path: Path) -> None:
     assert len(bars.open(tmp_path)) == 12
 
 
+LINEAR, FLAT = "nn.Linear(Z_DIM, 16)", "nn.Flatten(), nn.Linear(16, 1)"
+REFUSED = [
+    *(
+        (old, old.replace(name, "Other"), [f"lacks {name};", "Generator, Discriminator, SHAPE, Z_"])
+        for name, old in {
+            "Partitioner": "class Partitioner(",
+            "Generator": "class Generator(",
+            "Discriminator": "class Discriminator(",
+            "Z_DIM": "Z_DIM = 5",
+            "SHAPE": "SHAPE = (1, 4, 4)",
+        }.items()
+    ),
+    (RECIPE, "", ["lacks Partitioner, Generator, Discriminator, SHAPE, Z_DIM;"]),
+    ("Z_DIM = 5", "Z_DIM = = 5", ["SyntaxError", "line 10"]),
+    ("Z_DIM = 5", "Z_DIM = 5\nimport absent_module", ["absent_module"]),
+    ("Z_DIM = 5", "Z_DIM = 5\nraise ValueError('two\\nlines')", ["two lines"]),
+    ("Z_DIM = 5", "Z_DIM = 5\nHeldOut = 5", ["HeldOut = 5 must be a Partitioner"]),
+    *(
+        ("SHAPE = (1, 4, 4)", f"SHAPE = {shape}", [f"SHAPE = {shape} must be (channels, height,"])
+        for shape in ("4", "(4, 4)", "[1, 4, 4]", "(1, 4, 0)", "(1, 4, -4)", "(1, 4.0, 4)")
+    ),
+    *(
+        ("Z_DIM = 5", f"Z_DIM = {z_dim}", [f"Z_DIM = {z_dim} must be a positive integer"])
+        for z_dim in ("0", "-5", "5.0", "'5'", "None")
+    ),
+    *(
+        ("Z_DIM = 5", f"Z_DIM = 5\nNUM_CLASSES = {number}", [f"= {number} must be a whole number"])
+        for number in ("0", "-1", "2.0", "True", "'10'", "100001")
+    ),
+    (
+        *("nn.Unflatten(1, SHAPE)", "nn.Unflatten(1, (1, 2, 8))"),
+        ["Generator gives [2, 1, 2, 8]", "SHAPE says [2, 1, 4, 4]"],
+    ),
+    (LINEAR, "nn.Linear(7, 16)", ["Generator fails on a batch [b, Z_DIM=5]: RuntimeError"]),
+    (LINEAR, "nn.Linear(Z_DIM)", ["Generator fails", "TypeError"]),
+    (FLAT, "nn.Flatten(), nn.Linear(17, 1)", ["Discriminator fails on a batch [b, *(1, 4, 4)]: R"]),
+    *(
+        (FLAT, layers, [f"Discriminator gives {shape} for 2 samples, must give one logit a sample"])
+        for layers, shape in {
+            "nn.Flatten(), nn.Linear(16, 2)": [2, 2],
+            "nn.Flatten(0), nn.Linear(32, 1)": [1],
+            "nn.Flatten(0), nn.Linear(32, 2), nn.Unflatten(0, (1, 2))": [1, 2],
+            "nn.Linear(4, 1)": [2, 1, 4, 1],
+        }.items()
+    ),
+    (
+        f"super().__init__({FLAT})\n",
+        f"super().__init__({FLAT})\n\n    def forward(self, images):\n        return [0.0, 0.0]\n",
+        ["Discriminator returns list, not a tensor"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "says"), REFUSED)
+def test_what_a_file_may_not_say(old: str, new: str, says: list[str], tmp_path: Path) -> None:
+    message = refusal(changed(old, new), tmp_path)
+    for part in says:
+        assert part in message
+
+
 def test_a_file_without_held_out_samples(tmp_path: Path) -> None:
     bars = load_text(RECIPE, tmp_path)
     assert bars.held_out is None
     with pytest.raises(BadInput, match="defines no HeldOut") as caught:
         bars.open_held_out(tmp_path)
     assert str(bars.path) in str(caught.value)
-
-
-def test_held_out_that_cannot_be_called(tmp_path: Path) -> None:
-    assert "HeldOut = 5 must be a Partitioner" in refusal(RECIPE + "\n\nHeldOut = 5\n", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ("torch.tensor([0, 1])", "torch.tensor([0, -1])", "HeldOut's labels must be int64"),
-        ("torch.ones(2, 1, 4, 4)", "torch.ones(2, 4, 4)", "HeldOut gives torch.float32 [4, 4]"),
-        (
-            "torch.ones(2, 1, 4, 4)",
-            "torch.ones(2, 1, 4, 4) * 2",
-            "HeldOut gives values from 2 to 2, outside [−1, 1]",
-        ),
-        ("torch.tensor([0, 1])", "torch.tensor([0])", "2 images but 1 labels"),
-        ("return torch.ones(2", "raise OSError('gone'); (2", "cannot read the data in"),
-        (
-            "torch.ones(2, 1, 4, 4), torch.tensor([0, 1])",
-            "torch.ones(0, 1, 4, 4), torch.ones(0).long()",
-            "no held-out sample",
-        ),
-    ],
-)
-def test_held_out_samples_that_break_the_promise(
-    old: str, new: str, says: str, tmp_path: Path
-) -> None:
-    assert old in HELD_OUT
-    bars = load_text(RECIPE + HELD_OUT.replace(old, new), tmp_path)
-    with pytest.raises(BadInput) as caught:
-        bars.open_held_out(tmp_path)
-    assert says in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_digits_are_trained_on_or_held_out_never_both(tmp_path: Path) -> None:
@@ -135,12 +161,9 @@ def test_which_shipped_files_hold_samples_out() -> None:
     assert holding == {"digits", "mnist", "cifar10", "celeba"}
 
 
-def test_the_shipped_files_are_found() -> None:
-    assert set(find_all(None)) >= {"digits", "mnist", "cifar10", "celeba", "folder"}
-
-
 def test_unknown_name_lists_what_there_is_and_suggests_the_nearest(tmp_path: Path) -> None:
-    (tmp_path / "bars.py").write_text(RECIPE, encoding="utf-8")
+    for name in ("bars", "_helper"):
+        (tmp_path / f"{name}.py").write_text(RECIPE, encoding="utf-8")
     with pytest.raises(BadInput) as caught:
         load("mnits", str(tmp_path))
     message = str(caught.value)
@@ -148,12 +171,6 @@ def test_unknown_name_lists_what_there_is_and_suggests_the_nearest(tmp_path: Pat
         "--dataset mnits: not found among bars, celeba, cifar10, digits, folder, mnist" in message
     )
     assert message.endswith("; did you mean 'mnist'?")
-
-
-def test_unknown_name_near_to_nothing() -> None:
-    with pytest.raises(BadInput) as caught:
-        load("xyzzyxyzzy", None)
-    assert "did you mean" not in str(caught.value)
 
 
 def test_datasets_dir_that_does_not_exist(tmp_path: Path) -> None:
@@ -168,66 +185,6 @@ def test_a_users_file_comes_before_a_shipped_one(tmp_path: Path) -> None:
     assert load("digits", None).shape == (1, 8, 8)
 
 
-def test_names_with_an_underscore_are_no_datasets(tmp_path: Path) -> None:
-    (tmp_path / "_helper.py").write_text("", encoding="utf-8")
-    assert "_helper" not in find_all(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("name", "old"),
-    [
-        ("Partitioner", "class Partitioner("),
-        ("Generator", "class Generator("),
-        ("Discriminator", "class Discriminator("),
-        ("Z_DIM", "Z_DIM = 5"),
-        ("SHAPE", "SHAPE = (1, 4, 4)"),
-    ],
-)
-def test_one_of_the_five_names_is_missing(name: str, old: str, tmp_path: Path) -> None:
-    message = refusal(changed(old, old.replace(name, "Other")), tmp_path)
-    assert f"lacks {name};" in message
-    assert "Partitioner, Generator, Discriminator, SHAPE, Z_DIM" in message
-
-
-def test_an_empty_file_lacks_everything(tmp_path: Path) -> None:
-    message = refusal("", tmp_path)
-    assert "lacks Partitioner, Generator, Discriminator, SHAPE, Z_DIM;" in message
-
-
-def test_syntax_error(tmp_path: Path) -> None:
-    message = refusal(changed("Z_DIM = 5", "Z_DIM = = 5"), tmp_path)
-    assert "SyntaxError" in message
-    assert "line 10" in message
-
-
-@pytest.mark.parametrize(
-    ("statement", "reason"),
-    [("import absent_module", "absent_module"), ("raise ValueError('two\\nlines')", "two lines")],
-)
-def test_error_while_importing(statement: str, reason: str, tmp_path: Path) -> None:
-    assert reason in refusal(changed("Z_DIM = 5", f"Z_DIM = 5\n{statement}"), tmp_path)
-
-
-@pytest.mark.parametrize(
-    "shape", ["4", "(4, 4)", "[1, 4, 4]", "(1, 4, 0)", "(1, 4, -4)", "(1, 4.0, 4)", "('1', 4, 4)"]
-)
-def test_wrong_shape(shape: str, tmp_path: Path) -> None:
-    message = refusal(changed("SHAPE = (1, 4, 4)", f"SHAPE = {shape}"), tmp_path)
-    assert f"SHAPE = {shape} must be (channels, height, width)" in message
-
-
-@pytest.mark.parametrize("z_dim", ["0", "-5", "5.0", "'5'", "None"])
-def test_wrong_z_dim(z_dim: str, tmp_path: Path) -> None:
-    message = refusal(changed("Z_DIM = 5", f"Z_DIM = {z_dim}"), tmp_path)
-    assert f"Z_DIM = {z_dim} must be a positive integer" in message
-
-
-@pytest.mark.parametrize("number", ["0", "-1", "2.0", "True", "'10'", "100001"])
-def test_wrong_number_of_classes(number: str, tmp_path: Path) -> None:
-    message = refusal(changed("Z_DIM = 5", f"Z_DIM = 5\nNUM_CLASSES = {number}"), tmp_path)
-    assert f"NUM_CLASSES = {number} must be a whole number from 1 to 100,000" in message
-
-
 def test_labels_beyond_the_number_of_classes(tmp_path: Path) -> None:
     text = changed("Z_DIM = 5", "Z_DIM = 5\nNUM_CLASSES = {}") + HELD_OUT
     assert load_text(text.format(2), tmp_path).num_classes == 2
@@ -236,55 +193,9 @@ def test_labels_beyond_the_number_of_classes(tmp_path: Path) -> None:
         load_text(text.format(1), tmp_path).open_held_out(tmp_path)
 
 
-def test_generator_of_wrong_output(tmp_path: Path) -> None:
-    message = refusal(changed("nn.Unflatten(1, SHAPE)", "nn.Unflatten(1, (1, 2, 8))"), tmp_path)
-    assert "Generator gives [2, 1, 2, 8]" in message
-    assert "SHAPE says [2, 1, 4, 4]" in message
-
-
-def test_generator_that_does_not_take_z(tmp_path: Path) -> None:
-    message = refusal(changed("nn.Linear(Z_DIM, 16)", "nn.Linear(7, 16)"), tmp_path)
-    assert "Generator fails on a batch [b, Z_DIM=5]: RuntimeError" in message
-
-
-def test_generator_that_cannot_be_built(tmp_path: Path) -> None:
-    message = refusal(changed("nn.Linear(Z_DIM, 16)", "nn.Linear(Z_DIM)"), tmp_path)
-    assert "Generator fails" in message
-    assert "TypeError" in message
-
-
-def test_discriminator_that_does_not_take_samples(tmp_path: Path) -> None:
-    message = refusal(changed("nn.Linear(16, 1)", "nn.Linear(17, 1)"), tmp_path)
-    assert "Discriminator fails on a batch [b, *(1, 4, 4)]: RuntimeError" in message
-
-
-@pytest.mark.parametrize(
-    ("layers", "shape"),
-    [
-        ("nn.Flatten(), nn.Linear(16, 2)", [2, 2]),
-        ("nn.Flatten(0), nn.Linear(32, 1)", [1]),
-        ("nn.Flatten(0), nn.Linear(32, 2), nn.Unflatten(0, (1, 2))", [1, 2]),
-        ("nn.Linear(4, 1)", [2, 1, 4, 1]),
-    ],
-)
-def test_discriminator_of_wrong_output(layers: str, shape: list[int], tmp_path: Path) -> None:
-    message = refusal(changed("nn.Flatten(), nn.Linear(16, 1)", layers), tmp_path)
-    assert f"Discriminator gives {shape} for 2 samples, must give one logit a sample" in message
-
-
-def test_discriminator_that_returns_no_tensor(tmp_path: Path) -> None:
-    text = RECIPE + "\n    def forward(self, images):\n        return [0.0, 0.0]\n"
-    assert "Discriminator returns list, not a tensor" in refusal(text, tmp_path)
-
-
 @pytest.mark.parametrize("layers", ["nn.Linear(16, 1)", "nn.Linear(16, 1), nn.Flatten(0)"])
 def test_logits_may_be_a_column_or_flat(layers: str, tmp_path: Path) -> None:
     check_models(load_text(changed("nn.Linear(16, 1)", layers), tmp_path).models)
-
-
-def test_defaults_are_taken_over(tmp_path: Path) -> None:
-    text = changed("Z_DIM = 5", "Z_DIM = 5\nDEFAULTS = {'batch_size': 4}")
-    assert load_text(text, tmp_path).defaults == {"batch_size": 4}
 
 
 @pytest.mark.parametrize("key", ["batch_sise", "device"])
@@ -345,3 +256,84 @@ def test_weights_depend_on_the_seed_alone(tmp_path: Path) -> None:
     other = build_model(bars.models.generator, 4).state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("raise OSError('two\\n  lines')", "two lines"),
+        ("raise KeyError", "KeyError"),
+        ("return torch.zeros(0, 1, 4, 4), torch.zeros(0).long()", "no sample"),
+    ],
+)
+def test_data_that_cannot_be_read(statement: str, reason: str, tmp_path: Path) -> None:
+    signature = "def read(self, data_dir):\n"
+    bars = load_text(changed(signature, f"{signature}        {statement}\n"), tmp_path)
+    with pytest.raises(BadInput) as caught:
+        bars.open(tmp_path / "data")
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    assert "--dataset bars:" in message
+    assert str(tmp_path / "data") in message
+    assert reason in message
+
+
+def test_bad_input_of_a_partitioner_passes_unchanged(tmp_path: Path) -> None:
+    signature = "def read(self, data_dir):\n"
+    statement = "from mdgan.errors import BadInput; raise BadInput('my own words')"
+    bars = load_text(changed(signature, f"{signature}        {statement}\n"), tmp_path)
+    with pytest.raises(BadInput, match=r"^my own words$"):
+        bars.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("torch.zeros(9, 1, 4, 4)", "read gives a tensor [9, 1, 4, 4]; it must return images"),
+        ("(torch.zeros(2, 1), None)", "read gives a tensor [2, 1], NoneType; it must"),
+        ("None", "read gives NoneType; it must return images [n, C, H, W] and labels"),
+    ],
+)
+def test_a_read_without_labels(given: str, found: str, tmp_path: Path) -> None:
+    signature = "def read(self, data_dir):\n"
+    bars = load_text(changed(signature, f"{signature}        return {given}\n"), tmp_path)
+    with pytest.raises(BadInput) as caught:
+        bars.open(tmp_path)
+    assert found in str(caught.value)
+
+
+PROMISING = "torch.zeros(64, 1, 4, 4)"
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("torch.int64", "torch.int32", "'s labels must be int64"),
+        ("dtype=torch.int64", "dtype=torch.int64) - torch.tensor(1", "'s labels must be int64"),
+        (PROMISING, "torch.zeros(64, 4, 4)", " gives torch.float32 [4, 4] a sample, must give"),
+        (PROMISING, f"{PROMISING}.double()", "torch.float64"),
+        (
+            PROMISING,
+            "torch.full((64, 1, 4, 4), 255.0)",
+            "from 255 to 255, outside [−1, 1]; scale them, for example x / 127.5 - 1",
+        ),
+        (PROMISING, "torch.full((64, 1, 4, 4), -9.5)", "1]; scale them"),
+        (PROMISING, "torch.full((64, 1, 4, 4), torch.nan)", "not finite"),
+        (PROMISING, "torch.zeros(63, 1, 4, 4)", "63 images but 64 labels"),
+    ],
+)
+def test_samples_that_break_the_promise(
+    old: str, new: str, says: str, held_out: bool, tmp_path: Path
+) -> None:
+    good = f"{PROMISING}, torch.zeros(64, dtype=torch.int64)"
+    what = "HeldOut" if held_out else "Partitioner"
+    text = RECIPE + f"\n\nclass {what}(InMemoryPartitioner):\n    def read(self, data_dir):\n"
+    text += f"        return {good.replace(old, new)}\n"
+    dataset = load_text(text, tmp_path)
+    with pytest.raises(BadInput) as caught:
+        (dataset.open_held_out if held_out else dataset.open)(tmp_path)
+    assert says in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    if says.startswith(("'s", " gives")):
+        assert f"{what}{says}" in str(caught.value)

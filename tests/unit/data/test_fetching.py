@@ -4,7 +4,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from unittest.mock import Mock, patch
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from mdgan.data import fetching as fetching_module
 from mdgan.data.congestion import WINDOW, Range
-from mdgan.data.fetching import Fetcher, check_buffer
+from mdgan.data.fetching import Fetcher
 from mdgan.data.partitioner import Partitioner
 from mdgan.data.settings import DataSettings
 from mdgan.data.shard import Shard
@@ -208,17 +207,6 @@ def test_waiting_is_told_with_what_reads_now(monkeypatch: pytest.MonkeyPatch) ->
     assert data_threads() == 0, "those of smaller pools have ended, too"
 
 
-def test_a_buffer_larger_than_the_memory_left_is_refused() -> None:
-    one = 4 * 3 * 64 * 64
-    with patch("psutil.virtual_memory", return_value=Mock(available=3000 * one)):
-        check_buffer(DataSettings(data_buffer=1000), (3, 64, 64), workers=3)
-        with pytest.raises(
-            BadInput,
-            match=r"^--data-buffer 1001: 3 worker\(s\) .* 0\.1 GB of memory left; give fewer",
-        ):
-            check_buffer(DataSettings(data_buffer=1001), (3, 64, 64), workers=3)
-
-
 def test_no_thread_at_all_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"^--data-threads 0: .*--data-buffer 0 reads nothing"):
+    with pytest.raises(BadInput, match=r"^--data-threads 0: .*at least one thread"):
         DataSettings.read({"data_threads": 0})

@@ -154,13 +154,6 @@ def test_names_that_are_no_text(
     assert r"left out: '\udcff\n.png' (it is empty);" in caplog.text
 
 
-def test_only_bad_pictures(tiny: DatasetFile, folder: Path) -> None:
-    for path in folder.iterdir():
-        path.write_bytes(WHOLE[:100])
-    with pytest.raises(BadInput, match=r"9 of 9 pictures in .* cannot be read, first 0\.png \("):
-        tiny.open(folder)
-
-
 def test_what_was_found_is_kept_until_a_file_changes(
     tiny: DatasetFile, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

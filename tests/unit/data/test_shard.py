@@ -56,13 +56,6 @@ def test_without_replacement_until_used_up(
     assert set(rounds[-1]) <= set(indices.tolist())
 
 
-@settings(deadline=None, max_examples=20)
-@given(st.integers(1, 12), st.integers(2, 5), seeds)
-def test_a_batch_larger_than_the_shard_repeats_it_evenly(size: int, times: int, seed: int) -> None:
-    drawn = draw(make_shard(torch.arange(size), seed), times * size)
-    assert torch.bincount(torch.tensor(drawn)).tolist() == [times] * size
-
-
 @settings(deadline=None, max_examples=30)
 @given(all_indices, all_batch_sizes, seeds)
 def test_the_seed_decides_and_the_batch_size_does_not(
@@ -81,19 +74,6 @@ def test_every_round_has_its_own_order() -> None:
     assert draw(make_shard(torch.arange(50), seed=1), 50) != first
 
 
-def test_only_its_own_generator_is_used() -> None:
-    outside = torch.get_rng_state()
-    expected = draw(make_shard(torch.arange(20)), 50)
-    shard = make_shard(torch.arange(20))
-    torch.rand(3)
-    drawn = draw(shard, 25)
-    torch.rand(5)
-    assert drawn + draw(shard, 25) == expected
-    torch.set_rng_state(outside)
-    draw(shard, 25)
-    assert torch.equal(torch.get_rng_state(), outside)
-
-
 def test_nothing_is_copied() -> None:
     source, indices = Numbers(), torch.arange(10, 20)
     shard = Shard(source, indices, torch.Generator().manual_seed(0))
@@ -101,12 +81,6 @@ def test_nothing_is_copied() -> None:
     assert len(shard) == 10
     source.pixels += 1000
     assert sorted(draw(shard, 10)) == list(range(1010, 1020))
-
-
-def test_a_batch_belongs_to_whoever_drew_it() -> None:
-    shard = make_shard(torch.arange(10))
-    shard.next_batch(10).images.fill_(-1)
-    assert sorted(draw(shard, 10)) == list(range(10))
 
 
 def test_an_empty_shard_is_refused() -> None:

@@ -49,9 +49,6 @@ FILES = {
 }
 ALL_FILES = [(name, file) for name, files in FILES.items() for file in files]
 FILES_READ = [(name, file) for name, file in ALL_FILES if "t10k" not in file and "test" not in file]
-FILES_HELD_OUT = [
-    (name, file) for name, file in ALL_FILES if "train-" not in file and "data_batch" not in file
-]
 
 
 def refusal(name: str, data_dir: Path, held_out: bool = False) -> str:
@@ -94,15 +91,6 @@ def test_held_out_pixels_and_labels_are_read_back_exactly(
     held_out = load(name, None).open_held_out(tmp_path)
     assert torch.equal(held_out.images(torch.arange(num_held_out)), as_floats(written.pixels))
     assert held_out.labels.tolist() == written.labels.tolist()
-
-
-@pytest.mark.parametrize("name", WRITERS)
-def test_any_indices_in_any_order(name: str, tmp_path: Path) -> None:
-    WRITERS[name](tmp_path, 8)
-    source = load(name, None).open(tmp_path)
-    every = source.images(torch.arange(5))
-    chosen = torch.tensor([4, 0, 0, 2])
-    assert torch.equal(source.images(chosen), every[chosen])
 
 
 @pytest.mark.parametrize("held_out", [False, True])
@@ -162,23 +150,13 @@ def test_one_file_missing(name: str, file: str, tmp_path: Path) -> None:
     assert "download=True" in message
 
 
-@pytest.mark.parametrize("keep", [0.0, 0.5])
+@pytest.mark.parametrize("content", [b"", None, b"<html>\n<body>quota exceeded</body>\n</html>\n"])
 @pytest.mark.parametrize(("name", "file"), FILES_READ)
-def test_truncated_file(name: str, file: str, keep: float, tmp_path: Path) -> None:
+def test_a_damaged_file(name: str, file: str, content: bytes | None, tmp_path: Path) -> None:
     WRITERS[name](tmp_path, 7)
     whole = (tmp_path / file).read_bytes()
-    (tmp_path / file).write_bytes(whole[: int(len(whole) * keep)])
+    (tmp_path / file).write_bytes(whole[: len(whole) // 2] if content is None else content)
     message = refusal(name, tmp_path)
-    assert Path(file).name in message
-    assert str((tmp_path / file).parent) in message
-
-
-@pytest.mark.parametrize(("name", "file"), FILES_HELD_OUT)
-def test_truncated_held_out_file(name: str, file: str, tmp_path: Path) -> None:
-    WRITERS[name](tmp_path, 12)
-    whole = (tmp_path / file).read_bytes()
-    (tmp_path / file).write_bytes(whole[: len(whole) // 2])
-    message = refusal(name, tmp_path, held_out=True)
     assert Path(file).name in message
     assert str((tmp_path / file).parent) in message
 
@@ -195,26 +173,12 @@ def test_celeba_unknown_split(tmp_path: Path) -> None:
     assert "list_eval_partition.txt: a split must be 0, 1 or 2" in refusal("celeba", tmp_path)
 
 
-@pytest.mark.parametrize(("name", "file"), FILES_READ)
-def test_something_else_under_that_name(name: str, file: str, tmp_path: Path) -> None:
-    WRITERS[name](tmp_path, 7)
-    (tmp_path / file).write_bytes(b"<html>\n<body>quota exceeded</body>\n</html>\n")
-    assert Path(file).name in refusal(name, tmp_path)
-
-
 def test_mnist_files_that_do_not_belong_together(tmp_path: Path) -> None:
     write_mnist(tmp_path, 8)
     labels = (tmp_path / FILES["mnist"][1]).read_bytes()
     write_mnist(tmp_path, 9)
     (tmp_path / FILES["mnist"][1]).write_bytes(labels)
     assert "9 images but 8 labels" in refusal("mnist", tmp_path)
-
-
-def test_mnist_label_out_of_range(tmp_path: Path) -> None:
-    write_mnist(tmp_path, 3)
-    labels = tmp_path / FILES["mnist"][1]
-    labels.write_bytes(labels.read_bytes()[:-1] + b"\x0a")
-    assert "label 10" in refusal("mnist", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -246,21 +210,6 @@ def test_cifar10_pickle_cannot_run_code(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-def test_celeba_lists_that_do_not_belong_together(tmp_path: Path) -> None:
-    write_celeba(tmp_path, 4)
-    attributes = tmp_path / "celeba" / "list_attr_celeba.txt"
-    lines = attributes.read_text().splitlines()
-    attributes.write_text("\n".join([*lines[:2], lines[3], lines[2], *lines[4:]]))
-    assert attributes.name in refusal("celeba", tmp_path)
-
-
-def test_celeba_attribute_of_wrong_value(tmp_path: Path) -> None:
-    write_celeba(tmp_path, 4)
-    attributes = tmp_path / "celeba" / "list_attr_celeba.txt"
-    attributes.write_text(attributes.read_text().replace("1", "7"))
-    assert str(tmp_path) in refusal("celeba", tmp_path)
-
-
 def test_celeba_picture_missing_at_the_start(tmp_path: Path) -> None:
     write_celeba(tmp_path, 4)
     pictures = tmp_path / "celeba" / "img_align_celeba"
@@ -277,24 +226,3 @@ def test_celeba_workers_need_no_held_out_picture_and_the_server_no_other(tmp_pat
     assert "lacks 1 of 2 pictures" in refusal("celeba", tmp_path, held_out=True)
     (pictures / "000006.jpg").rename(pictures / "000003.jpg")
     assert "first 000006.jpg" in refusal("celeba", tmp_path, held_out=True)
-
-
-@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "text"])
-def test_celeba_picture_that_cannot_be_read(damage: str, tmp_path: Path) -> None:
-    write_celeba(tmp_path, 5)
-    source = load("celeba", None).open(tmp_path)
-    path = tmp_path / "celeba" / "img_align_celeba" / "000002.jpg"
-    whole = path.read_bytes()
-    if damage == "gone":
-        path.unlink()
-    else:
-        path.write_bytes(
-            {"empty": b"", "cut": whole[: len(whole) // 2], "text": b"no\nway"}[damage]
-        )
-    with pytest.raises(BadInput) as caught:
-        source.images(torch.arange(3))
-    assert str(path) in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
-    assert source.images(torch.tensor([0, 2])).shape == (2, 3, 64, 64)
-    if damage != "gone":
-        assert len(load("celeba", None).open(tmp_path)) == len(source) - 1

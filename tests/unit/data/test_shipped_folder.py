@@ -11,7 +11,6 @@ from PIL import Image
 
 from mdgan.data.dataset_file import DatasetFile, load, load_path
 from mdgan.errors import BadInput
-from mdgan.gan.build import num_parameters
 from mdgan.models.check import check_models
 from tests.unit.dataset_formats import write_image_folder
 
@@ -67,15 +66,6 @@ def test_loose_pictures_are_the_first_class(folder: DatasetFile, tmp_path: Path)
     assert source.images(torch.arange(3))[:, :, 0, 0].argmax(1).tolist() == [0, 1, 2]
 
 
-def test_only_loose_pictures(folder: DatasetFile, tmp_path: Path) -> None:
-    save(tmp_path / "b.png", (0, 0, 0))
-    save(tmp_path / "a.png", (255, 255, 255))
-    source = folder.open(tmp_path)
-    assert source.class_names == (tmp_path.name,)
-    assert source.labels.tolist() == [0, 0]
-    assert source.images(torch.tensor([0]))[0].eq(1).all()
-
-
 @pytest.mark.parametrize("suffix", [*SUFFIXES, *(suffix.upper() for suffix in SUFFIXES)])
 def test_every_format(suffix: str, folder: DatasetFile, tmp_path: Path) -> None:
     save(tmp_path / f"picture{suffix}", (255, 255, 255))
@@ -96,22 +86,17 @@ def test_files_that_do_not_count(folder: DatasetFile, tmp_path: Path) -> None:
     assert len(source) == 1
 
 
-@pytest.mark.parametrize(("mode", "colour"), [("L", 255), ("1", 1), ("LA", (255, 255))])
-def test_grey_pictures_become_rgb(
+@pytest.mark.parametrize(
+    ("mode", "colour"),
+    [("L", 255), ("1", 1), ("LA", (255, 255)), ("RGBA", (255,) * 4), ("CMYK", (0,) * 4)],
+)
+def test_pictures_of_other_kinds_become_rgb(
     mode: str, colour: int | tuple[int, ...], folder: DatasetFile, tmp_path: Path
 ) -> None:
-    save(tmp_path / "grey.png", colour, mode)
+    save(tmp_path / "picture.tif", colour, mode)
     image = folder.open(tmp_path).images(torch.tensor([0]))
     assert image.shape == (1, 3, 64, 64)
     assert image.eq(1).all()
-
-
-def test_rgba_and_cmyk_pictures_become_rgb(folder: DatasetFile, tmp_path: Path) -> None:
-    save(tmp_path / "1.png", (255, 0, 0, 255), "RGBA")
-    save(tmp_path / "2.tif", (0, 255, 255, 0), "CMYK")
-    images = folder.open(tmp_path).images(torch.tensor([0, 1]))
-    assert images.shape == (2, 3, 64, 64)
-    assert images[:, :, 0, 0].tolist() == [[1, -1, -1], [1, -1, -1]]
 
 
 def test_a_copy_with_one_channel_makes_grey(tmp_path: Path) -> None:
@@ -146,24 +131,6 @@ def test_a_picture_is_read_when_it_is_drawn(folder: DatasetFile, tmp_path: Path)
     assert source.images(torch.tensor([0])).eq(-1).all()
 
 
-@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "text"])
-def test_unreadable_picture(damage: str, folder: DatasetFile, tmp_path: Path) -> None:
-    write_image_folder(tmp_path, ["class"], 2)
-    path = tmp_path / "class" / "0001.png"
-    source = folder.open(tmp_path)
-    whole = path.read_bytes()
-    if damage == "gone":
-        path.unlink()
-    else:
-        path.write_bytes(
-            {"empty": b"", "cut": whole[: len(whole) // 2], "text": b"no\nway"}[damage]
-        )
-    with pytest.raises(BadInput) as caught:
-        source.images(torch.arange(2))
-    assert str(path) in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
-
-
 def test_missing_folder(folder: DatasetFile, tmp_path: Path) -> None:
     message = refusal(folder, tmp_path / "absent")
     assert f"{tmp_path / 'absent'}: no such folder" in message
@@ -179,23 +146,6 @@ def test_folder_without_pictures(content: list[str], folder: DatasetFile, tmp_pa
     assert f"{tmp_path}: no picture" in message
     assert ".png" in message
     assert "subfolder" in message
-
-
-def test_every_worker_has_its_own_data_by_default(folder: DatasetFile) -> None:
-    assert folder.defaults == {"partition": "none"}
-
-
-@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 16, 16), (1, 32, 32), (3, 128, 128)])
-def test_models_for_other_shapes(shape: tuple[int, int, int], tmp_path: Path) -> None:
-    check_models(with_shape(shape, tmp_path).models)
-
-
-def test_widths_stop_at_512(tmp_path: Path) -> None:
-    at_64, at_128 = load("folder", None), with_shape((3, 128, 128), tmp_path)
-    one_more_layer = 512 * 512 * 4 * 4 + 2 * 512
-    for kind in ("generator", "discriminator"):
-        small, large = (num_parameters(getattr(file.models, kind)()) for file in (at_64, at_128))
-        assert large - small == one_more_layer
 
 
 @pytest.mark.parametrize(

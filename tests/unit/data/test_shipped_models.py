@@ -49,14 +49,6 @@ CELEBA_DISCRIMINATOR = (
 )
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_models_fit_shape_and_z_dim(name: str) -> None:
-    dataset = load(name, None)
-    assert dataset.shape == SHIPPED[name]
-    assert dataset.models.z_dim == 100
-    check_models(dataset.models)
-
-
 @pytest.mark.parametrize(
     ("name", "generator", "discriminator"),
     [
@@ -73,19 +65,11 @@ def test_number_of_parameters(name: str, generator: int, discriminator: int) -> 
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_generated_samples_are_in_range_and_differ(name: str) -> None:
-    dataset = load(name, None)
-    z = torch.randn(4, dataset.models.z_dim, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        samples = build_model(dataset.models.generator, 0)(z)
-    assert samples.dtype == torch.float32
-    assert samples.abs().max() <= 1
-    assert not torch.equal(samples[0], samples[1])
-
-
-@pytest.mark.parametrize("name", SHIPPED)
 def test_discriminator_gives_raw_logits_and_a_gradient_for_every_pixel(name: str) -> None:
     dataset = load(name, None)
+    assert dataset.shape == SHIPPED[name]
+    assert dataset.models.z_dim == 100
+    check_models(dataset.models)
     images = torch.rand(4, *dataset.shape, generator=torch.Generator().manual_seed(1)) * 2 - 1
     images.requires_grad_()
     discriminator = build_model(dataset.models.discriminator, 0)

@@ -1,3 +1,6 @@
+"""Timelines as Perfetto shows them, and `mdgan trace`."""
+
+import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
@@ -5,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mdgan.cli.inspect import trace
 from mdgan.errors import BadInput
 from mdgan.inspect.chrome_trace import chrome_trace
 from mdgan.records.recorded_run import RecordedRun, RecordedSpan, Trace, Traffic
@@ -106,26 +111,13 @@ def test_a_process_is_a_role_and_a_thread_is_a_worker() -> None:
     assert {threads[thread]: worker for thread, worker in workers.items()}["worker 10"] == 10
 
 
-def test_times_are_microseconds_since_the_earliest() -> None:
-    trace = chrome_trace(
-        run_of(
-            trace_of("host-1", (0, did("real half", -0.25, 0.125, worker=1))),
-            trace_of("server", (1, did("send", 0.5, 0.0000014, num_bytes=640))),
-        )
-    )
-    spans = {event["name"]: event for event in of_phase(trace, "X")}
-    assert (spans["real half"]["ts"], spans["real half"]["dur"]) == (0, 125_000)
-    assert (spans["send"]["ts"], spans["send"]["dur"]) == (750_000, 1)
-    assert spans["send"]["args"] == {"iteration": 1, "bytes": 640}
-
-
 def test_what_rounding_made_overlap_is_put_beside_each_other() -> None:
     trace = chrome_trace(
         run_of(
             trace_of(
                 "server",
                 (1, did("generate", 0.0, 0.000011)),
-                (1, did("send", 0.00001, 0.00001)),
+                (1, did("send", 0.00001, 0.00001, num_bytes=640)),
                 (1, did("wait", 0.000018, 0.000001)),
             )
         )
@@ -134,6 +126,7 @@ def test_what_rounding_made_overlap_is_put_beside_each_other() -> None:
     assert len(named(trace, "thread_name")) == 1
     spans = [(event["ts"], event["dur"]) for event in of_phase(trace, "X")]
     assert spans == [(0, 11), (11, 9), (20, 0)]
+    assert of_phase(trace, "X")[1]["args"] == {"iteration": 1, "bytes": 640}
 
 
 def test_what_truly_overlaps_gets_a_second_thread_and_keeps_its_time() -> None:
@@ -219,6 +212,8 @@ def test_swaps_and_losses_are_marked_at_their_time() -> None:
         {"event": "swap", "iteration": 15, "moves": [[1, 3], [3, 1]], "exact": True},
         {"event": "lost", "iteration": 20, "workers": [2, 3], "reason": "closed"},
         {"event": "lost", "iteration": 99, "workers": [4], "reason": "closed"},
+        {"event": "round", "iteration": 30, "seconds": 4.75, "aborted": False},
+        {"event": "round", "iteration": 15, "aborted": True},
     ]
     iterations = [{"iteration": 20, "seconds": 20.0}]
     trace = chrome_trace(run_of(server, iterations=iterations, events=events))
@@ -226,6 +221,8 @@ def test_swaps_and_losses_are_marked_at_their_time() -> None:
     assert shown == [
         ("swap", 4_500_000),
         ("swap", 15_000_000),
+        ("round 1", 4_750_000),
+        ("round 2 aborted", 15_000_000),
         ("lost worker 2, 3", 20_000_000),
         ("lost worker 4", 20_000_000),
     ]
@@ -282,14 +279,38 @@ def test_a_run_without_spans_is_told_so(tmp_path: Path) -> None:
         chrome_trace(run_of(trace_of("host-1", traffic=[Traffic(1, 1.0, {}, {})])))
 
 
-def test_rounds_are_marked_where_they_end() -> None:
-    told = {"event": "round", "number": 0, "took_part": [2], "aborted": False}
-    server = trace_of("server", (30, did("send", 1.0, 0.5)), (60, did("send", 2.0, 0.5)))
-    events = [{**told, "iteration": 30, "seconds": 1.75}, {**told, "iteration": 60}]
-    events[1]["aborted"] = True
-    marks = of_phase(chrome_trace(run_of(server, events=events)), "i")
-    assert [(mark["name"], mark["ts"]) for mark in marks] == [
-        ("round 1", 750_000),
-        ("round 2 aborted", 1_500_000),
-    ]
-    assert marks[0]["args"]["took_part"] == [2]
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(trace, [str(argument) for argument in arguments])
+
+
+def test_the_command_writes_into_the_run_and_says_where_to_open_it(tmp_path: Path) -> None:
+    run = FakeRun(workers=2, iterations=20).write(tmp_path / "run")
+    done = command(run)
+    assert done.exit_code == 0
+    written = json.loads((run / "trace.json").read_text())
+    assert written == chrome_trace(RecordedRun.read(run))
+    number = sum(event["ph"] == "X" for event in written["traceEvents"])
+    told = f"{run / 'trace.json'}: {number:,} spans; open it at https://ui.perfetto.dev\n"
+    assert done.stdout == told
+    assert done.stderr == ""
+    assert not [path for path in run.iterdir() if path.name.endswith(".tmp")]
+
+
+def test_the_command_writes_where_it_is_told_to(tmp_path: Path) -> None:
+    run = FakeRun(workers=2, iterations=20).write(tmp_path / "run")
+    before = set(run.iterdir())
+    assert command(run, "-o", tmp_path / "here.json").exit_code == 0
+    assert json.loads((tmp_path / "here.json").read_text())["traceEvents"]
+    assert set(run.iterdir()) == before
+
+
+def test_the_command_tells_of_damage_and_shows_the_rest(tmp_path: Path) -> None:
+    run = FakeRun(workers=2, iterations=20).write(tmp_path / "run")
+    with (run / "trace" / "server.jsonl").open("a") as file:
+        file.write('{"iteration": 21, "sta')
+    done = command(run)
+    assert done.exit_code == 0
+    assert done.stderr == (
+        f"mdgan: warning: {run / 'trace' / 'server.jsonl'}: ends in the middle of a line, "
+        "which is left out\n"
+    )

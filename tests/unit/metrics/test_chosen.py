@@ -85,27 +85,6 @@ def test_a_users_own_network_and_runs_without_privacy_judge_by_all(dataset: Data
     assert judging(PRIVATE, None) is None
 
 
-def test_networks_of_runs_with_and_without_privacy_share_no_cache(
-    dataset: DatasetFile, tmp_path: Path
-) -> None:
-    private = make_extractor(PRIVATE, dataset, of_workers, Others)
-    assert not cached(tmp_path)
-    opened = make_extractor(OPEN, dataset, Stripes, Others)
-    assert len(cached(tmp_path)) == 1
-    again = make_extractor(PRIVATE, dataset, of_workers, Others)
-    assert again.sha256 == private.sha256 != opened.sha256
-    assert len(cached(tmp_path)) == 1
-
-
-@pytest.mark.parametrize("number", [None, 129])
-def test_too_few_held_out_samples_are_refused(
-    dataset: DatasetFile, monkeypatch: pytest.MonkeyPatch, number: int | None
-) -> None:
-    monkeypatch.setattr(Others, "num_samples", number)
-    with pytest.raises(BadInput, match=r"with --dp-noise 1 .* alone, at least 130, and there are"):
-        make_extractor(PRIVATE, dataset, of_workers, lambda: Others() if number else None)
-
-
 @pytest.mark.parametrize("folder", ["data", "data/test", "."])
 def test_held_out_samples_do_not_lie_where_workers_samples_do(
     dataset: DatasetFile, tmp_path: Path, folder: str

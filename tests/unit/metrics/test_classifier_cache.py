@@ -8,12 +8,10 @@ from torch import Tensor
 
 from mdgan.data.dataset_file import DatasetFile, load
 from mdgan.data.partitioner import Partitioner
-from mdgan.errors import BadInput
 from mdgan.metrics.classifier import train_classifier
 from mdgan.metrics.classifier_cache import cache_key, cached_classifier
 from mdgan.metrics.extractor import Extractor
-from mdgan.storage.tensor_file import read_tensors
-from tests.unit.metrics.small import MoreStripes, OneClass, Stripes
+from tests.unit.metrics.small import MoreStripes, Stripes
 
 STRIPES = """
 from torch import nn
@@ -58,15 +56,6 @@ def test_the_second_call_reads(dataset: DatasetFile, tmp_path: Path, trainings: 
     assert torch.equal(first(images).values, second(images).values)
     (path,) = cache.iterdir()
     assert path.name == f"stripes-{cache_key(dataset, Stripes(), MoreStripes())[:12]}.safetensors"
-
-
-def test_the_file_says_what_it_is(dataset: DatasetFile, tmp_path: Path) -> None:
-    extractor = cached_classifier(dataset, Stripes(), MoreStripes(), tmp_path / "cache")
-    (path,) = (tmp_path / "cache").iterdir()
-    _, about = read_tensors(path)
-    assert about["sha256"] == extractor.sha256
-    assert about["accuracy"] == extractor.accuracy
-    assert about["name"] == "classifier of stripes"
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "text", "other key", "folder"])
@@ -150,11 +139,3 @@ def test_where_the_cache_is(
     expected = tmp_path / ("xdg" if cache_home == "xdg" else "home/.cache") / "mdgan/classifiers"
     assert len(list(expected.iterdir())) == 1
     assert not (tmp_path / "relative").exists()
-
-
-def test_one_class_is_refused_before_the_cache_is_asked(
-    dataset: DatasetFile, tmp_path: Path
-) -> None:
-    with pytest.raises(BadInput, match="--extractor FILE"):
-        cached_classifier(dataset, OneClass(), None, tmp_path / "cache")
-    assert not (tmp_path / "cache").exists()

@@ -14,7 +14,7 @@ from torch import nn
 
 from mdgan.errors import BadInput
 from mdgan.metrics.extractor import Extractor
-from mdgan.metrics.inception import SHA256, inception
+from mdgan.metrics.network_files import SHA256, inception
 from mdgan.metrics.packing import pack, unpack
 
 MODULE = "torch_fidelity.feature_extractor_inceptionv3"

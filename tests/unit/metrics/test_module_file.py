@@ -1,6 +1,7 @@
 """A user's own extractor: good files work, bad ones are told in one line."""
 
 import hashlib
+import pickle
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 from mdgan.errors import BadInput
-from mdgan.metrics.module_file import digest, from_file
+from mdgan.metrics.network_files import digest, from_file
 from tests.unit.metrics.small import SHAPE
 
 PYTHON = """
@@ -81,14 +82,6 @@ def test_class_in_a_python_file(python: Path) -> None:
     }
 
 
-def test_class_with_logits(python: Path) -> None:
-    extractor = from_file(Path(f"{python}:Both"), SHAPE)
-    assert (extractor.num_features, extractor.num_classes) == (16, 3)
-    probabilities = extractor(IMAGES).probabilities
-    assert probabilities is not None
-    torch.testing.assert_close(probabilities.sum(1), torch.ones(9, dtype=torch.float64))
-
-
 def test_initial_weights_are_the_same_everywhere_and_random_numbers_stay(python: Path) -> None:
     torch.manual_seed(1)
     state = torch.get_rng_state()
@@ -109,22 +102,6 @@ def test_torchscript(tmp_path: Path) -> None:
     torch.testing.assert_close(extractor(IMAGES).values, expected, rtol=0, atol=1e-6)
     assert extractor.name == "net.pt"
     assert extractor.sha256 == hashlib.sha256(path.read_bytes()).hexdigest() == digest(path)
-
-
-class TwoOutputs(nn.Module):
-    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return images.flatten(1), images.flatten(1)[:, :4]
-
-
-def test_torchscript_with_logits(tmp_path: Path) -> None:
-    extractor = from_file(script(TwoOutputs(), tmp_path / "net.pt"), SHAPE)
-    assert (extractor.num_features, extractor.num_classes) == (16, 4)
-
-
-def test_torchscript_moves(tmp_path: Path) -> None:
-    extractor = from_file(script(nn.Flatten(), tmp_path / "net.pt"), SHAPE)
-    assert extractor.to(torch.device("meta")).device.type == "meta"
-    assert extractor(IMAGES).values.shape == (9, 16)
 
 
 @pytest.mark.parametrize(
@@ -161,17 +138,13 @@ def test_syntax_error(python: Path) -> None:
     assert "SyntaxError" in refusal(Path(f"{python}:Pixels"))
 
 
-@pytest.mark.parametrize("content", [b"", b"no\nmodel", b"PK\x03\x04 not really a zip"])
+@pytest.mark.parametrize(
+    "content", [b"", b"no\nmodel", b"PK\x03\x04 not really a zip", pickle.dumps(nn.Flatten())]
+)
 def test_damaged_torchscript(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "net.pt"
     path.write_bytes(content)
     assert "write it with torch.jit.save" in refusal(path)
-
-
-def test_a_pickled_module_is_not_torchscript(tmp_path: Path) -> None:
-    path = tmp_path / "net.pt"
-    torch.save(nn.Flatten(), path)
-    assert "no TorchScript file" in refusal(path)
 
 
 @pytest.mark.parametrize("name", ["net.pt2", "net.pth", "net", "mine.py", "mine.py:", "a.py:b c"])

@@ -15,18 +15,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mdgan.data.shard import Shard
 from mdgan.families.mdgan.worker import Worker
-from mdgan.gan.build import make_discriminator_learner
 from mdgan.gan.labels import Samples
-from mdgan.gan.settings import TrainingSettings
 from mdgan.privacy import real_half
 from mdgan.privacy.per_sample import clipped_sum
 from mdgan.privacy.real_half import PoissonHalf, SeededSteps
-from tests.unit.gan.small import CPU, SHAPE
+from tests.unit.gan.small import SHAPE
 from tests.unit.privacy.attackers import ATTACKS, allowed, flawed_noise
-from tests.unit.privacy.halves import Few
+from tests.unit.privacy.halves import Few, make_worker
 
 NUM_TRIALS = 200
 CLIP = 1.0
+WHOLE = 12
 MARGIN = stats.norm.isf(1e-6) * sqrt(0.5 / (NUM_TRIALS / 2))
 """By so much the advantage in so many trials may exceed what is allowed. Secrets are fixed, so a
 test passes always or never."""
@@ -70,9 +69,9 @@ def worker_of(
     model: Callable[[], nn.Module], shard: Shard, batch_size: int, noise: float, secret: int
 ) -> Worker:
     steps = SeededSteps(secret.to_bytes(4, "big"))
-    half = PoissonHalf(shard, steps, batch_size, clip=CLIP, noise=noise, tells_loss=False)
-    settings = TrainingSettings(batch_size=batch_size)
-    return make_discriminator_learner(Worker, 1, model, settings, half, CPU, real_half=half)
+    return make_worker(
+        shard, batch_size=batch_size, clip=CLIP, noise=noise, steps=steps, model=model
+    )
 
 
 def flat(tensors: list[Tensor]) -> Tensor:
@@ -118,40 +117,26 @@ def check(found: Mapping[str, float], most: float, *, is_flawed: bool, least: fl
     assert {name: each for name, each in found.items() if each > most + MARGIN} == {}
 
 
+def first_moment(worker: Worker) -> Tensor:
+    """From Adam's first moment alone after one step; that of the generated half is known."""
+    worker.learn(Samples(torch.zeros(WHOLE, *SHAPE)))
+    (group,) = worker.discriminator.optimizer.param_groups
+    states = worker.discriminator.optimizer.state
+    first = flat([states[p]["exp_avg"] for p in worker.discriminator.parameters])
+    return first / (1 - float(group["betas"][0]))
+
+
 @pytest.mark.parametrize("noise", [1.0, 20.0, 200.0])
-def test_a_gradient_of_the_whole_shard(noise: float, is_flawed: bool) -> None:
+@pytest.mark.parametrize("look", [released, first_moment])
+def test_a_gradient_of_the_whole_shard(
+    noise: float, look: Callable[[Worker], Tensor], is_flawed: bool
+) -> None:
     """The attacker knows all of it but the target."""
-    count, unit = 12, CLIP * noise
+    unit = CLIP * noise
 
     def seen(with_target: bool, sigma: float, secret: int) -> Tensor:
-        shard = shard_of(count, with_target=with_target, seed=0)
-        return released(worker_of(plain, shard, count, sigma, secret)) * count
-
-    with_it, without = (seen(own, 0.0, 0) for own in (True, False))
-
-    def play(trial: int) -> dict[str, bool]:
-        rest = (seen(trial % 2 == 0, noise, trial) - without) / unit
-        return {
-            name: attack(rest, (with_it - without) / unit) > 0 for name, attack in ATTACKS.items()
-        }
-
-    check(advantages(play), allowed(noise, 1.0), is_flawed=is_flawed, least=0.9)
-
-
-@pytest.mark.parametrize("noise", [1.0, 20.0, 200.0])
-def test_moments_of_the_optimizer_after_one_step(noise: float, is_flawed: bool) -> None:
-    """From Adam's first moment alone; that of the generated half is known."""
-    count, unit = 12, CLIP * noise
-    fake = Samples(torch.zeros(count, *SHAPE))
-
-    def seen(with_target: bool, sigma: float, secret: int) -> Tensor:
-        shard = shard_of(count, with_target=with_target, seed=0)
-        worker = worker_of(plain, shard, count, sigma, secret)
-        worker.learn(fake)
-        (group,) = worker.discriminator.optimizer.param_groups
-        states = worker.discriminator.optimizer.state
-        first = flat([states[p]["exp_avg"] for p in worker.discriminator.parameters])
-        return first / (1 - float(group["betas"][0])) * count
+        shard = shard_of(WHOLE, with_target=with_target, seed=0)
+        return look(worker_of(plain, shard, WHOLE, sigma, secret)) * WHOLE
 
     with_it, without = (seen(own, 0.0, 0) for own in (True, False))
 

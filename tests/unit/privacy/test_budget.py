@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdgan.errors import BadInput
-from mdgan.privacy.accountant import Charge, best_order
+from mdgan.privacy.accountant import PrivacyCharge, best_order
 from mdgan.privacy.budget import Budget, open_budget
-from mdgan.privacy.ledger import Ledger, Plan
-from mdgan.privacy.real_half import SeededSteps
+from mdgan.privacy.ledger import Plan
 from mdgan.privacy.settings import PrivacySettings
 from tests.unit.privacy.test_ledger import of, spend
 
@@ -41,14 +40,14 @@ def take(budget: Budget, steps: int) -> None:
         budget.advance()
 
 
-def test_a_budget_that_is_spent_gives_no_noise_for_another_step() -> None:
-    plan = Plan("as asked", "sample", "rdp", 1.0, 0.1, 2, 2, 4.0)
-    given = PrivacySettings(dp_noise=1.0, dp_delta=DELTA)
-    budget = Budget(SeededSteps(b"seed"), given, plan)
-    take(budget, 2)
+def test_a_budget_that_is_spent_gives_no_noise_for_another_step(tmp_path: Path) -> None:
+    budget = opened(tmp_path, range(4), dp_epsilon=20.0)
+    take(budget, PLANNED)
     assert budget.over
+    assert budget.iterations_left == 0
     with pytest.raises(RuntimeError, match="spent its budget"):
         budget.key("noise")
+    budget.close()
 
 
 @cache
@@ -98,7 +97,7 @@ def test_a_shard_has_spent_at_least_what_each_of_its_samples_has(
             told = budget.spent().epsilon
             for sample in samples:
                 if steps and not lists[sample]:
-                    orders[sample] = best_order(Charge(noise, rate, PLANNED), DELTA)
+                    orders[sample] = best_order(PrivacyCharge(noise, rate, PLANNED), DELTA)
                 lists[sample] += [(noise, rate, steps)] * bool(steps)
                 history = lists[sample]
                 several = len({charge[:2] for charge in history}) > 1
@@ -108,13 +107,12 @@ def test_a_shard_has_spent_at_least_what_each_of_its_samples_has(
             if in_order:
                 budget.close()
             else:
-                assert isinstance(budget._steps, Ledger)
-                os.close(budget._steps._lock)
+                os.close(budget._ledger._lock)
 
 
 def test_a_later_plan_keeps_to_the_bound_at_the_order_of_the_first(tmp_path: Path) -> None:
     first = opened(tmp_path, range(6), dp_epsilon=4.0)
-    order = best_order(Charge(first.noise, 1 / 3, PLANNED), DELTA)
+    order = best_order(PrivacyCharge(first.noise, 1 / 3, PLANNED), DELTA)
     take(first, 5)
     first.close()
     second = opened(tmp_path, range(3, 9), dp_epsilon=4.0)

@@ -18,14 +18,13 @@ from mdgan.errors import BadInput
 from mdgan.gan.augmentation import Augmentation
 from mdgan.gan.discriminator_learner import Rules
 from mdgan.gan.labels import Samples
-from mdgan.privacy import planted, real_half
+from mdgan.privacy import canaries as canaries_module
+from mdgan.privacy import real_half
 from mdgan.privacy.budget import make_half, open_budget
-from mdgan.privacy.canaries import Canaries, most_canaries, read_watched, width_of
+from mdgan.privacy.canaries import Canaries, Planted, most_canaries, read_watched, width_of
 from mdgan.privacy.contents import Contents
 from mdgan.privacy.per_sample import clipped_sum
-from mdgan.privacy.planted import Planted
 from mdgan.privacy.random_stream import step_key
-from mdgan.privacy.real_half import PoissonHalf
 from mdgan.privacy.settings import PrivacySettings
 from mdgan.records.audit import Bound
 from tests.unit.privacy.halves import make_shard, make_worker, real_gradient
@@ -75,6 +74,11 @@ def few_digits(random: np.random.Generator, count: int) -> Tensor:
     return gaussian(random, count).half().double()
 
 
+def gradients(number: int, rate: float, clip: float, noise: float) -> Canaries:
+    """Canaries of which none is a planted sample."""
+    return Canaries(number, rate, clip, noise, num_planted=0)
+
+
 def audited(
     noise: Noise,
     sigma: float,
@@ -88,7 +92,7 @@ def audited(
     share: int = 50,
 ) -> Bound:
     """Plays steps of DP-SGD, which release single-precision gradients, and bounds their ε."""
-    canaries = Canaries(number, rate, clip, sigma)
+    canaries = Canaries(number, rate, clip, sigma, num_planted=0)
     random = np.random.default_rng(seed)
     for step in range(steps):
         others = torch.from_numpy(random.standard_normal(NUM_WEIGHTS)).mul(0.3).float().double()
@@ -154,10 +158,13 @@ def test_a_grid_that_sums_are_rounded_to_costs_no_power(lattice: float) -> None:
 
 def test_canaries_are_as_large_as_a_sample_may_be_and_on_weights_of_their_own() -> None:
     total = torch.zeros(1001, dtype=torch.float64)
-    canaries = Canaries(60, 1.0, 3.0, 1.0)
+    canaries = gradients(60, 1.0, 3.0, 1.0)
     canaries.add_to(total, step_key(b"a secret", 0, "canaries"))
     included = sum(canaries.watched.coins)
     assert float(total.square().sum()) == pytest.approx(included * 9)
+    most = most_canaries(1001)
+    assert width_of(most, 1001) > 0
+    assert width_of(most + 1, 1001) == 0
     pairs = torch.stack([total[:500], total[501:]])
     assert pairs[:, 60 * width_of(60, 1001) :].abs().sum() == 0
     again = torch.zeros(1001, dtype=torch.float64)
@@ -167,7 +174,7 @@ def test_canaries_are_as_large_as_a_sample_may_be_and_on_weights_of_their_own() 
 
 
 def test_each_step_draws_an_included_canary_as_a_sample() -> None:
-    canaries, drawn = Canaries(100, 0.2, 1.0, 1.0), 0.0
+    canaries, drawn = gradients(100, 0.2, 1.0, 1.0), 0.0
     for step in range(400):
         total = torch.zeros(2000, dtype=torch.float64)
         canaries.add_to(total, step_key(b"a secret", step, "canaries"))
@@ -176,14 +183,8 @@ def test_each_step_draws_an_included_canary_as_a_sample() -> None:
     assert drawn == pytest.approx(expected, abs=5 * expected**0.5)
 
 
-def test_a_discriminator_has_room_for_so_many() -> None:
-    most = most_canaries(10_000)
-    assert width_of(most, 10_000) > 0
-    assert width_of(most + 1, 10_000) == 0
-
-
 def test_a_step_that_is_undone_counts_nothing() -> None:
-    canaries = Canaries(40, 1.0, 1.0, 1.0)
+    canaries = gradients(40, 1.0, 1.0, 1.0)
     total = torch.zeros(2000, dtype=torch.float64)
     canaries.watch(total, total)
     canaries.watch(total, total)
@@ -201,7 +202,7 @@ def test_coins_and_scores_survive_a_process_and_are_readable_by_their_owner_alon
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "canaries" / "1.json"
-    first = Canaries(40, 1.0, 1.0, 1.0)
+    first = gradients(40, 1.0, 1.0, 1.0)
     first.open(path)
     assert path.stat().st_mode & 0o077 == 0
     total = torch.zeros(2000, dtype=torch.float64)
@@ -212,42 +213,35 @@ def test_coins_and_scores_survive_a_process_and_are_readable_by_their_owner_alon
     assert kept is not None
     assert kept.steps == 64, "a process that is killed loses few"
     first.close()
-    second = Canaries(40, 1.0, 1.0, 1.0)
+    second = gradients(40, 1.0, 1.0, 1.0)
     second.open(path)
     assert second.watched == first.watched
     assert second.watched.steps == 70
     with pytest.raises(BadInput, match=r"--audit-canaries 41: the run began with 40"):
-        Canaries(41, 1.0, 1.0, 1.0).open(path)
+        gradients(41, 1.0, 1.0, 1.0).open(path)
     for text in ("{", "[]", json.dumps({"coins": [True], "scores": []}), '{"coins": [1]}'):
         path.write_text(text)
         with pytest.raises(BadInput, match="damaged"):
-            Canaries(40, 1.0, 1.0, 1.0).open(path)
-
-
-def half_with(number: int, tmp_path: Path) -> tuple[PoissonHalf, Canaries | None]:
-    settings = PrivacySettings(
-        dp_noise=2.0, dp_delta=1e-3, dp_repeatable=True, batch_size=5, audit_canaries=number
-    )
-    shard = make_shard(20)
-    budget = open_budget(1, 20, settings, tmp_path, lambda: Contents.of(shard))
-    assert budget is not None
-    half = make_half(shard, 1, settings, budget)
-    assert half is not None
-    return half, budget.canaries
+            gradients(40, 1.0, 1.0, 1.0).open(path)
 
 
 def test_coins_do_not_depend_on_the_seed_and_are_in_no_state_of_a_worker(tmp_path: Path) -> None:
-    half, coins = half_with(0, tmp_path)[0], set()
+    given = {"dp_noise": 2.0, "dp_delta": 1e-3, "batch_size": 5, "audit_canaries": 64}
+    settings, shard, coins = PrivacySettings.read(given), make_shard(20), set()
     for _ in range(20):
-        half, canaries = half_with(64, tmp_path)
-        assert canaries is not None
-        coins.add(tuple(canaries.watched.coins))
+        budget = open_budget(1, 20, settings, tmp_path, lambda: Contents.of(shard))
+        assert budget is not None
+        assert budget.canaries is not None
+        half = make_half(shard, 1, settings, budget)
+        assert half is not None
+        assert set(half.state()) == {"size"}
+        coins.add(tuple(budget.canaries.watched.coins))
+        budget.close()
     assert len(coins) == 20
-    assert set(half.state()) == {"size", "steps"}
 
 
 def test_a_worker_draws_them_and_watches_what_it_puts_in_place() -> None:
-    canaries = Canaries(8, 1.0, 2.0, 1e-6)
+    canaries = gradients(8, 1.0, 2.0, 1e-6)
     plain = real_gradient(make_worker(make_shard(20), clip=2.0, noise=1e-6))
     worker = make_worker(make_shard(20), clip=2.0, noise=1e-6, canaries=canaries)
     found = real_gradient(worker)
@@ -287,7 +281,7 @@ def test_planted_samples_tell_when_gradients_are_not_cut(monkeypatch: pytest.Mon
         return clipped_sum(model, rules, real, count, 1e9)
 
     monkeypatch.setattr(real_half, "clipped_sum", uncut)
-    monkeypatch.setattr(planted, "clipped_sum", uncut)
+    monkeypatch.setattr(canaries_module, "clipped_sum", uncut)
     assert planted_game(0.02, 20.0, 20).epsilon > SMALL
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from mdgan.errors import BadInput
-from mdgan.privacy.accountant import Charge, Past
-from mdgan.privacy.clients import ClientsAccount, told_by
+from mdgan.privacy.accountant import PrivacyCharge, PrivacyHistory
+from mdgan.privacy.clients import ClientsAccount, disclosed_histories
 from mdgan.privacy.ledger import look_up
-from mdgan.privacy.planning import Schedule
+from mdgan.privacy.planning import StepSchedule
 from mdgan.privacy.settings import PrivacySettings
 from tests.unit.privacy.test_ledger import of, spend
 
@@ -24,7 +24,7 @@ ROUND = {"run": "one", "noise": 2.0, "rounds": 10, "taken": 0}
 def account(
     folder: Path, samples: Iterable[int] = range(5), given: PrivacySettings = BOUND
 ) -> ClientsAccount:
-    schedule = Schedule.of_clients("digits", 0.5, 1)
+    schedule = StepSchedule.of_clients("digits", 0.5, 1)
     return ClientsAccount(given, schedule, folder, of(list(samples)))
 
 
@@ -47,7 +47,7 @@ def test_each_round_counts_once_also_for_a_host_that_comes_back(tmp_path: Path) 
     again = account(tmp_path)
     begin_rounds(again, 5, 10)  # the host was away for two
     again.close()
-    assert look_up(tmp_path, of([1])).pasts[0].charges == (Charge(2.0, 0.5, 8),)
+    assert look_up(tmp_path, of([1])).histories[0].charges == (PrivacyCharge(2.0, 0.5, 8),)
     with pytest.raises(BadInput, match="begins more rounds than it said"):
         begin_rounds(account(tmp_path), 10, 14, rounds=1)
     assert steps_of(tmp_path, 4) == 10
@@ -58,10 +58,10 @@ def test_another_run_is_another_plan_and_all_count(tmp_path: Path) -> None:
     begin_rounds(host, 0, 2)
     begin_rounds(host, 0, 2, run="two", noise=4.0)
     host.close()
-    (past,) = look_up(tmp_path, of([1])).pasts
-    assert past.charges == (Charge(2.0, 0.5, 2), Charge(4.0, 0.5, 2))
+    (past,) = look_up(tmp_path, of([1])).histories
+    assert past.charges == (PrivacyCharge(2.0, 0.5, 2), PrivacyCharge(4.0, 0.5, 2))
     other = account(tmp_path, [4, 77])
-    assert told_by([other.tell()], BOUND) == (past,)
+    assert disclosed_histories([other.tell()], BOUND) == (past,)
     with pytest.raises(
         BadInput, match=r"--dp-epsilon 4: samples of clients here have spent .*give"
     ):
@@ -97,7 +97,10 @@ def test_a_round_that_makes_no_sense_is_refused(tmp_path: Path, changed: dict[st
 
 
 def test_a_server_plans_with_what_hosts_say_if_it_makes_sense() -> None:
-    good, spent = Past(4.0, (Charge(2.0, 0.5, 3),)), Past(4.0, (Charge(0.5, 1.0, 300),))
+    good, spent = (
+        PrivacyHistory(4.0, (PrivacyCharge(2.0, 0.5, 3),)),
+        PrivacyHistory(4.0, (PrivacyCharge(0.5, 1.0, 300),)),
+    )
     told: list[dict[str, Any]] = [
         {"pasts": [[4.0, [[2.0, 0.5, 3]]]], "capabilities": {}},
         {},
@@ -108,5 +111,5 @@ def test_a_server_plans_with_what_hosts_say_if_it_makes_sense() -> None:
         {"pasts": [[4.0, [[2.0, 0.5, 3]]]] * 1000},
         {"pasts": [spent]},
     ]
-    assert told_by(told, BOUND) == (good,)
-    assert told_by(told, BARE) == (spent, good)
+    assert disclosed_histories(told, BOUND) == (good,)
+    assert disclosed_histories(told, BARE) == (spent, good)

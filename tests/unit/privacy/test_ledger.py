@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdgan.errors import BadInput
-from mdgan.privacy.accountant import Charge, Past
+from mdgan.privacy.accountant import PrivacyCharge, PrivacyHistory
 from mdgan.privacy.contents import Contents
-from mdgan.privacy.ledger import BLOCK, Known, Ledger, Plan, look_up
+from mdgan.privacy.ledger import BLOCK, Ledger, LedgerView, Plan, look_up
 from mdgan.privacy.ledger_file import FILE
 
 PLAN = Plan("as asked", "sample", "rdp", 1.5, 0.1, 100, 10_000, 4.0)
@@ -33,7 +33,7 @@ def of(samples: Collection[int]) -> Contents:
 SHARD = of(range(5))
 
 
-def as_planned(plan: Plan = PLAN) -> Callable[[Known], Plan]:
+def as_planned(plan: Plan = PLAN) -> Callable[[LedgerView], Plan]:
     """Goes on with the same plan, as `plan_of` does."""
     return lambda _known: plan
 
@@ -46,7 +46,7 @@ def take(ledger: Ledger, steps: int) -> list[bytes]:
     keys = []
     for _ in range(steps):
         keys.append(ledger.key("noise"))
-        ledger.advance()
+        ledger.taken += 1
     return keys
 
 
@@ -119,8 +119,8 @@ def test_whatever_happens_no_key_comes_twice(ends: list[tuple[int, bool]]) -> No
 # ----- samples, and not shards
 
 
-def past(*charges: Charge, order: float = PLAN.order) -> tuple[Past, ...]:
-    return (Past(order, tuple(sorted(charges))),)
+def past(*charges: PrivacyCharge, order: float = PLAN.order) -> tuple[PrivacyHistory, ...]:
+    return (PrivacyHistory(order, tuple(sorted(charges))),)
 
 
 def test_a_superset_has_the_past_of_its_worst_sample_and_a_part_only_its_own(
@@ -129,15 +129,18 @@ def test_a_superset_has_the_past_of_its_worst_sample_and_a_part_only_its_own(
     spend(tmp_path, range(3), 3)
     spend(tmp_path, range(3, 6), 5, OTHER)
     spend(tmp_path, range(2, 4), 4)  # one of each
-    first, second = Charge(1.5, 0.1, 3), Charge(2.5, 0.2, 5)
+    first, second = PrivacyCharge(1.5, 0.1, 3), PrivacyCharge(2.5, 0.2, 5)
     pasts = {0: past(first), 5: past(second, order=6.0)}
-    pasts[2], pasts[3] = past(Charge(1.5, 0.1, 7)), past(second, Charge(1.5, 0.1, 4), order=6.0)
+    pasts[2], pasts[3] = (
+        past(PrivacyCharge(1.5, 0.1, 7)),
+        past(second, PrivacyCharge(1.5, 0.1, 4), order=6.0),
+    )
     for sample, known in pasts.items():
-        assert look_up(tmp_path, of([sample])).pasts == known
+        assert look_up(tmp_path, of([sample])).histories == known
     everything = look_up(tmp_path, of(range(9)))
-    assert set(everything.pasts) == {known for (known,) in pasts.values()}
+    assert set(everything.histories) == {known for (known,) in pasts.values()}
     assert everything.taken == 9
-    assert look_up(tmp_path, of([7, 8])) == Known(histories=(None,))
+    assert look_up(tmp_path, of([7, 8])) == LedgerView(rows=(None,))
 
 
 def test_other_divisions_have_other_random_numbers(tmp_path: Path) -> None:
@@ -152,7 +155,7 @@ def test_other_divisions_have_other_random_numbers(tmp_path: Path) -> None:
 
 def test_of_a_plan_by_prv_the_whole_counts_for_later_ones(tmp_path: Path) -> None:
     spend(tmp_path, range(5), 2, Plan("prv", "sample", "prv", 1.5, 0.1, 100, 100, 4.0))
-    assert look_up(tmp_path, SHARD).pasts == past(Charge(1.5, 0.1, 100))
+    assert look_up(tmp_path, SHARD).histories == past(PrivacyCharge(1.5, 0.1, 100))
 
 
 # ----- one process at a time
@@ -190,36 +193,21 @@ def test_another_process_is_refused_and_a_killed_one_frees_its_samples(tmp_path:
 
 
 def test_a_damaged_ledger_is_no_new_one(tmp_path: Path) -> None:
-    def scribble(_db: sqlite3.Connection) -> None:
-        (tmp_path / FILE).write_bytes(b"something else altogether" * 100)
-
-    def empty(_db: sqlite3.Connection) -> None:
-        (tmp_path / FILE).write_bytes(b"")
-
-    def cut(_db: sqlite3.Connection) -> None:
-        with (tmp_path / FILE).open("r+b") as file:
-            file.truncate(5000)
+    def write(content: bytes) -> Callable[[sqlite3.Connection], object]:
+        return lambda _db: (tmp_path / FILE).write_bytes(content)
 
     def execute(what: str) -> Callable[[sqlite3.Connection], object]:
         return lambda db: db.execute(what)
 
-    damages = (
-        *(scribble, empty, cut),
-        *map(
-            execute,
-            (
-                "DELETE FROM meta",
-                "UPDATE meta SET secret = 'known'",
-                "DELETE FROM runs",
-                "UPDATE runs SET plan = '{}'",
-                "UPDATE runs SET steps = -1",
-                "UPDATE runs SET steps = 'many'",
-                "DELETE FROM histories",
-                "UPDATE histories SET parent = number",
-                "DROP TABLE samples",
-            ),
-        ),
-    )
+    damages = [
+        *(write(b"something else altogether" * 100), write(b"")),
+        lambda _db: os.truncate(tmp_path / FILE, 5000),
+        *(execute("DELETE FROM meta"), execute("UPDATE meta SET secret = 'known'")),
+        *(execute("DELETE FROM runs"), execute("UPDATE runs SET plan = '{}'")),
+        *(execute("UPDATE runs SET steps = -1"), execute("UPDATE runs SET steps = 'many'")),
+        *(execute("DELETE FROM histories"), execute("UPDATE histories SET parent = number")),
+        execute("DROP TABLE samples"),
+    ]
     for damage in damages:
         spend(tmp_path, range(5), 3)
         db = sqlite3.connect(tmp_path / FILE, isolation_level=None)
@@ -247,51 +235,16 @@ def test_a_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
             act(old)
 
 
-def test_a_full_disk_leaves_the_account_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spend(tmp_path, range(5), 3)
-    connect = sqlite3.connect
+class AlmostFull(sqlite3.Connection):
+    """A connection with a disk that has no room left."""
 
-    def almost_full(*args: object, **more: object) -> sqlite3.Connection:
-        db: sqlite3.Connection = connect(*args, **more)  # type: ignore[call-overload] # passed on
-        db.execute("PRAGMA max_page_count = 1")
-        return db
-
-    with monkeypatch.context() as full:
-        full.setattr(sqlite3, "connect", almost_full)
-        with pytest.raises(BadInput, match=r"--dp-ledger .*full.*free space"):
-            begun(tmp_path, of(range(10_000)))
-    assert look_up(tmp_path, SHARD).pasts == past(Charge(1.5, 0.1, 3))
-    assert look_up(tmp_path, of([9])).pasts == ()
-    spend(tmp_path, range(10), 2)
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        super().execute("PRAGMA max_page_count = 1")
 
 
 class Interrupted(sqlite3.Connection):
-    """A connection during which the user presses Ctrl-C."""
-
-    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
-        found = super().execute(sql, *values)
-        if sql.startswith("INSERT OR REPLACE"):
-            raise KeyboardInterrupt
-        return found
-
-
-def test_ctrl_c_while_samples_are_entered_leaves_the_account_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spend(tmp_path, range(5), 3)
-    with monkeypatch.context() as patched:
-        patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Interrupted))
-        with pytest.raises(KeyboardInterrupt):
-            begun(tmp_path, of(range(9)))
-    assert look_up(tmp_path, SHARD).pasts == past(Charge(1.5, 0.1, 3))
-    assert look_up(tmp_path, of([8])).pasts == ()
-    spend(tmp_path, range(9), 1)
-
-
-class Killed(sqlite3.Connection):
-    """A connection whose process is killed when half of what it writes is on the disk."""
+    """A connection during which the user presses Ctrl-C when half of it is on the disk."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -300,22 +253,40 @@ class Killed(sqlite3.Connection):
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
         found = super().execute(sql, *values)
         if sql.startswith("INSERT OR REPLACE"):
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.end()
         return found
+
+    def end(self) -> None:
+        raise KeyboardInterrupt
+
+
+class Killed(Interrupted):
+    """The same, with `kill -9` of the process."""
+
+    def end(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_kill_9_while_samples_are_entered_leaves_the_account_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", [AlmostFull, Interrupted, Killed])
+def test_what_goes_wrong_while_samples_are_entered_leaves_the_account_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[sqlite3.Connection]
 ) -> None:
     spend(tmp_path, range(5), 3)
-    before = (tmp_path / FILE).read_bytes()
+    before, many = (tmp_path / FILE).read_bytes(), of(range(20_000))
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Killed))
-        in_a_child(lambda _: begun(tmp_path, of(range(20_000))))
-    assert (tmp_path / FILE).read_bytes() != before, "some was written"
-    assert look_up(tmp_path, SHARD).pasts == past(Charge(1.5, 0.1, 3))
-    assert look_up(tmp_path, of(range(9, 20_000))) == Known(histories=(None,))
+        patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=kind))
+        if kind is AlmostFull:
+            with pytest.raises(BadInput, match=r"--dp-ledger .*full.*free space"):
+                begun(tmp_path, many)
+        elif kind is Interrupted:
+            with pytest.raises(KeyboardInterrupt):
+                begun(tmp_path, many)
+        else:
+            in_a_child(lambda _: begun(tmp_path, many))
+            assert (tmp_path / FILE).read_bytes() != before, "some was written"
+    assert look_up(tmp_path, SHARD).histories == past(PrivacyCharge(1.5, 0.1, 3))
+    assert look_up(tmp_path, of(range(9, 20_000))) == LedgerView(rows=(None,))
     spend(tmp_path, range(9), 1)
 
 
@@ -324,5 +295,5 @@ def test_a_look_writes_nothing(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     assert look_up(tmp_path, of(range(9))).taken == 3
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-    assert look_up(tmp_path / "nowhere", SHARD) == Known()
+    assert look_up(tmp_path / "nowhere", SHARD) == LedgerView()
     assert not (tmp_path / "nowhere").exists()

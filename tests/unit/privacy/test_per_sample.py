@@ -235,10 +235,3 @@ def test_what_spectral_norm_keeps_does_not_tell_how_many_samples_there_were() ->
         assert torch.equal(buffer, states[2][name])
     before = dict(model_of("sngan")[0].named_buffers())
     assert any(not torch.equal(buffer, before[name]) for name, buffer in states[0].items())
-
-
-def test_no_samples_give_zeros() -> None:
-    model, shape = model_of("digits")
-    total, losses = clipped_sum(model, rules(), samples_for(model, shape, 2, 0), 0, 1.0)
-    assert not any(each.any() for each in total.values())
-    assert losses == 0

@@ -66,10 +66,6 @@ def test_a_batch_may_be_empty_and_is_still_a_step() -> None:
     assert loss.isfinite()
 
 
-def test_all_samples_are_drawn_if_there_are_fewer_than_a_batch_needs() -> None:
-    assert len(half_of(3, 8).next_batch(8)) == 3
-
-
 @pytest.mark.parametrize("count", [12, 60])
 def test_all_steps_compute_with_the_same_number_of_samples(count: int) -> None:
     """Also with few samples, of which hardly any is left to fill batches with."""

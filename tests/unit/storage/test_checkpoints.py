@@ -1,12 +1,9 @@
 """If anything is wrong with the newest checkpoint, the one before is found."""
 
-import errno
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 from hypothesis import given, settings
@@ -203,26 +200,6 @@ def test_an_old_server_cannot_commit_after_a_new_one(
     assert newest_iteration(checkpoints) == 20
 
 
-def test_a_full_disk_leaves_the_checkpoints_before(
-    tmp_path: Path, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for iteration in (10, 20, 30):
-        save_checkpoint(checkpoints, iteration)
-    before = all_files(tmp_path)
-
-    def fail(descriptor: int) -> NoReturn:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", fail)
-        with pytest.raises(OSError, match="No space left"):
-            save_checkpoint(checkpoints, 40)
-    assert all_files(tmp_path) == before
-    assert newest_iteration(checkpoints) == 30
-    save_checkpoint(checkpoints, 40)
-    assert checkpoints.committed() == [20, 30, 40]
-
-
 def test_an_incomplete_checkpoint_is_discarded_and_a_whole_one_is_not(
     checkpoints: Checkpoints,
 ) -> None:
@@ -232,12 +209,6 @@ def test_an_incomplete_checkpoint_is_discarded_and_a_whole_one_is_not(
         checkpoints.discard(iteration)
     assert not checkpoints.folder_of(20).exists()
     assert newest_iteration(checkpoints) == 10
-
-
-def test_a_folder_that_cannot_be_made_is_an_os_error(tmp_path: Path) -> None:
-    (tmp_path / "run").write_bytes(b"a file")
-    with pytest.raises(FileExistsError):
-        save_checkpoint(Checkpoints(tmp_path / "run" / "checkpoints", keep=1), 10)
 
 
 def test_foreign_files_are_left_alone(tmp_path: Path, checkpoints: Checkpoints) -> None:

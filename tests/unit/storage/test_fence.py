@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import NoReturn
 
@@ -48,22 +47,6 @@ def test_the_server_that_took_over_may_be_unknown(tmp_path: Path, content: bytes
         fence.check()
 
 
-def test_threads_that_race_get_a_generation_each(tmp_path: Path) -> None:
-    start = threading.Barrier(8)
-    generations: list[int] = []
-
-    def claim() -> None:
-        start.wait(10)
-        generations.append(Fence.claim(tmp_path).generation)
-
-    threads = [threading.Thread(target=claim) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert sorted(generations) == list(range(1, 9))
-
-
 CLAIM = """
 import sys
 from pathlib import Path
@@ -88,11 +71,6 @@ def test_processes_that_race_get_generations_of_their_own(tmp_path: Path) -> Non
     assert sorted(number for mine in got for number in mine) == list(range(1, 121))
     assert all(mine == sorted(mine) for mine in got)
     assert not list(tmp_path.glob(".*"))
-
-
-def test_a_folder_that_cannot_be_written_is_an_os_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        Fence.claim(tmp_path / "nowhere")
 
 
 def test_a_folder_that_is_gone_is_no_other_server(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan.storage.host_copies import bytes_on_host
+from mdgan.storage.state_file import bytes_on_host
 from tests.fake_cuda import fake_cuda
 
 TENSORS = [

@@ -28,10 +28,3 @@ def test_a_file_that_makes_no_sense_is_as_none(cache: Path, text: str) -> None:
     (file,) = cache.rglob("*.json")
     file.write_text(text)
     assert known.read() is None
-
-
-def test_a_folder_that_cannot_be_made(cache: Path) -> None:
-    cache.write_text("a file is in the way")
-    known = KnownNumber("slots", "models", 8)
-    known.write(3)
-    assert known.read() is None

@@ -18,13 +18,6 @@ def fail_with_full_disk(*_: Any) -> NoReturn:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    write_whole(path, b"a long first version")
-    write_whole(path, b"second")
-    assert everything_in(tmp_path) == {"file": b"second"}
-
-
 @pytest.mark.parametrize("failing", ["os.fsync", "os.replace"])
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
@@ -38,15 +31,6 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(
     assert everything_in(tmp_path) == {"file": b"old"}
     write_whole(path, b"new")
     assert everything_in(tmp_path) == {"file": b"new"}
-
-
-def test_a_full_disk_leaves_no_half_of_a_first_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "fsync", fail_with_full_disk)
-    with pytest.raises(OSError, match="No space left"):
-        write_whole(tmp_path / "file", b"new")
-    assert everything_in(tmp_path) == {}
 
 
 def test_half_a_file_is_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,21 +47,6 @@ def test_half_a_file_is_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     write_whole(path, b"new")
     assert seen == [b"old", b"new"]  # before the rename, and for the folder after it
     assert path.read_bytes() == b"new"
-
-
-def test_a_file_may_be_written_piece_by_piece(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    with whole_file(path) as file:
-        file.write(b"one, ")
-        assert not path.exists()
-        file.write(b"two")
-    assert everything_in(tmp_path) == {"file": b"one, two"}
-
-
-def test_a_writer_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(TypeError), whole_file(tmp_path / "file") as file:
-        file.writelines([b"half", None])  # type: ignore[list-item] # what fails half-way
-    assert everything_in(tmp_path) == {}
 
 
 def test_the_name_is_flushed_after_the_content(
@@ -114,11 +83,6 @@ def test_only_a_file_system_that_cannot_flush_folders_is_let_off(
             sync_folder(tmp_path)
     else:
         sync_folder(tmp_path)
-
-
-def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        write_whole(tmp_path / "nothing" / "file", b"new")
 
 
 ENDS_WHILE_IT_WRITES = """

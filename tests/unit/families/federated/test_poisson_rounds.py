@@ -20,7 +20,7 @@ from tests.unit.gan.small import BATCH_SIZE, same_bits
 MakeRounds = Callable[..., RoundStage]
 POISSON = {"sampling": "poisson"}
 BLOCKS, BLOCK = 400, 1024
-BOUND: dict[str, Any] = {"dp_unit": "client", "dp_delta": 0.01, "dp_repeatable": True, **POISSON}
+BOUND: dict[str, Any] = {"dp_unit": "client", "dp_delta": 0.01, **POISSON}
 NOISE: dict[str, Any] = {**BOUND, "dp_noise": 1.5, "dp_clip": 0.25}
 BARE: dict[str, Any] = {"dp_unit": "client", "dp_noise": 0.0, **POISSON}
 """Cut updates, and no noise."""

@@ -1,0 +1,210 @@
+"""Networks from files: Inception's weights, and a user's own extractor.
+
+Inception (of FID, Heusel et al. 2017, and of the Inception score) is torch-fidelity's InceptionV3,
+with the weights of TensorFlow's 2015-12-05 release: the network of the published figures. Nothing
+is downloaded here.
+
+A user's own extractor, a TorchScript file or a class in a Python file, is a program. TorchScript,
+too, runs what is in the file as soon as it is loaded, and its operators can read and write files.
+So no file comes from another machine: a user names it, or the settings of a run that a user opens
+do.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import io
+import warnings
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mdgan.data.dataset_file import import_file
+from mdgan.data.images import Shape, float_to_pixels
+from mdgan.errors import BadInput, reason_of
+from mdgan.gan.randomness import RandomState
+from mdgan.metrics.extractor import CPU, Extractor, affordable_at_once, run_network
+
+SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
+"""The SHA-256 of weights-inception-2015-12-05-6726825d.pth, torch-fidelity's release v0.2.0."""
+
+_URL = (
+    "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/"
+    "weights-inception-2015-12-05-6726825d.pth"
+)
+_KINDS = "a TorchScript file ending in .pt, or FILE.py:NAME with the name of an nn.Module class"
+
+
+def _read(path: Path, flag: str) -> tuple[bytes, str]:
+    """A file's content and its SHA-256, so that what was checked is what is used."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{flag} {path}: cannot be read ({error.strerror})") from error
+    return content, hashlib.sha256(content).hexdigest()
+
+
+def shortened(sha256: str) -> str:
+    """A `digest` with 12 digits of the SHA-256, enough to tell two files apart by eye."""
+    digits, colon, name = sha256.partition(":")
+    return f"{digits[:12]}…{colon}{name}"
+
+
+class _Inception(nn.Module):
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """The pooled 2,048 features and the 1,008 logits without bias of [n, 1 or 3, H, W]."""
+        pixels = float_to_pixels(images)
+        if pixels.shape[1] == 1:
+            pixels = pixels.expand(-1, 3, -1, -1)
+        features, logits = self.network(pixels)
+        return features, logits
+
+
+def inception(weights: Path, sha256: str = SHA256) -> Extractor:
+    """The Inception network with weights from a file; grey images are given as RGB.
+
+    Args:
+        weights: the file, compared with `sha256` before anything in it is interpreted, and then
+            read as tensors only.
+    """
+    content = read_weights(weights, sha256)
+    fidelity = importlib.import_module("torch_fidelity.feature_extractor_inceptionv3")
+    network = _build(fidelity.FeatureExtractorInceptionV3, weights, content)
+    return Extractor(
+        kind="inception",
+        name="Inception",
+        sha256=sha256,
+        shape=None,
+        num_features=2048,
+        num_classes=1008,
+        accuracy=None,
+        network=_Inception(network).eval(),
+        num_at_once=32,
+    )
+
+
+def read_weights(weights: Path, sha256: str = SHA256) -> bytes:
+    """The bytes of the file with the weights; errors as `inception`."""
+    if importlib.util.find_spec("torch_fidelity") is None:
+        raise BadInput(
+            f"--inception-weights {weights}: the Inception network needs torch-fidelity; install "
+            "it with pip install 'mdgan[inception]'"
+        )
+    content, found = _read(weights, "--inception-weights")
+    if found != sha256:
+        raise BadInput(
+            f"--inception-weights {weights}: SHA-256 is {shortened(found)}, must be "
+            f"{shortened(sha256)}; download it again from {_URL}"
+        )
+    return content
+
+
+def _build(kind: Any, weights: Path, content: bytes) -> nn.Module:
+    try:
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        # The constructor reads a file with torch.load, which is not safe, or else it downloads
+        # one. So it is given a file in memory that holds only the tensors that were just read.
+        tensors_only = io.BytesIO()
+        torch.save(state, tensors_only)
+        tensors_only.seek(0)
+        with RandomState(0, CPU).in_place():
+            network: nn.Module = kind(
+                "inception-v3-compat", ["2048", "logits_unbiased"], tensors_only
+            )
+    except (RuntimeError, ValueError, TypeError, EOFError, UnpicklingError) as error:
+        raise BadInput(
+            f"--inception-weights {weights}: not the weights of this network "
+            f"({reason_of(error)}); download it from {_URL}"
+        ) from error
+    return network
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of the bytes of a user's extractor, and of the class's name in it if it is Python."""
+    file, name = _split(path)
+    _, sha256 = _read(file, "--extractor")
+    return sha256 + (f":{name}" if name else "")
+
+
+def from_file(path: Path, shape: Shape) -> Extractor:
+    """The user's extractor, tried on two images.
+
+    It takes float32 [n, C, H, W] in [−1, 1] and gives features [n, d], or features and logits
+    [n, K]. It runs in evaluation mode. Either kind of file is run like any of the user's programs.
+
+    Args:
+        path: `FILE.pt`, read by `torch.jit.load`, or `FILE.py:NAME`, a class that is called without
+            arguments and loads its own weights. Exported programs (.pt2) are refused: torch
+            unpickles parts of them.
+    """
+    file, name = _split(path)
+    sha256 = digest(path)
+    with RandomState(0, CPU).in_place():
+        network = _from_python(file, name) if name else _from_torchscript(file)
+        network.eval()
+        for parameter in network.parameters():  # TorchScript has no requires_grad_ of the whole
+            parameter.requires_grad_(False)
+        with torch.no_grad():
+            values, logits = run_network(f"--extractor {path}", network, torch.zeros(2, *shape))
+    return Extractor(
+        kind="file",
+        name=f"{file.name}:{name}" if name else file.name,
+        sha256=sha256,
+        shape=shape,
+        num_features=values.shape[1],
+        num_classes=0 if logits is None else logits.shape[1],
+        accuracy=None,
+        network=network,
+        num_at_once=affordable_at_once(shape),
+    )
+
+
+def _split(path: Path) -> tuple[Path, str]:
+    """The file, and the name of the class in it; an empty name if it is not a Python file."""
+    file, colon, name = str(path).rpartition(":")
+    if colon and file.endswith(".py") and name.isidentifier():
+        return Path(file), name
+    if path.suffix != ".pt":
+        way_out = "; save it with torch.jit.save instead" if path.suffix == ".pt2" else ""
+        raise BadInput(f"--extractor {path}: must be {_KINDS}{way_out}")
+    return path, ""
+
+
+def _from_torchscript(file: Path) -> nn.Module:
+    content, _ = _read(file, "--extractor")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # deprecated; what is not unpickles
+            network: nn.Module = torch.jit.load(  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+                io.BytesIO(content), map_location="cpu"
+            )
+    except (RuntimeError, ValueError) as error:
+        raise BadInput(
+            f"--extractor {file}: no TorchScript file ({reason_of(error)}); write it with "
+            "torch.jit.save"
+        ) from error
+    return network
+
+
+def _from_python(file: Path, name: str) -> nn.Module:
+    asked = f"--extractor {file}:{name}"
+    module = import_file(file, "extractor", asked)
+    try:
+        kind = getattr(module, name, None)
+        network = None if kind is None else kind()
+    except Exception as error:  # the user's own code may raise anything; show the user what it said
+        raise BadInput(
+            f"{asked}: cannot be built: {type(error).__name__}: {reason_of(error)}"
+        ) from error
+    if network is None:
+        raise BadInput(f"{asked}: the file defines no {name}")
+    if not isinstance(network, nn.Module):
+        raise BadInput(f"{asked}: makes {type(network).__name__}, must make an nn.Module")
+    return network
