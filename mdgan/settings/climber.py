@@ -16,9 +16,7 @@ class HillClimber(Generic[T]):
             that is tried; as `gain` if not given, so that the first one is.
     """
 
-    def __init__(
-        self, candidates: Sequence[T], gain: float, hopeless: float | None = None
-    ) -> None:
+    def __init__(self, candidates: Sequence[T], gain: float, hopeless: float | None = None) -> None:
         self._candidates = candidates
         self._gain = gain
         self._hopeless = gain if hopeless is None else hopeless

@@ -164,7 +164,7 @@ def test_what_cannot_be_placed_is_refused(tmp_path: Path, name: str) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("flag", ["--slots", "--time-window"])
+@pytest.mark.parametrize("flag", ["--slots"])
 def test_there_is_nothing_to_place_without_clients(tmp_path: Path, flag: str) -> None:
     done = run_here("train", "--algorithm", "fl-gan", flag, "2", cwd=tmp_path)
     assert done.status == 2

@@ -3,7 +3,7 @@
 import pytest
 
 from mdgan.engine.host_keys import NotMasked
-from mdgan.families.federated.fair_weights import check_weights
+from mdgan.families.federated.averaging import check_weights
 
 OF_EACH = {1: [1, 2], 3: [3], 4: [4], 5: [5], 6: [6], 7: [7]}
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -45,25 +44,6 @@ def seen_of_each(table: Table, chosen: Sequence[Sequence[int]]) -> list[int]:
 
 
 @quick
-@given(fractions, st.integers(0, 500))
-def test_the_number_of_participants_is_the_nearest_but_at_least_one(
-    fraction: float, num_clients: int
-) -> None:
-    number = num_participants(fraction, num_clients)
-    assert min(1, num_clients) <= number <= num_clients
-    if number > 1:
-        assert abs(number - Fraction(fraction) * num_clients) <= Fraction(1, 2) + Fraction(1, 10**9)
-
-
-@pytest.mark.parametrize(
-    ("fraction", "num_clients", "wanted"),
-    [(0.025, 20, 1), (0.025, 80, 2), (0.5, 5, 2), (0.5, 7, 4), (1.0, 9, 9), (0.1, 0, 0)],
-)
-def test_numbers_of_participants(fraction: float, num_clients: int, wanted: int) -> None:
-    assert num_participants(fraction, num_clients) == wanted
-
-
-@quick
 @given(st.sampled_from(["random", "balanced"]), tables, fractions, seeds, rounds)
 def test_the_chosen_are_live_sorted_nobody_twice_and_again_the_same(
     name: str, table: Table, fraction: float, seed: int, number: int
@@ -81,11 +61,6 @@ def test_the_chosen_are_live_sorted_nobody_twice_and_again_the_same(
         assert set(chosen) <= {n for n, row in table.items() if any(row)}
     assert len(chosen) == wanted
     assert sampling.choose(number, dict(reversed(table.items()))) == chosen
-
-
-@pytest.mark.parametrize("name", ["random", "balanced"])
-def test_without_clients_nobody_is_chosen(name: str) -> None:
-    assert new_sampling(name, 0.5, 0).choose(0, {}) == []
 
 
 @quick
@@ -111,14 +86,6 @@ def test_random_clients_take_part_equally_often_and_rounds_differ() -> None:
     often = Counter(n for members in chosen for n in members)
     assert all(240 < often[n] < 360 for n in table)  # 300 expected, σ ≈ 14
     assert chosen != play(RandomSampling(0.3, 6), table, 1000)
-
-
-def test_random_choices_ignore_the_past_and_what_clients_hold() -> None:
-    fresh, old = RandomSampling(0.4, 3), RandomSampling(0.4, 3)
-    play(old, partition_table("fegan:3,60", 0), 7)
-    assert fresh.choose(7, partition_table("fegan:3,60", 1)) == old.choose(
-        7, partition_table("fegan:3,60", 2)
-    )
 
 
 def reference(
@@ -189,89 +156,6 @@ def test_the_running_example_of_figure_3() -> None:
         3: 0,
         4: 1,
     }
-
-
-@quick
-@given(small_tables, st.permutations(range(4)), fractions)
-def test_how_classes_are_numbered_does_not_matter(
-    table: Table, order: list[int], fraction: float
-) -> None:
-    padded = {n: [*row, *[0] * (4 - len(row))] for n, row in table.items()}
-    renamed = {n: [row[x] for x in order] for n, row in padded.items()}
-    assert play(BalancedSampling(fraction), padded, 6) == play(
-        BalancedSampling(fraction), renamed, 6
-    )
-
-
-@pytest.mark.parametrize(
-    ("table", "wanted"),
-    [
-        ({1: [5, 5], 2: [6, 5]}, 2),  # more samples
-        ({1: [9, 1], 2: [5, 5]}, 2),  # more balanced
-        ({1: [4, 0, 6], 2: [6, 4]}, 1),  # equally balanced: the lowest number
-    ],
-)
-def test_preferences_among_clients_not_seen_yet(table: Table, wanted: int) -> None:
-    assert BalancedSampling(0.5).choose(0, table) == [wanted]
-
-
-def test_only_who_took_part_counts_as_seen() -> None:
-    sampling = BalancedSampling(0.25)
-    table = {1: [9, 9], 2: [8, 8], 3: [7, 7], 4: [6, 6]}
-    assert sampling.choose(0, table) == [1]
-    sampling.took_part(0, [])
-    assert sampling.state()["accumulated"].tolist() == []
-    assert sampling.choose(1, table) == [1]
-    sampling.took_part(1, [1, 3])  # the latter still answers an earlier call
-    assert sampling.state()["accumulated"].tolist() == [16, 16]
-    assert sampling.choose(2, table) == [2]
-    del table[2]
-    assert sampling.choose(2, table) == [4]
-
-
-@quick
-@given(st.data(), fractions)
-def test_everybody_is_seen_where_no_class_is_held_beside_a_rarer_one(
-    data: st.DataObject, fraction: float
-) -> None:
-    """Groups of clients that hold the same classes, and no other group's: each has its turns."""
-    table: Table = {}
-    for group in range(data.draw(st.integers(1, 3))):
-        for _ in range(data.draw(st.integers(1, 4))):
-            row = [0] * 6
-            row[2 * group : 2 * group + 2] = data.draw(
-                st.tuples(st.integers(1, 5), st.integers(1, 5))
-            )
-            table[len(table) + 1] = row
-    # A group's classes fall behind for at most as long as the largest counts, 5, need.
-    chosen = play(BalancedSampling(fraction), table, 60 * len(table))
-    assert {n for members in chosen for n in members} == table.keys()
-
-
-@pytest.mark.parametrize(("num_clients", "at_once"), [(7, 1), (8, 2), (9, 3), (5, 5)])
-def test_clients_of_equal_standing_take_turns(num_clients: int, at_once: int) -> None:
-    table = {n: [2, 2] for n in range(1, num_clients + 1)}
-    chosen = play(BalancedSampling(at_once / num_clients), table, 5 * num_clients // at_once)
-    often = Counter(n for members in chosen for n in members)
-    assert often == dict.fromkeys(table, 5)
-
-
-def test_a_rare_class_comes_before_fairness() -> None:
-    table = {1: [1, 50], 2: [0, 50], 3: [0, 50]}
-    assert play(BalancedSampling(0.3), table, 20) == [[1]] * 20
-    assert play(BalancedSampling(0.67), table, 4) == [[1, 2], [1, 3], [1, 2], [1, 3]]
-
-
-@pytest.mark.parametrize("num_rounds", [10, 40, 100])
-def test_the_least_seen_class_is_seen_more_than_by_chance(num_rounds: int) -> None:
-    least: dict[str, list[int]] = {"random": [], "balanced": []}
-    for seed in range(12):
-        table = partition_table("fegan:3,60", seed)
-        held = np.flatnonzero(square(table).sum(axis=0))  # the scheme leaves some classes out
-        for name, found in least.items():
-            chosen = play(new_sampling(name, 0.1, seed), table, num_rounds)
-            found.append(min(seen_of_each(table, chosen)[x] for x in held))
-    assert np.mean(least["balanced"]) > 1.5 * np.mean(least["random"])
 
 
 def test_what_it_saw_is_nearer_to_all_data_than_by_chance() -> None:

@@ -13,26 +13,26 @@ from torch import Tensor
 
 from mdgan.engine.answers import Answers
 from mdgan.engine.host.loop import HostFailed
-from mdgan.families.federated.aggregation import combine_models
-from mdgan.families.federated.messages import ROUND
-from mdgan.families.federated.placed_host import PlacedHost
-from mdgan.families.federated.placed_messages import (
+from mdgan.families.federated import messages
+from mdgan.families.federated.averaging import combine_models
+from mdgan.families.federated.concurrency import SlotCount
+from mdgan.families.federated.host import PlacedHost
+from mdgan.families.federated.messages import (
+    ROUND,
     TRAINED,
-    Task,
-    placed_order,
+    ClientTask,
     read_offer,
-    read_placed_order,
-    read_trained,
+    read_order,
+    read_report,
 )
 from mdgan.families.federated.settings import MOST_SLOTS
-from mdgan.families.federated.slot_count import SlotCount
 from mdgan.families.federated.slots import SlotsInside
 from mdgan.families.federated.training_load import Load
 from mdgan.gan.aggregation_form import parse_robust_rule
 from mdgan.messages import Message
 from mdgan.observe.tracer import Tracer
-from tests.unit.families.federated.placing import SHAPE, PlacingStage, mean_over
-from tests.unit.families.federated.rounds import E, make_models, models_of
+from tests.unit.families.federated.placing import PlacingStage, mean_over
+from tests.unit.families.federated.rounds import SHAPE, E, make_models, models_of
 from tests.unit.gan import small
 
 MakeRounds = Callable[..., PlacingStage]
@@ -103,18 +103,6 @@ def test_a_sum_without_an_account_is_of_no_use(placing: MakeRounds) -> None:
     assert one.answer_round(E) == clients
     made.finished(one, bad)
     assert made.has_become(mean_over(E, ALL))
-
-
-def test_who_tells_twice_counts_once(placing: MakeRounds) -> None:
-    made = placing(num_workers=2, iterations=2 * E)
-    one, bad = made.begin_slots(2)
-    for i in (E, 2 * E):
-        order, _ = bad.take_round(i)
-        for _ in range(2):
-            bad.answer_with(order)
-        one.answer_round(i)
-    made.finished(one, bad)
-    assert made.has_become(mean_over(2 * E, ALL))
 
 
 ODD = {"zero": 0.0, "tiny": 1e-300, "huge": 1e9}
@@ -248,10 +236,10 @@ def test_a_host_that_offers_nonsense_is_let_go(placing: MakeRounds, name: str) -
 
 def order_of(**changes: Any) -> Message:
     """A ROUND message with other fields or tensors."""
-    tasks = [[Task(1, Load(2, 3), 0.5), Task(2, Load(2, 3), 0.5)]]
-    order = placed_order(changes.pop("iteration", E), torch.zeros(SHAPE), tasks)
-    tensors = changes.pop("tensors", order.tensors)
-    return Message(ROUND, order.iteration, {**order.fields, **changes}, tensors)
+    tasks = [[ClientTask(n, Load(2, 3), 0.5) for n in (1, 2)]]
+    asked = messages.order(changes.pop("iteration", E), torch.zeros(SHAPE), tasks)
+    tensors = changes.pop("tensors", asked.tensors)
+    return Message(ROUND, asked.iteration, {**asked.fields, **changes}, tensors)
 
 
 NONSENSE: dict[str, Mapping[str, Any]] = {
@@ -276,7 +264,7 @@ def test_a_server_that_sends_nonsense_ends_the_host_with_a_line(name: str) -> No
     def train(*_: object) -> Any:
         raise AssertionError("nothing is to be trained")
 
-    count = SlotCount(1, 3, small.CPU, "a test")
+    count = SlotCount(1, small.CPU, "a test")
     host = PlacedHost(4, SlotsInside(SHAPE, train), count, 6, Tracer())
     with pytest.raises(HostFailed, match=r"^rank 4: the server's ROUND message makes no sense .*$"):
         host.handlers()[ROUND](order_of(**NONSENSE[name]), None)  # type: ignore[arg-type] # unused
@@ -298,7 +286,7 @@ json_values = st.recursive(
 @given(json_values)
 def test_anything_else_is_refused_in_one_way(value: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
-        read_placed_order(order_of(lists=[[value]]), SHAPE, 6)
+        read_order(order_of(lists=[[value]]), SHAPE, 6)
     with pytest.raises(ValueError, match=r"."):
-        read_trained(Message(TRAINED, E, {"trained": value, "offer": value}))
+        read_report(Message(TRAINED, E, {"trained": value, "offer": value}))
     assert read_offer({"offer": value}) is None or value["kinds"]

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-import torch
 
 from mdgan.engine.server.loop import AllWorkersLost
 from mdgan.families.federated.messages import ROUND
@@ -74,14 +73,6 @@ def test_all_hosts_die_and_the_round_begins_again(placing: MakeRounds) -> None:
     undisturbed = placing(num_workers=1, iterations=2 * E, participation=0.5)
     undisturbed.finished(*undisturbed.begin_slots(1))
     assert same_bits(made.vector(), undisturbed.vector())
-
-
-def test_all_hosts_die_and_none_comes(placing: MakeRounds) -> None:
-    made = placing(num_workers=1, iterations=E, patience=0.2)
-    (host,) = made.begin_slots(1)
-    host.take(ROUND, E)
-    host.die()
-    assert isinstance(made.over(), AllWorkersLost)
 
 
 def test_a_newcomer_helps_out_within_the_round(placing: MakeRounds) -> None:
@@ -169,19 +160,6 @@ def test_the_clients_of_a_sum_that_is_refused_are_placed_on_the_others(
     assert made.has_become(mean_over(2 * E, everyone))
 
 
-def test_a_sum_of_another_shape_is_refused(placing: MakeRounds) -> None:
-    made = placing(num_workers=2, iterations=E)
-    one, two = made.begin_slots(2)
-    order, clients = two.take_round(E)
-    update = two.sum_of(order)
-    update.tensors["sums.values"] = torch.zeros(1, 2, 1024, dtype=torch.float64)  # type: ignore[index] # a dictionary
-    two.answer_with(order, update=update)
-    one.answer_round(E)
-    assert one.answer_round(E) == clients
-    made.finished(one, two)
-    assert made.has_become(mean_over(E, ALL))
-
-
 def test_clients_whose_models_are_never_finite_are_left_out(placing: MakeRounds) -> None:
     made = placing(num_workers=1, iterations=3 * E, strikes=2)
     (host,) = made.begin_slots(1)
@@ -250,17 +228,6 @@ def test_pull_places_what_was_refused_on_others(placing: MakeRounds) -> None:
     made.finished(one)
     assert made.events("shut out")[0]["workers"] == [2]
     assert made.has_become(mean_over(E, ALL))
-
-
-def test_pull_begins_the_round_again_when_all_hosts_died(placing: MakeRounds) -> None:
-    made = placing(num_workers=1, iterations=2 * E, placement="pull")
-    (host,) = made.begin_slots(1)
-    host.answer_round(E)
-    host.take(ROUND, E)
-    host.die()
-    made.wait_for_event("lost")
-    made.finished(made.play(1).arrive())
-    assert made.has_become(mean_over(2 * E, ALL))
 
 
 # ----- stop and resume

@@ -105,13 +105,6 @@ def test_a_slow_slot_without_work_gets_no_client_that_takes_it_too_long() -> Non
     assert placed == {slots[0]: [1, 2, 3], slots[1]: []}
 
 
-def test_learnt_seconds_give_the_largest_client_to_the_fastest_slot_and_more_work_to_it() -> None:
-    slow, fast, faster = Slot(1, 0, "slow"), Slot(3, 0, "fast"), Slot(2, 5, "fast")
-    sampled = {4: 8, 9: 8, 6: 16, 7: 4, 8: 4}
-    placed = place("lb", list(sampled), sampled, [slow, fast, faster], seconds)
-    assert placed == {faster: [6, 8], fast: [4, 9], slow: [7]}
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_predictions_are_asked_for_once_however_many_clients_there_are(strategy: Strategy) -> None:
     asked: list[tuple[str, int]] = []

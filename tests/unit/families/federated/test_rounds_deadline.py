@@ -160,13 +160,6 @@ def test_an_aborted_round_does_not_count_as_seen(rounds: MakeRounds) -> None:
     assert (second["asked"], second["aborted"]) == ([1, 3], False), "rank 1 is as good as before"
 
 
-def test_without_lates_nothing_is_aborted(rounds: MakeRounds) -> None:
-    made = rounds(num_workers=2, iterations=3 * E, deadline=(LONG, 0.0), aborts=True)
-    hosts = made.begin_playing((1,), (2,))
-    made.finished(*hosts)
-    assert [event["aborted"] for event in made.events("round")] == [False] * 3
-
-
 def test_a_loss_aborts_too(rounds: MakeRounds) -> None:
     made = rounds(num_workers=2, iterations=E, aborts=True)
     one, dies = made.begin_playing((1,), (2,))

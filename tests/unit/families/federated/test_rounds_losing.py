@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from mdgan import messages
 from mdgan.engine.server.loop import AllWorkersLost
 from mdgan.errors import BadInput
 from mdgan.families.federated.messages import ROUND, UPDATE
@@ -16,7 +15,6 @@ from tests.unit.families.federated.rounds import (
     E,
     PlayedClients,
     RoundStage,
-    make_models,
     mean_of,
     models_of,
 )
@@ -160,18 +158,6 @@ def test_a_sum_that_cannot_be_used_costs_each_of_it_a_strike(rounds: MakeRounds)
     assert made.has_become(models_of(1, E))
 
 
-def test_nobody_can_be_used_and_the_round_is_tried_again(rounds: MakeRounds) -> None:
-    made = rounds(num_workers=1, iterations=E)
-    (host,) = made.begin_playing((1,))
-    host.answer_round(E, {1: broken(float("nan"))})
-    again = host.answer_round(E)
-    assert same_bits(again.tensors["models"], make_models().vector.read())
-    made.finished(host)
-    assert made.has_become(models_of(1, E))
-    assert [event["took_part"] for event in made.events("round")] == [[], [1]]
-    assert [event["number"] for event in made.events("round")] == [0, 1]
-
-
 # ----- losses
 
 
@@ -189,18 +175,6 @@ def test_a_host_that_is_lost_during_a_round(rounds: MakeRounds) -> None:
     assert second["asked"] == second["took_part"] == [1, 2]
     assert made.events("lost")[0]["workers"] == [3]
     assert made.has_become(mean_of({n: (0.5, models_of(n, 2 * E)) for n in (1, 2)}))
-
-
-def test_what_it_answered_before_counts(rounds: MakeRounds) -> None:
-    made = rounds(num_workers=3, iterations=E)
-    hosts = made.begin_playing(*ALONE)
-    hosts[2].answer_round(E)
-    hosts[2].die()
-    made.wait_for_event("lost")
-    for host in hosts[:2]:
-        host.answer_round(E)
-    made.finished(*hosts[:2])
-    assert made.has_become(thirds(E, 1, 2, 3))
 
 
 def test_a_newcomer_takes_part_from_the_next_round(rounds: MakeRounds) -> None:
@@ -222,18 +196,6 @@ def test_a_newcomer_takes_part_from_the_next_round(rounds: MakeRounds) -> None:
     made.finished(one, two, newcomer)
     assert "COPY" not in one.told() + two.told()
     assert made.has_become(thirds(2 * E, 1, 2, 3))
-
-
-def test_a_real_newcomer(rounds: MakeRounds) -> None:
-    made = rounds(num_workers=1, iterations=2 * E)
-    (one,) = made.begin_playing((1,))
-    one.take(ROUND, E)
-    made.clients(2)
-    made.wait_for_event("joined")
-    one.send(one.answer_to(one.seen[-1]))
-    one.answer_round(2 * E)
-    made.finished(one)
-    assert made.events("round")[1]["took_part"] == [1, 2]
 
 
 def test_all_of_them_and_nobody_comes(rounds: MakeRounds) -> None:
@@ -270,17 +232,6 @@ def test_all_of_them_and_one_comes_back(rounds: MakeRounds) -> None:
     order = again.answer_round(2 * E)
     assert same_bits(order.tensors["models"], mean_of({n: (0.5, models_of(n, E)) for n in (1, 2)}))
     made.finished(again)
-    assert made.has_become(models_of(1, 2 * E))
-
-
-def test_who_leaves_is_not_asked_any_more(rounds: MakeRounds) -> None:
-    made = rounds(num_workers=2, iterations=2 * E)
-    one, two = made.begin_playing((1,), (2,))
-    two.take(ROUND, E)
-    two.send(messages.leave(E))
-    one.answer_round(E)
-    made.finished(one)
-    assert made.events("left")[0]["workers"] == [2]
     assert made.has_become(models_of(1, 2 * E))
 
 

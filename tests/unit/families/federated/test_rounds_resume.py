@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from mdgan.families.federated.averaging import WeightedAveraging
 from mdgan.families.federated.cohort import AtHome
-from mdgan.families.federated.fegan import new_sampling
 from mdgan.families.federated.fl_gan import Client
 from mdgan.families.federated.messages import update_form
 from mdgan.families.federated.server import FederatedServer
@@ -113,9 +113,9 @@ def test_rounds_keep_their_length_unless_a_setting_moves_it(
     changed: list[str], length: int, names: tuple[str, str]
 ) -> None:
     """A length of 0 is worked out anew when the workers are there."""
-    sampling = new_sampling("random", 1.0, 0)
     models, settings = make_models(), FederatedSettings()
-    cohort = AtHome(update_form(settings, models.vector))
-    server = FederatedServer(models, cohort, sampling, settings, CPU)
+    averaging = WeightedAveraging(settings, models.vector)
+    cohort = AtHome(update_form(settings, models.vector.shape))
+    server = FederatedServer(models, cohort, averaging, settings, CPU)
     server.go_on(dict(zip(names, (4, 3), strict=True)), changed, ended=True)
     assert server.progress() == {"num_rounds": 4, "round_length": length}

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdgan.families.federated.placement import Slot, place
-from mdgan.families.federated.training_time import TrainingTimes, curve_at, fit_curve
+from mdgan.families.federated.placement import Slot, TrainingTimes, curve_at, fit_curve, place
 
 quick = settings(deadline=None, max_examples=60)
 point_lists = st.lists(
@@ -21,11 +20,9 @@ point_lists = st.lists(
 MALICE = (0.0, -1.0, nan, inf, -inf, 1e9, 1e-12)
 
 
-def observed(
-    *rounds: dict[int, float], window: int | None = None, recent: int = 1
-) -> TrainingTimes:
+def observed(*rounds: dict[int, float]) -> TrainingTimes:
     """Times of kind "cpu" in rounds 0, 1, … as given by x."""
-    times = TrainingTimes(window, recent)
+    times = TrainingTimes()
     for number, measured in enumerate(rounds):
         for x, seconds in measured.items():
             times.observe(number, "cpu", x, seconds)
@@ -46,12 +43,6 @@ def test_a_planted_curve_is_found(curve: tuple[float, float, float], xs: list[in
     if min(wanted) > 0:
         found = fit_curve([(x, 1, seconds) for x, seconds in zip(xs, wanted, strict=True)])
         assert [curve_at(found, x) for x in xs] == pytest.approx(wanted, rel=1e-6)
-
-
-def test_the_parts_of_a_planted_curve_are_found() -> None:
-    planted = (0.02, 0.5, 1.5)
-    found = fit_curve([(x, 1, curve_at(planted, x)) for x in (1, 2, 5, 20, 100, 500)])
-    assert found == pytest.approx(planted, rel=1e-9)
 
 
 @quick
@@ -77,7 +68,7 @@ def test_a_point_of_many_clients_counts_as_many_times() -> None:
     times.fit(0)
     nnls = pytest.importorskip("scipy.optimize").nnls
     wanted, _ = nnls([[x, log(x), 1] for x, _ in clients], [seconds for _, seconds in clients])
-    assert times.curves["cpu"] == pytest.approx(wanted.tolist(), rel=1e-6, abs=1e-9)
+    assert times.prediction.curves["cpu"] == pytest.approx(wanted.tolist(), rel=1e-6, abs=1e-9)
 
 
 def test_one_number_of_batches_gives_a_line_through_zero() -> None:
@@ -90,52 +81,39 @@ def test_one_number_of_batches_gives_a_line_through_zero() -> None:
 
 def test_predictions_are_the_mean_of_the_curve_and_of_what_was_seen_lately() -> None:
     times = observed({2: 2.0, 4: 4.0, 8: 8.0}, {2: 3.0, 4: 4.0})
-    curve = times.curves["cpu"]
-    assert times.seconds("cpu", 2) == pytest.approx((curve_at(curve, 2) + 3.0) / 2)
-    assert times.seconds("cpu", 8) == pytest.approx(curve_at(curve, 8))  # not seen lately
-
-
-def test_lately_can_be_several_rounds_that_count_the_same() -> None:
-    times = observed({2: 90.0}, {2: 2.0, 3: 1.0}, {2: 4.0}, recent=2)
-    times.observe(2, "cpu", 2, 8.0)
-    times.fit(2)
-    curve = times.curves["cpu"]
-    assert times.seconds("cpu", 2) == pytest.approx((curve_at(curve, 2) + (2 + 6) / 2) / 2)
-    assert times.seconds("cpu", 3) == pytest.approx((curve_at(curve, 3) + 1) / 2)
+    curve = times.prediction.curves["cpu"]
+    assert times.prediction.seconds("cpu", 2) == pytest.approx((curve_at(curve, 2) + 3.0) / 2)
+    assert times.prediction.seconds("cpu", 8) == pytest.approx(
+        curve_at(curve, 8)
+    )  # not seen lately
 
 
 def test_rounds_after_the_last_do_not_count_yet() -> None:
     times = observed({2: 2.0}, {2: 50.0})
     times.fit(0)
-    assert times.seconds("cpu", 2) == pytest.approx(2)
-
-
-def test_a_window_forgets_and_without_one_all_rounds_count() -> None:
-    rounds = [{1: 10.0, 4: 40.0, 9: 90.0}] * 5 + [{1: 1.0, 4: 4.0, 9: 9.0}] * 3
-    assert observed(*rounds, window=3).seconds("cpu", 5) == pytest.approx(5)
-    assert observed(*rounds).seconds("cpu", 5) == pytest.approx((5 * 50 + 3 * 5) / 8)
+    assert times.prediction.seconds("cpu", 2) == pytest.approx(2)
 
 
 def test_fitting_after_every_round_gives_what_fitting_once_does() -> None:
     rounds = [{x: (n + 1) * x**0.5 for x in range(1, 9)} for n in range(6)]
-    once, often = observed(*rounds, recent=2), TrainingTimes(recent=2)
+    once, often = observed(*rounds), TrainingTimes()
     for number, measured in enumerate(rounds):
         for x, seconds in measured.items():
             often.observe(number, "cpu", x, seconds)
         often.fit(number - 1)
     often.fit(5)
-    assert [often.seconds("cpu", x) for x in range(1, 12)] == pytest.approx(
-        [once.seconds("cpu", x) for x in range(1, 12)]
+    assert [often.prediction.seconds("cpu", x) for x in range(1, 12)] == pytest.approx(
+        [once.prediction.seconds("cpu", x) for x in range(1, 12)]
     )
 
 
 def test_a_new_kind_is_expected_to_be_as_the_others_and_without_any_batches_are_all() -> None:
     times = TrainingTimes()
-    assert times.seconds("new", 7) == 7
+    assert times.prediction.seconds("new", 7) == 7
     for kind, seconds in (("a", 1.0), ("b", 3.0)):
         times.observe(0, kind, 5, seconds)
     times.fit(0)
-    assert times.seconds("new", 5) == pytest.approx(fmean((1, 3)))
+    assert times.prediction.seconds("new", 5) == pytest.approx(fmean((1, 3)))
 
 
 # ----- malice
@@ -149,7 +127,7 @@ def test_seconds_that_cannot_be_are_left_out() -> None:
     for x, seconds in ((2, 2.0), (5, 4.0)):
         spoiled.observe(0, "cpu", x, seconds)
     spoiled.fit(0)
-    assert spoiled.curves == honest.curves
+    assert spoiled.prediction.curves == honest.prediction.curves
 
 
 @quick
@@ -163,20 +141,21 @@ def test_seconds_that_cannot_be_are_left_out() -> None:
         ),
         max_size=20,
     ),
-    st.sampled_from([None, 1, 2]),
 )
 def test_whatever_hosts_say_every_client_is_placed_once(
-    said: list[tuple[int, str, int, float]], window: int | None
+    said: list[tuple[int, str, int, float]],
 ) -> None:
-    times = TrainingTimes(window)
+    times = TrainingTimes()
     for number, kind, x, seconds in said:
         times.observe(number, kind, x, seconds)
     times.fit(2)
     slots = [Slot(1, 0, "a"), Slot(1, 1, "b"), Slot(2, 0, "c")]
     num_batches = {n: x for n, (_, _, x, _) in enumerate(said)}
-    placed = place("lb", list(num_batches), num_batches, slots, times.seconds)
+    placed = place("lb", list(num_batches), num_batches, slots, times.prediction.seconds)
     assert sorted(n for trained in placed.values() for n in trained) == list(num_batches)
-    predictions = [times.seconds(slot.kind, x) for slot in slots for x in (1, 2, 50, 2**31)]
+    predictions = [
+        times.prediction.seconds(slot.kind, x) for slot in slots for x in (1, 2, 50, 2**31)
+    ]
     assert all(isfinite(seconds) and seconds >= 0 for seconds in predictions)
 
 
