@@ -17,7 +17,6 @@ from mdgan.engine.host_keys import NotMasked
 from mdgan.engine.secure_settings import threshold
 from mdgan.families.federated.fegan import (
     ClassCounts,
-    Sampling,
     check_classes,
     new_sampling,
     participant_weights,
@@ -34,19 +33,17 @@ if TYPE_CHECKING:
 
 
 class Averaging(ABC):
-    """What a round does with clients, beside having them trained."""
+    """What a round does with clients beside having them trained.
+
+    Attributes:
+        needs_answers: whether a round that nobody takes part in is tried again.
+    """
 
     needs_answers = True
-    """Whether a round that nobody takes part in is tried again."""
 
     @abstractmethod
     def begin(self, num_rounds: int, class_counts: ClassCounts, engine: "Engine") -> None:
-        """Comes before the first round.
-
-        Args:
-            num_rounds: of the whole run.
-            class_counts: by client, the samples of each class that it holds.
-            engine: knows what hosts told.
+        """Comes before the first of so many rounds.
 
         Raises:
             BadInput: there can be no round.
@@ -67,16 +64,7 @@ class Averaging(ABC):
 
     @abstractmethod
     def next_models(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
-        """The server's models after a round.
-
-        Args:
-            sent: those before it, float32 `ModelVector.shape`.
-            answers: that came.
-            weights: of the clients that were chosen.
-
-        Returns:
-            float64 `ModelVector.shape`.
-        """
+        """The server's models after a round, float64, from float32 `ModelVector.shape`."""
 
     @abstractmethod
     def finish(
@@ -114,15 +102,13 @@ class WeightedAveraging(Averaging):
     def __init__(self, settings: FederatedSettings, vector: ModelVector) -> None:
         self._settings = settings
         self._vector = vector
-        self.sampling: Sampling = new_sampling(
-            settings.sampling, settings.participation, settings.seed
-        )
+        self.sampling = new_sampling(settings.sampling, settings.participation, settings.seed)
 
     def begin(self, num_rounds: int, class_counts: ClassCounts, engine: "Engine") -> None:
         """See `Averaging`."""
         del num_rounds, engine
-        clustered = self._settings.clusters.number > 0
-        check_classes(self._settings.sampling, class_counts, clustered=clustered)
+        settings = self._settings
+        check_classes(settings.sampling, class_counts, clustered=settings.clusters.number > 0)
 
     def choose(self, round_number: int, class_counts: ClassCounts, num_live: int) -> list[int]:
         """See `Averaging`; clients whose models have no weight are chosen if none have any."""
@@ -142,11 +128,9 @@ class WeightedAveraging(Averaging):
 
     def next_models(self, sent: Tensor, answers: Answers, weights: Mapping[int, float]) -> Tensor:
         """See `Averaging`."""
-        as_differences = str(self._settings.wire_models) != "fp32"
-        rule = self._settings.aggregation
-        return combine_models(
-            rule, sent, answers, weights, self._vector, as_differences=as_differences
-        )
+        changes = str(self._settings.wire_models) != "fp32"
+        rule, vector = self._settings.aggregation, self._vector
+        return combine_models(rule, sent, answers, weights, vector, as_differences=changes)
 
     def finish(
         self, number: int, iteration: int, took_part: Collection[int], engine: "Engine"

@@ -59,13 +59,7 @@ class ConcurrencyEstimator:
         return self._climber.tried
 
     def note(self, work: float, seconds: float) -> None:
-        """Takes a round into account that used `num_slots`.
-
-        Args:
-            work: what all clients of the machine did, such as iterations; a round without work does
-                not count.
-            seconds: that the round took.
-        """
+        """Takes a round into account, by the work of all clients of the machine and the seconds."""
         valid = isfinite(work) and isfinite(seconds) and work > 0 and seconds > 0
         if self.settled or not valid:
             return
@@ -76,12 +70,7 @@ class ConcurrencyEstimator:
 
 
 def most_slots(free_bytes: int, bytes_each: int) -> int:
-    """How many slots fit into memory: W_max, at least 1.
-
-    Args:
-        free_bytes: memory of the machine or device that nothing uses yet.
-        bytes_each: what one slot takes, as measured with one client; ≥ 1.
-    """
+    """How many slots fit into memory that nothing uses yet: W_max, at least 1."""
     return max(1, floor(free_bytes * _MEMORY_SHARE / bytes_each))
 
 

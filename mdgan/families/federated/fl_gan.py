@@ -32,16 +32,11 @@ MOST_AT_ONCE = 32
 
 
 class Client:
-    """A client's share of a round.
+    """A client's share of a round; it has m samples.
 
     Between two rounds a client keeps its optimizers' moments and its positions in its data and
     noise; its models come with the next round. Moments are never sent, so that a round moves
     |w| + |θ| each way, as in Table III (Hardy et al. 2019).
-
-    Args:
-        gan: both models, their optimizers, and the client's data.
-        num_samples: m, how many samples the client has; an attribute, too.
-        vector: of both models, if it is made already.
     """
 
     def __init__(self, gan: LocalGAN, num_samples: int, vector: ModelVector | None = None) -> None:
@@ -52,11 +47,9 @@ class Client:
     def train(
         self, models: Tensor, iterations: int, batch_size: int, last: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Trains both models, beginning with the server's.
+        """Trains both models, beginning with the server's, float32 `vector.shape`.
 
         Args:
-            models: the server's, float32 `vector.shape`.
-            iterations: how many.
             batch_size: B; a client with fewer samples trains on batches of all that it has.
             last: the number of the last of these iterations in the run, which decides learning
                 rates; they are the first of the run if not given.
@@ -83,12 +76,7 @@ class Client:
     ) -> list[tuple[Tensor, Tensor]]:
         """`train` of several clients at once, but for what `StackedGANs` says.
 
-        Args:
-            clients: that begin anew, and clip no gradients.
-            models: see `train`.
-            load: of each.
-            last: see `train`.
-            rehearses: whether to see first whether it works; needless if it has worked before.
+        They begin anew, and clip no gradients. If it has not worked before, it is rehearsed first.
 
         Raises:
             CannotStack: these clients must train one after another.
@@ -117,14 +105,7 @@ class Client:
         return self._gan.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> bool:
-        """Restores what `state` returned.
-
-        Returns:
-            Whether there are as many samples; if not, batches are drawn from the beginning.
-
-        Raises:
-            KeyError, RuntimeError: the state does not fit; nothing changed.
-        """
+        """See `Learner`; with another number of samples batches are drawn from the beginning."""
         return self._gan.load_state(state)
 
 
@@ -144,8 +125,8 @@ class LocalTraining:
     Args:
         settings: of the run.
         device: where models live.
-        begin: makes the client of a number at a place of its group, in the round that ends with the
-            iteration.
+        begin: makes the client of a number, at a place of its group, for the round that ends with
+            an iteration.
         num_samples: of a client.
         span: notes the time that a client trains.
     """
@@ -171,12 +152,7 @@ class LocalTraining:
     def train(
         self, tasks: Sequence[ClientTask], sent: Tensor, iteration: int
     ) -> Iterator[list[tuple[ClientTask, Tensor, Tensor]]]:
-        """Trains clients, group by group.
-
-        Args:
-            tasks: of the clients.
-            sent: models to begin with, float32 `ModelVector.shape`.
-            iteration: the last of the round.
+        """Trains clients, group by group, beginning with the models sent.
 
         Yields:
             As soon as a group is trained, of each client the task, what it sends, float32
@@ -232,15 +208,7 @@ class LocalTraining:
 def sent_by(
     settings: FederatedSettings, vector: ModelVector, begun: Tensor, found: Tensor, losses: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """What a client sends: its models, what training has changed, or as much of that as it may.
-
-    Args:
-        settings: of the run.
-        vector: of both models.
-        begun: the models that it began with, float32 `vector.shape`.
-        found: those after training.
-        losses: J_disc and J_gen, float32 [2].
-    """
+    """What a client sends: its models, what training has changed, or as much of that as it may."""
     if settings.sampling == "poisson":
         losses = losses if settings.tells_losses else torch.zeros_like(losses)
         return update(begun, found, vector.num_weight_blocks, settings.update_clip), losses
@@ -281,10 +249,6 @@ class GlobalModels:
         return {name: tensor.detach().clone() for name, tensor in state.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restores what `state` returned.
-
-        Raises:
-            KeyError, RuntimeError: the state does not fit these models.
-        """
+        """See `ServerPart`."""
         self.generator.load_state_dict(part_of(state, "generator."))
         self.discriminator.load_state_dict(part_of(state, "discriminator."))

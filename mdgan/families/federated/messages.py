@@ -62,14 +62,10 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class ClientReport(msgspec.Struct, frozen=True):
-    """One client has been trained in a slot.
+    """One client has been trained in a slot, from so many seconds after the round began.
 
-    Attributes:
-        slot: which of the host's slots.
-        begin: seconds from the beginning of the host's round.
-        seconds: how long it took.
-        losses: the means of J_disc and J_gen.
-        usable: whether its models are finite; if not, they are in no sum, and its losses are 0.
+    Its losses are the means of J_disc and J_gen. If its models are not finite, they are in no sum,
+    and its losses are 0.
     """
 
     client: int
@@ -106,23 +102,16 @@ def update_form(settings: FederatedSettings, shape: tuple[int, ...]) -> AnswerFo
 def order(
     iteration: int, models: Tensor, lists: Lists, sums: Mapping[str, Any] | None = None
 ) -> Message:
-    """Server → host: train these models.
+    """Server → host: train these models, float32 `ModelVector.shape`, until iteration i.
 
-    Args:
-        iteration: i after the round.
-        models: float32 `ModelVector.shape`.
-        lists: what the host does; if models are masked, the tasks of all workers of the sum, so
-            that hosts see that each of them is told the same.
-        sums: which hosts take part in the sum, if models are masked.
+    If models are masked, `sums` says which hosts take part in the sum, and the list has the tasks
+    of all its workers, so that hosts see that each of them is told the same.
 
     Returns:
         fields `lists`: for each slot [client, iterations, batch size, weight] in order; `sums` if
         models are masked; tensor `models`.
     """
-    told = [
-        [[client, load.iterations, load.batch_size, weight] for client, load, weight in tasks]
-        for tasks in lists
-    ]
+    told = [[[n, load.iterations, load.batch_size, w] for n, load, w in own] for own in lists]
     fields = {"lists": told, **({} if sums is None else {"sums": sums})}
     return Message(ROUND, iteration, fields, {"models": models})
 
@@ -130,11 +119,7 @@ def order(
 def read_order(
     message: Message, shape: tuple[int, ...], num_clients: int | None = None
 ) -> tuple[Tensor, list[list[ClientTask]]]:
-    """Reads the models and the lists of a ROUND message, which may be anything.
-
-    Args:
-        shape: of the models as one vector.
-        num_clients: clients' numbers are 1 to this, if it is known.
+    """Reads the models, of this shape, and the lists of a ROUND message, which may be anything.
 
     Raises:
         ValueError: it is malformed.
@@ -187,13 +172,9 @@ def read_offer(told: Mapping[str, Any]) -> Offer | None:
 def sum_message(
     iteration: int, rank: int, total: Tensor, reports: Sequence[ClientReport]
 ) -> Message:
-    """An UPDATE with Σ w_k · x_k over all clients of a host, which counts as the host's own answer.
+    """An UPDATE with Σ w_k · x_k over all clients of a host, float64 `ModelVector.shape`.
 
-    Args:
-        iteration: i after the round.
-        rank: of the host.
-        total: float64 `ModelVector.shape`.
-        reports: of its clients, whose mean losses it tells.
+    It counts as the answer of the host's rank, with the mean losses of its clients.
     """
     losses = torch.tensor([each.losses for each in reports]).mean(0)
     fields = {"workers": [rank], "summed": [[rank]]}

@@ -51,14 +51,7 @@ _DECIMALS = 4
 
 @dataclass
 class _HostOrder:
-    """What a host was asked for, and what it has told of it.
-
-    Attributes:
-        lists: of clients, for each slot that the host offered.
-        kinds: of these slots.
-        report: on all its clients, once it is there.
-        models: of its clients, as far as they are sent one by one.
-    """
+    """The clients of each slot of a host, the slots' kinds, and what the host has told since."""
 
     lists: list[list[int]] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
@@ -76,13 +69,9 @@ class _PlacedRound:
     """A round as far as it has got.
 
     Attributes:
-        plan: what is to be trained.
-        strategy: `rr`, `bb`, `lb` or `pull`.
         prediction: by which `lb` places.
-        found: what was found.
         failed: the hosts that gave nothing for what they were asked.
         slots: by host and number, the kind of the slot and who was trained in it.
-        began: when.
     """
 
     plan: RoundPlan
@@ -95,13 +84,7 @@ class _PlacedRound:
 
 
 class PlacedCohort(Cohort):
-    """Clients that train wherever there is room.
-
-    Args:
-        class_counts: by client, the samples of each class that it holds.
-        form: how hosts send their sums.
-        settings: of the run.
-    """
+    """Clients that train wherever there is room."""
 
     def __init__(
         self,
@@ -274,10 +257,7 @@ class PlacedCohort(Cohort):
     def _take_in(
         self, hosts: Hosts, answers: Answers, placed: _PlacedRound, engine: Engine
     ) -> list[int]:
-        """Adds what hosts found; returns the clients of those that gave nothing that can be used.
-
-        Clients of a host that is only late are not among them: the round goes on without.
-        """
+        """Adds what hosts found; returns the clients of those that failed, not of late ones."""
         again: list[int] = []
         totals = {part.workers: part.total for part in answers.sums}
         for host in hosts:

@@ -1,9 +1,8 @@
 """Which slot trains which clients in a round, and how long each is expected to take.
 
 Sani et al. 2024, "Pollen: High-throughput Federated Learning Simulation via Resource-Aware Client
-Placement", section 4. Placement never changes what is learned, only how long a round takes. Seconds
-are measured by other processes, which may be wrong or lie; they decide where clients train and
-nothing else.
+Placement", section 4. Seconds are measured by other processes, which may lie; they decide where
+clients train and nothing else.
 """
 
 import heapq
@@ -30,13 +29,10 @@ _LEAST_SECONDS, _MOST_SECONDS = 1e-9, 1e6
 
 
 class Slot(NamedTuple):
-    """A place on a machine where one client trains at a time.
+    """A place on a machine where one client trains at a time: one of those of a host.
 
-    Attributes:
-        host: the rank of the process that the slot belongs to.
-        number: of the slot among those of its host.
-        kind: what the host tells of it, such as "Xeon @ 2.5 GHz, 2 slots on 1 core"; slots of the
-            same kind are expected to be equally fast.
+    Its kind is what the host tells of it, such as "Xeon @ 2.5 GHz, 2 slots on 1 core"; slots of the
+    same kind are expected to be equally fast.
     """
 
     host: int
@@ -66,7 +62,7 @@ def place(
         clients: in the order in which they were drawn.
         num_batches: by client, x ≥ 1; `rr` does not read it.
         slots: at least one, in any order; the lower host, then the lower number comes first.
-        seconds: predictions; only `lb` asks for them, once for each kind and x.
+        seconds: predicted; only `lb` asks for them, once for each kind and x.
 
     Returns:
         Every slot, maybe with nothing to do, and every client once.
@@ -124,18 +120,11 @@ class Prediction(NamedTuple):
     lately: dict[tuple[str, int], float]
 
     def seconds(self, kind: str, x: int) -> float:
-        """Predicts how long a client takes: g(x) of equation 4.
+        """Predicts how long a client of x ≥ 1 batches takes: g(x) of equation 4, finite, ≥ 0.
 
         That is the mean of f(x) and of what clients with x batches took lately; f(x) if there were
         none. A kind without a curve gets the mean of the other kinds, and x before any curve is
         fitted.
-
-        Args:
-            kind: of slot.
-            x: number of batches, ≥ 1.
-
-        Returns:
-            Finite, ≥ 0.
         """
         if kind in self.curves:
             predicted = curve_at(self.curves[kind], x)
@@ -160,23 +149,12 @@ class TrainingTimes:
         self.prediction = Prediction({}, {})
 
     def observe(self, round_number: int, kind: str, x: int, seconds: float) -> None:
-        """Notes how long one client took.
-
-        Args:
-            round_number: in which it trained.
-            kind: of the slot.
-            x: its number of batches, ≥ 1.
-            seconds: left out unless within [1e-9, 1e6].
-        """
+        """Notes how long a client of x ≥ 1 batches took; only seconds in [1e-9, 1e6] count."""
         if _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
             _merge(self._rounds[round_number], {(kind, x): (1, seconds)})
 
     def fit(self, until_round: int) -> None:
-        """Fits the curves to what was observed in this round and before.
-
-        Args:
-            until_round: t-2 for round t, as round t-1 trains meanwhile (section 4.2).
-        """
+        """Fits curves to the rounds until this one: t-2 for t, as t-1 trains meanwhile (4.2)."""
         for number in sorted(n for n in self._rounds if n < until_round):
             _merge(self._older, self._rounds.pop(number))
         last = self._rounds.get(until_round, {})

@@ -63,10 +63,6 @@ def cut(changed: Tensor, clip: float) -> Tensor:
     """An update, or the one in its direction whose norm is C if it is longer.
 
     One with NaN or Inf counts as none. Refused, it would take with it what others have added to it.
-
-    Args:
-        changed: float32 [blocks, values].
-        clip: C.
     """
     # Each row by itself: then the norm does not depend on the number of threads.
     norm = sqrt(fsum(changed.double().square().sum(1).tolist()))
@@ -145,13 +141,9 @@ class PoissonRounds(Averaging):
         """See `Averaging`: clients have spent their budget."""
         return self._steps.over
 
-    def choose(
-        self,
-        round_number: int,  # noqa: ARG002 - see `Averaging`
-        class_counts: ClassCounts,
-        num_live: int = 0,  # noqa: ARG002 - see `Averaging`
-    ) -> list[int]:
+    def choose(self, round_number: int, class_counts: ClassCounts, num_live: int = 0) -> list[int]:
         """See `Averaging`; each client by itself, whatever others there are."""
+        del round_number, num_live
         drawn = uniform(self._steps.key("clients"), max(class_counts, default=0)).tolist()
         rate = self._settings.participation
         return [client for client in sorted(class_counts) if drawn[client - 1] <= rate]
@@ -190,8 +182,8 @@ class PoissonRounds(Averaging):
         last = self._settings.iterations
         exactly = budget.over or iteration == last or self._settings.dp_accountant == "rdp"
         spent = budget.spent(exactly=exactly)
-        by_client = {EVERY_CLIENT: spent.epsilon}, {EVERY_CLIENT: spent.replaced}
-        engine.observer.spent(iteration, *by_client)
+        epsilon, replaced = {EVERY_CLIENT: spent.epsilon}, {EVERY_CLIENT: spent.replaced}
+        engine.observer.spent(iteration, epsilon, replaced)
         if budget.over and iteration < last:
             engine.observer.note(
                 f"the clients have spent their privacy budget ε = {spent.epsilon:.3g} after "

@@ -21,8 +21,8 @@ from mdgan.gan.model_state import part_of, under
 
 _MODELS, _SAMPLING = "models.", "sampling."
 _RHYTHM = {
-    *("round_iterations", "round_epochs", "batch_size", "partition", "world_size", "dataset"),
-    "data_dir",
+    *("round_iterations", "round_epochs", "batch_size", "partition", "world_size"),
+    *("dataset", "data_dir"),
 }
 """The settings that decide how long a round is."""
 _MOST_NAMED = 1000
@@ -107,14 +107,8 @@ class FederatedServer(ServerPart):
         able, num_live = self._cohort.able(free, engine)
         chosen = self._averaging.choose(number, {n: counts[n] for n in able}, num_live)
         full = Load(length, self._settings.batch_size)
-        loads = choose_loads(
-            self._settings.training_load,
-            self._settings.num_clients,
-            chosen,
-            full,
-            engine.members.told(),
-            counts,
-        )
+        form, num_clients = self._settings.training_load, self._settings.num_clients
+        loads = choose_loads(form, num_clients, chosen, full, engine.members.told(), counts)
         weights = self._averaging.weights(chosen, loads, full, counts)
 
         # 2. Send both models; clients train them, and what they find comes back.

@@ -57,12 +57,7 @@ class SlotWork(NamedTuple):
 
 
 class Slots(ABC):
-    """Where a host trains clients.
-
-    Args:
-        shape: of the models as one vector.
-        gives_all: whether it gives each client's models beside their sum.
-    """
+    """Where a host trains clients; it may give each one's models beside their sum."""
 
     def __init__(self, shape: tuple[int, ...], *, gives_all: bool = False) -> None:
         self.shape = shape
@@ -70,10 +65,9 @@ class Slots(ABC):
 
     @abstractmethod
     def train(self, lists: Lists, models: Tensor, iteration: int) -> SlotWork:
-        """Trains clients; no client is counted twice, however many slots die meanwhile.
+        """Trains clients; none is counted twice, however many slots die meanwhile.
 
         Args:
-            lists: what each slot does, in order.
             models: to begin with, float32 `shape`.
             iteration: the last of the round.
 

@@ -89,7 +89,7 @@ def choose_loads(
         chosen: those that take part.
         full: what a strong client does.
         told: by host, what it said of its clients when it arrived.
-        class_counts: by client, the samples of each class that it holds; of all clients.
+        class_counts: by client, of all clients.
     """
     found: dict[int, Load] = {}
     if form.name == "measured":
@@ -150,12 +150,7 @@ def weak_loads(num_clients: int, fraction: float, what: str, full: Load) -> dict
 def loads_by_samples(class_counts: Mapping[int, Sequence[int]], full: Load) -> dict[int, Load]:
     """Loads in proportion to what clients hold: with `--round-epochs E` each trains E epochs.
 
-    Args:
-        class_counts: of all clients.
-        full: of a client with the mean number of samples.
-
-    Returns:
-        Client → its load, at least one iteration.
+    The full load is that of a client with the mean number of samples.
     """
     sizes = {client: sum(counts) for client, counts in class_counts.items()}
     mean = fmean(sizes.values())
@@ -230,13 +225,7 @@ def capabilities(
     models: Models,
     num_clients_here: int,
 ) -> dict[str, Any]:
-    """What this host's clients tell the server when they arrive.
-
-    Args:
-        clients: by rank; they are the same after it.
-        settings: of the run.
-        models: of the run.
-        num_clients_here: how many clients share this machine's memory.
+    """What this host's clients tell the server when they arrive; they are the same after it.
 
     Returns:
         Field `capabilities`, by rank; empty unless `--training-load measured`.
@@ -273,10 +262,8 @@ def _bytes_needed(models: Models, settings: "FederatedSettings") -> tuple[int, i
     generator, discriminator = models.generator(), models.discriminator()
     samples, z = torch.zeros(2, *models.shape), torch.zeros(2, models.z_dim)
     outputs = _output_bytes(generator, z) + _output_bytes(discriminator, samples)
-    fixed = training_bytes(
-        (generator, settings.policy("generator")),
-        (discriminator, settings.policy("discriminator")),
-    )
+    of_g, of_d = settings.policy("generator"), settings.policy("discriminator")
+    fixed = training_bytes((generator, of_g), (discriminator, of_d))
     return fixed, max(1, _KEPT * outputs // len(samples))
 
 

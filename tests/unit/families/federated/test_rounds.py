@@ -141,17 +141,6 @@ def test_weights_by_divergence_are_told_to_hosts(rounds: MakeRounds) -> None:
     assert made.has_become(mean_of({n: (told[n], models_of(n, E)) for n in told}))
 
 
-def test_balanced_sampling_counts_what_was_seen(rounds: MakeRounds) -> None:
-    classes = {1: [40, 0, 0], 2: [0, 40, 0], 3: [0, 0, 40], 4: [1, 1, 1]}
-    made = rounds(
-        num_workers=4, iterations=4 * E, participation=0.25, sampling="balanced", classes=classes
-    )
-    hosts = made.begin_playing((1,), (2,), (3,), (4,))
-    made.finished(*hosts)
-    taken = [event["took_part"] for event in made.events("round")]
-    assert sorted(taken[:3]) == [[1], [2], [3]], "each class once before any comes again"
-
-
 @pytest.mark.parametrize(("what", "load"), [("speed", [2, 5]), ("memory", [3, 3])])
 def test_weak_clients_get_half(rounds: MakeRounds, what: str, load: list[int]) -> None:
     made = rounds(num_workers=4, iterations=3, round_iterations=3, training_load=f"weak:0.5,{what}")
