@@ -9,7 +9,6 @@ import pytest
 
 from tests.integration.federated import rounds_of
 from tests.processes import (
-    MDGAN,
     Training,
     finish,
     generator_bytes,
@@ -17,7 +16,6 @@ from tests.processes import (
     read_metrics,
     read_status,
     run_here,
-    start,
     training,
     wait_until,
 )
@@ -100,23 +98,6 @@ def test_a_killed_worker_is_not_missed(tmp_path: Path) -> None:
     result = finish(running.process)
     assert "Traceback" not in result.errors, result
     assert running.metrics()[-1]["workers"] == 3
-
-
-@pytest.mark.slow
-def test_another_joins_for_a_killed_one(tmp_path: Path) -> None:
-    running = begin(tmp_path, "--participation", "1")
-    lose_rank_2(running)
-    guest = start([*MDGAN, "join", str(running.folder), "--threads", "1"], tmp_path)
-    wait_until(lambda: bool(read_events(running.folder, "joined")), "a join")
-    (joined,) = read_events(running.folder, "joined")
-    present = sorted({1, 3, 4, *joined["workers"]})
-    assert len(present) == 4
-    wait_until(lambda: took_part(running, joined, *present), "rounds with the guest")
-    running.process.terminate()
-    for process in (running.process, guest):
-        result = finish(process)
-        assert "Traceback" not in result.errors, result
-    assert read_status(running.folder)["state"] == "stopped"
 
 
 @pytest.mark.parametrize("flag", ["--round-iterations", "--round-epochs"])
