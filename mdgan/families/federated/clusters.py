@@ -70,7 +70,7 @@ def cluster_counts(images: Iterable[Tensor], method: str, k: int, seed: int) -> 
 
 def _projected(images: Iterable[Tensor], seed: int) -> Rows:
     """The images as float64 [n, 32], by a random matrix that keeps lengths on average."""
-    matrix, pieces = torch.empty(0, NUM_DIMENSIONS), []
+    matrix, pieces = torch.empty(0, NUM_DIMENSIONS), list[Tensor]()
     for piece in images:
         flat = piece.flatten(1).to("cpu", torch.float64)
         if not pieces:

@@ -81,11 +81,6 @@ def test_equal_images_are_one_cluster(method: Method) -> None:
     assert sorted(cluster_counts([two], method, 4, seed=0)) == [0, 0, 4, 9]
 
 
-@both
-def test_no_images_no_counts(method: Method) -> None:
-    assert cluster_counts([], method, 3, seed=0) == [0, 0, 0]
-
-
 def test_no_clusters_are_refused() -> None:
     with pytest.raises(BadInput, match="0 clusters: ask for at least 1"):
         cluster_counts([kinds(3)], "kmeans", 0, seed=0)

@@ -93,23 +93,6 @@ def test_a_sum_without_an_account_is_of_no_use(placing: MakePlaced) -> None:
     assert made.has_become(mean_over(E, ALL))
 
 
-ODD = {"zero": 0.0, "tiny": 1e-300, "huge": 1e9}
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_seconds_of_malice_change_nothing_but_placement(placing: MakePlaced, name: str) -> None:
-    made = placing(num_workers=2, iterations=4 * E, placement="lb")
-    hosts = made.begin_slots(2)
-    for i in range(E, 5 * E, E):
-        orders = [host.take_round(i)[0] for host in hosts]
-        seconds = (0.5, ODD[name])
-        for host, order, each in zip(hosts, orders, seconds, strict=True):
-            host.answer_with(order, told=host.account_of(order, seconds=each))
-    made.finished(*hosts)
-    assert made.has_become(mean_over(4 * E, ALL))
-    assert [event["took_part"] for event in made.events("round")] == [list(ALL)] * 4
-
-
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), 1e300])
 def test_losses_that_are_no_numbers_do_no_harm(placing: MakePlaced, loss: float) -> None:
     made = placing(num_workers=1, iterations=E)

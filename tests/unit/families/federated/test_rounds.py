@@ -132,7 +132,7 @@ def test_weights_by_divergence_are_told_to_hosts(rounds: MakeRounds) -> None:
     classes = {1: [50, 50], 2: [100, 0], 3: [0, 100]}
     made = rounds(num_workers=3, iterations=E, weighting="kl", classes=classes)
     hosts = made.begin_playing((1,), (2,), (3,))
-    told = {}
+    told: dict[int, float] = {}
     for host in hosts:
         told |= {n: task.weight for n, task in tasks_of(host.answer_round(E)).items()}
     made.finished(*hosts)

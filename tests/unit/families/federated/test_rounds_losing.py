@@ -122,25 +122,6 @@ def test_a_newcomer_takes_part_from_the_next_round(rounds: MakeRounds) -> None:
     assert made.has_become(thirds(2 * E, 1, 2, 3))
 
 
-def test_all_of_them_and_one_comes_back(rounds: MakeRounds) -> None:
-    made = rounds(num_workers=2, iterations=2 * E)
-    hosts = made.begin_playing((1,), (2,))
-    for host in hosts:
-        host.answer_round(E)
-    for host in hosts:
-        host.take(ROUND, 2 * E)
-        host.die()
-    made.wait_for_event("lost", 2)
-    again = made.play(1)
-    again.lacks_everything()
-    again.take(Kind.ADOPT)
-    again.ready()
-    order = again.answer_round(2 * E)
-    assert same_bits(order.tensors["models"], mean_of({n: (0.5, models_of(n, E)) for n in (1, 2)}))
-    made.finished(again)
-    assert made.has_become(models_of(1, 2 * E))
-
-
 CLAIMS: list[dict[str, Any]] = [
     {"class_counts": {"2": []}, "num_samples": {"2": 0}},
     {"class_counts": {"2": [0, 0]}, "num_samples": {"2": 0}},
