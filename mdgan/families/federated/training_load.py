@@ -111,13 +111,12 @@ def training_loads(capabilities: Mapping[int, Capability], full: Load) -> dict[i
     """
     if not capabilities:
         return {}
-    overall = [point for capability in capabilities.values() for point in capability.seconds]
     batch_sizes, seconds = dict[int, int](), dict[int, float]()
     for n, capability in capabilities.items():
         free_bytes = capability.memory_bytes - capability.fixed_bytes
         fits = free_bytes // capability.bytes_per_sample
         batch_sizes[n] = max(1, min(full.batch_size, fits))
-        start, slope = _line_of(capability.seconds, overall)
+        start, slope = fit_line(capability.seconds)
         seconds[n] = start + slope * batch_sizes[n]
     allowed_seconds = full.iterations * median(seconds.values())
     loads = {}
@@ -188,15 +187,6 @@ def fit_line(points: Points) -> Line:
     if start < 0:
         return 0.0, float(sizes @ seconds / (sizes @ sizes))
     return start, slope
-
-
-def _line_of(own: Points, overall: Points) -> Line:
-    """A client's line; with one batch size measured, its slope is that of all clients' points."""
-    if len({size for size, _ in own}) > 1:
-        return fit_line(own)
-    size, seconds = own[0][0], fmean(second for _, second in own)
-    slope = min(fit_line(overall)[1], seconds / size)  # so that it begins at zero or above
-    return seconds - slope * size, slope
 
 
 def _half(count: int) -> int:

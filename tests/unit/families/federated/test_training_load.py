@@ -108,17 +108,6 @@ def test_a_round_of_clients_of_different_speed() -> None:
     }
 
 
-def test_one_measurement_rises_as_over_all_clients() -> None:
-    """At batch 50 the third takes longer than the others' 5 s; flat, it would seem fast."""
-    line = tuple((size, 0.1 * size) for size in (10, 20, 40))
-    known = {1: replace(PLENTY, seconds=line), 2: replace(PLENTY, seconds=line)}
-    single = replace(PLENTY, seconds=((10, 2.0),))
-    # 2.0 + 0.1·40 = 6 s against the median's 5 s; the slope over all is a little less than 0.1.
-    load = training_loads({**known, 3: single}, Load(30, 50))[3]
-    assert 25 <= load.iterations <= 26
-    assert training_loads({1: single}, Load(30, 50)) == {1: Load(30, 50)}
-
-
 # ----- the experiment of figure 16
 
 
