@@ -87,7 +87,7 @@ def measure_clients(
         if form == "one by one":  # in a slot they use the same memory
             before = before[:1] * num_clients
         begun = [
-            make_client(n, settings, file.models, shard, where, rounds, after=before[n])
+            make_client(n, settings, file.models, shard, where, stream=(rounds,), after=before[n])
             for n, shard in enumerate(shards)
         ]
         made[form] = begun

@@ -157,28 +157,23 @@ def combine_models(
     *,
     as_differences: bool,
 ) -> Tensor:
-    """The server's next models, even if some clients lie.
+    """The server's next models, float64 `vector.shape`, even if some clients lie.
 
     `mean` is the papers' weighted mean. The other rules (`gan/aggregation_rules.py`) give each
-    client one vote and combine differences between what came back and what was sent. Both models of
-    a client are one vector, as they are one object in FL-GAN (Hardy et al. 2019, section III-c): a
+    client one vote and combine differences between what came back and what was sent. With fewer
+    than three answers no rule can tell which one lies, and the mean is used. Both models of a
+    client are one vector, as they are one object in FL-GAN (Hardy et al. 2019, section III-c): a
     client that lies about one of them is judged for both.
 
     Rules look at weights alone. Buffers are no place for distances: BatchNorm counts batches, and a
     count that grows by 30 a round is farther from the one before than all weights together. So
-    buffers have their median with every rule, which a minority cannot move beyond what honest
-    clients say.
+    buffers have their median, which a minority cannot move beyond what honest clients say.
 
     Args:
-        rule: with fewer than three answers no rule can tell which one lies, and the mean is used.
         sent: the models that clients began with, float32 `vector.shape`.
         answers: theirs, at least one; no sums unless the rule is `mean`.
-        weights: of the clients that answered, for the mean; other rules need equal ones.
-        vector: of both models.
+        weights: of the clients that answered; rules other than `mean` need equal ones.
         as_differences: whether clients sent what training has changed, not the models.
-
-    Returns:
-        float64 `vector.shape`.
     """
     singles = answers.singles
     if rule.name == "mean" or len(singles) < LEAST_TO_VOTE:

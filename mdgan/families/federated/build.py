@@ -84,10 +84,9 @@ class _Federated(Builder[FederatedSettings]):
         if needs.clients is not None:
             return _placed_host(needs, needs.clients)
         settings, budgets = needs.settings, needs.budgets
+        make = partial(make_client, settings=settings, models=needs.models, device=needs.device)
         clients = {
-            rank: make_client(
-                *(rank, settings, needs.models, shard, needs.device), budget=budgets.get(rank)
-            )
+            rank: make(rank, shard=shard, budget=budgets.get(rank))
             for rank, shard in needs.shards.items()
         }
 
@@ -96,12 +95,9 @@ class _Federated(Builder[FederatedSettings]):
             if not settings.begins_anew:
                 return clients[rank]
             order = generator_for(settings.seed, "shard", rank, iteration)
-            shard = needs.shards[rank].begun_anew(order)
-            return make_client(
-                *(rank, settings, needs.models, shard, needs.device, iteration),
-                after=clients[rank],
-                budget=budgets.get(rank),
-            )
+            shard, after = needs.shards[rank].begun_anew(order), clients[rank]
+            budget = budgets.get(rank)
+            return make(rank, shard=shard, stream=(iteration,), after=after, budget=budget)
 
         training = LocalTraining(
             settings,
@@ -121,10 +117,8 @@ class _Federated(Builder[FederatedSettings]):
         in_a_round = num_participants(settings.participation, settings.clients or 0)
         shares = shares_bytes(settings.num_workers, is_secure=settings.secure_aggregation)
         placed = OF_A_CLIENT_BYTES * in_a_round if settings.clients else 0
-        networks = (
-            (generator, settings.policy("generator")),
-            (discriminator, settings.policy("discriminator")),
-        )
+        of_g, of_d = settings.policy("generator"), settings.policy("discriminator")
+        networks = (generator, of_g), (discriminator, of_d)
         return MessageSizes(
             state_bytes(*networks),
             # The codecs' places and scales come on top of values.
@@ -186,7 +180,8 @@ def make_client(
     models: Models,
     shard: Shard,
     device: torch.device,
-    *stream: int,
+    *,
+    stream: tuple[int, ...] = (),
     after: Client | None = None,
     budget: Budget | None = None,
 ) -> Client:
@@ -234,11 +229,10 @@ def _placed_host(needs: HostNeeds[FederatedSettings], clients: ClientShards) -> 
 
         def begin(number: int, place: int, iteration: int) -> Client:
             shard, after = clients.begun_in(number, iteration), earlier.get(place)
-            client = make_client(
-                *(number, settings, models, shard, needs.device, iteration), after=after
+            earlier[place] = make_client(
+                number, settings, models, shard, needs.device, stream=(iteration,), after=after
             )
-            earlier[place] = client
-            return client
+            return earlier[place]
 
         return LocalTraining(settings, needs.device, begin, lambda n: len(clients[n])).train
 

@@ -45,7 +45,7 @@ def trained(settings: FederatedSettings) -> list[Tensor]:
             models,
             Shard(SOURCE, torch.arange(SHARD_SIZE) + rank % 3, generator_for(0, "shard", rank)),
             CPU,
-            4,
+            stream=(4,),
         )
         for rank in range(1, 1 + LEAST_AT_ONCE)
     }
